@@ -1,0 +1,14 @@
+//! kvorum's rules, pure: no runtime, clock, randomness, files or logging. Time is an argument.
+//!
+//! Read in this order: [`key`], [`version`], [`record`], [`placement`], [`quorum`], [`frame`].
+
+pub mod frame;
+pub mod key;
+pub mod placement;
+pub mod quorum;
+pub mod record;
+pub mod version;
+
+pub use key::{Key, KeyHash, PartitionId};
+pub use record::Record;
+pub use version::{Hlc, Incarnation, Version};

@@ -1,0 +1,206 @@
+//! The register protocol: what replicas answer, and when a write or a read is done.
+//!
+//! Attiya, Bar-Noy, Dolev, "Sharing Memory Robustly in Message-Passing Systems" (1995), in its
+//! multi-writer form, with the query phase skipped in the common case. The rules are those of the
+//! project's design, section "Versions"; a model of them was explored before this was written.
+//!
+//! [`replica`] is what a replica decides, [`write`] and [`read`] what a coordinator does.
+
+pub mod read;
+pub mod replica;
+pub mod write;
+
+use bytes::Bytes;
+
+use crate::version::Version;
+
+/// Most nodes of a cluster, and so most replicas of a key: a set of them is one [`ReplicaSet`].
+pub const NODES_MAX: usize = 128;
+
+/// The majority of `from` replicas.
+#[must_use]
+pub const fn majority(from: u8) -> u8 {
+    from / 2 + 1
+}
+
+/// How many replicas are addressed and how many must answer: `1 ≤ ack ≤ from ≤ NODES_MAX`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Acks {
+    ack: u8,
+    from: u8,
+}
+
+impl Acks {
+    /// Checks `1 ≤ ack ≤ from ≤ NODES_MAX`.
+    #[must_use]
+    pub fn new(ack: u8, from: u8) -> Option<Self> {
+        (1 <= ack && ack <= from && usize::from(from) <= NODES_MAX).then_some(Self { ack, from })
+    }
+
+    /// Answers required.
+    #[must_use]
+    pub fn ack(self) -> u8 {
+        self.ack
+    }
+
+    /// Replicas addressed.
+    #[must_use]
+    pub fn from(self) -> u8 {
+        self.from
+    }
+
+    /// Whether `ack` is a majority: whether linearizability is asked for.
+    #[must_use]
+    pub fn is_quorum(self) -> bool {
+        self.ack >= majority(self.from)
+    }
+}
+
+/// A replica by its place in the key's preference list: 0 is the primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rank(pub u8);
+
+/// A set of replicas of one key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReplicaSet(u128);
+
+impl ReplicaSet {
+    /// No replica.
+    pub const EMPTY: Self = Self(0);
+
+    /// The first `count` replicas of the preference list.
+    #[must_use]
+    pub fn first(count: u8) -> Self {
+        Self(if count >= 128 { u128::MAX } else { (1 << count) - 1 })
+    }
+
+    /// With one more; whether it was new.
+    pub fn insert(&mut self, rank: Rank) -> bool {
+        let before = self.0;
+        self.0 |= 1 << rank.0;
+        self.0 != before
+    }
+
+    /// Without it.
+    pub fn remove(&mut self, rank: Rank) {
+        self.0 &= !(1 << rank.0);
+    }
+
+    /// Whether it is a member.
+    #[must_use]
+    pub fn contains(self, rank: Rank) -> bool {
+        self.0 >> rank.0 & 1 == 1
+    }
+
+    /// How many members.
+    #[must_use]
+    pub fn len(self) -> u8 {
+        u8::try_from(self.0.count_ones()).expect("at most 128 bits")
+    }
+
+    /// Whether it has no member.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Members of both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// Members of `self` that are not in `other`.
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// Its members in the order of preference.
+    pub fn iter(self) -> impl Iterator<Item = Rank> {
+        let mut rest = self.0;
+        std::iter::from_fn(move || {
+            (rest != 0).then(|| {
+                let rank = u8::try_from(rest.trailing_zeros()).expect("at most 128 bits");
+                rest &= rest - 1;
+                Rank(rank)
+            })
+        })
+    }
+}
+
+/// What a replica has for a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Current {
+    /// A record, value or tombstone, of this version.
+    Record(Version),
+    /// No record: its partition's floor, a deletion; [`Version::ZERO`] at first.
+    Floor(Version),
+}
+
+impl Current {
+    /// The version to compare with.
+    #[must_use]
+    pub fn version(self) -> Version {
+        match self {
+            Self::Record(version) | Self::Floor(version) => version,
+        }
+    }
+}
+
+/// Why a replica gave no answer that counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Failure {
+    /// No connection, or it broke while the answer was awaited.
+    Unreachable,
+    /// The deadline passed.
+    Timeout,
+    /// A queue there is full; nothing was done.
+    Overloaded,
+    /// Its disk is full; nothing was done.
+    DiskFull,
+    /// Its disk failed, or did before: outcome unknown.
+    Disk,
+    /// What it holds is damaged.
+    Corrupt,
+    /// It lost what it had acknowledged, so it has no vote.
+    Rebuilding,
+    /// The version is further ahead of its clock than `clock.skew_max`.
+    ClockSkew,
+    /// It is starting or stopping.
+    NotServing,
+}
+
+/// A replica's answer to `Store(v)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreAnswer {
+    /// It is durable here, or was within the last `retention` before something newer replaced it.
+    Accepted,
+    /// A promise: v has not been accepted and never will be, and this newer thing is durable here.
+    Stale(Current),
+    /// This is here, and nothing is promised about v.
+    StaleUnknown(Current),
+    /// Counts for nothing; v may or may not be stored.
+    Failed(Failure),
+}
+
+/// A replica's answer to a read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReadAnswer {
+    /// The record's encoded bytes, not yet checked by the coordinator.
+    Record(Bytes),
+    /// The record's version and stored `from`: all that was asked.
+    Version {
+        /// The version held.
+        version: Version,
+        /// How many replicas shall hold it.
+        from: u8,
+    },
+    /// No record: the partition's floor.
+    Absent {
+        /// A deletion of everything up to here.
+        floor: Version,
+    },
+    /// Counts for nothing.
+    Failed(Failure),
+}
