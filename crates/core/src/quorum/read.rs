@@ -77,7 +77,7 @@ pub enum ReadOutcome {
 }
 
 /// The state of one read. No allocation for up to [`INLINE`] replicas.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Read {
     acks: Acks,
     record_from: Rank,
@@ -257,7 +257,9 @@ impl Read {
 
     /// Whether `current` is at least as new as what was known of the replica, and so known now.
     fn learn(&mut self, rank: Rank, current: Current) -> bool {
-        let newer = self.known.get(rank).is_none_or(|known| known.version() <= current.version());
+        // Of a record and a floor of one version the floor came later: a floor never gives way to it.
+        let age = |current: Current| (current.version(), matches!(current, Current::Floor(_)));
+        let newer = self.known.get(rank).is_none_or(|known| age(known) <= age(current));
         if newer {
             self.known.set(rank, Some(current));
         }
@@ -413,7 +415,7 @@ impl Read {
 pub const INLINE: usize = 8;
 
 /// What is known of each replica, by rank.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Slots {
     Inline([Option<Current>; INLINE]),
     Boxed(Box<[Option<Current>]>),
