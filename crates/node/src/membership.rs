@@ -7,7 +7,6 @@
 //! A directory that was just created votes once a majority of the cluster, itself included, has met it
 //! without remembering another; on the first start of a whole cluster nobody is remembered.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -15,7 +14,7 @@ use kvorum_core::Incarnation;
 use kvorum_core::placement::{Layout, NodeId};
 use kvorum_core::quorum::Failure;
 
-use crate::data_dir::{DataDir, DataDirError};
+use crate::data_dir::{ClusterId, DataDir, DataDirError};
 
 /// Whether this node's answers count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,35 +53,43 @@ pub struct PeerState {
 pub struct Membership {
     layout: Layout,
     own: NodeId,
-    cluster_id: u64,
-    incarnation: Incarnation,
+    cluster_id: ClusterId,
     standing: AtomicU8,
+    /// Why it is rebuilding.
+    rebuilding: Mutex<Option<String>>,
     fenced: AtomicBool,
     draining: AtomicBool,
     peers: Vec<PeerState>,
-    remembered: Mutex<BTreeMap<String, Incarnation>>,
     data_dir: DataDir,
     skew_max_ms: u64,
+    /// Handshakes of nodes that do not belong here.
+    pub strangers: AtomicU64,
 }
 
 impl Membership {
-    /// Takes the opened directory; `own` is a node of `layout`.
+    /// Takes the opened directory; `own` is a node of `layout`; `rebuilding` says why, if it already is.
     #[must_use]
-    pub fn new(layout: Layout, own: NodeId, data_dir: DataDir, skew_max_ms: u64) -> Self {
-        let remembered: BTreeMap<_, _> = data_dir.peers().into_iter().collect();
-        let standing = if data_dir.rebuilding_reason().is_some() { Standing::Rebuilding } else { Standing::Unconfirmed };
+    pub fn new(
+        layout: Layout,
+        own: NodeId,
+        cluster_id: ClusterId,
+        data_dir: DataDir,
+        rebuilding: Option<String>,
+        skew_max_ms: u64,
+    ) -> Self {
+        let standing = if rebuilding.is_some() { Standing::Rebuilding } else { Standing::Unconfirmed };
         let membership = Self {
             peers: layout.nodes().iter().map(|_| PeerState::default()).collect(),
             layout,
             own,
-            cluster_id: data_dir.cluster_id(),
-            incarnation: data_dir.incarnation(),
+            cluster_id,
+            rebuilding: Mutex::new(rebuilding),
             standing: AtomicU8::new(standing as u8),
             fenced: AtomicBool::new(false),
             draining: AtomicBool::new(false),
-            remembered: Mutex::new(remembered),
             data_dir,
             skew_max_ms,
+            strangers: AtomicU64::new(0),
         };
         membership.confirm();
         membership
@@ -100,6 +107,11 @@ impl Membership {
         self.own
     }
 
+    /// All nodes but this one.
+    pub fn others(&self) -> impl Iterator<Item = NodeId> {
+        (0..=u8::MAX).map(NodeId).take(self.layout.nodes().len()).filter(|node| *node != self.own)
+    }
+
     /// The URL of a node of the layout.
     ///
     /// # Panics
@@ -111,14 +123,14 @@ impl Membership {
 
     /// The cluster's id.
     #[must_use]
-    pub fn cluster_id(&self) -> u64 {
+    pub fn cluster_id(&self) -> ClusterId {
         self.cluster_id
     }
 
     /// This data directory's incarnation.
     #[must_use]
     pub fn incarnation(&self) -> Incarnation {
-        self.incarnation
+        self.data_dir.incarnation()
     }
 
     /// What is known of a node.
@@ -160,13 +172,13 @@ impl Membership {
     /// Why this node is rebuilding.
     #[must_use]
     pub fn rebuilding_reason(&self) -> Option<String> {
-        self.data_dir.rebuilding_reason()
+        self.rebuilding.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The incarnation remembered for a peer.
     #[must_use]
     pub fn remembered(&self, url: &str) -> Option<Incarnation> {
-        self.remembered.lock().unwrap_or_else(PoisonError::into_inner).get(url).copied()
+        self.data_dir.remembered(url)
     }
 
     /// Remembers a peer that is met for the first time. Blocks on the disk: not for a shard.
@@ -174,12 +186,9 @@ impl Membership {
     /// # Errors
     /// If it could not be made durable; then the peer's answers must not be counted.
     pub fn remember(&self, url: &str, incarnation: Incarnation) -> Result<(), DataDirError> {
-        let mut remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
-        if !remembered.contains_key(url) {
+        if self.data_dir.remembered(url).is_none() {
             self.data_dir.remember(url, incarnation)?;
-            remembered.insert(url.to_owned(), incarnation);
         }
-        drop(remembered);
         self.confirm();
         Ok(())
     }
@@ -190,11 +199,17 @@ impl Membership {
     /// If the mark could not be made durable; the vote is lost for this run all the same.
     pub fn become_rebuilding(&self, reason: &str) -> Result<(), DataDirError> {
         self.standing.store(Standing::Rebuilding as u8, Ordering::Release);
-        self.data_dir.set_rebuilding(reason)
+        let mut rebuilding = self.rebuilding.lock().unwrap_or_else(PoisonError::into_inner);
+        if rebuilding.is_none() {
+            tracing::error!(reason, "this node has lost what it acknowledged: rebuilding, without a vote");
+            *rebuilding = Some(reason.to_owned());
+            self.data_dir.set_rebuilding(reason)?;
+        }
+        Ok(())
     }
 
     fn confirm(&self) {
-        let met = self.remembered.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let met = self.others().filter(|node| self.remembered(self.url(*node)).is_some()).count();
         if met >= self.layout.nodes().len() / 2 {
             let _ = self.standing.compare_exchange(
                 Standing::Unconfirmed as u8,

@@ -110,6 +110,12 @@ impl ReplicaSet {
         Self(self.0 & other.0)
     }
 
+    /// Members of either.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
     /// Members of `self` that are not in `other`.
     #[must_use]
     pub fn minus(self, other: Self) -> Self {

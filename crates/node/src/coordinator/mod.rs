@@ -10,6 +10,8 @@ mod handle;
 pub mod hedge;
 pub mod operations;
 
+pub use handle::failure_name;
+
 use std::rc::Rc;
 
 use kvorum_core::quorum::{Acks, Failure};

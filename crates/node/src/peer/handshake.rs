@@ -84,7 +84,7 @@ impl Hello {
     #[must_use]
     pub fn ours(membership: &Membership, deadline_ms: u64, peer: NodeId) -> Self {
         Self {
-            cluster: membership.cluster_id(),
+            cluster: membership.cluster_id().0,
             url: membership.url(membership.own()).to_owned(),
             incarnation: membership.incarnation(),
             layout: membership.layout().digest(),
@@ -147,7 +147,7 @@ impl Hello {
     /// # Errors
     /// [`Stranger`], to be said to the peer and logged.
     pub fn check(&self, membership: &Membership, deadline_ms: u64) -> Result<NodeId, Stranger> {
-        let ours = membership.cluster_id();
+        let ours = membership.cluster_id().0;
         if self.cluster != ours {
             return Err(Stranger::Cluster { theirs: self.cluster, ours });
         }
@@ -178,7 +178,6 @@ pub fn introduce(membership: &Membership, node: NodeId, hello: &Hello) -> Result
             "{} remembers another data directory of this node: what that one had acknowledged is not here",
             hello.url
         );
-        tracing::error!(peer = hello.url, "this node's data directory is not the one its peers remember: rebuilding");
         membership.become_rebuilding(&reason)?;
     }
     membership.remember(&hello.url, hello.incarnation)?;
