@@ -1,6 +1,11 @@
 //! kvorum's node: store, replica, peers, coordinator, HTTP.
 
+pub mod commit;
 pub mod config;
+pub mod data_dir;
+pub mod histogram;
+pub mod read_pool;
+pub mod store;
 pub mod node {
     //! The node as a whole.
 
