@@ -3,5 +3,6 @@
 
 mod client;
 mod config;
+mod dev;
 mod help;
 mod support;
