@@ -280,14 +280,7 @@ impl Operations {
     }
 
     /// Sends a stamped write to all its replicas.
-    pub fn begin_write(
-        &self,
-        shard: &Rc<Shard>,
-        key: Key,
-        acks: Acks,
-        record: Record,
-        has_trace: bool,
-    ) -> OperationId {
+    pub fn begin_write(&self, shard: &Rc<Shard>, key: Key, acks: Acks, record: Record, has_trace: bool) -> OperationId {
         let machine = Machine::Write { machine: Write::new(acks), record, attempts: Attempts::first() };
         let id = self.insert(shard, key, acks, has_trace, machine);
         self.send_write(shard, id);
@@ -314,7 +307,15 @@ impl Operations {
         }
     }
 
-    pub(super) fn send_store(&self, shard: &Rc<Shard>, id: OperationId, node: NodeId, key: &Key, record: &Record, is_repair: bool) {
+    pub(super) fn send_store(
+        &self,
+        shard: &Rc<Shard>,
+        id: OperationId,
+        node: NodeId,
+        key: &Key,
+        record: &Record,
+        is_repair: bool,
+    ) {
         let sent = if let Some(peer) = shard.peer(node) {
             let message = Message::Store { key: key.clone(), record: record.bytes().clone(), repair: is_repair };
             peer.send(shard, id.get(), message)
