@@ -94,6 +94,7 @@ pub(super) struct Note {
     pub(super) micros: Option<u32>,
 }
 
+#[expect(clippy::large_enum_variant, reason = "it lives in the table's slots, not on its own")]
 pub(super) enum Machine {
     Write { machine: Write, record: Record, attempts: Attempts },
     Read { machine: Read, write_back: Version },
@@ -540,7 +541,7 @@ impl Operations {
 
     /// Requests under way, answered or not.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn under_way(&self) -> usize {
         self.table.borrow().len()
     }
 
@@ -561,7 +562,7 @@ pub async fn run_timers(shard: Rc<Shard>) {
         let until_sweep = (swept + SWEEP_INTERVAL).saturating_sub(now);
         let wait = match next_hedge {
             Some(at) => Some(at.saturating_sub(now).min(until_sweep)),
-            None if operations.len() > 0 => Some(until_sweep),
+            None if operations.under_way() > 0 => Some(until_sweep),
             None => None,
         };
         match wait {
@@ -577,7 +578,7 @@ pub async fn run_timers(shard: Rc<Shard>) {
             swept = now;
         }
         operations.on_timer(&shard, is_sweep);
-        operations.metrics.note_state(operations.len(), operations.hedging.delay());
+        operations.metrics.note_state(operations.under_way(), operations.hedging.delay());
     }
 }
 
