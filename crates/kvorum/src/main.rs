@@ -1,2 +1,41 @@
-//! Placeholder.
-fn main() {}
+//! The binary: subcommands, and nothing that another crate could own.
+//!
+//! `serve` runs a node, `dev` a cluster of them on this machine; `put`, `get`, `delete`, `range` and
+//! `status` are clients. Exit codes are part of the interface: see [`outcome::Outcome`].
+
+mod args;
+mod client;
+mod dev;
+mod documents;
+mod entity;
+mod outcome;
+mod serve;
+mod status;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command, ConfigCommand};
+use outcome::Outcome;
+
+/// One allocator for Rust and RocksDB, with heap profiles asleep in it.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Serve(args) => serve::serve(&args),
+        Command::Dev(args) => dev::dev(&args),
+        Command::Put(args) => entity::put(&args),
+        Command::Get(args) => entity::get(&args),
+        Command::Delete(args) => entity::delete(&args),
+        Command::Range(args) => entity::range(&args),
+        Command::Status(args) => status::status(&args),
+        Command::Config(ConfigCommand::Check { file }) => serve::check(&file),
+        Command::Config(ConfigCommand::Print(args)) => serve::print(&args),
+        Command::Completions { shell } => documents::completions(shell),
+        Command::Man { dir } => documents::man(dir.as_deref()),
+    };
+    outcome.unwrap_or_else(Outcome::of_error).into()
+}

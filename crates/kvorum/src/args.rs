@@ -1,0 +1,218 @@
+//! The command line. Help, completions and man pages are all made from this description.
+
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use kvorum_node::config::{NodeUrl, SETTINGS, duration, node_url};
+
+const AFTER: &str = "\
+Try it:
+  kvorum dev                            three nodes on this machine
+  kvorum put greeting 'hello'           store
+  kvorum get greeting                   and read, through any node
+  kvorum status                         who is up
+
+Exit codes: 0 done, 1 not found, 2 usage, 3 not enough replicas, 4 unreachable or refused.";
+
+/// A leaderless, sharded, replicated key-value store with an HTTP API.
+///
+/// Every node takes every request. A key lives on `from` nodes; a request is answered as soon as `ack`
+/// of them have answered. With `ack` at a majority, which is the default, reads and writes of a key are
+/// linearizable.
+#[derive(Debug, Parser)]
+#[command(name = "kvorum", version, after_help = AFTER)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Serve(ServeArgs),
+    Dev(DevArgs),
+    Put(PutArgs),
+    /// Print a value: its bytes and nothing else.
+    #[command(after_help = "Examples:\n  kvorum get greeting\n  kvorum get photo --from 3 --ack 1 > cat.jpg")]
+    Get(KeyArgs),
+    /// Delete a key, also one that was never there.
+    #[command(after_help = "Example:\n  kvorum delete greeting --trace")]
+    Delete(KeyArgs),
+    Range(RangeArgs),
+    /// Show the cluster as one node sees it: who is up, and how the data is spread.
+    #[command(after_help = "Example:\n  kvorum status --url http://127.0.0.1:8081")]
+    Status(ServerArgs),
+    /// Check or show the settings of a node.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Print the completions for a shell.
+    #[command(after_help = "Example:\n  kvorum completions bash > ~/.local/share/bash-completion/completions/kvorum")]
+    Completions {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the man page, or write those of all subcommands.
+    #[command(after_help = "Examples:\n  kvorum man | man -l -\n  kvorum man --dir ~/.local/share/man/man1")]
+    Man {
+        /// Write one page per subcommand there.
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Check a file: its names, its values, and whether they agree.
+    #[command(after_help = "Example:\n  kvorum config check kvorum.toml")]
+    Check {
+        /// The TOML file.
+        file: PathBuf,
+    },
+    /// Print the settings in force, each with where it came from: a flag, a variable, the file, or the default.
+    #[command(after_help = "The output is a valid file:\n  kvorum config print --listen 0.0.0.0:8080 > kvorum.toml")]
+    Print(NodeArgs),
+}
+
+/// Run one node.
+///
+/// Settings come from the flags, then from `KVORUM_*` variables, then from the file, then from their defaults.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example, the second of three nodes:
+  kvorum serve --listen 10.0.0.2:8080 --data-dir /var/lib/kvorum \\
+    --cluster http://10.0.0.1:8080,http://10.0.0.2:8080,http://10.0.0.3:8080
+
+`--help` lists all settings.", after_long_help = settings_help())]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    pub(crate) node: NodeArgs,
+    /// Stop when stdin ends: a parent that dies takes its nodes with it.
+    #[arg(long, hide = true)]
+    pub(crate) stop_on_stdin_eof: bool,
+}
+
+/// What `serve` and `config print` take.
+#[derive(Debug, Args)]
+pub(crate) struct NodeArgs {
+    /// Where clients and peers connect to.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) listen: Option<String>,
+    /// The URLs of all nodes, the same on every node.
+    #[arg(long, value_name = "URL,URL,…")]
+    pub(crate) cluster: Option<String>,
+    /// Where this node keeps what it stores.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<String>,
+    /// This node's own URL, if `--listen` does not tell it.
+    #[arg(long, value_name = "URL")]
+    pub(crate) advertise: Option<String>,
+    /// A TOML file of settings.
+    #[arg(long, value_name = "FILE", env = "KVORUM_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+/// Run a cluster on this machine, in the foreground.
+///
+/// Each node is a process of its own with its data in a directory of its own; Ctrl-C stops them all.
+/// Started again, the data is there. `KVORUM_*` variables reach the nodes.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  kvorum dev\n  kvorum dev --nodes 5 --base-port 9000 --data-dir /tmp/five")]
+pub(crate) struct DevArgs {
+    /// How many.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=32))]
+    pub(crate) nodes: u16,
+    /// The first node's port; the others follow it.
+    #[arg(long, value_name = "PORT", default_value_t = 8080, value_parser = clap::value_parser!(u16).range(1..=65_000))]
+    pub(crate) base_port: u16,
+    /// Holds one directory per node.
+    #[arg(long, value_name = "DIR", default_value = "./data")]
+    pub(crate) data_dir: PathBuf,
+}
+
+/// Whom to ask.
+#[derive(Debug, Args)]
+pub(crate) struct ServerArgs {
+    /// Any node of the cluster.
+    #[arg(long, value_name = "URL", env = "KVORUM_URL", default_value = "http://127.0.0.1:8080", value_parser = node_url)]
+    pub(crate) url: NodeUrl,
+    /// Longest silence to bear.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = timeout)]
+    pub(crate) timeout: Duration,
+}
+
+/// How many replicas.
+#[derive(Debug, Args)]
+pub(crate) struct RequestArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    /// How many replicas must answer; by default a majority of `--from`.
+    #[arg(long, value_name = "A")]
+    pub(crate) ack: Option<u8>,
+    /// How many replicas hold the key; by default the cluster's `replication.from`.
+    #[arg(long, value_name = "F")]
+    pub(crate) from: Option<u8>,
+    /// Print the receipt to stderr: each replica's outcome, version and time.
+    #[arg(long)]
+    pub(crate) trace: bool,
+}
+
+/// Store a value.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kvorum put greeting 'hello'
+  kvorum put photo @cat.jpg
+  date | kvorum put now -
+  kvorum put greeting 'hello' --ack 3 --trace
+  kvorum put nothing ''                 an empty value
+
+A value that begins with @ goes through stdin: printf '@home' | kvorum put place -")]
+pub(crate) struct PutArgs {
+    /// 1 to 2,048 bytes.
+    pub(crate) key: OsString,
+    /// The value itself, `-` for stdin, or `@FILE`. Without it, stdin, unless that is a terminal.
+    pub(crate) value: Option<OsString>,
+    #[command(flatten)]
+    pub(crate) request: RequestArgs,
+}
+
+/// What `get` and `delete` take.
+#[derive(Debug, Args)]
+pub(crate) struct KeyArgs {
+    /// 1 to 2,048 bytes.
+    pub(crate) key: OsString,
+    #[command(flatten)]
+    pub(crate) request: RequestArgs,
+}
+
+/// Print the records that one node holds, sorted by key: `KEY`, a tab, the value, a newline.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  kvorum range user:              from there on\n  kvorum range a b                from a to before b"
+)]
+pub(crate) struct RangeArgs {
+    /// The first key.
+    pub(crate) start: OsString,
+    /// The first key that is left out.
+    pub(crate) end: Option<OsString>,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+fn timeout(text: &str) -> Result<Duration, String> {
+    duration(text, Duration::from_millis(1), Duration::from_secs(3600)).map_err(|allowed| format!("it takes {allowed}"))
+}
+
+fn settings_help() -> String {
+    let mut help = String::from(
+        "Settings, as a TOML file names them (as a variable: KVORUM_LIMITS_VALUE_BYTES_MAX for limits.value_bytes_max):\n",
+    );
+    for setting in SETTINGS {
+        let default = if setting.default.is_empty() { "\"\"" } else { setting.default };
+        write!(help, "\n  {} = {default}\n      {}\n", setting.name, setting.doc).expect("a string takes everything");
+    }
+    help.push_str("\nExample:\n  kvorum serve --listen 10.0.0.2:8080 --data-dir /var/lib/kvorum \\\n    --cluster http://10.0.0.1:8080,http://10.0.0.2:8080,http://10.0.0.3:8080\n");
+    help
+}

@@ -1,0 +1,207 @@
+//! `dev`: a cluster on this machine, each node a real process.
+//!
+//! Owns its children: they are in process groups of their own, so that Ctrl-C reaches them once and
+//! through here; and each watches a pipe on its stdin, so that they end even if this process is killed.
+//! Restarting a node that died is not its job: it says which one it was and stops the others.
+
+use std::fs::create_dir_all;
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use kvorum_node::config::{NodeUrl, node_url};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
+use tokio::time::{sleep, timeout};
+
+use crate::args::DevArgs;
+use crate::client::{Request, send};
+use crate::outcome::Outcome;
+
+/// For all nodes to become ready; a large log takes a while to recover.
+const START_DEADLINE: Duration = Duration::from_secs(120);
+/// For a node to drain.
+const STOP_DEADLINE: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(50);
+
+/// `kvorum dev`
+pub(crate) fn dev(args: &DevArgs) -> Result<Outcome> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(run(args))
+}
+
+struct Node {
+    url: NodeUrl,
+    /// Holds the pipe that the node watches.
+    child: Child,
+}
+
+struct Stop {
+    interrupt: Signals,
+    terminate: Signals,
+}
+
+impl Stop {
+    /// Cancel safe.
+    async fn asked(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+async fn run(args: &DevArgs) -> Result<Outcome> {
+    let mut stop = Stop { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? };
+    let mut deaths = signal(SignalKind::child())?;
+    let mut nodes = start(args)?;
+    let urls: Vec<NodeUrl> = nodes.iter().map(|node| node.url.clone()).collect();
+    let outcome = tokio::select! {
+        () = stop.asked() => Outcome::Done,
+        (url, status) = first_death(&mut nodes, &mut deaths) => report_death(&url, status),
+        ready = serve(&urls, &args.data_dir) => ready,
+    };
+    let stopped = stop_all(&mut nodes, &mut deaths, &mut stop).await;
+    Ok(if outcome == Outcome::Done { stopped } else { outcome })
+}
+
+/// Waits until all are ready, says so, and stays. Returns only if they do not become ready.
+async fn serve(urls: &[NodeUrl], data_dir: &Path) -> Outcome {
+    match timeout(START_DEADLINE, all_ready(urls)).await {
+        Ok(()) => println!("{}", welcome(urls, data_dir)),
+        Err(_) => {
+            eprintln!("kvorum: the nodes are not ready after {} s; their logs say why", START_DEADLINE.as_secs());
+            return Outcome::NotFound;
+        }
+    }
+    std::future::pending().await
+}
+
+fn start(args: &DevArgs) -> Result<Vec<Node>> {
+    let ports: Vec<u16> = (args.base_port..).take(usize::from(args.nodes)).collect();
+    for port in &ports {
+        if let Err(error) = TcpListener::bind(("127.0.0.1", *port)) {
+            bail!("port {port} of 127.0.0.1 cannot be used ({error}): stop who uses it, or choose another --base-port");
+        }
+    }
+    let urls: Vec<String> = ports.iter().map(|port| format!("http://127.0.0.1:{port}")).collect();
+    let cluster = urls.join(",");
+    let mut nodes = Vec::with_capacity(urls.len());
+    for (number, url) in (1..).zip(&urls) {
+        let data_dir = args.data_dir.join(format!("node-{number}"));
+        create_dir_all(&data_dir).with_context(|| data_dir.display().to_string())?;
+        let url = node_url(url).map_err(anyhow::Error::msg)?;
+        let child = spawn(&url, &cluster, &data_dir, args.nodes).context("a node's process")?;
+        nodes.push(Node { url, child });
+    }
+    eprintln!("starting {} nodes…", nodes.len());
+    Ok(nodes)
+}
+
+fn spawn(url: &NodeUrl, cluster: &str, data_dir: &Path, nodes: u16) -> Result<Child> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["serve", "--stop-on-stdin-eof", "--listen", &url.address().to_string()]);
+    command.args(["--cluster", cluster, "--advertise", url.as_str(), "--data-dir"]).arg(data_dir);
+    for (name, value) in shares(nodes) {
+        // What the user has set, in the environment or in a file, stands.
+        if std::env::var_os(name).is_none() && std::env::var_os("KVORUM_CONFIG").is_none() {
+            command.env(name, value);
+        }
+    }
+    Ok(command.stdin(Stdio::piped()).process_group(0).spawn()?)
+}
+
+/// What a node gets of a machine that it shares with the others, and of the terminal.
+fn shares(nodes: u16) -> [(&'static str, String); 3] {
+    const MIB: u64 = 1 << 20;
+    let nodes = u64::from(nodes);
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    let info = rustix::system::sysinfo();
+    let memory = info.totalram.saturating_mul(u64::from(info.mem_unit)) / 4 / nodes / MIB;
+    [
+        ("KVORUM_RUNTIME_SHARDS", (cores / nodes).max(1).to_string()),
+        ("KVORUM_MEMORY_BYTES", format!("{}MiB", memory.clamp(64, 512))),
+        ("KVORUM_LOG_LEVEL", "warn".into()),
+    ]
+}
+
+/// Cancel safe.
+async fn all_ready(urls: &[NodeUrl]) {
+    for url in urls {
+        loop {
+            let probe = url.clone();
+            let request = Request { method: "GET", target: "/readyz", trace: false, body: b"" };
+            let ask = move || send(&probe, Duration::from_secs(1), &request).is_ok_and(|answer| answer.status == 200);
+            if tokio::task::spawn_blocking(ask).await.unwrap_or(false) {
+                break;
+            }
+            sleep(POLL).await;
+        }
+    }
+}
+
+/// Cancel safe: a death that nobody took is found again.
+async fn first_death(nodes: &mut [Node], deaths: &mut Signals) -> (NodeUrl, ExitStatus) {
+    loop {
+        for node in nodes.iter_mut() {
+            if let Ok(Some(status)) = node.child.try_wait() {
+                return (node.url.clone(), status);
+            }
+        }
+        deaths.recv().await;
+    }
+}
+
+/// A node that refuses to start is a matter of usage; one that dies later is not.
+fn report_death(url: &NodeUrl, status: ExitStatus) -> Outcome {
+    eprintln!("kvorum: node {url} ended unexpectedly ({status}); stopping the others");
+    if status.code() == Some(2) { Outcome::Usage } else { Outcome::NotFound }
+}
+
+async fn stop_all(nodes: &mut [Node], deaths: &mut Signals, stop: &mut Stop) -> Outcome {
+    eprintln!("stopping…");
+    for node in nodes.iter_mut() {
+        // One that has been waited for is not signalled: its number may be another's by now.
+        if matches!(node.child.try_wait(), Ok(None)) {
+            let _ = kill_process(Pid::from_child(&node.child), Signal::TERM);
+        }
+    }
+    let drained = tokio::select! {
+        () = all_dead(nodes, deaths) => true,
+        () = sleep(STOP_DEADLINE) => false,
+        () = stop.asked() => false,
+    };
+    if drained {
+        return Outcome::Done;
+    }
+    for node in nodes.iter_mut().filter_map(|node| matches!(node.child.try_wait(), Ok(None)).then_some(node)) {
+        eprintln!("kvorum: node {} did not stop in time and was killed", node.url);
+        let _ = node.child.kill();
+        let _ = node.child.wait();
+    }
+    Outcome::NotFound
+}
+
+async fn all_dead(nodes: &mut [Node], deaths: &mut Signals) {
+    while nodes.iter_mut().any(|node| matches!(node.child.try_wait(), Ok(None))) {
+        deaths.recv().await;
+    }
+}
+
+fn welcome(urls: &[NodeUrl], data_dir: &Path) -> String {
+    let lines: Vec<String> = (1..)
+        .zip(urls)
+        .map(|(number, url)| format!("  {url}  {}", data_dir.join(format!("node-{number}")).display()))
+        .collect();
+    let (first, last) = (urls.first().expect("at least one node"), urls.last().expect("at least one node"));
+    format!(
+        "\n{} nodes are ready, each with its data:\n\n{}\n\nStore through one, read through another:\n\n  \
+         curl -i -X PUT --data-binary 'hello' '{first}/v0/entity?id=greeting'\n  \
+         curl -i '{last}/v0/entity?id=greeting'\n\nCtrl-C stops them all; the data stays.\n",
+        urls.len(),
+        lines.join("\n"),
+    )
+}

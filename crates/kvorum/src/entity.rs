@@ -1,0 +1,147 @@
+//! `put`, `get`, `delete`, `range`: one request each.
+
+use std::ffi::OsStr;
+use std::io::{self, BufWriter, ErrorKind, IsTerminal, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use kvorum_node::config::NodeUrl;
+
+use crate::args::{KeyArgs, PutArgs, RangeArgs, RequestArgs};
+use crate::client::{Answer, Request, percent_encode, send};
+use crate::outcome::{Outcome, Unreachable};
+
+/// `kvorum put`
+pub(crate) fn put(args: &PutArgs) -> Result<Outcome> {
+    let value = value(args.value.as_deref())?;
+    finish(ask("PUT", &args.key, &args.request, &value)?)
+}
+
+/// `kvorum get`
+pub(crate) fn get(args: &KeyArgs) -> Result<Outcome> {
+    let answer = ask("GET", &args.key, &args.request, b"")?;
+    if answer.status == 200 { print(answer, &args.request.server.url, Answer::copy_body) } else { finish(answer) }
+}
+
+/// `kvorum delete`
+pub(crate) fn delete(args: &KeyArgs) -> Result<Outcome> {
+    finish(ask("DELETE", &args.key, &args.request, b"")?)
+}
+
+/// `kvorum range`
+pub(crate) fn range(args: &RangeArgs) -> Result<Outcome> {
+    let mut target = format!("/v0/entities?start={}", percent_encode(args.start.as_bytes()));
+    if let Some(end) = &args.end {
+        target.push_str("&end=");
+        target.push_str(&percent_encode(end.as_bytes()));
+    }
+    let request = Request { method: "GET", target: &target, trace: false, body: b"" };
+    let answer = send(&args.server.url, args.server.timeout, &request)?;
+    if answer.status == 200 { print(answer, &args.server.url, Answer::copy_records) } else { finish(answer) }
+}
+
+/// Copies an answer to stdout. A reader that has had enough is not an error.
+pub(crate) fn print(
+    mut answer: Answer,
+    url: &NodeUrl,
+    copy: impl FnOnce(&mut Answer, &mut BufWriter<io::StdoutLock<'static>>) -> io::Result<()>,
+) -> Result<Outcome> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    match copy(&mut answer, &mut out).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Outcome::Done),
+        Err(cause) => Err(Unreachable { url: url.to_string(), cause }.into()),
+        Ok(()) => Ok(Outcome::Done),
+    }
+}
+
+/// The exit code of an answer that has nothing for stdout; what went wrong goes to stderr.
+pub(crate) fn finish(mut answer: Answer) -> Result<Outcome> {
+    let outcome = match answer.status {
+        200..300 => return Ok(Outcome::Done),
+        404 => Outcome::NotFound,
+        400 => Outcome::Usage,
+        504 => Outcome::NotEnoughReplicas,
+        _ => Outcome::Refused,
+    };
+    let mut body = Vec::new();
+    // The status is what counts; a body that breaks off only explains less.
+    let _ = answer.copy_body(&mut body);
+    eprintln!("kvorum: {}", explain(answer.status, &body));
+    Ok(outcome)
+}
+
+/// An RFC 9457 problem as lines: title and detail, then its own members.
+fn explain(status: u16, body: &[u8]) -> String {
+    let Ok(serde_json::Value::Object(problem)) = serde_json::from_slice(body) else {
+        return if status == 404 { "not found".into() } else { format!("the node answered {status}") };
+    };
+    let member = |name: &str| problem.get(name).and_then(serde_json::Value::as_str);
+    let mut text = member("title").map_or_else(|| format!("the node answered {status}"), str::to_owned);
+    if let Some(detail) = member("detail") {
+        text = format!("{text}: {detail}");
+    }
+    for (name, value) in
+        problem.iter().filter(|(name, _)| !["type", "title", "status", "detail"].contains(&name.as_str()))
+    {
+        text = format!("{text}\n  {name}: {value}");
+    }
+    text
+}
+
+fn ask(method: &str, key: &OsStr, args: &RequestArgs, body: &[u8]) -> Result<Answer> {
+    let mut target = format!("/v0/entity?id={}", percent_encode(key.as_bytes()));
+    for (name, number) in [("ack", args.ack), ("from", args.from)] {
+        if let Some(number) = number {
+            target.push_str(&format!("&{name}={number}"));
+        }
+    }
+    let answer =
+        send(&args.server.url, args.server.timeout, &Request { method, target: &target, trace: args.trace, body })?;
+    if args.trace {
+        for (name, label) in [("server-timing", "Server-Timing"), ("kvorum-replicas", "Kvorum-Replicas")] {
+            if let Some(value) = answer.header(name) {
+                eprintln!("{label}: {value}");
+            }
+        }
+    }
+    Ok(answer)
+}
+
+fn value(argument: Option<&OsStr>) -> Result<Vec<u8>> {
+    let argument = argument.map(OsStr::as_bytes);
+    match argument {
+        None if io::stdin().is_terminal() => {
+            bail!("no value: give it, or `-` for stdin, or @FILE, or '' for an empty one")
+        }
+        None | Some(b"-") => {
+            let mut value = Vec::new();
+            io::stdin().lock().read_to_end(&mut value).context("stdin")?;
+            Ok(value)
+        }
+        Some([b'@', path @ ..]) => {
+            let path = Path::new(OsStr::from_bytes(path));
+            std::fs::read(path).with_context(|| path.display().to_string())
+        }
+        Some(value) => Ok(value.to_vec()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(missing_docs)]
+
+    use super::explain;
+
+    #[test]
+    fn a_problem_is_told_with_its_own_members() {
+        let body = br#"{"type":"about:blank","title":"Not Enough Replicas","status":504,"detail":"1 of 2","acked":1}"#;
+        assert_eq!(explain(504, body), "Not Enough Replicas: 1 of 2\n  acked: 1");
+    }
+
+    #[test]
+    fn an_answer_without_a_problem_is_told_by_its_status() {
+        assert_eq!(explain(404, b""), "not found");
+        assert_eq!(explain(502, b"<html>"), "the node answered 502");
+    }
+}

@@ -1,0 +1,54 @@
+//! How a command ended, as its exit code.
+
+use std::io;
+use std::process::ExitCode;
+
+/// The exit codes. Scripts rely on them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It was done.
+    Done = 0,
+    /// There is no such key, or (`dev`) a node died.
+    NotFound = 1,
+    /// The command line, a setting or the request itself is wrong; a node refused to start.
+    Usage = 2,
+    /// Fewer replicas answered than `--ack`.
+    NotEnoughReplicas = 3,
+    /// The node cannot be reached, or refused.
+    Refused = 4,
+}
+
+impl Outcome {
+    /// Says on stderr what went wrong, unless nobody is reading any more, and finds its exit code.
+    pub(crate) fn of_error(error: anyhow::Error) -> Self {
+        let io = error.downcast_ref::<io::Error>().map(io::Error::kind);
+        if io == Some(io::ErrorKind::BrokenPipe) {
+            return Self::Done;
+        }
+        eprintln!("kvorum: {error:#}");
+        if error.is::<Unreachable>() { Self::Refused } else { Self::Usage }
+    }
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> Self {
+        Self::from(outcome as u8)
+    }
+}
+
+/// No answer, or not a whole one.
+#[derive(Debug)]
+pub(crate) struct Unreachable {
+    /// The node's URL.
+    pub(crate) url: String,
+    /// Why.
+    pub(crate) cause: io::Error,
+}
+
+impl std::fmt::Display for Unreachable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "request to {} failed: {}", self.url, self.cause)
+    }
+}
+
+impl std::error::Error for Unreachable {}

@@ -1,0 +1,114 @@
+//! `serve` and `config`: a process that is one node, and the settings of one.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result};
+use kvorum_node::config::{Effective, Log, LogFormat, LogLevel, Sources, check_file, load};
+use rustix::process::{Resource, Rlimit, Signal, getpid, getrlimit, kill_process, setrlimit};
+use tracing::level_filters::LevelFilter;
+
+use crate::args::{NodeArgs, ServeArgs};
+use crate::outcome::Outcome;
+
+/// `kvorum serve`: returns when the node was told to stop, or did not start.
+pub(crate) fn serve(args: &ServeArgs) -> Result<Outcome> {
+    let config = effective(&args.node)?.config;
+    start_logging(config.log);
+    stop_at_a_broken_invariant();
+    if let Err(error) = raise_open_files() {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+    }
+    if args.stop_on_stdin_eof {
+        stop_when_stdin_ends()?;
+    }
+    if let Err(error) = kvorum_node::node::run(config) {
+        tracing::error!(%error, "cannot start");
+        return Ok(Outcome::Usage);
+    }
+    Ok(Outcome::Done)
+}
+
+/// `kvorum config check`
+pub(crate) fn check(file: &Path) -> Result<Outcome> {
+    check_file(file)?;
+    writeln!(io::stdout(), "{}: all settings are known and allowed", file.display())?;
+    Ok(Outcome::Done)
+}
+
+/// `kvorum config print`
+pub(crate) fn print(args: &NodeArgs) -> Result<Outcome> {
+    let mut out = io::stdout().lock();
+    for entry in effective(args)?.entries {
+        writeln!(out, "{entry}")?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn effective(args: &NodeArgs) -> Result<Effective> {
+    let flags = [
+        ("listen", &args.listen),
+        ("cluster", &args.cluster),
+        ("data_dir", &args.data_dir),
+        ("advertise", &args.advertise),
+    ];
+    let text = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
+    let sources = Sources {
+        flags: flags.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect(),
+        environment: std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect(),
+        file: args.config.clone(),
+    };
+    Ok(load(&sources)?)
+}
+
+fn start_logging(log: Log) {
+    let level = match log.level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    };
+    let terminal = io::stderr().is_terminal();
+    let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr).with_ansi(terminal);
+    match log.format {
+        LogFormat::Text => builder.init(),
+        LogFormat::Auto if terminal => builder.init(),
+        LogFormat::Auto | LogFormat::Json => builder.json().flatten_event(true).init(),
+    }
+}
+
+/// A panic is a broken invariant: whatever the thread, the node as a whole stops rather than go on with
+/// a part of it missing. What was acknowledged is on disk, as after any other kill.
+fn stop_at_a_broken_invariant() {
+    static STOPPING: AtomicBool = AtomicBool::new(false);
+    std::panic::set_hook(Box::new(|panic| {
+        // A panic while this one is told must not tell forever.
+        if !STOPPING.swap(true, Ordering::SeqCst) {
+            let invariant = panic.payload_as_str().unwrap_or("unnamed");
+            let place = panic.location().map(ToString::to_string).unwrap_or_default();
+            let backtrace = std::backtrace::Backtrace::force_capture();
+            tracing::error!(invariant, place, %backtrace, "broken invariant, the node stops");
+        }
+        std::process::abort();
+    }));
+}
+
+/// Each connection and each table of the store is an open file; the usual soft limit of 1,024 is few.
+fn raise_open_files() -> io::Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?)
+}
+
+/// Turns the end of stdin, which is the death of the parent, into the signal that drains the node.
+fn stop_when_stdin_ends() -> Result<()> {
+    let watch = || {
+        // An error ends stdin as well.
+        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+        // There is always a process that is this one.
+        let _ = kill_process(getpid(), Signal::TERM);
+    };
+    std::thread::Builder::new().name("stdin".into()).spawn(watch).context("a thread to watch stdin")?;
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! `status`: the cluster as one node sees it, as a table for people.
+//!
+//! Members that this build does not know are ignored, members that are missing are shown as `-`: a
+//! client may be older or newer than its node.
+
+use std::io::Write;
+
+use anyhow::Result;
+use serde_json::Value;
+
+use crate::args::ServerArgs;
+use crate::client::{Request, send};
+use crate::entity::{finish, print};
+use crate::outcome::{Outcome, Unreachable};
+
+const REBUILDING: &str = "\
+  This node may have lost writes that it had acknowledged. It answers, but counts for no quorum.
+  To proceed: stop it, put back its complete data directory as it was when it last ran (not an older
+  copy) and start it again. If that data is gone, leave the other nodes running: at `ack` = a majority
+  they serve without it, and nothing that was acknowledged there is lost while a majority of them is up.";
+
+/// `kvorum status`
+pub(crate) fn status(args: &ServerArgs) -> Result<Outcome> {
+    let request = Request { method: "GET", target: "/v0/cluster", trace: false, body: b"" };
+    let mut answer = send(&args.url, args.timeout, &request)?;
+    if answer.status != 200 {
+        return finish(answer);
+    }
+    let mut body = Vec::new();
+    let unreachable = |cause| Unreachable { url: args.url.to_string(), cause };
+    answer.copy_body(&mut body).map_err(unreachable)?;
+    let cluster: Value = serde_json::from_slice(&body).map_err(|error| unreachable(error.into()))?;
+    print(answer, &args.url, |_, out| out.write_all(table(&cluster).as_bytes()))
+}
+
+fn text(value: &Value, name: &str) -> String {
+    match value.get(name) {
+        None | Some(Value::Null) => "-".into(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    }
+}
+
+fn table(cluster: &Value) -> String {
+    let ready = match cluster.get("ready").and_then(Value::as_bool) {
+        Some(true) => "ready".into(),
+        _ => format!("not ready: {}", text(cluster, "reason")),
+    };
+    let mut out = format!(
+        "{} is {ready}, version {}\ncluster {}, layout {}, configuration {}\n\n",
+        text(cluster, "node"),
+        text(cluster, "version"),
+        text(cluster, "cluster"),
+        text(cluster, "layout_version"),
+        text(cluster, "configuration"),
+    );
+    let columns = ["url", "state", "incarnation", "zone", "weight", "partitions_primary", "partitions", "latency_ms"];
+    let heads = ["node", "state", "incarnation", "zone", "weight", "primary", "partitions", "latency, ms"];
+    let nodes = cluster.get("nodes").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let mut rows = vec![heads.map(str::to_owned)];
+    rows.extend(nodes.iter().map(|node| columns.map(|name| text(node, name))));
+    out.push_str(&align(&rows));
+    for node in nodes {
+        let why = text(node, "reason");
+        if why != "-" {
+            out.push_str(&format!("\n{}: {why}\n", text(node, "url")));
+        }
+        let rebuilding = text(node, "rebuilding");
+        if rebuilding != "-" || text(node, "state") == "rebuilding" {
+            out.push_str(&format!("\n{} is rebuilding: {rebuilding}\n{REBUILDING}\n", text(node, "url")));
+        }
+    }
+    out
+}
+
+/// Columns as wide as their widest cell.
+fn align<const N: usize>(rows: &[[String; N]]) -> String {
+    let mut widths = [0; N];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |row: &[String; N]| {
+        let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        format!("{}\n", cells.join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(missing_docs)]
+
+    use serde_json::json;
+
+    use super::table;
+
+    #[test]
+    fn the_table_has_a_line_per_node_and_says_how_to_proceed_with_one_that_lost_data() {
+        let cluster = json!({"cluster": "c1", "configuration": "d1", "layout_version": 1, "node": "http://a:1",
+            "version": "0.1.0", "ready": true, "reason": null, "news": [1], "nodes": [
+                {"url": "http://a:1", "state": "self", "incarnation": "aa", "zone": null, "weight": 1,
+                 "partitions_primary": 2048, "partitions": 4096, "latency_ms": null, "reason": null, "rebuilding": null},
+                {"url": "http://bb:1", "state": "rebuilding", "incarnation": "bb", "zone": "north", "weight": 2,
+                 "partitions_primary": 2048, "partitions": 4096, "latency_ms": 0.2, "reason": null,
+                 "rebuilding": "its directory is empty", "more": {}}]});
+        let text = table(&cluster);
+        let expected = "http://a:1 is ready, version 0.1.0\ncluster c1, layout 1, configuration d1\n\n\
+             node         state       incarnation  zone   weight  primary  partitions  latency, ms\n\
+             http://a:1   self        aa           -      1       2048     4096        -\n\
+             http://bb:1  rebuilding  bb           north  2       2048     4096        0.2\n\n\
+             http://bb:1 is rebuilding: its directory is empty\n";
+        assert!(text.starts_with(expected), "{text}");
+        assert!(text.contains("To proceed: "), "{text}");
+    }
+
+    #[test]
+    fn an_answer_with_nothing_known_in_it_is_still_shown() {
+        assert!(table(&json!({})).starts_with("- is not ready: -, version -\n"));
+    }
+}

@@ -1,0 +1,176 @@
+//! The node's settings: one table of them, four places where a value may come from.
+//!
+//! Owns the names, the defaults, the bounds and the types of everything that can be configured. A flag
+//! wins over a `KVORUM_*` variable, that over the TOML file, and that over the default. Promises that
+//! a [`Config`] is whole and consistent: whoever holds one checks nothing again. Unknown names are
+//! errors, and every error says which setting, from where, and what is allowed.
+//!
+//! Only `node.rs` sees a [`Config`]; it hands each part of the node its own section.
+
+mod identity;
+mod settings;
+mod sources;
+#[cfg(test)]
+mod tests;
+mod values;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use kvorum_core::quorum::{Acks, majority};
+
+pub use settings::{SETTINGS, Setting};
+pub use sources::{ConfigError, Effective, Entry, Origin, Problem, Sources, check_file, load};
+pub use values::{
+    Address, ByteSize, Count, Durability, LogFormat, LogLevel, NodeUrl, Percent, ReadFanout, Zone, duration, node_url,
+};
+
+/// Everything that a node is told, checked. Made by [`load`].
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where clients and peers connect to.
+    pub listen: Address,
+    /// This node's own entry of `members`.
+    pub own: NodeUrl,
+    /// All nodes of the cluster, this one included, sorted by URL, each once.
+    pub members: Vec<Member>,
+    /// Where this node keeps what it stores.
+    pub data_dir: PathBuf,
+    /// When a write counts as stored.
+    pub durability: Durability,
+    /// What caches, write buffers and queues share.
+    pub memory_bytes: ByteSize,
+    /// Replicas addressed and answers required where a request says neither.
+    pub acks: Acks,
+    /// Threads.
+    pub runtime: Runtime,
+    /// Requests on their way through this node.
+    pub coordinator: Coordinator,
+    /// Farthest that this node's clock may be from most of its peers' before it fences itself.
+    pub clock_skew_max: Duration,
+    /// What clients may ask of this node.
+    pub limits: Limits,
+    /// Connections to the other nodes.
+    pub peer: Peer,
+    /// The queue of writes, and what is remembered of accepted ones.
+    pub commit: Commit,
+    /// Log lines.
+    pub log: Log,
+    named: Named,
+}
+
+/// A node of the cluster. The same on every node, or they refuse each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its name and address.
+    pub url: NodeUrl,
+    /// Its share of the data, relative to the others'.
+    pub weight: Count,
+    /// Where it stands, if zones are used.
+    pub zone: Option<Zone>,
+}
+
+/// `runtime.*`
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Runtime {
+    /// Threads that serve connections.
+    pub shards: Count,
+    /// Threads for reads that need the disk.
+    pub read_threads: Count,
+}
+
+/// `coordinator.*`
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Coordinator {
+    /// Whom a read asks first.
+    pub read_fanout: ReadFanout,
+    /// For the whole request, both attempts of a write included.
+    pub deadline: Duration,
+    /// Part of the requests that may be hedged because a replica is slow.
+    pub hedge_budget: Percent,
+    /// Requests in flight, per shard.
+    pub requests_max: Count,
+    /// Bytes of values of requests in flight, per shard.
+    pub request_bytes_max: ByteSize,
+}
+
+/// `limits.*`
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Limits {
+    /// Longest value.
+    pub value_bytes_max: ByteSize,
+    /// For a request's head and body to arrive.
+    pub request_read_timeout: Duration,
+    /// For the next request on a connection.
+    pub idle_timeout: Duration,
+    /// For a client to take any of an answer that waits for it.
+    pub write_timeout: Duration,
+    /// Connections of clients, per shard.
+    pub connections_max: Count,
+    /// What a range reads at once: about this much per range is in memory.
+    pub scan_page_bytes: ByteSize,
+}
+
+/// `peer.*`
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Peer {
+    /// For a connection and its handshake.
+    pub connect_timeout: Duration,
+    /// Longest pause between two attempts to connect.
+    pub reconnect_delay_max: Duration,
+    /// What may wait to be sent, per peer and shard.
+    pub queue_bytes_max: ByteSize,
+}
+
+/// `commit.*`
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Commit {
+    /// Writes waiting for the commit thread.
+    pub queue_records_max: Count,
+    /// Their bytes.
+    pub queue_bytes_max: ByteSize,
+    /// Accepted versions remembered.
+    pub recent_versions_max: Count,
+}
+
+/// `log.*`
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Log {
+    /// The shape of a line.
+    pub format: LogFormat,
+    /// The least important line that is written.
+    pub level: LogLevel,
+}
+
+/// What was said about the cluster, before it is put together.
+#[derive(Clone, Debug, Default)]
+struct Named {
+    cluster: Vec<NodeUrl>,
+    advertise: Option<NodeUrl>,
+    from: Option<Count>,
+    zones: Vec<(NodeUrl, Zone)>,
+    weights: Vec<(NodeUrl, Count)>,
+}
+
+impl Config {
+    /// Before the table of settings has filled it. Every field is set by the table or by `identity`.
+    fn blank() -> Self {
+        Self {
+            listen: Address::default(),
+            own: NodeUrl::default(),
+            members: Vec::new(),
+            data_dir: PathBuf::new(),
+            durability: Durability::default(),
+            memory_bytes: ByteSize::default(),
+            acks: Acks::new(majority(1), 1).expect("one of one is allowed"),
+            runtime: Runtime::default(),
+            coordinator: Coordinator::default(),
+            clock_skew_max: Duration::ZERO,
+            limits: Limits::default(),
+            peer: Peer::default(),
+            commit: Commit::default(),
+            log: Log::default(),
+            named: Named::default(),
+        }
+    }
+}
