@@ -152,6 +152,8 @@ impl Cluster {
         assert!(node.child.is_none(), "node {index} runs already");
         let log = OpenOptions::new().create(true).append(true).open(&node.log).expect("a log file");
         command.stdout(log.try_clone().expect("a second handle")).stderr(log);
+        // Nor does a node outlive a test process that is killed.
+        command.arg("--stop-on-stdin-eof").stdin(Stdio::piped());
         node.child = Some(command.spawn().expect("the binary starts"));
     }
 
