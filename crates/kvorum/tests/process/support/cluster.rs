@@ -147,7 +147,11 @@ impl Cluster {
 
     /// Starts a node that does not run, and returns at once.
     pub fn spawn(&mut self, index: usize) {
-        let mut command = self.serve(index);
+        self.spawn_as(index, self.serve(index));
+    }
+
+    /// The same with a command that ends up being the node.
+    pub fn spawn_as(&mut self, index: usize, mut command: Command) {
         let node = &mut self.nodes[index];
         assert!(node.child.is_none(), "node {index} runs already");
         let log = OpenOptions::new().create(true).append(true).open(&node.log).expect("a log file");
@@ -241,6 +245,10 @@ impl Cluster {
         signal_to(&self.nodes[index], signal);
     }
 
+    pub fn pid(&self, index: usize) -> Pid {
+        pid_of(&self.nodes[index])
+    }
+
     /// Stops the process as a debugger would: connections stay, answers do not come.
     pub fn pause(&self, index: usize) {
         self.signal(index, Signal::STOP);
@@ -276,7 +284,7 @@ impl Cluster {
 
     /// A field of `/proc/PID/status`, in bytes: `VmRSS`, or `VmHWM`, its greatest value so far.
     pub fn memory(&self, index: usize, field: &str) -> u64 {
-        let pid = self.nodes[index].child.as_ref().expect("the node runs").id();
+        let pid = self.pid(index).as_raw_nonzero();
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process has a status");
         let line = status.lines().find(|line| line.starts_with(field)).expect("the field exists");
         line.split_whitespace().nth(1).and_then(|number| number.parse::<u64>().ok()).expect("a number of kB") * 1024
@@ -324,10 +332,13 @@ pub fn split_record(chunk: &[u8]) -> (String, String) {
 }
 
 fn signal_to(node: &Node, signal: Signal) {
-    let child = node.child.as_ref().expect("the node runs");
-    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).expect("a process id is not zero");
     // The process may have died by itself: whoever waits for it will see.
-    let _gone = kill_process(pid, signal);
+    let _gone = kill_process(pid_of(node), signal);
+}
+
+fn pid_of(node: &Node) -> Pid {
+    let child = node.child.as_ref().expect("the node runs");
+    Pid::from_raw(i32::try_from(child.id()).unwrap()).expect("a process id is not zero")
 }
 
 impl Drop for Cluster {
