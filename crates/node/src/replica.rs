@@ -100,6 +100,11 @@ impl<A> Replica<A> {
         self.membership.abstains().filter(|failure| *failure == Failure::NotServing)
     }
 
+    /// Whether the disk takes no writes at present.
+    pub fn disk_refuses(&self) -> bool {
+        self.store.health() != crate::store::HealthState::Healthy
+    }
+
     /// Queues one submission.
     ///
     /// # Errors

@@ -363,7 +363,7 @@ impl Operations {
         };
         let mut first = ReplicaSet::EMPTY;
         let mut record_from = None;
-        let all = shard.settings.fan_out_to_all == FanOut::All || acks.ack() == acks.from();
+        let all = shard.settings.fan_out == FanOut::All || acks.ack() == acks.from();
         let wanted = if all { acks.from() } else { acks.ack() };
         while first.len() < wanted {
             let ranks = (0..acks.from()).map(Rank).zip(replicas).filter(|(rank, _)| !first.contains(*rank));
