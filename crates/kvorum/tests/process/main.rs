@@ -2,7 +2,7 @@
 //!
 //! Where a new test goes: `api_*` one node and what a client sees; `cli` the client's commands; `cluster_*`
 //! several healthy or missing nodes; `crash_*` death, damage and full disks; `peer_*` bad peers and crowds;
-//! `start` refusals to start; `drain` SIGTERM; `dev` the local cluster; `memory` the budget. `support` is what
+//! `start` refusals to start; `drain` SIGTERM; `memory` the budget. `support` is what
 //! they share.
 //! A test is named by its rule. Nothing waits a fixed time: `support::wait` asks until a deadline.
 
@@ -30,7 +30,6 @@ mod crash_damage;
 mod crash_disk_full;
 mod crash_kill;
 mod crash_poisoned;
-mod dev;
 mod drain;
 mod memory;
 mod peer_crowd;
