@@ -268,6 +268,7 @@ fn commit(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     let one = |histogram: &Histogram| [(Vec::new(), vec![histogram.snapshot()])];
     page.histograms("commit_batch_works", "Writes per batch", 1.0, one(&metrics.batch_works))?;
     page.histograms("commit_batch_duration_seconds", "Lookups, log write and fsync", MICROS, one(&metrics.batch_micros))?;
+    page.histograms("commit_sync_duration_seconds", "Log write and fsync", MICROS, one(&view.commit_micros))?;
     let answers = [
         (label("answer", "accepted"), load(&metrics.accepted)),
         (label("answer", "stale"), load(&metrics.stale)),

@@ -25,7 +25,7 @@ use crate::mailbox::Mailbox;
 use crate::node::{NodeView, TcpHandover, drain_max};
 use crate::peer::client::{PeerClient, introduce};
 use crate::peer::handshake::Hello;
-use crate::peer::link::{Flusher, Link};
+use crate::peer::link::Link;
 use crate::peer::server;
 use crate::replica::Replica;
 use crate::shard::{FanOut, Shard, ShardSettings};
