@@ -11,7 +11,7 @@ fn a_value_over_the_limit_is_refused_from_its_length_alone() {
     let mut client = cluster.client(0);
     client.put(&entity("k"), &[b'x'; 1_000]);
     let head = |length: u64| format!("PUT {} HTTP/1.1\r\nHost: t\r\nContent-Length: {length}\r\n\r\n", entity("k"));
-    for length in [1_001, 1 << 40, u64::MAX] {
+    for length in [1_001, 1 << 40, 1 << 60] {
         let mut client = cluster.client(0);
         client.write(head(length).as_bytes()).unwrap();
         let response = client.receive("PUT").unwrap();

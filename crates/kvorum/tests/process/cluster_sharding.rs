@@ -103,7 +103,9 @@ fn reading_makes_no_extra_copies() {
     for number in 0..30 {
         for client in &mut clients {
             assert_eq!(client.value(&entity_at(format!("k{number:02}"), 3, 3)), b"v");
-            assert_eq!(client.value(&entity_at(format!("k{number:02}"), 2, 3)), b"v");
+            // Two of three may both be others than its one replica: a value or nothing, and no copy either way.
+            let response = client.get(&entity_at(format!("k{number:02}"), 2, 3));
+            assert!(matches!(response.status, 200 | 404), "{response:?}");
         }
     }
     let holders = holders(&cluster);

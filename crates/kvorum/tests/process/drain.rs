@@ -33,17 +33,15 @@ fn an_idle_node_stops_at_once_and_has_everything_afterwards() {
 #[test]
 fn a_put_whose_body_is_on_its_way_is_answered() {
     let mut cluster = Cluster::start(1);
-    let bytes = request("PUT", &entity("in flight"), &[], Some(b"the whole value"));
-    let (first, rest) = bytes.split_at(bytes.len() - 5);
+    let bytes = request("PUT", &entity("in flight"), &[("Expect", "100-continue")], Some(b"the whole value"));
+    let (head, body) = bytes.split_at(bytes.len() - b"the whole value".len());
     let mut client = cluster.client(0);
-    // An answered request before it on the same connection: the node has read on from there.
-    client.put(&entity("before"), b"v");
-    client.write(first).unwrap();
-    // The body is begun once the node has read something of it; a second connection's answer comes after that.
-    cluster.client(0).value(&entity("before"));
+    client.write(head).unwrap();
+    assert_eq!(client.receive_any("PUT").unwrap().status, 100, "the node has begun with it");
+    client.write(&body[..5]).unwrap();
     cluster.signal(0, Signal::TERM);
     wait_until("new work is turned away", || turned_away(&cluster, 0));
-    client.write(rest).unwrap();
+    client.write(&body[5..]).unwrap();
     let response = client.receive("PUT").unwrap();
     assert_eq!(response.status, 201, "{response:?}");
     assert!(response.closes(), "no further request is wanted: {response:?}");

@@ -11,8 +11,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::http::{Client, entity_at};
-use super::wait::{SOON, wait_for, wait_within};
+use super::wait::{SOON, wait_for, wait_until, wait_within};
 
+/// Shards of every node, each with a connection of its own to every peer.
+const SHARDS: usize = 2;
 /// Bytes of log shown for each node of a failed test.
 const LOG_TAIL: usize = 4_000;
 
@@ -100,8 +102,10 @@ impl Cluster {
         let root = tempfile::Builder::new().prefix("kvorum-test-").tempdir().expect("a temporary directory");
         let nodes: Vec<Node> = (0..n).map(|index| Node::new(root.path(), index)).collect();
         let list = nodes.iter().map(Node::url).collect::<Vec<_>>().join(",");
-        let mut all = vec![("KVORUM_MEMORY_BYTES".to_owned(), "64MiB".to_owned())];
-        all.extend(environment.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())));
+        let shards = SHARDS.to_string();
+        let defaults = [("KVORUM_MEMORY_BYTES", "64MiB"), ("KVORUM_RUNTIME_SHARDS", shards.as_str())];
+        let given = defaults.iter().chain(environment);
+        let all = given.map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
         Self { lists: vec![list; n], nodes, environment: all, root }
     }
 
@@ -165,10 +169,13 @@ impl Cluster {
         (0..self.len()).for_each(|index| self.spawn(index));
     }
 
-    /// Starts a node and waits until it is ready.
+    /// Starts a node and waits until it is ready and all that run are connected to each other.
+    #[track_caller]
     pub fn restart(&mut self, index: usize) {
         self.spawn(index);
         self.wait_ready(index);
+        let running: Vec<usize> = (0..self.len()).filter(|&other| self.nodes[other].child.is_some()).collect();
+        running.iter().for_each(|&other| self.wait_connected(other, running.len() - 1));
     }
 
     /// Waits until a node says that it is ready.
@@ -182,14 +189,22 @@ impl Cluster {
         });
     }
 
-    /// Waits until all run and are connected to each other: one write that needs every node, through each.
+    /// Waits until all run and are connected to each other.
     #[track_caller]
     pub fn wait_whole(&mut self) {
         let n = self.len();
+        (0..n).for_each(|index| self.wait_ready(index));
         for index in 0..n {
-            self.wait_ready(index);
+            self.wait_connected(index, n - 1);
             self.wait_answers(index, n);
         }
+    }
+
+    /// Waits until every shard of node `index` is connected to `peers` others.
+    #[track_caller]
+    pub fn wait_connected(&self, index: usize, peers: usize) {
+        let goal = (peers * SHARDS) as f64;
+        wait_until("all shards are connected", || peers == 0 || self.metric(index, "kvorum_peer_connections") >= goal);
     }
 
     /// Waits until a read through node `index` that needs `ack` of all nodes is answered.
@@ -221,7 +236,7 @@ impl Cluster {
             (0..self.len()).all(|index| self.is_ready(index)).then_some(false)
         });
         if !clash {
-            (0..self.len()).for_each(|index| self.wait_answers(index, self.len()));
+            self.wait_whole();
         }
         !clash
     }
