@@ -1,0 +1,472 @@
+//! Frames between peers: what they say, as bytes on a connection.
+//!
+//! ```text
+//! length u32 | id u64 | opcode u8 | flags u8 | hlc u64 | checksum u32 | payload of `length` bytes
+//! ```
+//!
+//! Big-endian. `checksum` is the low half of XXH3-64 over the payload and the header before it, so a
+//! flipped bit on the way breaks the connection instead of becoming a message.
+//!
+//! A payload over [`CHUNK_BYTES`] travels as chunks: frames of the same id, opcode, flags and hlc, all
+//! full and flagged `MORE` but the last, so that frames of small messages can go in between. Within one
+//! direction of a connection an id therefore belongs to one message at a time.
+//!
+//! Every length is checked against its limit before anything is kept for it. What arrives whole is
+//! shared with the buffer it was read into, never copied: a key or record that outlives its request
+//! should be copied, or it keeps that buffer alive. Record bytes are *not* checked here: they carry
+//! a digest of their own ([`crate::record`]).
+
+use std::collections::BTreeMap;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use crate::key::{KEY_BYTES_MAX, Key};
+use crate::quorum::{Current, Failure, ReadAnswer, StoreAnswer};
+use crate::record::RECORD_OVERHEAD_MAX;
+use crate::version::{Hlc, Version};
+
+/// Longest payload of one frame; a longer one travels in several.
+pub const CHUNK_BYTES: usize = 64 * 1024;
+/// Bytes before the payload.
+pub const HEADER_BYTES: usize = UNSUMMED + 4;
+/// Bytes that a message adds to the value it carries at most: the key, and the record around the value.
+pub const PAYLOAD_OVERHEAD_MAX: usize = 2 + KEY_BYTES_MAX + RECORD_OVERHEAD_MAX;
+/// Bytes before the checksum.
+const UNSUMMED: usize = 4 + 8 + 1 + 1 + 8;
+
+const STORE: u8 = 1;
+const READ: u8 = 2;
+const STORE_ANSWER: u8 = 3;
+const READ_ANSWER: u8 = 4;
+const PING: u8 = 5;
+const PONG: u8 = 6;
+
+/// More chunks of this message follow. Only of what may be large: [`STORE`] and [`READ_ANSWER`].
+const MORE: u8 = 1;
+/// On [`STORE`].
+const REPAIR: u8 = 1 << 1;
+/// On [`READ`].
+const VERSION_ONLY: u8 = 1 << 2;
+
+/// The first byte of a [`STORE_ANSWER`].
+mod stored {
+    pub(super) const ACCEPTED: u8 = 0;
+    pub(super) const STALE: u8 = 1;
+    pub(super) const STALE_UNKNOWN: u8 = 2;
+    pub(super) const FAILED: u8 = 3;
+}
+
+/// The first byte of a [`READ_ANSWER`].
+mod found {
+    pub(super) const RECORD: u8 = 0;
+    pub(super) const VERSION: u8 = 1;
+    pub(super) const ABSENT: u8 = 2;
+    pub(super) const FAILED: u8 = 3;
+}
+
+/// The first byte of a [`Current`].
+mod current {
+    pub(super) const RECORD: u8 = 0;
+    pub(super) const FLOOR: u8 = 1;
+}
+
+/// What peers say to each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// Store a record.
+    Store {
+        /// Of this key.
+        key: Key,
+        /// Its encoded bytes, unchecked.
+        record: Bytes,
+        /// A write-back or repair, which fences let through.
+        repair: bool,
+    },
+    /// Read a record.
+    Read {
+        /// Of this key.
+        key: Key,
+        /// The version will do.
+        version_only: bool,
+    },
+    /// The answer to [`Message::Store`].
+    StoreAnswer(StoreAnswer),
+    /// The answer to [`Message::Read`].
+    ReadAnswer(ReadAnswer),
+    /// Are you there, and what is the time?
+    Ping {
+        /// The sender's wall clock, in milliseconds since 1970.
+        wall_ms: u64,
+    },
+    /// The answer to [`Message::Ping`].
+    Pong {
+        /// The sender's wall clock, in milliseconds since 1970.
+        wall_ms: u64,
+    },
+}
+
+/// A message with what goes along with every one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Chosen by who asks, repeated by who answers.
+    pub id: u64,
+    /// The sender's hybrid logical clock.
+    pub hlc: Hlc,
+    /// The message.
+    pub message: Message,
+}
+
+/// Why bytes from a peer are not frames. None can be recovered from: the connection is to be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// A frame or a message longer than its limit.
+    #[error("a frame or message is over its limit")]
+    TooLong,
+    /// The bytes are not those that were sent.
+    #[error("a frame's checksum does not match")]
+    Checksum,
+    /// A message that this build does not know.
+    #[error("unknown opcode {0}")]
+    Opcode(u8),
+    /// A flag that this message does not have.
+    #[error("unknown flags {0:#04x}")]
+    Flags(u8),
+    /// A payload that is too short, too long or out of range for its opcode.
+    #[error("malformed payload")]
+    Payload,
+    /// A chunk that does not continue its message, or is not full.
+    #[error("a chunk out of place")]
+    Chunk,
+    /// Too much of messages that have not arrived whole.
+    #[error("too many bytes of unfinished messages")]
+    Unfinished,
+}
+
+/// Everything in the header but the length and the checksum: the same for all chunks of a message,
+/// apart from [`MORE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Head {
+    id: u64,
+    opcode: u8,
+    flags: u8,
+    hlc: Hlc,
+}
+
+impl Head {
+    /// Writes the header over the first [`HEADER_BYTES`] of `frame`, the rest of which is its payload.
+    fn seal(self, frame: &mut [u8]) {
+        let (header, payload) =
+            frame.split_first_chunk_mut::<HEADER_BYTES>().expect("the header's place was left free");
+        assert!(payload.len() <= CHUNK_BYTES, "no frame is longer than a chunk");
+        let length = u32::try_from(payload.len()).expect("a chunk's length fits");
+        let mut rest = header.as_mut_slice();
+        rest.put_u32(length);
+        rest.put_u64(self.id);
+        rest.put_u8(self.opcode);
+        rest.put_u8(self.flags);
+        rest.put_u64(self.hlc.raw());
+        let (unsummed, sum) = header.split_at_mut(UNSUMMED);
+        sum.copy_from_slice(&checksum(unsummed, payload).to_be_bytes());
+    }
+}
+
+/// Chained by the seed, as in [`crate::record`].
+fn checksum(unsummed: &[u8], payload: &[u8]) -> u32 {
+    let hash = xxh3_64_with_seed(unsummed, xxh3_64(payload));
+    u32::try_from(hash & u64::from(u32::MAX)).expect("the low half fits")
+}
+
+/// Appends a frame to `out`; if its payload is over [`CHUNK_BYTES`], appends nothing and returns
+/// what will give it piece by piece.
+#[must_use = "a large frame must be sent chunk by chunk"]
+pub fn encode(frame: &Frame, out: &mut BytesMut) -> Option<LargeFrame> {
+    let start = out.len();
+    out.put_bytes(0, HEADER_BYTES);
+    let (opcode, flags, body) = put_fields(&frame.message, out);
+    let head = Head { id: frame.id, opcode, flags, hlc: frame.hlc };
+    let fields = out.get(start + HEADER_BYTES..).expect("the header's place was left free");
+    if fields.len() + body.map_or(0, Bytes::len) > CHUNK_BYTES {
+        let body = body.cloned().expect("fields alone are short: a key is the longest");
+        let large = LargeFrame { head, fields: Bytes::copy_from_slice(fields), body };
+        out.truncate(start);
+        return Some(large);
+    }
+    out.put_slice(body.map_or(&[], |bytes| bytes));
+    head.seal(out.get_mut(start..).expect("out has only grown"));
+    None
+}
+
+/// Appends all of the payload but its body, which is what may be large. Gives opcode, flags and body.
+fn put_fields<'a>(message: &'a Message, out: &mut BytesMut) -> (u8, u8, Option<&'a Bytes>) {
+    match message {
+        Message::Store { key, record, repair } => {
+            let key = key.as_bytes();
+            out.put_u16(u16::try_from(key.len()).expect("a key's length fits"));
+            out.put_slice(key);
+            (STORE, if *repair { REPAIR } else { 0 }, Some(record))
+        }
+        Message::Read { key, version_only } => {
+            out.put_slice(key.as_bytes());
+            (READ, if *version_only { VERSION_ONLY } else { 0 }, None)
+        }
+        Message::StoreAnswer(answer) => {
+            put_store_answer(*answer, out);
+            (STORE_ANSWER, 0, None)
+        }
+        Message::ReadAnswer(answer) => (READ_ANSWER, 0, put_read_answer(answer, out)),
+        Message::Ping { wall_ms } => {
+            out.put_u64(*wall_ms);
+            (PING, 0, None)
+        }
+        Message::Pong { wall_ms } => {
+            out.put_u64(*wall_ms);
+            (PONG, 0, None)
+        }
+    }
+}
+
+fn put_store_answer(answer: StoreAnswer, out: &mut BytesMut) {
+    let (tag, holds) = match answer {
+        StoreAnswer::Accepted => return out.put_u8(stored::ACCEPTED),
+        StoreAnswer::Failed(failure) => return out.put_slice(&[stored::FAILED, failure.code()]),
+        StoreAnswer::Stale(holds) => (stored::STALE, holds),
+        StoreAnswer::StaleUnknown(holds) => (stored::STALE_UNKNOWN, holds),
+    };
+    let kind = match holds {
+        Current::Record(_) => current::RECORD,
+        Current::Floor(_) => current::FLOOR,
+    };
+    out.put_slice(&[tag, kind]);
+    out.put_slice(&holds.version().encode());
+}
+
+fn put_read_answer<'a>(answer: &'a ReadAnswer, out: &mut BytesMut) -> Option<&'a Bytes> {
+    match answer {
+        ReadAnswer::Record(record) => {
+            out.put_u8(found::RECORD);
+            return Some(record);
+        }
+        ReadAnswer::Version { version, from } => {
+            assert!(*from > 0, "a record is wanted by at least one replica");
+            out.put_u8(found::VERSION);
+            out.put_slice(&version.encode());
+            out.put_u8(*from);
+        }
+        ReadAnswer::Absent { floor } => {
+            out.put_u8(found::ABSENT);
+            out.put_slice(&floor.encode());
+        }
+        ReadAnswer::Failed(failure) => out.put_slice(&[found::FAILED, failure.code()]),
+    }
+    None
+}
+
+/// The unsent rest of a large message, sharing its bytes.
+#[derive(Debug)]
+pub struct LargeFrame {
+    head: Head,
+    fields: Bytes,
+    body: Bytes,
+}
+
+impl LargeFrame {
+    /// Appends the next chunk to `out`; whether more follow. To be called until none does.
+    pub fn next_chunk(&mut self, out: &mut BytesMut) -> bool {
+        let start = out.len();
+        out.reserve(HEADER_BYTES + CHUNK_BYTES.min(self.bytes_left()));
+        out.put_bytes(0, HEADER_BYTES);
+        let fields = self.fields.split_to(self.fields.len().min(CHUNK_BYTES));
+        let body = self.body.split_to(self.body.len().min(CHUNK_BYTES - fields.len()));
+        assert!(!body.is_empty(), "no chunk comes after the last");
+        out.put_slice(&fields);
+        out.put_slice(&body);
+        let more = self.bytes_left() > 0;
+        let head = Head { flags: self.head.flags | if more { MORE } else { 0 }, ..self.head };
+        head.seal(out.get_mut(start..).expect("out has only grown"));
+        more
+    }
+
+    /// Payload bytes not yet sent.
+    #[must_use]
+    pub fn bytes_left(&self) -> usize {
+        self.fields.len() + self.body.len()
+    }
+}
+
+/// Reads the frames of one direction of a connection.
+#[derive(Debug)]
+pub struct Decoder {
+    payload_bytes_max: usize,
+    partial_bytes_max: usize,
+    /// Bytes held in `partial`.
+    partial_bytes: usize,
+    /// Messages of which the last chunk has not come, by id. As each has at least one full chunk,
+    /// the bound on their bytes bounds their number too.
+    partial: BTreeMap<u64, Partial>,
+}
+
+#[derive(Debug)]
+struct Partial {
+    head: Head,
+    payload: BytesMut,
+}
+
+impl Decoder {
+    /// Takes messages of at most `payload_bytes_max`, and holds at most `partial_bytes_max` of those
+    /// that have not arrived whole (in buffers that may be twice that size). A sender that interleaves
+    /// more than that loses the connection, so it must keep few large messages under way at once.
+    #[must_use]
+    pub fn new(payload_bytes_max: usize, partial_bytes_max: usize) -> Self {
+        Self { payload_bytes_max, partial_bytes_max, partial_bytes: 0, partial: BTreeMap::new() }
+    }
+
+    /// Takes the next whole message off the front of `input`; `None` if more bytes are needed, which
+    /// are never more than one frame's: [`HEADER_BYTES`] and [`CHUNK_BYTES`].
+    ///
+    /// # Errors
+    /// [`FrameError`] if the bytes are no frame; every later call fails as well, or is meaningless.
+    pub fn decode(&mut self, input: &mut BytesMut) -> Result<Option<Frame>, FrameError> {
+        while let Some((head, payload)) = self.next_frame(input)? {
+            if let Some((head, payload)) = self.assemble(head, payload)? {
+                let message = parse(head, payload)?;
+                return Ok(Some(Frame { id: head.id, hlc: head.hlc, message }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes one frame off the front of `input` if it is there whole, and checks its sum and flags.
+    fn next_frame(&self, input: &mut BytesMut) -> Result<Option<(Head, Bytes)>, FrameError> {
+        let Some(mut header) = input.get(..HEADER_BYTES) else { return Ok(None) };
+        let length = usize::try_from(header.get_u32()).map_err(|_| FrameError::TooLong)?;
+        if length > CHUNK_BYTES.min(self.payload_bytes_max) {
+            return Err(FrameError::TooLong);
+        }
+        let Some(payload) = input.get(HEADER_BYTES..HEADER_BYTES + length) else { return Ok(None) };
+        let head = Head {
+            id: header.get_u64(),
+            opcode: header.get_u8(),
+            flags: header.get_u8(),
+            hlc: Hlc::from_raw(header.get_u64()),
+        };
+        let unsummed = input.get(..UNSUMMED).expect("the header is there");
+        if checksum(unsummed, payload) != header.get_u32() {
+            return Err(FrameError::Checksum);
+        }
+        let known = match head.opcode {
+            STORE => MORE | REPAIR,
+            READ => VERSION_ONLY,
+            READ_ANSWER => MORE,
+            STORE_ANSWER | PING | PONG => 0,
+            unknown => return Err(FrameError::Opcode(unknown)),
+        };
+        if head.flags & !known != 0 {
+            return Err(FrameError::Flags(head.flags));
+        }
+        let mut frame = input.split_to(HEADER_BYTES + length);
+        frame.advance(HEADER_BYTES);
+        Ok(Some((head, frame.freeze())))
+    }
+
+    /// Gives the message that this frame completes, if it does, with its whole payload.
+    fn assemble(&mut self, head: Head, chunk: Bytes) -> Result<Option<(Head, Bytes)>, FrameError> {
+        let more = head.flags & MORE != 0;
+        let head = Head { flags: head.flags & !MORE, ..head };
+        let known = self.partial.get(&head.id);
+        if !more && known.is_none() {
+            return Ok(Some((head, chunk)));
+        }
+        let in_place = known.is_none_or(|partial| partial.head == head);
+        let right_size = if more { chunk.len() == CHUNK_BYTES } else { !chunk.is_empty() };
+        if !in_place || !right_size {
+            return Err(FrameError::Chunk);
+        }
+        if known.map_or(0, |partial| partial.payload.len()) + chunk.len() > self.payload_bytes_max {
+            return Err(FrameError::TooLong);
+        }
+        if self.partial_bytes + chunk.len() > self.partial_bytes_max {
+            return Err(FrameError::Unfinished);
+        }
+        if more {
+            self.partial_bytes += chunk.len();
+            let partial = self.partial.entry(head.id).or_insert_with(|| Partial { head, payload: BytesMut::new() });
+            partial.payload.extend_from_slice(&chunk);
+            return Ok(None);
+        }
+        let mut whole = self.partial.remove(&head.id).expect("this chunk continues it").payload;
+        self.partial_bytes -= whole.len();
+        whole.extend_from_slice(&chunk);
+        Ok(Some((head, whole.freeze())))
+    }
+
+    /// Bytes held of messages that have not arrived whole.
+    #[must_use]
+    pub fn partial_bytes(&self) -> usize {
+        self.partial_bytes
+    }
+}
+
+fn parse(head: Head, mut payload: Bytes) -> Result<Message, FrameError> {
+    match head.opcode {
+        STORE => {
+            let key_length = usize::from(payload.try_get_u16().map_err(|_| FrameError::Payload)?);
+            if key_length > payload.len() {
+                return Err(FrameError::Payload);
+            }
+            let key = parse_key(payload.split_to(key_length))?;
+            Ok(Message::Store { key, record: payload, repair: head.flags & REPAIR != 0 })
+        }
+        READ => Ok(Message::Read { key: parse_key(payload)?, version_only: head.flags & VERSION_ONLY != 0 }),
+        STORE_ANSWER => parse_store_answer(&payload).map(Message::StoreAnswer),
+        READ_ANSWER => parse_read_answer(payload).map(Message::ReadAnswer),
+        PING => parse_wall_ms(&payload).map(|wall_ms| Message::Ping { wall_ms }),
+        PONG => parse_wall_ms(&payload).map(|wall_ms| Message::Pong { wall_ms }),
+        unknown => Err(FrameError::Opcode(unknown)),
+    }
+}
+
+fn parse_key(bytes: Bytes) -> Result<Key, FrameError> {
+    Key::new(bytes).map_err(|_| FrameError::Payload)
+}
+
+fn parse_wall_ms(payload: &[u8]) -> Result<u64, FrameError> {
+    payload.try_into().map(u64::from_be_bytes).map_err(|_| FrameError::Payload)
+}
+
+fn parse_version(bytes: &[u8]) -> Result<Version, FrameError> {
+    bytes.try_into().map(Version::decode).map_err(|_| FrameError::Payload)
+}
+
+fn parse_store_answer(payload: &[u8]) -> Result<StoreAnswer, FrameError> {
+    match *payload {
+        [stored::ACCEPTED] => Ok(StoreAnswer::Accepted),
+        [stored::STALE, ref holds @ ..] => parse_current(holds).map(StoreAnswer::Stale),
+        [stored::STALE_UNKNOWN, ref holds @ ..] => parse_current(holds).map(StoreAnswer::StaleUnknown),
+        [stored::FAILED, code] => Failure::from_code(code).map(StoreAnswer::Failed).ok_or(FrameError::Payload),
+        _ => Err(FrameError::Payload),
+    }
+}
+
+fn parse_current(bytes: &[u8]) -> Result<Current, FrameError> {
+    match *bytes {
+        [current::RECORD, ref version @ ..] => parse_version(version).map(Current::Record),
+        [current::FLOOR, ref version @ ..] => parse_version(version).map(Current::Floor),
+        _ => Err(FrameError::Payload),
+    }
+}
+
+fn parse_read_answer(mut payload: Bytes) -> Result<ReadAnswer, FrameError> {
+    match *payload {
+        [found::RECORD, ..] => {
+            payload.advance(1);
+            Ok(ReadAnswer::Record(payload))
+        }
+        [found::VERSION, ref version @ .., from] if from > 0 => {
+            parse_version(version).map(|version| ReadAnswer::Version { version, from })
+        }
+        [found::ABSENT, ref floor @ ..] => parse_version(floor).map(|floor| ReadAnswer::Absent { floor }),
+        [found::FAILED, code] => Failure::from_code(code).map(ReadAnswer::Failed).ok_or(FrameError::Payload),
+        _ => Err(FrameError::Payload),
+    }
+}

@@ -4,7 +4,7 @@
 //! multi-writer form, with the query phase skipped in the common case. The rules are those of the
 //! project's design, section "Versions"; a model of them was explored before this was written.
 //!
-//! [`replica`] is what a replica decides, [`write`] and [`read`] what a coordinator does.
+//! [`replica`] is what a replica decides, [`mod@write`] and [`read`] what a coordinator does.
 
 pub mod read;
 pub mod replica;
@@ -110,6 +110,12 @@ impl ReplicaSet {
         Self(self.0 & other.0)
     }
 
+    /// Members of either.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
     /// Members of `self` that are not in `other`.
     #[must_use]
     pub fn minus(self, other: Self) -> Self {
@@ -169,6 +175,43 @@ pub enum Failure {
     ClockSkew,
     /// It is starting or stopping.
     NotServing,
+}
+
+impl Failure {
+    /// Every failure, at the place of its code on the wire: new ones go to the end.
+    const BY_CODE: [Self; 9] = [
+        Self::Unreachable,
+        Self::Timeout,
+        Self::Overloaded,
+        Self::DiskFull,
+        Self::Disk,
+        Self::Corrupt,
+        Self::Rebuilding,
+        Self::ClockSkew,
+        Self::NotServing,
+    ];
+
+    /// Its code on the wire.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Unreachable => 0,
+            Self::Timeout => 1,
+            Self::Overloaded => 2,
+            Self::DiskFull => 3,
+            Self::Disk => 4,
+            Self::Corrupt => 5,
+            Self::Rebuilding => 6,
+            Self::ClockSkew => 7,
+            Self::NotServing => 8,
+        }
+    }
+
+    /// The failure with this code, if there is one.
+    #[must_use]
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::BY_CODE.get(usize::from(code)).copied()
+    }
 }
 
 /// A replica's answer to `Store(v)`.

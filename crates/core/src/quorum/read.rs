@@ -1,0 +1,468 @@
+//! One GET: whom to ask, when a version is known to be held well enough, what to answer.
+//!
+//! Owns what each replica is known to hold and what has been asked of it. The coordinator carries out
+//! the [`Command`]s, feeds in every answer (records checked, see [`Answer`]) and keeps the deadline.
+//!
+//! Promises: at quorum, [`Command::Done`] never carries a version that is not known to be held by a
+//! majority, so that no later quorum read returns an older one; and never one older than what a
+//! majority held when the read began. Below quorum: the newest of `ack` answers. It does *not* decide
+//! expiry, which is the wall clock's, and sends nothing after its answer: [`Read::outdated`] and
+//! [`Read::mend`] say to whom the coordinator should.
+//!
+//! How: everything is derived again from what is known each time something is learnt. Known is, for
+//! each replica, the newest thing that it said it holds; the newest record known is the *target*. A
+//! replica that turns out unable to give the record it spoke of is treated as if it had never
+//! answered: any `ack` other answers are as good, because each of them was true after the read began.
+//!
+//! Invariants: only answers to reads and refusals (which tell what is held *now*) count toward `ack`; an
+//! `Accepted` does not, since it may speak of the past; the record in hand is never fetched twice; a
+//! failed replica is neither asked nor counted again; nothing follows `Done` or `Hopeless`.
+//!
+//! Source: Attiya, Bar-Noy, Dolev (1995); the project's design, "Versions", clause "Read", "Records" and
+//! "Hedging".
+
+use crate::quorum::{Acks, Current, Failure, Rank, ReplicaSet, StoreAnswer, majority};
+use crate::record::Record;
+use crate::version::Version;
+
+/// A replica's answer to a read, as the coordinator found it after checking.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// The record; its digest was right.
+    Record(Record),
+    /// The record's version: all that was asked.
+    Version(Version),
+    /// No record: the partition's floor.
+    Absent {
+        /// A deletion of everything up to here.
+        floor: Version,
+    },
+    /// Counts for nothing. [`Failure::Corrupt`] too where the coordinator itself found the damage.
+    Failed(Failure),
+}
+
+/// What the coordinator has to do.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// Ask this replica.
+    Ask {
+        /// Whom.
+        rank: Rank,
+        /// For the version alone, instead of the whole record.
+        version_only: bool,
+    },
+    /// Write the newest record back to this replica (exempt from its fence).
+    Store {
+        /// To whom.
+        rank: Rank,
+        /// What.
+        record: Record,
+    },
+    /// Answer the client.
+    Done(ReadOutcome),
+    /// Too many replicas have failed: `504` at once instead of at the deadline.
+    Hopeless,
+}
+
+/// What a read found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReadOutcome {
+    /// This record, perhaps a tombstone or expired.
+    Record(Record),
+    /// Nothing.
+    Absent {
+        /// The greatest floor among the answers.
+        floor: Version,
+    },
+}
+
+/// The state of one read. No allocation for up to [`INLINE`] replicas.
+#[derive(Clone, Debug)]
+pub struct Read {
+    acks: Acks,
+    record_from: Rank,
+    known: Slots,
+    /// Asked what they hold, or told without being asked.
+    asked: ReplicaSet,
+    /// Asked before anything was known of them, and not yet answered.
+    pending: ReplicaSet,
+    /// Those of `pending` that were asked for the record.
+    pending_record: ReplicaSet,
+    /// Known to hold the target, asked for the record, and not yet answered.
+    fetching: ReplicaSet,
+    /// Their answers count for nothing in this read.
+    failed: ReplicaSet,
+    /// Those of `failed` whose copy is damaged.
+    corrupt: ReplicaSet,
+    /// The newest record received; after the end the one answered, if one was.
+    record: Option<Record>,
+    write_back: WriteBack,
+    closed: bool,
+}
+
+/// Progress of the write-backs of one version.
+#[derive(Clone, Copy, Debug, Default)]
+struct WriteBack {
+    version: Version,
+    sent: ReplicaSet,
+    accepted: ReplicaSet,
+    /// Answered, and will not hold it by this.
+    refused: ReplicaSet,
+}
+
+impl Read {
+    /// A read that asks `first` (at least `acks.ack()` replicas, the fastest, as the caller counts) and
+    /// among them `record_from` for the record.
+    ///
+    /// # Panics
+    /// If `first` is too small, is not a part of the first `acks.from()`, or lacks `record_from`.
+    #[must_use]
+    pub fn new(acks: Acks, first: ReplicaSet, record_from: Rank) -> Self {
+        let addressed = ReplicaSet::first(acks.from());
+        assert!(first.len() >= acks.ack() && first.minus(addressed).is_empty(), "a read asks ack to from replicas");
+        assert!(first.contains(record_from), "the record is asked from one of those asked");
+        Self {
+            acks,
+            record_from,
+            known: Slots::new(acks.from()),
+            asked: first,
+            pending: first,
+            pending_record: ReplicaSet::EMPTY,
+            fetching: ReplicaSet::EMPTY,
+            failed: ReplicaSet::EMPTY,
+            corrupt: ReplicaSet::EMPTY,
+            record: None,
+            write_back: WriteBack::default(),
+            closed: false,
+        }
+    }
+
+    /// Asks the first replicas. To be called once, before anything else.
+    pub fn start(&mut self, sink: &mut dyn FnMut(Command)) {
+        self.pending_record.insert(self.record_from);
+        for rank in self.asked.iter() {
+            sink(Command::Ask { rank, version_only: rank != self.record_from });
+        }
+    }
+
+    /// The hedge's delay has passed without an answer to the client: asks everybody not asked yet, and
+    /// where the record is being fetched, one more holder. May be called again.
+    pub fn on_hedge(&mut self, sink: &mut dyn FnMut(Command)) {
+        if self.closed {
+            return;
+        }
+        // Who has not sent the newest record by now may be the slow one: ask another for it as well.
+        let newest = self.newest();
+        let wanted = !self.has_record(newest);
+        self.ask_rest(wanted, sink);
+        if let Some(version) = newest
+            && wanted
+            && self.answered().len() >= self.acks.ack()
+        {
+            self.fetch_from_next(version, sink);
+        }
+    }
+
+    /// A replica's answer to an [`Command::Ask`], or the failure to get one. What was not asked and
+    /// duplicates count for nothing; what comes after the end only completes [`Read::outdated`] and
+    /// [`Read::mend`].
+    pub fn on_read(&mut self, rank: Rank, answer: Answer, sink: &mut dyn FnMut(Command)) {
+        if rank.0 >= self.acks.from() || !(self.pending.contains(rank) || self.fetching.contains(rank)) {
+            return;
+        }
+        let version_only = matches!(answer, Answer::Version(_));
+        let current = match answer {
+            Answer::Failed(failure) => {
+                self.fail(rank, failure);
+                return self.evaluate(sink);
+            }
+            // A fetch is not answered by a version: a duplicate of the answer before it.
+            Answer::Version(_) if !self.pending.contains(rank) => return,
+            Answer::Version(version) => Current::Record(version),
+            Answer::Absent { floor } => Current::Floor(floor),
+            Answer::Record(record) => {
+                let version = record.version();
+                self.keep(record);
+                Current::Record(version)
+            }
+        };
+        self.pending.remove(rank);
+        self.pending_record.remove(rank);
+        // What is older than what the replica said before was overtaken on the way: it is no answer
+        // to the fetch, which came after.
+        if self.learn(rank, current) && !version_only {
+            self.fetching.remove(rank);
+        }
+        self.evaluate(sink);
+    }
+
+    /// A replica's answer to a [`Command::Store`] of `version`.
+    pub fn on_store(&mut self, rank: Rank, version: Version, answer: StoreAnswer, sink: &mut dyn FnMut(Command)) {
+        if rank.0 >= self.acks.from() || self.failed.contains(rank) {
+            return;
+        }
+        let is_target = version == self.write_back.version;
+        match answer {
+            // It holds the version, or has held it and holds something newer: one more of the majority.
+            StoreAnswer::Accepted if is_target => _ = self.write_back.accepted.insert(rank),
+            StoreAnswer::Accepted => {}
+            // Something newer is durable there, promise or not: the replica's answer to a read as of now.
+            StoreAnswer::Stale(current) | StoreAnswer::StaleUnknown(current) if current.version() >= version => {
+                self.asked.insert(rank);
+                self.learn(rank, current);
+            }
+            // It will not hold it by this write-back. What it answered to the read stays true.
+            StoreAnswer::Stale(_) | StoreAnswer::StaleUnknown(_) | StoreAnswer::Failed(_) if is_target => {
+                self.write_back.refused.insert(rank);
+            }
+            StoreAnswer::Stale(_) | StoreAnswer::StaleUnknown(_) | StoreAnswer::Failed(_) => {}
+        }
+        self.evaluate(sink);
+    }
+
+    /// After the answer: the replicas that are known to lack the record answered. Those that hold something
+    /// older, and those that hold nothing if they are among the record's first `from`: so that read repair
+    /// gives a record exactly the copies it asked for. Empty before the answer and where nothing was found.
+    #[must_use]
+    pub fn outdated(&self) -> ReplicaSet {
+        let Some(record) = self.answered_record() else { return ReplicaSet::EMPTY };
+        let version = record.version();
+        let older = self.known.filter(|current| current.version() < version);
+        let records = self.known.filter(|current| matches!(current, Current::Record(_)));
+        older.and(records.or(self.scope(record))).minus(self.write_back.accepted)
+    }
+
+    /// After the answer: the replicas whose copy is damaged, to be given the record answered. They held
+    /// something, so whatever its `from`. Empty before the answer and where nothing was found.
+    #[must_use]
+    pub fn mend(&self) -> ReplicaSet {
+        if self.answered_record().is_some() { self.corrupt } else { ReplicaSet::EMPTY }
+    }
+
+    /// The replicas that have answered this read with something that counts.
+    #[must_use]
+    pub fn answered(&self) -> ReplicaSet {
+        self.known.filter(|_| true)
+    }
+
+    fn answered_record(&self) -> Option<&Record> {
+        self.record.as_ref().filter(|_| self.closed)
+    }
+
+    /// Remembers the newest record received; the one answered stays.
+    fn keep(&mut self, record: Record) {
+        if !self.closed && self.record.as_ref().is_none_or(|kept| kept.version() < record.version()) {
+            self.record = Some(record);
+        }
+    }
+
+    /// Whether `current` is at least as new as what was known of the replica, and so known now.
+    fn learn(&mut self, rank: Rank, current: Current) -> bool {
+        // Of a record and a floor of one version the floor came later: a floor never gives way to it.
+        let age = |current: Current| (current.version(), matches!(current, Current::Floor(_)));
+        let newer = self.known.get(rank).is_none_or(|known| age(known) <= age(current));
+        if newer {
+            self.known.set(rank, Some(current));
+        }
+        newer
+    }
+
+    /// The replica counts for nothing from now on, as if it had never answered: any `ack` others do as
+    /// well, and what only it knew of cannot have been acknowledged by a majority that they would miss.
+    fn fail(&mut self, rank: Rank, failure: Failure) {
+        self.pending.remove(rank);
+        self.pending_record.remove(rank);
+        self.fetching.remove(rank);
+        self.failed.insert(rank);
+        self.known.set(rank, None);
+        if failure == Failure::Corrupt {
+            self.corrupt.insert(rank);
+        }
+    }
+
+    /// The newest version known: of what the replicas said they hold and of the record in hand, which
+    /// outlives the failure of the replica that sent it.
+    fn newest(&self) -> Option<Version> {
+        let told = self.known.iter().filter_map(|(_, current)| match current {
+            Current::Record(version) => Some(version),
+            Current::Floor(_) => None,
+        });
+        told.chain(self.record.as_ref().map(Record::version)).max()
+    }
+
+    /// The greatest floor among the answers of `among`.
+    fn floor(&self, among: ReplicaSet) -> Option<Version> {
+        let floors = self.known.iter().filter_map(|(rank, current)| match current {
+            Current::Floor(version) if among.contains(rank) => Some(version),
+            _ => None,
+        });
+        floors.max()
+    }
+
+    /// The replicas that shall hold `record`, as far as this read addresses them: its n.
+    ///
+    /// A reader may address more replicas than the record asked for. Then the majority is one of *its*
+    /// replicas: quorums of its writers and of readers that use its `from` lie within them and meet
+    /// there, while a copy further down the list, where an older record had drawn it, is met by none
+    /// of them. For the same reason a floor further down says nothing about it.
+    fn scope(&self, record: &Record) -> ReplicaSet {
+        ReplicaSet::first(record.from().min(self.acks.from()))
+    }
+
+    fn has_record(&self, version: Option<Version>) -> bool {
+        self.record.as_ref().map(Record::version) == version && version.is_some()
+    }
+
+    /// What follows from what is known: the clauses in their order.
+    fn evaluate(&mut self, sink: &mut dyn FnMut(Command)) {
+        if self.closed {
+            return;
+        }
+        if self.failed.len() > self.acks.from() - self.acks.ack() {
+            return self.close(Command::Hopeless, sink);
+        }
+        let newest = self.newest();
+        if self.answered().len() < self.acks.ack() {
+            // Not enough answers yet. A failed one is replaced at once; the record is asked for again
+            // only if nobody who may still send it was asked.
+            if !self.failed.is_empty() {
+                self.ask_rest(self.pending_record.is_empty() && !self.has_record(newest), sink);
+            }
+            return;
+        }
+        match (newest, self.record.clone()) {
+            (None, _) => self.answer_absent(sink),
+            (Some(version), Some(record)) if record.version() == version => self.conclude(record, sink),
+            (Some(version), _) => {
+                if self.holders(version).and(self.fetching).is_empty() {
+                    self.fetch_from_next(version, sink);
+                }
+            }
+        }
+    }
+
+    /// The newest record known is in hand.
+    fn conclude(&mut self, record: Record, sink: &mut dyn FnMut(Command)) {
+        let version = record.version();
+        let scope = self.scope(&record);
+        // 2. A replica that should hold it has nothing, and a floor at or above it: everything up to the
+        //    floor was the same everywhere when the floor rose, so what was written here is deleted.
+        if self.floor(scope).is_some_and(|floor| floor >= version) {
+            return self.answer_absent(sink);
+        }
+        if self.write_back.version != version {
+            self.write_back = WriteBack { version, ..WriteBack::default() };
+        }
+        // 1. A majority holds it (what the others hold is older, and every later quorum read will meet
+        //    it). Below quorum the client has chosen not to wait for that.
+        let held = self.holders(version).or(self.write_back.accepted).minus(self.failed);
+        let required = majority(scope.len());
+        if !self.acks.is_quorum() || held.and(scope).len() >= required {
+            return self.close(Command::Done(ReadOutcome::Record(record)), sink);
+        }
+        // 3. It may be half written: make a majority hold it before anybody hears of it.
+        let records = self.known.filter(|current| matches!(current, Current::Record(_)));
+        let owed = scope.or(records).minus(held).minus(self.failed).minus(self.write_back.sent);
+        let possible = held.or(owed).or(self.write_back.sent.minus(self.write_back.refused).minus(self.failed));
+        if possible.and(scope).len() < required {
+            return self.close(Command::Hopeless, sink);
+        }
+        for rank in owed.iter() {
+            self.write_back.sent.insert(rank);
+            sink(Command::Store { rank, record: record.clone() });
+        }
+    }
+
+    fn answer_absent(&mut self, sink: &mut dyn FnMut(Command)) {
+        let floor = self.floor(ReplicaSet::first(self.acks.from())).unwrap_or(Version::ZERO);
+        self.close(Command::Done(ReadOutcome::Absent { floor }), sink);
+    }
+
+    fn close(&mut self, last: Command, sink: &mut dyn FnMut(Command)) {
+        self.closed = true;
+        if !matches!(last, Command::Done(ReadOutcome::Record(_))) {
+            self.record = None;
+        }
+        sink(last);
+    }
+
+    fn holders(&self, version: Version) -> ReplicaSet {
+        self.known.filter(|current| current == Current::Record(version))
+    }
+
+    /// Asks a holder of `version` that was not asked yet for the record.
+    fn fetch_from_next(&mut self, version: Version, sink: &mut dyn FnMut(Command)) {
+        let next = self.holders(version).minus(self.fetching).iter().next();
+        if let Some(rank) = next {
+            self.fetching.insert(rank);
+            sink(Command::Ask { rank, version_only: false });
+        }
+    }
+
+    /// Asks everybody not asked yet, the first of them for the record if it is `wanted`.
+    fn ask_rest(&mut self, mut wanted: bool, sink: &mut dyn FnMut(Command)) {
+        let rest = ReplicaSet::first(self.acks.from()).minus(self.asked);
+        for rank in rest.iter() {
+            self.asked.insert(rank);
+            self.pending.insert(rank);
+            if wanted {
+                self.pending_record.insert(rank);
+            }
+            sink(Command::Ask { rank, version_only: !wanted });
+            wanted = false;
+        }
+    }
+}
+
+/// Up to this many replicas a read allocates nothing.
+pub const INLINE: usize = 8;
+
+/// What is known of each replica, by rank.
+#[derive(Clone, Debug)]
+enum Slots {
+    Inline([Option<Current>; INLINE]),
+    Boxed(Box<[Option<Current>]>),
+}
+
+impl Slots {
+    fn new(from: u8) -> Self {
+        match usize::from(from) {
+            count if count <= INLINE => Self::Inline([None; INLINE]),
+            count => Self::Boxed(vec![None; count].into_boxed_slice()),
+        }
+    }
+
+    fn all(&self) -> &[Option<Current>] {
+        match self {
+            Self::Inline(slots) => slots,
+            Self::Boxed(slots) => slots,
+        }
+    }
+
+    fn get(&self, rank: Rank) -> Option<Current> {
+        self.all().get(usize::from(rank.0)).copied().flatten()
+    }
+
+    fn set(&mut self, rank: Rank, current: Option<Current>) {
+        let slots: &mut [Option<Current>] = match self {
+            Self::Inline(slots) => slots,
+            Self::Boxed(slots) => slots,
+        };
+        *slots.get_mut(usize::from(rank.0)).expect("ranks below from have a slot") = current;
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (Rank, Current)> {
+        (0..).map(Rank).zip(self.all()).filter_map(|(rank, slot)| slot.map(|current| (rank, current)))
+    }
+
+    /// The replicas of which something is known that satisfies `test`.
+    fn filter(&self, test: impl Fn(Current) -> bool) -> ReplicaSet {
+        let mut set = ReplicaSet::EMPTY;
+        for (rank, current) in self.iter() {
+            if test(current) {
+                set.insert(rank);
+            }
+        }
+        set
+    }
+}

@@ -1,0 +1,242 @@
+//! One PUT or DELETE: when it is done, when it starts over, when it is lost.
+//!
+//! Owns the counting of answers, nothing else. The coordinator stamps, sends to all `from` replicas,
+//! feeds every answer in, and does what the step says; the deadline is its own (rule 3: at the
+//! deadline the outcome is unknown).
+//!
+//! Promises: at quorum, [`WriteStep::Done`] means that every later quorum read of the key returns this
+//! write or a newer one. It does *not* keep what an answer said beyond what the rules need: the failure's
+//! kind and the time of each answer, wanted in a receipt, stay with the coordinator, which has both in
+//! hand when the answer comes.
+//!
+//! Invariants: an answer is counted once per replica and attempt; answers of an earlier attempt
+//! count for nothing (they are about another version) but their versions still raise the next stamp;
+//! `Done`, `Hopeless` are returned at most once and nothing but `Wait` follows them; answers keep
+//! being recorded then, for [`Write::missing`].
+//!
+//! Source: Attiya, Bar-Noy, Dolev (1995), multi-writer; the project's design, "Versions", clause "Write".
+
+use crate::quorum::{Acks, Current, Rank, ReplicaSet, StoreAnswer, majority};
+use crate::version::Version;
+
+/// Attempts of one write at most. Two are the rule; more only where a floor was in the way, and a
+/// floor moves once per round of anti-entropy.
+pub const ATTEMPTS_MAX: u8 = 4;
+
+/// Which stamp of a write an answer is about: 1 is the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Attempt(u8);
+
+impl Attempt {
+    /// The first.
+    pub const FIRST: Self = Self(1);
+
+    /// Its number, from 1 to [`ATTEMPTS_MAX`].
+    #[must_use]
+    pub fn number(self) -> u8 {
+        self.0
+    }
+}
+
+/// How a write succeeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// Enough replicas have accepted it.
+    Held,
+    /// Concurrent writes beat it twice: it took effect and was overwritten at once.
+    Overwritten,
+}
+
+/// What the coordinator has to do after an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteStep {
+    /// Nothing.
+    Wait,
+    /// Stamp a version greater than `above` (and than [`Write::newest`], which answers that arrive
+    /// while the stamp is made may have raised), call [`Write::restamped`], send to all again.
+    Restamp {
+        /// The greatest version in any answer.
+        above: Version,
+    },
+    /// Answer the client: success.
+    Done(Written),
+    /// Every replica has answered or failed, and the write can no longer succeed: `504` at once
+    /// instead of at the deadline. Not before the last answer, so that the `504` names all who accepted.
+    Hopeless,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Waiting for answers.
+    Open,
+    /// `Restamp` was returned; waiting for [`Write::restamped`].
+    Blocked,
+    /// `Done` or `Hopeless` was returned.
+    Closed,
+}
+
+/// The state of one write: sets of replicas, no allocation.
+#[derive(Clone, Debug)]
+pub struct Write {
+    acks: Acks,
+    attempt: Attempt,
+    phase: Phase,
+    accepted: ReplicaSet,
+    stale: ReplicaSet,
+    stale_unknown: ReplicaSet,
+    failed: ReplicaSet,
+    /// Whether a floor is among the answers in `stale`.
+    floor_among_stale: bool,
+    newest: Version,
+}
+
+impl Write {
+    /// A write whose first attempt is about to be sent to all `acks.from()` replicas.
+    #[must_use]
+    pub fn new(acks: Acks) -> Self {
+        Self {
+            acks,
+            attempt: Attempt::FIRST,
+            phase: Phase::Open,
+            accepted: ReplicaSet::EMPTY,
+            stale: ReplicaSet::EMPTY,
+            stale_unknown: ReplicaSet::EMPTY,
+            failed: ReplicaSet::EMPTY,
+            floor_among_stale: false,
+            newest: Version::ZERO,
+        }
+    }
+
+    /// The attempt whose answers count now.
+    #[must_use]
+    pub fn attempt(&self) -> Attempt {
+        self.attempt
+    }
+
+    /// The greatest version in any answer so far, of any attempt.
+    #[must_use]
+    pub fn newest(&self) -> Version {
+        self.newest
+    }
+
+    /// The replicas that have accepted the current attempt.
+    #[must_use]
+    pub fn accepted(&self) -> ReplicaSet {
+        self.accepted
+    }
+
+    /// How many replicas have accepted the current attempt.
+    #[must_use]
+    pub fn acked(&self) -> u8 {
+        self.accepted.len()
+    }
+
+    /// The replicas that have neither accepted the current attempt nor promised that they hold something
+    /// newer: those to which the write is still owed.
+    #[must_use]
+    pub fn missing(&self) -> ReplicaSet {
+        ReplicaSet::first(self.acks.from()).minus(self.accepted).minus(self.stale)
+    }
+
+    /// The write has a new stamp, greater than every version in any answer, and is sent to all again:
+    /// counting begins anew. The earlier stamp may live on at a minority; the new one is newer.
+    ///
+    /// # Panics
+    /// Unless [`WriteStep::Restamp`] was returned since the last attempt began.
+    pub fn restamped(&mut self) -> Attempt {
+        assert_eq!(self.phase, Phase::Blocked, "only a write that was told to is stamped again");
+        let attempt = Attempt(self.attempt.0 + 1);
+        *self = Self { attempt, newest: self.newest, ..Self::new(self.acks) };
+        attempt
+    }
+
+    /// One replica's answer to one attempt; a failure to answer is an answer, and final for that attempt.
+    /// Duplicates, answers of earlier attempts and ranks that were not addressed count for nothing.
+    pub fn on_answer(&mut self, attempt: Attempt, rank: Rank, answer: StoreAnswer) -> WriteStep {
+        if let StoreAnswer::Stale(current) | StoreAnswer::StaleUnknown(current) = answer {
+            self.newest = self.newest.max(current.version());
+        }
+        if attempt != self.attempt || rank.0 >= self.acks.from() || self.has_answered(rank) {
+            return WriteStep::Wait;
+        }
+        match answer {
+            StoreAnswer::Accepted => self.accepted.insert(rank),
+            StoreAnswer::Stale(current) => {
+                self.floor_among_stale |= matches!(current, Current::Floor(_));
+                self.stale.insert(rank)
+            }
+            StoreAnswer::StaleUnknown(_) => self.stale_unknown.insert(rank),
+            StoreAnswer::Failed(_) => self.failed.insert(rank),
+        };
+        if self.phase != Phase::Open {
+            return WriteStep::Wait;
+        }
+        let step = if self.acks.is_quorum() { self.quorum_step() } else { self.available_step() };
+        self.phase = match step {
+            WriteStep::Wait => Phase::Open,
+            WriteStep::Restamp { .. } => Phase::Blocked,
+            WriteStep::Done(_) | WriteStep::Hopeless => Phase::Closed,
+        };
+        step
+    }
+
+    fn has_answered(&self, rank: Rank) -> bool {
+        [self.accepted, self.stale, self.stale_unknown, self.failed].iter().any(|set| set.contains(rank))
+    }
+
+    /// Replicas that said something about the key, whatever it was.
+    fn answered(&self) -> u8 {
+        self.accepted.len() + self.stale.len() + self.stale_unknown.len()
+    }
+
+    fn quorum_step(&self) -> WriteStep {
+        let (n, q) = (self.acks.from(), majority(self.acks.from()));
+        // 1. Every write completed before this one began was accepted by a majority, shares a replica
+        //    with ours, and that replica accepted ours after it: ours is newer. That needs q accepts;
+        //    what the client asked for beyond q is that replicas answer, and a refusal as stale
+        //    is an answer: that replica holds something newer, durably.
+        if self.accepted.len() >= q && self.answered() >= self.acks.ack() {
+            return WriteStep::Done(Written::Held);
+        }
+        // 2. So many have promised never to accept it that it can never reach a majority: no quorum read
+        //    has returned it or will. `StaleUnknown` is no promise and does not count here.
+        if self.stale.len() > n - q {
+            return self.blocked();
+        }
+        // 3. Otherwise the outcome is unknown, at the deadline, or as soon as nobody is left to answer.
+        self.hopeless_if_all_answered()
+    }
+
+    fn blocked(&self) -> WriteStep {
+        // The second stamp is newer than all that blocked the first, which met every majority that
+        // had completed a write before we began. So the records that block it too are concurrent with
+        // us, and every later read meets one of them: ours came just before, and is overwritten.
+        if self.attempt > Attempt::FIRST && !self.floor_among_stale {
+            return WriteStep::Done(Written::Overwritten);
+        }
+        // A floor is nobody's write: a read that met only the floor would find nothing, although
+        // nobody deleted. So a block with a floor in it never excuses us.
+        self.restamp_or(WriteStep::Hopeless)
+    }
+
+    /// The client chose availability: any `ack` accepts do, and none of the above is promised. A replica
+    /// that holds something newer, promise or not, shows that our clock is behind: once more, so that
+    /// what is acknowledged is newer than what those who acknowledge it held.
+    fn available_step(&self) -> WriteStep {
+        if self.accepted.len() >= self.acks.ack() {
+            return WriteStep::Done(Written::Held);
+        }
+        if self.attempt == Attempt::FIRST && self.stale.len() + self.stale_unknown.len() > 0 {
+            return self.restamp_or(WriteStep::Wait);
+        }
+        self.hopeless_if_all_answered()
+    }
+
+    fn restamp_or(&self, exhausted: WriteStep) -> WriteStep {
+        if self.attempt.0 < ATTEMPTS_MAX { WriteStep::Restamp { above: self.newest } } else { exhausted }
+    }
+
+    fn hopeless_if_all_answered(&self) -> WriteStep {
+        if self.answered() + self.failed.len() == self.acks.from() { WriteStep::Hopeless } else { WriteStep::Wait }
+    }
+}

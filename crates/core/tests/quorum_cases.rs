@@ -1,0 +1,294 @@
+//! The register protocol by example: one test per rule that a reader of the design would look for.
+//! Every order of every mix of answers is in `quorum_write.rs` and `quorum_read.rs`.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_possible_truncation, missing_docs)]
+
+use bytes::Bytes;
+use kvorum_core::quorum::read::{Answer, Command, Read, ReadOutcome};
+use kvorum_core::quorum::write::{Attempt, Write, WriteStep, Written};
+use kvorum_core::quorum::{Acks, Current, Failure, Rank, ReplicaSet, StoreAnswer};
+use kvorum_core::version::{Hlc, Incarnation, Version};
+use kvorum_core::{Key, Record};
+
+fn acks(ack: u8, from: u8) -> Acks {
+    Acks::new(ack, from).unwrap()
+}
+
+fn version(number: u64) -> Version {
+    Version { hlc: Hlc::from_raw(number), incarnation: Incarnation(7) }
+}
+
+fn record(number: u64, from: u8) -> Answer {
+    let key = Key::new(Bytes::from_static(b"key")).unwrap();
+    Answer::Record(Record::value(&key, version(number), from, None, number.to_string().as_bytes()))
+}
+
+fn has(number: u64) -> Answer {
+    Answer::Version(version(number))
+}
+
+fn absent(floor: u64) -> Answer {
+    Answer::Absent { floor: version(floor) }
+}
+
+fn stale(number: u64) -> StoreAnswer {
+    StoreAnswer::Stale(Current::Record(version(number)))
+}
+
+fn set(ranks: &[u8]) -> ReplicaSet {
+    let mut set = ReplicaSet::EMPTY;
+    for rank in ranks {
+        set.insert(Rank(*rank));
+    }
+    set
+}
+
+/// A read under test: each call gives the commands that it led to, as text.
+struct Reading(Read);
+
+impl Reading {
+    /// Starts a read of `ack` of `from` that asks `first`, the record from the first of them.
+    fn start(ack: u8, from: u8, first: &[u8]) -> Self {
+        let mut reading = Self(Read::new(acks(ack, from), set(first), Rank(first[0])));
+        let asked = collect(|sink| reading.0.start(sink));
+        assert_eq!(asked.len(), first.len());
+        reading
+    }
+
+    fn hears(&mut self, rank: u8, answer: Answer) -> Vec<String> {
+        collect(|sink| self.0.on_read(Rank(rank), answer, sink))
+    }
+
+    fn stored(&mut self, rank: u8, number: u64, answer: StoreAnswer) -> Vec<String> {
+        collect(|sink| self.0.on_store(Rank(rank), version(number), answer, sink))
+    }
+
+    fn hedges(&mut self) -> Vec<String> {
+        collect(|sink| self.0.on_hedge(sink))
+    }
+}
+
+fn collect(run: impl FnOnce(&mut dyn FnMut(Command))) -> Vec<String> {
+    let mut said = Vec::new();
+    run(&mut |command| said.push(show(&command)));
+    said
+}
+
+fn show(command: &Command) -> String {
+    match command {
+        Command::Ask { rank, version_only: true } => format!("version? {}", rank.0),
+        Command::Ask { rank, version_only: false } => format!("record? {}", rank.0),
+        Command::Store { rank, record } => format!("store {} at {}", record.version().hlc.raw(), rank.0),
+        Command::Done(ReadOutcome::Record(record)) => format!("answer {}", record.version().hlc.raw()),
+        Command::Done(ReadOutcome::Absent { floor }) => format!("absent {}", floor.hlc.raw()),
+        Command::Hopeless => "hopeless".to_owned(),
+    }
+}
+
+const NOTHING: [&str; 0] = [];
+
+#[test]
+fn a_write_is_done_with_the_answer_that_makes_ack() {
+    let mut write = Write::new(acks(2, 3));
+    assert_eq!(write.on_answer(Attempt::FIRST, Rank(0), StoreAnswer::Accepted), WriteStep::Wait);
+    assert_eq!(write.on_answer(Attempt::FIRST, Rank(0), StoreAnswer::Accepted), WriteStep::Wait, "a duplicate");
+    assert_eq!(write.on_answer(Attempt::FIRST, Rank(2), StoreAnswer::Accepted), WriteStep::Done(Written::Held));
+    assert_eq!(write.missing(), set(&[1]));
+    assert_eq!(write.on_answer(Attempt::FIRST, Rank(1), StoreAnswer::Accepted), WriteStep::Wait);
+    assert_eq!(write.missing(), ReplicaSet::EMPTY, "late acks count");
+}
+
+#[test]
+fn a_stale_replica_counts_toward_ack_but_not_toward_the_majority() {
+    let mut write = Write::new(acks(3, 3));
+    assert_eq!(write.on_answer(Attempt::FIRST, Rank(0), StoreAnswer::Accepted), WriteStep::Wait);
+    assert_eq!(write.on_answer(Attempt::FIRST, Rank(1), stale(9)), WriteStep::Wait);
+    assert_eq!(write.on_answer(Attempt::FIRST, Rank(2), StoreAnswer::Accepted), WriteStep::Done(Written::Held));
+}
+
+#[test]
+fn a_blocked_write_is_stamped_again_once_and_then_overwritten() {
+    let mut write = Write::new(acks(2, 3));
+    assert_eq!(write.on_answer(Attempt::FIRST, Rank(0), stale(5)), WriteStep::Wait);
+    assert_eq!(write.on_answer(Attempt::FIRST, Rank(1), stale(8)), WriteStep::Restamp { above: version(8) });
+    assert_eq!(write.on_answer(Attempt::FIRST, Rank(2), stale(9)), WriteStep::Wait);
+    assert_eq!(write.newest(), version(9), "an answer that comes while the stamp is made raises it");
+    let second = write.restamped();
+    assert_eq!(write.on_answer(Attempt::FIRST, Rank(1), StoreAnswer::Accepted), WriteStep::Wait);
+    assert_eq!(write.acked(), 0, "answers of the first attempt are about another version");
+    assert_eq!(write.on_answer(second, Rank(2), stale(11)), WriteStep::Wait);
+    assert_eq!(write.on_answer(second, Rank(0), stale(12)), WriteStep::Done(Written::Overwritten));
+}
+
+#[test]
+fn a_floor_never_excuses_a_write() {
+    let mut write = Write::new(acks(2, 2));
+    let floor = StoreAnswer::Stale(Current::Floor(version(5)));
+    assert_eq!(write.on_answer(Attempt::FIRST, Rank(0), floor), WriteStep::Restamp { above: version(5) });
+    let second = write.restamped();
+    assert_eq!(write.on_answer(second, Rank(0), floor), WriteStep::Restamp { above: version(5) });
+    let third = write.restamped();
+    assert_eq!(write.on_answer(third, Rank(0), stale(6)), WriteStep::Done(Written::Overwritten));
+}
+
+#[test]
+fn a_write_that_nobody_is_left_to_accept_is_hopeless_at_once() {
+    let mut write = Write::new(acks(2, 3));
+    let failed = StoreAnswer::Failed(Failure::Unreachable);
+    assert_eq!(write.on_answer(Attempt::FIRST, Rank(0), failed), WriteStep::Wait);
+    assert_eq!(write.on_answer(Attempt::FIRST, Rank(1), failed), WriteStep::Wait);
+    assert_eq!(write.on_answer(Attempt::FIRST, Rank(2), StoreAnswer::Accepted), WriteStep::Hopeless);
+    assert_eq!(write.acked(), 1);
+}
+
+#[test]
+fn below_quorum_any_accept_does_and_a_stale_one_moves_the_clock_once() {
+    let mut write = Write::new(acks(1, 3));
+    assert_eq!(write.on_answer(Attempt::FIRST, Rank(1), stale(5)), WriteStep::Restamp { above: version(5) });
+    let second = write.restamped();
+    assert_eq!(write.on_answer(second, Rank(1), stale(6)), WriteStep::Wait);
+    assert_eq!(write.on_answer(second, Rank(0), StoreAnswer::Accepted), WriteStep::Done(Written::Held));
+}
+
+#[test]
+fn a_read_asks_one_for_the_record_and_answers_what_a_majority_holds() {
+    let mut read = Read::new(acks(2, 3), set(&[1, 2]), Rank(1));
+    assert_eq!(collect(|sink| read.start(sink)), ["record? 1", "version? 2"]);
+    let mut read = Reading(read);
+    assert_eq!(read.hears(1, record(5, 3)), NOTHING);
+    assert_eq!(read.hears(2, has(5)), ["answer 5"]);
+    assert_eq!(read.0.outdated(), ReplicaSet::EMPTY);
+}
+
+#[test]
+fn a_hedge_asks_the_rest_and_one_of_them_for_the_record() {
+    let mut read = Reading::start(3, 5, &[0, 1, 2]);
+    assert_eq!(read.hears(1, has(5)), NOTHING);
+    assert_eq!(read.hedges(), ["record? 3", "version? 4"]);
+    assert_eq!(read.hedges(), NOTHING, "everybody is asked");
+    assert_eq!(read.hears(4, has(5)), NOTHING);
+    assert_eq!(read.hears(3, record(5, 5)), ["answer 5"], "without the slow one");
+}
+
+#[test]
+fn a_hedge_asks_another_holder_where_the_record_is_slow_to_come() {
+    let mut read = Reading::start(2, 3, &[0, 1, 2]);
+    assert_eq!(read.hears(1, has(5)), NOTHING);
+    assert_eq!(read.hears(2, has(5)), ["record? 1"], "the record's own replica is slow");
+    assert_eq!(read.hedges(), ["record? 2"]);
+    assert_eq!(read.hears(2, record(5, 3)), ["answer 5"]);
+}
+
+#[test]
+fn a_failed_answer_triggers_the_rest_at_once() {
+    let mut read = Reading::start(2, 3, &[0, 1]);
+    assert_eq!(read.hears(0, Answer::Failed(Failure::Unreachable)), ["record? 2"]);
+    assert_eq!(read.hears(1, Answer::Failed(Failure::Unreachable)), ["hopeless"]);
+}
+
+#[test]
+fn a_half_written_version_is_written_back_before_it_is_answered() {
+    let mut read = Reading::start(2, 3, &[0, 1]);
+    assert_eq!(read.hears(0, record(5, 3)), NOTHING);
+    assert_eq!(read.hears(1, has(6)), ["record? 1"], "the first was not the newest");
+    assert_eq!(read.hears(1, record(6, 3)), ["store 6 at 0", "store 6 at 2"]);
+    assert_eq!(read.stored(2, 6, StoreAnswer::Accepted), ["answer 6"]);
+    assert_eq!(read.0.outdated(), set(&[0]));
+}
+
+#[test]
+fn a_stale_write_back_leads_to_what_is_newer() {
+    let mut read = Reading::start(2, 3, &[0, 1]);
+    assert_eq!(read.hears(0, record(6, 3)), NOTHING);
+    assert_eq!(read.hears(1, has(5)), ["store 6 at 1", "store 6 at 2"]);
+    assert_eq!(read.stored(2, 6, stale(8)), ["record? 2"]);
+    assert_eq!(read.stored(1, 6, StoreAnswer::Accepted), NOTHING, "a majority of the wrong version");
+    assert_eq!(read.hears(2, record(8, 3)), ["store 8 at 0", "store 8 at 1"]);
+    assert_eq!(read.stored(0, 8, StoreAnswer::Accepted), ["answer 8"]);
+}
+
+#[test]
+fn a_read_is_hopeless_when_too_few_are_left_to_hold_the_newest() {
+    let mut read = Reading::start(2, 3, &[0, 1]);
+    assert_eq!(read.hears(0, record(6, 3)), NOTHING);
+    assert_eq!(read.hears(1, has(5)), ["store 6 at 1", "store 6 at 2"]);
+    assert_eq!(read.stored(2, 6, StoreAnswer::Failed(Failure::Unreachable)), NOTHING);
+    assert_eq!(read.stored(1, 6, StoreAnswer::Failed(Failure::DiskFull)), ["hopeless"]);
+}
+
+#[test]
+fn nothing_here_differs_from_a_value() {
+    let mut read = Reading::start(2, 3, &[0, 1]);
+    assert_eq!(read.hears(0, record(6, 3)), NOTHING);
+    assert_eq!(read.hears(1, absent(2)), ["store 6 at 1", "store 6 at 2"]);
+    assert_eq!(read.stored(1, 6, StoreAnswer::Stale(Current::Floor(version(7)))), ["absent 7"]);
+}
+
+#[test]
+fn nothing_anywhere_is_absent_whatever_the_floors() {
+    let mut read = Reading::start(2, 3, &[0, 1]);
+    assert_eq!(read.hears(0, absent(0)), NOTHING);
+    assert_eq!(read.hears(1, absent(4)), ["absent 4"]);
+}
+
+#[test]
+fn the_newest_at_or_below_a_floor_is_absent() {
+    let mut read = Reading::start(2, 3, &[0, 1]);
+    assert_eq!(read.hears(0, record(6, 3)), NOTHING);
+    assert_eq!(read.hears(1, absent(6)), ["absent 6"]);
+}
+
+#[test]
+fn a_record_with_one_copy_is_held_well_enough_by_it_and_gets_no_other() {
+    let mut read = Reading::start(2, 3, &[0, 1]);
+    assert_eq!(read.hears(0, record(6, 1)), NOTHING);
+    // The floor of a replica that need not hold the record says nothing about it.
+    assert_eq!(read.hears(1, absent(9)), ["answer 6"]);
+    assert_eq!(read.0.outdated(), ReplicaSet::EMPTY);
+}
+
+#[test]
+fn a_copy_outside_the_records_set_makes_no_majority_but_is_brought_up_to_date() {
+    let mut read = Reading::start(2, 3, &[2, 1]);
+    assert_eq!(read.hears(2, record(6, 1)), NOTHING);
+    assert_eq!(read.hears(1, has(5)), ["store 6 at 0", "store 6 at 1"]);
+    assert_eq!(read.stored(1, 6, StoreAnswer::Accepted), NOTHING);
+    assert_eq!(read.stored(0, 6, StoreAnswer::Accepted), ["answer 6"]);
+}
+
+#[test]
+fn a_damaged_copy_counts_as_failed_and_is_mended_after_the_answer() {
+    let mut read = Reading::start(2, 3, &[0, 1]);
+    assert_eq!(read.hears(0, Answer::Failed(Failure::Corrupt)), ["record? 2"]);
+    assert_eq!(read.hears(2, record(6, 3)), NOTHING);
+    assert_eq!(read.0.mend(), ReplicaSet::EMPTY, "not before the answer");
+    assert_eq!(read.hears(1, has(6)), ["answer 6"]);
+    assert_eq!(read.0.mend(), set(&[0]));
+}
+
+#[test]
+fn a_holder_that_fails_counts_as_if_it_had_never_answered() {
+    let mut read = Reading::start(2, 3, &[0, 1]);
+    assert_eq!(read.hears(0, record(5, 3)), NOTHING);
+    assert_eq!(read.hears(1, has(6)), ["record? 1"]);
+    assert_eq!(read.hears(1, Answer::Failed(Failure::Unreachable)), ["version? 2"]);
+    assert_eq!(read.hears(2, has(5)), ["answer 5"], "a majority without it, and the record is in hand");
+}
+
+#[test]
+fn below_quorum_the_newest_of_ack_answers_is_enough_and_the_rest_is_repaired_after() {
+    let mut read = Reading::start(2, 4, &[0, 1]);
+    assert_eq!(read.hears(0, record(6, 4)), NOTHING);
+    assert_eq!(read.hears(1, has(5)), ["answer 6"]);
+    assert_eq!(read.0.outdated(), set(&[1]));
+}
+
+#[test]
+fn more_than_the_inline_replicas_work_the_same() {
+    let mut read = Reading::start(100, 128, &(28..128).collect::<Vec<_>>());
+    assert_eq!(read.hears(28, record(5, 128)), NOTHING);
+    for rank in 29..127 {
+        assert_eq!(read.hears(rank, has(5)), NOTHING);
+    }
+    assert_eq!(read.hears(127, has(4)), ["answer 5"]);
+    assert_eq!(read.0.outdated(), set(&[127]));
+}

@@ -1,0 +1,186 @@
+//! The node's hybrid logical clock, and the sources of time that everything else is given.
+//!
+//! Promises: a stamp is greater than every stamp before it, across restarts too, and greater than
+//! every version this node has observed. The second part holds up to `skew_max` ahead of the wall
+//! clock: what claims to be later than that is not believed.
+//!
+//! Across restarts it holds because no stamp passes the *bound*, a reading that is durable in the
+//! store before it is used; a restarted clock begins above it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use kvorum_core::Hlc;
+
+/// Where time comes from: the system's clocks, or a simulator's.
+pub trait TimeSource: Send + Sync + 'static {
+    /// Milliseconds since 1970, as this machine believes; may jump.
+    fn wall_ms(&self) -> u64;
+    /// Time since some fixed moment; never goes back, and runs while the machine is suspended.
+    fn boot(&self) -> Duration;
+}
+
+/// The operating system's clocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemTime;
+
+impl TimeSource for SystemTime {
+    fn wall_ms(&self) -> u64 {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+        seconds * 1000 + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000
+    }
+
+    fn boot(&self) -> Duration {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
+    }
+}
+
+/// A stamp would pass the durable bound: raise it to `needed` at least, then stamp again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PastBound {
+    /// The stamp that could not be given.
+    pub needed: Hlc,
+}
+
+/// The clock that all shards share.
+pub struct Clock {
+    time: Arc<dyn TimeSource>,
+    /// The last stamp given or version observed.
+    last: AtomicU64,
+    /// No stamp above this; written by the commit thread once it is durable.
+    bound: Arc<AtomicU64>,
+    skew_max_ms: u64,
+}
+
+impl Clock {
+    /// Starts above `bound`, the durable bound of the run before.
+    #[must_use]
+    pub fn new(time: Arc<dyn TimeSource>, bound: Arc<AtomicU64>, skew_max: Duration) -> Self {
+        let last = AtomicU64::new(bound.load(Ordering::Acquire));
+        Self { time, last, bound, skew_max_ms: u64::try_from(skew_max.as_millis()).unwrap_or(u64::MAX) }
+    }
+
+    /// The wall clock, in milliseconds since 1970.
+    #[must_use]
+    pub fn wall_ms(&self) -> u64 {
+        self.time.wall_ms()
+    }
+
+    /// Time for deadlines: see [`TimeSource::boot`].
+    #[must_use]
+    pub fn boot(&self) -> Duration {
+        self.time.boot()
+    }
+
+    /// The source that this clock reads.
+    #[must_use]
+    pub fn time(&self) -> &Arc<dyn TimeSource> {
+        &self.time
+    }
+
+    /// A stamp greater than `above` and than everything stamped or observed before.
+    ///
+    /// # Errors
+    /// [`PastBound`] if the durable bound must be raised first.
+    pub fn stamp(&self, above: Hlc) -> Result<Hlc, PastBound> {
+        let wall_ms = self.time.wall_ms();
+        let bound = self.bound.load(Ordering::Acquire);
+        let mut last = self.last.load(Ordering::Relaxed);
+        loop {
+            let stamp = Hlc::from_raw(last).max(above).tick(wall_ms);
+            if stamp.raw() > bound {
+                return Err(PastBound { needed: stamp });
+            }
+            match self.last.compare_exchange_weak(last, stamp.raw(), Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Ok(stamp),
+                Err(changed) => last = changed,
+            }
+        }
+    }
+
+    /// Moves the clock to what a peer has shown, unless that is further ahead than `skew_max`.
+    pub fn observe(&self, seen: Hlc) {
+        if seen.raw() > self.last.load(Ordering::Relaxed) && !self.is_too_far_ahead(seen) {
+            self.last.fetch_max(seen.raw(), Ordering::Relaxed);
+        }
+    }
+
+    /// The reading that goes out with every frame.
+    #[must_use]
+    pub fn reading(&self) -> Hlc {
+        Hlc::from_raw(self.last.load(Ordering::Relaxed))
+    }
+
+    /// Whether a version claims to be stamped more than `skew_max` after now.
+    #[must_use]
+    pub fn is_too_far_ahead(&self, hlc: Hlc) -> bool {
+        hlc.millis() > self.time.wall_ms().saturating_add(self.skew_max_ms)
+    }
+
+    /// The most that clocks may differ, in milliseconds.
+    #[must_use]
+    pub fn skew_max_ms(&self) -> u64 {
+        self.skew_max_ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Fixed(AtomicU64);
+    impl TimeSource for Fixed {
+        fn wall_ms(&self) -> u64 {
+            self.0.load(Ordering::Relaxed)
+        }
+        fn boot(&self) -> Duration {
+            Duration::from_millis(self.wall_ms())
+        }
+    }
+
+    fn clock(wall_ms: u64, bound_ms: u64) -> (Clock, Arc<Fixed>, Arc<AtomicU64>) {
+        let time = Arc::new(Fixed(AtomicU64::new(wall_ms)));
+        let bound = Arc::new(AtomicU64::new(Hlc::from_millis(bound_ms).raw()));
+        (Clock::new(time.clone(), bound.clone(), Duration::from_secs(60)), time, bound)
+    }
+
+    #[test]
+    fn a_stamp_never_passes_the_bound() {
+        let (clock, _, bound) = clock(1000, 500);
+        let refused = clock.stamp(Hlc::ZERO).expect_err("the bound is behind the wall");
+        assert_eq!(refused.needed.millis(), 1000);
+        bound.store(Hlc::from_millis(2000).raw(), Ordering::Release);
+        assert_eq!(clock.stamp(Hlc::ZERO).map(Hlc::millis), Ok(1000));
+    }
+
+    #[test]
+    fn stamps_increase_while_the_wall_goes_back() {
+        let (clock, time, bound) = clock(1000, 0);
+        bound.store(u64::MAX, Ordering::Release);
+        let first = clock.stamp(Hlc::ZERO).unwrap();
+        time.0.store(10, Ordering::Relaxed);
+        let second = clock.stamp(Hlc::ZERO).unwrap();
+        assert!(second > first);
+        assert!(clock.stamp(Hlc::from_millis(5000)).unwrap() > Hlc::from_millis(5000));
+    }
+
+    #[test]
+    fn a_restarted_clock_begins_above_the_bound() {
+        let (clock, _, bound) = clock(100, 5000);
+        bound.store(u64::MAX, Ordering::Release);
+        assert!(clock.stamp(Hlc::ZERO).unwrap() > Hlc::from_millis(5000));
+    }
+
+    #[test]
+    fn a_reading_beyond_the_allowed_skew_is_not_believed() {
+        let (clock, _, bound) = clock(1000, 0);
+        bound.store(u64::MAX, Ordering::Release);
+        clock.observe(Hlc::from_millis(1000 + 60_001));
+        assert_eq!(clock.stamp(Hlc::ZERO).map(Hlc::millis), Ok(1000));
+        clock.observe(Hlc::from_millis(1000 + 60_000));
+        assert!(clock.stamp(Hlc::ZERO).unwrap() > Hlc::from_millis(1000 + 60_000));
+    }
+}

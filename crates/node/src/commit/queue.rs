@@ -1,0 +1,305 @@
+//! The way to the commit thread, and the thread.
+//!
+//! Bounded in works and bytes, from their submission to their answer; full gives the work back. While one
+//! batch is synced the next one gathers: that is the group commit, and no timer is needed for it.
+//!
+//! Every work that was taken is answered exactly once, also when the thread is told to stop. Works whose
+//! lookup needs the disk wait in the read pool, bounded by its queue, and come back past the bounds here,
+//! because they were let in before.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::committer::{Cold, Committer};
+use super::metrics::{CommitMetrics, add};
+use super::{Done, Reads, Sink, Submission, Work};
+use crate::read_pool::ReadPool;
+use crate::store::{Store, Tier};
+
+/// How much may wait.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueLimits {
+    /// Works.
+    pub works_max: usize,
+    /// Bytes of keys and records. An empty queue takes one work of any size.
+    pub bytes_max: usize,
+}
+
+/// The present, from whoever owns the clocks.
+#[derive(Clone, Copy, Debug)]
+pub struct Now {
+    /// Since boot, suspend included.
+    pub boot: Duration,
+    /// Milliseconds since 1970.
+    pub wall_ms: u64,
+}
+
+/// A handle to submit work with.
+#[derive(Clone)]
+pub struct CommitQueue {
+    shared: Arc<Shared>,
+}
+
+/// The thread. Stop it to get everything answered.
+pub struct CommitThread<S> {
+    shared: Arc<Shared>,
+    thread: JoinHandle<Arc<S>>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    ready: Condvar,
+    limits: QueueLimits,
+}
+
+#[derive(Default)]
+struct State {
+    works: Vec<Work>,
+    load: Load,
+    /// Works out with the read pool.
+    warming: usize,
+    /// Whether the thread sleeps: nobody wakes it while it does not.
+    idle: bool,
+    stopping: bool,
+}
+
+/// What counts against the limits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Works submitted and not yet answered.
+    pub works: usize,
+    /// Their bytes.
+    pub bytes: usize,
+}
+
+impl CommitQueue {
+    /// Queues one work.
+    ///
+    /// # Errors
+    /// The work itself if the queue is full or the thread is stopping: nothing was done.
+    pub fn submit(&self, work: Work) -> Result<(), Work> {
+        let mut state = self.shared.lock();
+        if !state.has_room(&work, self.shared.limits) {
+            return Err(work);
+        }
+        state.push(work);
+        self.shared.wake(state);
+        Ok(())
+    }
+
+    /// Queues works from the front of `works` under one lock, and leaves there what has no room.
+    pub fn submit_all(&self, works: &mut Vec<Work>) {
+        if works.is_empty() {
+            return;
+        }
+        let mut state = self.shared.lock();
+        let mut load = state.load;
+        let fits = works.iter().take_while(|work| {
+            let fits = !state.stopping && load.has_room(work, self.shared.limits);
+            load.add(work);
+            fits
+        });
+        let count = fits.count();
+        for work in works.drain(..count) {
+            state.push(work);
+        }
+        self.shared.wake(state);
+    }
+
+    /// What waits or is being committed.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        self.shared.lock().load
+    }
+}
+
+impl<S: Store> CommitThread<S> {
+    /// Starts the thread `commit`. `now` is asked once per batch.
+    ///
+    /// # Errors
+    /// The operating system's, where it starts no thread.
+    pub fn start(
+        committer: Committer<S>,
+        limits: QueueLimits,
+        pool: ReadPool,
+        sink: impl Sink + 'static,
+        now: impl FnMut() -> Now + Send + 'static,
+    ) -> std::io::Result<(CommitQueue, Self)> {
+        let shared = Arc::new(Shared { state: Mutex::default(), ready: Condvar::new(), limits });
+        let metrics = committer.metrics();
+        let runner = Runner { shared: Arc::clone(&shared), committer, metrics, pool, sink, now, shards: Vec::new() };
+        let thread = std::thread::Builder::new().name("commit".to_owned()).spawn(move || runner.run())?;
+        Ok((CommitQueue { shared: Arc::clone(&shared) }, Self { shared, thread }))
+    }
+
+    /// Refuses new work, answers all that was taken, ends the thread, and gives the store back. Blocks.
+    ///
+    /// # Panics
+    /// If the thread did.
+    #[must_use]
+    pub fn stop(self) -> Arc<S> {
+        self.shared.stop();
+        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+impl Load {
+    fn has_room(self, work: &Work, limits: QueueLimits) -> bool {
+        self.works == 0 || (self.works < limits.works_max && self.bytes + work.bytes() <= limits.bytes_max)
+    }
+
+    fn add(&mut self, work: &Work) {
+        self.works += 1;
+        self.bytes += work.bytes();
+    }
+}
+
+impl State {
+    fn has_room(&self, work: &Work, limits: QueueLimits) -> bool {
+        !self.stopping && self.load.has_room(work, limits)
+    }
+
+    fn push(&mut self, work: Work) {
+        self.load.add(&work);
+        self.works.push(work);
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake(&self, state: MutexGuard<'_, State>) {
+        let idle = state.idle;
+        drop(state);
+        if idle {
+            self.ready.notify_one();
+        }
+    }
+
+    fn stop(&self) {
+        let mut state = self.lock();
+        state.stopping = true;
+        self.wake(state);
+    }
+
+    /// Gives back what `answered` took of the limits, and swaps all that waits into the empty `works`.
+    /// Blocks while nothing does. Nothing once everything is answered and the thread shall stop.
+    fn take(&self, works: &mut Vec<Work>, answered: Load) -> Option<Load> {
+        let mut state = self.lock();
+        state.load.works -= answered.works;
+        state.load.bytes -= answered.bytes;
+        while state.works.is_empty() {
+            if state.stopping && state.warming == 0 {
+                return None;
+            }
+            state.idle = true;
+            state = self.ready.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.idle = false;
+        }
+        std::mem::swap(&mut state.works, works);
+        Some(state.load)
+    }
+}
+
+/// What the thread owns.
+struct Runner<S, K, N> {
+    shared: Arc<Shared>,
+    committer: Committer<S>,
+    metrics: Arc<CommitMetrics>,
+    pool: ReadPool,
+    sink: K,
+    now: N,
+    /// Answers sorted by shard, empty between batches.
+    shards: Vec<Vec<Done>>,
+}
+
+impl<S: Store, K: Sink, N: FnMut() -> Now> Runner<S, K, N> {
+    fn run(mut self) -> Arc<S> {
+        // If this thread panics, work is refused from then on, and not piled up.
+        let _refuse = StopOnDrop(Arc::clone(&self.shared));
+        let mut works = Vec::new();
+        let mut done = Vec::new();
+        let mut taken = Load::default();
+        while let Some(load) = self.shared.take(&mut works, taken) {
+            taken = load;
+            while !works.is_empty() {
+                let begin = Instant::now();
+                let now = (self.now)();
+                self.committer.run(&mut works, now.boot, now.wall_ms, &mut done);
+                self.metrics.batch_micros.record(u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX));
+                self.deliver(&mut done);
+                self.warm();
+            }
+        }
+        Arc::clone(self.committer.store())
+    }
+
+    fn deliver(&mut self, done: &mut Vec<Done>) {
+        for done in done.drain(..) {
+            let shard = usize::from(done.ticket().shard);
+            if self.shards.len() <= shard {
+                self.shards.resize_with(shard + 1, Vec::new);
+            }
+            self.shards.get_mut(shard).expect("resized to hold it").push(done);
+        }
+        for (shard, done) in (0..=u16::MAX).zip(&mut self.shards) {
+            if !done.is_empty() {
+                self.sink.deliver(shard, done);
+                done.clear();
+            }
+        }
+    }
+
+    /// Has the cold lookups read by the pool; each comes back by itself, read or not.
+    fn warm(&mut self) {
+        for Cold { submission, reads } in self.committer.take_cold() {
+            add(&self.metrics.cold_reads, 1);
+            self.shared.lock().warming += 1;
+            let store = Arc::clone(self.committer.store());
+            let mut warming =
+                Warming { shared: Arc::clone(&self.shared), submission: Some(submission), reads, read: false };
+            // A refused job is dropped, which brings the work back too.
+            let _ = self.pool.submit(Box::new(move || warming.read(&*store)));
+        }
+    }
+}
+
+/// A work out with the read pool. However it ends, the work comes back to the queue.
+struct Warming {
+    shared: Arc<Shared>,
+    submission: Option<Submission>,
+    reads: u8,
+    read: bool,
+}
+
+impl Warming {
+    fn read(&mut self, store: &impl Store) {
+        if let Some(submission) = &self.submission {
+            // For its effect on the cache; an error shows again at the lookup, which answers it.
+            let _ = store.get(&submission.key, Tier::Disk);
+            self.read = true;
+        }
+    }
+}
+
+impl Drop for Warming {
+    fn drop(&mut self) {
+        let Some(submission) = self.submission.take() else { return };
+        let reads = if self.read { Reads::Ahead(self.reads + 1) } else { Reads::Refused };
+        let mut state = self.shared.lock();
+        state.warming -= 1;
+        state.push(Work::Again { submission, reads });
+        self.shared.wake(state);
+    }
+}
+
+struct StopOnDrop(Arc<Shared>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}

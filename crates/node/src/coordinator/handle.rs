@@ -1,0 +1,327 @@
+//! What answers do to requests: notes for the receipt, the state machine's step, and its commands.
+
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use kvorum_core::placement::NodeId;
+use kvorum_core::quorum::read::{Answer, Command, ReadOutcome};
+use kvorum_core::quorum::write::WriteStep;
+use kvorum_core::quorum::{Current, Failure, Rank, ReadAnswer, StoreAnswer};
+use kvorum_core::{Key, Record, Version};
+
+use super::operations::{Letter, Letters, Machine, Note, Operation, OperationId, Operations, Outcome, Step, find};
+use super::{Found, Looked, Refused, Written};
+use crate::replica::Held;
+use crate::shard::{Asker, Shard};
+
+impl Operations {
+    /// Hands out all answers that wait, and those that come meanwhile.
+    pub(super) fn handle_inbox(&self, shard: &Rc<Shard>) {
+        if self.is_handling.replace(true) {
+            return;
+        }
+        let mut commands = self.commands.take();
+        loop {
+            let Some(letter) = self.inbox.borrow_mut().pop_front() else { break };
+            let id = OperationId::from_raw(letter.id);
+            match self.handle(shard, id, letter, &mut commands) {
+                Step::Nothing => {}
+                Step::Restamp(above) => self.restamp(shard, id, above),
+                Step::Commands => self.carry_out(shard, id, &mut commands),
+            }
+        }
+        self.commands.replace(commands);
+        self.is_handling.set(false);
+    }
+
+    fn handle(&self, shard: &Rc<Shard>, id: OperationId, letter: Letter, commands: &mut Vec<Command>) -> Step {
+        let now = shard.clock.boot();
+        let mut table = self.table.borrow_mut();
+        let Some(operation) = find(&mut table, id) else {
+            self.metrics.late_answers.fetch_add(1, Ordering::Relaxed);
+            return Step::Nothing;
+        };
+        let Some(rank) = operation.rank(shard, letter.node) else { return Step::Nothing };
+        if now > operation.deadline {
+            // Past it the replicas have forgotten what they promised: the answer must not be used.
+            return Step::Nothing;
+        }
+        let took = now.saturating_sub(operation.started);
+        let step = match letter.answer {
+            Letters::Stored(answer) => self.handle_stored(shard, operation, id, rank, answer, took, commands),
+            Letters::Read(answer) => {
+                operation.reading.remove(rank);
+                self.note_latency(shard, letter.node, took);
+                let answer = checked(&operation.key, answer);
+                self.handle_read(operation, rank, answer, took, commands)
+            }
+            Letters::Held(held) => {
+                operation.reading.remove(rank);
+                let answer = match held {
+                    Held::Record(record) => Answer::Record(record),
+                    Held::Absent { floor } => Answer::Absent { floor },
+                    Held::Failed(failure) => Answer::Failed(failure),
+                };
+                self.handle_read(operation, rank, answer, took, commands)
+            }
+        };
+        let is_over = operation.is_over();
+        drop(table);
+        if is_over {
+            self.remove(id);
+        }
+        step
+    }
+
+    fn note_latency(&self, shard: &Shard, node: NodeId, took: Duration) {
+        if let Some(peer) = shard.peer(node) {
+            peer.note_read(took);
+            self.hedging.note(took);
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the parts of one answer")]
+    fn handle_stored(
+        &self,
+        shard: &Rc<Shard>,
+        operation: &mut Operation,
+        id: OperationId,
+        rank: Rank,
+        answer: StoreAnswer,
+        took: Duration,
+        commands: &mut Vec<Command>,
+    ) -> Step {
+        if id.round() == operation.round {
+            operation.storing.remove(rank);
+        }
+        let (outcome, version) = match answer {
+            StoreAnswer::Accepted => ("accepted", None),
+            StoreAnswer::Stale(current) => ("stale", Some(current.version())),
+            StoreAnswer::StaleUnknown(current) => ("stale-unknown", Some(current.version())),
+            StoreAnswer::Failed(failure) => (failure_name(failure), None),
+        };
+        if let StoreAnswer::Stale(Current::Record(seen)) = answer {
+            shard.clock.observe(seen.hlc);
+            self.metrics.stale_answers.fetch_add(1, Ordering::Relaxed);
+        }
+        match &mut operation.machine {
+            Machine::Write { machine, record, attempts } => {
+                let Some(attempt) = attempts.named(id.round()) else { return Step::Nothing };
+                let accepted = (answer == StoreAnswer::Accepted).then(|| record.version());
+                let step = machine.on_answer(attempt, rank, answer);
+                if id.round() == operation.round {
+                    operation.note(rank, Note { outcome, version: version.or(accepted), micros: micros(took) });
+                }
+                self.write_step(shard, operation, step)
+            }
+            Machine::Read { machine, write_back } => {
+                if id.round() == operation.round {
+                    let version = *write_back;
+                    machine.on_store(rank, version, answer, &mut |command| commands.push(command));
+                }
+                Step::Commands
+            }
+        }
+    }
+
+    fn write_step(&self, shard: &Shard, operation: &mut Operation, step: WriteStep) -> Step {
+        match step {
+            WriteStep::Wait => Step::Nothing,
+            WriteStep::Restamp { above } => Step::Restamp(above),
+            WriteStep::Done(_) => {
+                let Machine::Write { record, .. } = &operation.machine else { return Step::Nothing };
+                let version = record.version();
+                let receipt = operation.has_trace.then(|| operation.receipt(shard));
+                operation.decide(Ok(Outcome::Written(Written { version, receipt })));
+                Step::Nothing
+            }
+            WriteStep::Hopeless => {
+                self.decide_not_enough(shard, operation);
+                Step::Nothing
+            }
+        }
+    }
+
+    fn handle_read(
+        &self,
+        operation: &mut Operation,
+        rank: Rank,
+        answer: Answer,
+        took: Duration,
+        commands: &mut Vec<Command>,
+    ) -> Step {
+        let (outcome, version) = match &answer {
+            Answer::Record(record) => ("record", Some(record.version())),
+            Answer::Version(version) => ("version", Some(*version)),
+            Answer::Absent { floor } => ("absent", Some(*floor)),
+            Answer::Failed(failure) => (failure_name(*failure), None),
+        };
+        if let Answer::Failed(Failure::Corrupt) = answer {
+            self.metrics.corrupt_answers.fetch_add(1, Ordering::Relaxed);
+        }
+        operation.note(rank, Note { outcome, version, micros: micros(took) });
+        if let Machine::Read { machine, .. } = &mut operation.machine {
+            machine.on_read(rank, answer, &mut |command| commands.push(command));
+        }
+        Step::Commands
+    }
+
+    /// Does what a read's state machine asks for.
+    pub(super) fn carry_out(&self, shard: &Rc<Shard>, id: OperationId, commands: &mut Vec<Command>) {
+        for command in commands.drain(..) {
+            match command {
+                Command::Ask { rank, version_only } => self.ask(shard, id, rank, version_only),
+                Command::Store { rank, record } => self.write_back(shard, id, rank, &record),
+                Command::Done(outcome) => self.found(shard, id, outcome),
+                Command::Hopeless => {
+                    if let Some(operation) = find(&mut self.table.borrow_mut(), id) {
+                        self.decide_not_enough(shard, operation);
+                    }
+                }
+            }
+        }
+    }
+
+    fn ask(&self, shard: &Rc<Shard>, id: OperationId, rank: Rank, version_only: bool) {
+        let mut table = self.table.borrow_mut();
+        let Some(operation) = find(&mut table, id) else { return };
+        let Some(node) = operation.node(shard, rank) else { return };
+        operation.reading.insert(rank);
+        let key = operation.key.clone();
+        drop(table);
+        match shard.peer(node) {
+            Some(peer) => {
+                if let Err(failure) = peer.read(shard, id.get(), &key, version_only) {
+                    self.post(id.get(), node, Letters::Read(ReadAnswer::Failed(failure)));
+                }
+            }
+            None => {
+                if let Some(held) = shard.replica.read(&key, || Asker::Operation(id)) {
+                    self.post(id.get(), node, Letters::Held(held));
+                }
+            }
+        }
+    }
+
+    /// Sends the newest record to a replica; every version that is written back is a round of its own.
+    fn write_back(&self, shard: &Rc<Shard>, id: OperationId, rank: Rank, record: &Record) {
+        let mut table = self.table.borrow_mut();
+        let Some(operation) = find(&mut table, id) else { return };
+        let Some(node) = operation.node(shard, rank) else { return };
+        if let Machine::Read { write_back, .. } = &mut operation.machine
+            && *write_back != record.version()
+        {
+            *write_back = record.version();
+            operation.round = operation.round.wrapping_add(1);
+            operation.storing = kvorum_core::quorum::ReplicaSet::EMPTY;
+        }
+        operation.storing.insert(rank);
+        let (key, id) = (operation.key.clone(), id.with_round(operation.round));
+        drop(table);
+        self.metrics.write_backs.fetch_add(1, Ordering::Relaxed);
+        self.send_store(shard, id, node, &key, record, true);
+    }
+
+    fn found(&self, shard: &Rc<Shard>, id: OperationId, outcome: ReadOutcome) {
+        let mut table = self.table.borrow_mut();
+        let Some(operation) = find(&mut table, id) else { return };
+        let receipt = operation.has_trace.then(|| operation.receipt(shard));
+        let mut mend = None;
+        if let (Machine::Read { machine, .. }, ReadOutcome::Record(record)) = (&operation.machine, &outcome) {
+            let damaged = machine.mend();
+            if !damaged.is_empty() {
+                mend = Some((damaged, operation.key.clone(), record.clone(), operation.replicas(shard)));
+            }
+        }
+        let value = match outcome {
+            ReadOutcome::Record(record) => Looked::Record(record),
+            ReadOutcome::Absent { floor } => Looked::Absent { floor },
+        };
+        operation.decide(Ok(Outcome::Found(Found { value, receipt })));
+        drop(table);
+        // After the answer, and for nobody's sake but the replica's: the answer to this goes unread.
+        if let Some((damaged, key, record, replicas)) = mend {
+            for node in damaged.iter().filter_map(|rank| replicas.get(usize::from(rank.0))) {
+                self.metrics.mends.fetch_add(1, Ordering::Relaxed);
+                self.send_store(shard, OperationId::NOBODY, *node, &key, &record, true);
+            }
+        }
+    }
+
+    pub(super) fn decide_not_enough(&self, shard: &Shard, operation: &mut Operation) {
+        self.metrics.not_enough_replicas.fetch_add(1, Ordering::Relaxed);
+        let (required, acked, receipt) = (operation.acks.ack(), operation.acked(), operation.receipt(shard));
+        operation.decide(Err(Refused::NotEnough { required, acked, receipt }));
+    }
+
+    /// Starts a blocked write over with a newer stamp; waits for the clock's bound if it must.
+    fn restamp(&self, shard: &Rc<Shard>, id: OperationId, above: Version) {
+        self.metrics.restamps.fetch_add(1, Ordering::Relaxed);
+        match shard.clock.stamp(above.hlc) {
+            Ok(hlc) => self.send_restamped(shard, id, hlc),
+            Err(_) => {
+                let shard = shard.clone();
+                // Ends with the stamp's own limits; the request's deadline goes on meanwhile.
+                tokio::task::spawn_local(async move {
+                    if let Ok(hlc) = super::stamp(&shard, above.hlc).await {
+                        shard.operations.send_restamped(&shard, id, hlc);
+                        shard.operations.handle_inbox(&shard);
+                    }
+                });
+            }
+        }
+    }
+
+    fn send_restamped(&self, shard: &Rc<Shard>, id: OperationId, hlc: kvorum_core::Hlc) {
+        let mut table = self.table.borrow_mut();
+        let Some(operation) = find(&mut table, id) else { return };
+        let Machine::Write { machine, record, attempts } = &mut operation.machine else { return };
+        if hlc <= machine.newest().hlc {
+            // An answer that came while the bound was raised showed something newer still.
+            let above = machine.newest();
+            drop(table);
+            return self.restamp(shard, id, above);
+        }
+        let version = Version { hlc, incarnation: shard.membership.incarnation() };
+        *record = record.restamp(&operation.key, version);
+        attempts.add(machine.restamped());
+        operation.round = operation.round.wrapping_add(1);
+        let id = id.with_round(operation.round);
+        drop(table);
+        self.send_write(shard, id);
+    }
+}
+
+/// A record from a peer is used only if its digest is right.
+fn checked(key: &Key, answer: ReadAnswer) -> Answer {
+    match answer {
+        ReadAnswer::Record(bytes) => match Record::decode(key, bytes) {
+            Ok(record) => Answer::Record(record),
+            Err(_) => Answer::Failed(Failure::Corrupt),
+        },
+        ReadAnswer::Version { version, .. } => Answer::Version(version),
+        ReadAnswer::Absent { floor } => Answer::Absent { floor },
+        ReadAnswer::Failed(failure) => Answer::Failed(failure),
+    }
+}
+
+fn micros(took: Duration) -> Option<u32> {
+    u32::try_from(took.as_micros()).ok()
+}
+
+/// A failure as receipts and metrics name it.
+#[must_use]
+pub fn failure_name(failure: Failure) -> &'static str {
+    match failure {
+        Failure::Unreachable => "unreachable",
+        Failure::Timeout => "timeout",
+        Failure::Overloaded => "overloaded",
+        Failure::DiskFull => "disk-full",
+        Failure::Disk => "disk-failed",
+        Failure::Corrupt => "corrupt",
+        Failure::Rebuilding => "rebuilding",
+        Failure::ClockSkew => "clock-skew",
+        Failure::NotServing => "not-serving",
+    }
+}

@@ -1,0 +1,607 @@
+//! The requests that a shard coordinates, from their first message to their last answer.
+//!
+//! The state machines decide; this module carries out: it sends, finds the request that an answer
+//! belongs to, keeps the deadline, and wakes the client's future. An answer that comes while others are
+//! being handled (a replica on this very shard answers at once) waits its turn in `inbox`, so nothing here
+//! recurses.
+//!
+//! A frame's id names the request's slot, its generation (a reused slot is another request) and the
+//! *round*: which attempt of a write, or which write-back of a read, an answer is about.
+//!
+//! Bounds: admission (in `http`) bounds the requests that clients wait for; `lingering_max` bounds writes
+//! that have been answered and still wait for their last replicas.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use kvorum_core::frame::Message;
+use kvorum_core::placement::NodeId;
+use kvorum_core::quorum::read::{Command, Read};
+use kvorum_core::quorum::write::{Attempt, Write};
+use kvorum_core::quorum::{Acks, Failure, Rank, ReadAnswer, ReplicaSet, StoreAnswer};
+use kvorum_core::{Key, Record, Version};
+use slab::Slab;
+use tokio::sync::Notify;
+
+use super::hedge::Hedging;
+use super::{Found, Receipt, Refused, ReplicaReceipt, Written};
+use crate::metrics::CoordinatorMetrics;
+use crate::replica::Held;
+use crate::shard::{Asker, FanOut, Shard};
+
+/// How often deadlines are looked at.
+const SWEEP_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Names a request and a round of it, in frames and tickets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OperationId(u64);
+
+impl OperationId {
+    fn new(slot: usize, generation: u32, round: u8) -> Self {
+        let slot = u64::try_from(slot).expect("a slot is a small number") & 0xffff_ffff;
+        Self(u64::from(generation & 0x00ff_ffff) << 40 | u64::from(round) << 32 | slot)
+    }
+
+    /// As a frame carries it.
+    #[must_use]
+    pub fn get(self) -> u64 {
+        self.0
+    }
+
+    /// Of messages whose answers nobody reads: no slot has this generation.
+    pub(super) const NOBODY: Self = Self(0);
+
+    pub(super) fn from_raw(raw: u64) -> Self {
+        Self(raw)
+    }
+
+    pub(super) fn with_round(self, round: u8) -> Self {
+        Self(self.0 & !(0xff << 32) | u64::from(round) << 32)
+    }
+
+    fn slot(self) -> usize {
+        usize::try_from(self.0 & 0xffff_ffff).expect("32 bits fit")
+    }
+
+    pub(super) fn round(self) -> u8 {
+        u8::try_from(self.0 >> 32 & 0xff).expect("eight bits")
+    }
+
+    fn generation(self) -> u32 {
+        u32::try_from(self.0 >> 40).expect("24 bits")
+    }
+}
+
+/// What a client's future receives.
+pub enum Outcome {
+    /// Of a write.
+    Written(Written),
+    /// Of a read.
+    Found(Found),
+}
+
+/// What one replica did, for the receipt.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Note {
+    pub(super) outcome: &'static str,
+    pub(super) version: Option<Version>,
+    pub(super) micros: Option<u32>,
+}
+
+#[expect(clippy::large_enum_variant, reason = "it lives in the table's slots, not on its own")]
+pub(super) enum Machine {
+    Write { machine: Write, record: Record, attempts: Attempts },
+    Read { machine: Read, write_back: Version },
+}
+
+pub(super) struct Operation {
+    pub(super) generation: u32,
+    pub(super) round: u8,
+    pub(super) key: Key,
+    pub(super) acks: Acks,
+    pub(super) machine: Machine,
+    pub(super) started: Duration,
+    pub(super) deadline: Duration,
+    /// Asked for a read, or for a store of this round, and not yet answered.
+    pub(super) reading: ReplicaSet,
+    pub(super) storing: ReplicaSet,
+    notes: Vec<Note>,
+    pub(super) has_trace: bool,
+    outcome: Option<Result<Outcome, Refused>>,
+    /// Decided: nothing more goes to the client.
+    pub(super) is_decided: bool,
+    /// The client's future has its outcome, or is gone.
+    is_released: bool,
+    waker: Option<Waker>,
+}
+
+impl Operation {
+    pub(super) fn replicas<'a>(&self, shard: &'a Shard) -> &'a [NodeId] {
+        let all = shard.membership.layout().preference_list(self.key.hash().partition());
+        all.get(..usize::from(self.acks.from())).unwrap_or(all)
+    }
+
+    pub(super) fn rank(&self, shard: &Shard, node: NodeId) -> Option<Rank> {
+        let index = self.replicas(shard).iter().position(|replica| *replica == node)?;
+        u8::try_from(index).ok().map(Rank)
+    }
+
+    pub(super) fn note(&mut self, rank: Rank, note: Note) {
+        if let Some(slot) = self.notes.get_mut(usize::from(rank.0)) {
+            *slot = note;
+        }
+    }
+
+    pub(super) fn receipt(&self, shard: &Shard) -> Receipt {
+        let entry = |(node, note): (&NodeId, &Note)| ReplicaReceipt {
+            node: Rc::from(shard.membership.url(*node)),
+            outcome: if note.outcome.is_empty() { "no-answer" } else { note.outcome },
+            version: note.version,
+            micros: note.micros,
+        };
+        Receipt { replicas: self.replicas(shard).iter().zip(&self.notes).map(entry).collect() }
+    }
+
+    pub(super) fn node(&self, shard: &Shard, rank: Rank) -> Option<NodeId> {
+        self.replicas(shard).get(usize::from(rank.0)).copied()
+    }
+
+    /// Decides once what the client gets, and wakes it.
+    pub(super) fn decide(&mut self, outcome: Result<Outcome, Refused>) {
+        if !self.is_decided {
+            self.is_decided = true;
+            self.outcome = Some(outcome);
+            if let Some(waker) = self.waker.take() {
+                waker.wake();
+            }
+        }
+    }
+
+    /// Nobody waits for it: neither its client nor, if it is a write, one of its replicas.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_released && (matches!(self.machine, Machine::Read { .. }) || self.storing.is_empty())
+    }
+
+    /// Answers that count, for the body of a `504`.
+    pub(super) fn acked(&self) -> u8 {
+        match &self.machine {
+            Machine::Write { machine, .. } => machine.acked(),
+            Machine::Read { .. } => {
+                let answered = self.notes.iter().filter(|note| note.version.is_some()).count();
+                u8::try_from(answered).unwrap_or(u8::MAX)
+            }
+        }
+    }
+}
+
+/// The attempts of a write, by the round that a frame's id names.
+pub(super) struct Attempts(Vec<Attempt>);
+
+impl Attempts {
+    fn first() -> Self {
+        Self(Vec::new())
+    }
+
+    pub(super) fn add(&mut self, attempt: Attempt) {
+        self.0.push(attempt);
+    }
+
+    /// Rounds count from one, and the first attempt is always there.
+    pub(super) fn named(&self, round: u8) -> Option<Attempt> {
+        match round.checked_sub(2) {
+            None => Some(Attempt::FIRST),
+            Some(index) => self.0.get(usize::from(index)).copied(),
+        }
+    }
+}
+
+/// An answer on its way to its request.
+pub(super) struct Letter {
+    pub(super) id: u64,
+    pub(super) node: NodeId,
+    pub(super) answer: Letters,
+}
+
+pub(super) enum Letters {
+    Stored(StoreAnswer),
+    Read(ReadAnswer),
+    Held(Held),
+}
+
+/// All requests of one shard.
+pub struct Operations {
+    pub(super) table: RefCell<Slab<Operation>>,
+    generation: Cell<u32>,
+    pub(super) inbox: RefCell<VecDeque<Letter>>,
+    pub(super) is_handling: Cell<bool>,
+    pub(super) commands: RefCell<Vec<Command>>,
+    /// Reads by the time at which the rest of their replicas is asked.
+    hedges: RefCell<VecDeque<(Duration, OperationId)>>,
+    pub(super) hedging: Hedging,
+    /// Writes that were answered and wait for their last replicas, oldest first.
+    lingering: RefCell<VecDeque<OperationId>>,
+    lingering_max: usize,
+    timers: Notify,
+    pub(super) metrics: Arc<CoordinatorMetrics>,
+}
+
+impl Operations {
+    /// None yet.
+    #[must_use]
+    pub fn new(hedging: Hedging, lingering_max: usize, metrics: Arc<CoordinatorMetrics>) -> Self {
+        Self {
+            table: RefCell::default(),
+            generation: Cell::new(0),
+            inbox: RefCell::default(),
+            is_handling: Cell::new(false),
+            commands: RefCell::default(),
+            hedges: RefCell::default(),
+            hedging,
+            lingering: RefCell::default(),
+            lingering_max,
+            timers: Notify::new(),
+            metrics,
+        }
+    }
+
+    fn insert(&self, shard: &Shard, key: Key, acks: Acks, has_trace: bool, machine: Machine) -> OperationId {
+        let started = shard.clock.boot();
+        let generation = self.generation.get().wrapping_add(1) & 0x00ff_ffff;
+        // Zero is nobody's.
+        let generation = generation.max(1);
+        self.generation.set(generation);
+        let mut table = self.table.borrow_mut();
+        if table.is_empty() {
+            self.timers.notify_one();
+        }
+        let slot = table.insert(Operation {
+            generation,
+            round: 1,
+            key,
+            acks,
+            machine,
+            started,
+            deadline: started + shard.settings.deadline,
+            reading: ReplicaSet::EMPTY,
+            storing: ReplicaSet::EMPTY,
+            notes: vec![Note::default(); usize::from(acks.from())],
+            has_trace,
+            outcome: None,
+            is_decided: false,
+            is_released: false,
+            waker: None,
+        });
+        OperationId::new(slot, generation, 1)
+    }
+
+    /// Sends a stamped write to all its replicas.
+    pub fn begin_write(&self, shard: &Rc<Shard>, key: Key, acks: Acks, record: Record, has_trace: bool) -> OperationId {
+        let machine = Machine::Write { machine: Write::new(acks), record, attempts: Attempts::first() };
+        let id = self.insert(shard, key, acks, has_trace, machine);
+        self.send_write(shard, id);
+        self.handle_inbox(shard);
+        id
+    }
+
+    /// Sends the current attempt of a write to everybody: peers first, whose way is longer.
+    pub(super) fn send_write(&self, shard: &Rc<Shard>, id: OperationId) {
+        let (key, record, replicas) = {
+            let mut table = self.table.borrow_mut();
+            let Some(operation) = find(&mut table, id) else { return };
+            let Machine::Write { record, .. } = &operation.machine else { return };
+            let record = record.clone();
+            operation.storing = ReplicaSet::first(operation.acks.from());
+            (operation.key.clone(), record, operation.replicas(shard))
+        };
+        let own = shard.membership.own();
+        for node in replicas.iter().filter(|node| **node != own) {
+            self.send_store(shard, id, *node, &key, &record, false);
+        }
+        if replicas.contains(&own) {
+            self.send_store(shard, id, own, &key, &record, false);
+        }
+    }
+
+    pub(super) fn send_store(
+        &self,
+        shard: &Rc<Shard>,
+        id: OperationId,
+        node: NodeId,
+        key: &Key,
+        record: &Record,
+        is_repair: bool,
+    ) {
+        let sent = if let Some(peer) = shard.peer(node) {
+            let message = Message::Store { key: key.clone(), record: record.bytes().clone(), repair: is_repair };
+            peer.send(shard, id.get(), message)
+        } else {
+            let submission = shard.replica.submission(key.clone(), record, is_repair, Asker::Operation(id));
+            shard.replica.store(submission).map_err(|(_, failure)| failure)
+        };
+        if let Err(failure) = sent {
+            self.post(id.get(), node, Letters::Stored(StoreAnswer::Failed(failure)));
+        }
+    }
+
+    /// Asks the fastest replicas, or all.
+    pub fn begin_read(&self, shard: &Rc<Shard>, key: Key, acks: Acks, has_trace: bool) -> OperationId {
+        let (first, record_from) = self.choose(shard, &key, acks);
+        let mut machine = Read::new(acks, first, record_from);
+        let mut commands = self.commands.take();
+        machine.start(&mut |command| commands.push(command));
+        let machine = Machine::Read { machine, write_back: Version::ZERO };
+        let id = self.insert(shard, key, acks, has_trace, machine);
+        self.carry_out(shard, id, &mut commands);
+        self.commands.replace(commands);
+        self.handle_inbox(shard);
+        self.hedging.earn();
+        if first.len() < acks.from() && self.is_undecided(id) {
+            let mut hedges = self.hedges.borrow_mut();
+            if hedges.is_empty() {
+                self.timers.notify_one();
+            }
+            hedges.push_back((shard.clock.boot() + self.hedging.delay(), id));
+        }
+        id
+    }
+
+    /// The `ack` replicas that are asked first, and the one of them that is asked for the record: this
+    /// node before all, then those that answer fastest, then those that may not answer at all.
+    fn choose(&self, shard: &Shard, key: &Key, acks: Acks) -> (ReplicaSet, Rank) {
+        let replicas = shard.membership.layout().preference_list(key.hash().partition());
+        let now = shard.clock.boot();
+        let delay = self.hedging.delay();
+        let cost = |node: &NodeId| match shard.peer(*node) {
+            None => (0, 0),
+            Some(peer) if !peer.is_up() || !peer.votes() => (3, 0),
+            Some(peer) if peer.is_suspect(now, delay) => (2, peer.cost()),
+            Some(peer) => (1, peer.cost()),
+        };
+        let mut first = ReplicaSet::EMPTY;
+        let mut record_from = None;
+        let all = shard.settings.fan_out == FanOut::All || acks.ack() == acks.from();
+        let wanted = if all { acks.from() } else { acks.ack() };
+        while first.len() < wanted {
+            let ranks = (0..acks.from()).map(Rank).zip(replicas).filter(|(rank, _)| !first.contains(*rank));
+            let Some((best, _)) = ranks.min_by_key(|(_, node)| cost(node)) else { break };
+            first.insert(best);
+            record_from.get_or_insert(best);
+        }
+        (first, record_from.unwrap_or(Rank(0)))
+    }
+
+    fn is_undecided(&self, id: OperationId) -> bool {
+        find(&mut self.table.borrow_mut(), id).is_some_and(|operation| !operation.is_decided)
+    }
+
+    /// The client's part: waits for the outcome. Dropping it releases the request.
+    pub async fn outcome(&self, id: OperationId) -> Result<Outcome, Refused> {
+        let _release = Release { operations: self, id };
+        poll_fn(|context| {
+            let mut table = self.table.borrow_mut();
+            let operation = find(&mut table, id).expect("a request stays until its client has the outcome");
+            if let Some(outcome) = operation.outcome.take() {
+                return Poll::Ready(outcome);
+            }
+            operation.waker = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// A replica's answer to a store.
+    pub fn on_stored(&self, shard: &Rc<Shard>, node: NodeId, id: u64, answer: StoreAnswer) {
+        self.post(id, node, Letters::Stored(answer));
+        self.handle_inbox(shard);
+    }
+
+    /// A peer's answer to a read.
+    pub fn on_read(&self, shard: &Rc<Shard>, node: NodeId, id: u64, answer: ReadAnswer) {
+        self.post(id, node, Letters::Read(answer));
+        self.handle_inbox(shard);
+    }
+
+    /// This node's answer to a read that needed the disk.
+    pub fn on_held(&self, shard: &Rc<Shard>, id: u64, held: Held) {
+        self.post(id, shard.membership.own(), Letters::Held(held));
+        self.handle_inbox(shard);
+    }
+
+    /// The connection to `node` ended: everything that waits on it fails.
+    pub fn fail_all(&self, shard: &Rc<Shard>, node: NodeId) {
+        let mut waiting = Vec::new();
+        for (slot, operation) in &*self.table.borrow() {
+            let Some(rank) = operation.rank(shard, node) else { continue };
+            let id = OperationId::new(slot, operation.generation, operation.round);
+            if operation.storing.contains(rank) {
+                waiting.push((id, Letters::Stored(StoreAnswer::Failed(Failure::Unreachable))));
+            }
+            if operation.reading.contains(rank) {
+                waiting.push((id, Letters::Read(ReadAnswer::Failed(Failure::Unreachable))));
+            }
+        }
+        for (id, answer) in waiting {
+            self.post(id.get(), node, answer);
+        }
+        self.handle_inbox(shard);
+    }
+
+    pub(super) fn post(&self, id: u64, node: NodeId, answer: Letters) {
+        self.inbox.borrow_mut().push_back(Letter { id, node, answer });
+    }
+
+    /// The client's future is gone: forgets a read, keeps a write for its last replicas.
+    fn release(&self, id: OperationId) {
+        let mut table = self.table.borrow_mut();
+        let Some(operation) = find(&mut table, id) else { return };
+        operation.is_released = true;
+        operation.waker = None;
+        let is_over = operation.is_over();
+        drop(table);
+        if is_over {
+            return self.remove(id);
+        }
+        let mut lingering = self.lingering.borrow_mut();
+        lingering.push_back(id);
+        let evicted = if lingering.len() > self.lingering_max { lingering.pop_front() } else { None };
+        drop(lingering);
+        if let Some(oldest) = evicted {
+            self.remove(oldest);
+        }
+    }
+
+    /// Forgets a request; a write that some replica has not confirmed is counted.
+    pub(super) fn remove(&self, id: OperationId) {
+        let mut table = self.table.borrow_mut();
+        if find(&mut table, id).is_none() {
+            return;
+        }
+        let operation = table.remove(id.slot());
+        if let Machine::Write { machine, .. } = &operation.machine {
+            let missing = u64::from(machine.missing().len());
+            if missing > 0 {
+                self.metrics.unconfirmed_stores.fetch_add(missing, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Asks the rest for the reads whose delay has passed, and ends what is past its deadline.
+    fn on_timer(&self, shard: &Rc<Shard>, sweep: bool) {
+        let now = shard.clock.boot();
+        loop {
+            let due = self.hedges.borrow().front().copied().filter(|(at, _)| *at <= now);
+            let Some((_, id)) = due else { break };
+            self.hedges.borrow_mut().pop_front();
+            self.hedge(shard, id, now);
+        }
+        if sweep {
+            self.sweep(shard, now);
+        }
+        self.handle_inbox(shard);
+    }
+
+    fn hedge(&self, shard: &Rc<Shard>, id: OperationId, now: Duration) {
+        let mut commands = self.commands.take();
+        {
+            let mut table = self.table.borrow_mut();
+            let Some(operation) = find(&mut table, id).filter(|operation| !operation.is_decided) else {
+                drop(table);
+                self.commands.replace(commands);
+                return;
+            };
+            let waited = now.saturating_sub(operation.started);
+            let delay = self.hedging.delay();
+            let mut is_forced = false;
+            for rank in operation.reading.iter() {
+                let Some(peer) = operation.node(shard, rank).and_then(|node| shard.peer(node)) else { continue };
+                is_forced |= peer.is_suspect(now, delay);
+                // Whoever made this necessary took at least so long.
+                peer.note_read(waited);
+            }
+            if is_forced || self.hedging.spend() {
+                self.metrics.hedges.fetch_add(1, Ordering::Relaxed);
+                if let Machine::Read { machine, .. } = &mut operation.machine {
+                    machine.on_hedge(&mut |command| commands.push(command));
+                }
+            } else {
+                self.metrics.hedges_denied.fetch_add(1, Ordering::Relaxed);
+                self.hedges.borrow_mut().push_back((now + delay, id));
+            }
+        }
+        self.carry_out(shard, id, &mut commands);
+        self.commands.replace(commands);
+    }
+
+    fn sweep(&self, shard: &Rc<Shard>, now: Duration) {
+        let mut over = Vec::new();
+        for (slot, operation) in &mut *self.table.borrow_mut() {
+            if operation.deadline > now {
+                continue;
+            }
+            if !operation.is_decided {
+                self.decide_not_enough(shard, operation);
+            }
+            if operation.is_released {
+                over.push(OperationId::new(slot, operation.generation, 0));
+            }
+        }
+        over.into_iter().for_each(|id| self.remove(id));
+        let table = &mut *self.table.borrow_mut();
+        let mut lingering = self.lingering.borrow_mut();
+        while lingering.front().is_some_and(|id| find(table, *id).is_none()) {
+            lingering.pop_front();
+        }
+    }
+
+    /// Requests under way, answered or not.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.table.borrow().len()
+    }
+
+    /// How long a read waits for its first replicas now.
+    #[must_use]
+    pub fn hedge_delay(&self) -> Duration {
+        self.hedging.delay()
+    }
+}
+
+/// The shard's timers: hedges to the millisecond, deadlines by sweeping. Runs until it is dropped.
+pub async fn run_timers(shard: Rc<Shard>) {
+    let operations = &shard.operations;
+    let mut swept = shard.clock.boot();
+    loop {
+        let next_hedge = operations.hedges.borrow().front().map(|(at, _)| *at);
+        let now = shard.clock.boot();
+        let until_sweep = (swept + SWEEP_INTERVAL).saturating_sub(now);
+        let wait = match next_hedge {
+            Some(at) => Some(at.saturating_sub(now).min(until_sweep)),
+            None if operations.under_way() > 0 => Some(until_sweep),
+            None => None,
+        };
+        match wait {
+            None => operations.timers.notified().await,
+            Some(wait) => tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = operations.timers.notified() => {}
+            },
+        }
+        let now = shard.clock.boot();
+        let is_sweep = now.saturating_sub(swept) >= SWEEP_INTERVAL;
+        if is_sweep {
+            swept = now;
+        }
+        operations.on_timer(&shard, is_sweep);
+        operations.metrics.note_state(operations.under_way(), operations.hedging.delay());
+    }
+}
+
+/// What an answer leads to.
+pub(super) enum Step {
+    Nothing,
+    Restamp(Version),
+    Commands,
+}
+
+/// Frees a request when its client has gone, with its outcome or without.
+struct Release<'a> {
+    operations: &'a Operations,
+    id: OperationId,
+}
+
+impl Drop for Release<'_> {
+    fn drop(&mut self) {
+        self.operations.release(self.id);
+    }
+}
+
+/// The request that an id names, if it is still there.
+pub(super) fn find(table: &mut Slab<Operation>, id: OperationId) -> Option<&mut Operation> {
+    table.get_mut(id.slot()).filter(|operation| operation.generation == id.generation())
+}

@@ -1,0 +1,399 @@
+//! The data directory: whose it is, and what must be known of the past before the store is trusted.
+//!
+//! ```text
+//! LOCK        flock(2): one process at a time
+//! FORMAT      the version of this layout
+//! IDENTITY    cluster id and incarnation
+//! PEERS       the incarnation of each peer, as last seen
+//! SYNCED      the sync marker: how far the log was durable
+//! REBUILDING  present while this node's answers count for nothing, with the reason
+//! store/      RocksDB
+//! ```
+//!
+//! Promises: a second process, a foreign directory, a newer format and another cluster are refused before
+//! anything is changed; what [`DataDir::remember`] and [`DataDir::set_rebuilding`] returned from is durable.
+//! It does *not* tell a directory that was restored from a copy from the original: its peers do.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use kvorum_core::version::Incarnation;
+use rustix::fs::{FlockOperation, flock};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// The layout that this build writes and the only one it reads.
+const FORMAT: u32 = 1;
+/// What FORMAT begins with.
+const FORMAT_NAME: &str = "kvorum data directory, format ";
+
+/// The hash of the list of URLs that a cluster was first started with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterId(pub u64);
+
+impl std::fmt::Display for ClusterId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// Why a directory is not this node's. Each message says what is the matter and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum DataDirError {
+    /// The operating system refused.
+    #[error("cannot {action} {path}: {source}. Check that the path is right and that this user may read and write it")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// Its answer.
+        source: io::Error,
+    },
+    /// Another process has it open.
+    #[error("{0} is in use by another process. Stop that one, or give this node its own --data-dir")]
+    Locked(PathBuf),
+    /// There are files, but none of ours.
+    #[error("{0} is not empty and not a kvorum data directory. Give an empty or a new directory as --data-dir")]
+    Foreign(PathBuf),
+    /// Written by a newer build.
+    #[error("{path} has data format {found}, newer than this build's {FORMAT}. Run the newer build that wrote it")]
+    Newer {
+        /// The directory.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+    },
+    /// Of another cluster.
+    #[error(
+        "{path} belongs to cluster {found}, and --cluster names cluster {expected}. \
+         Give the list of URLs that the cluster was first started with, or another --data-dir"
+    )]
+    OtherCluster {
+        /// The directory.
+        path: PathBuf,
+        /// Its cluster.
+        found: ClusterId,
+        /// This node's.
+        expected: ClusterId,
+    },
+    /// One of its files is not what was written.
+    #[error(
+        "{0} is damaged. Restore it from a backup of this very node, or move the whole data directory away: \
+         the node then starts empty and counts for no quorum until it is rebuilt"
+    )]
+    Damaged(PathBuf),
+}
+
+/// An open data directory, locked until dropped.
+#[derive(Debug)]
+pub struct DataDir {
+    path: PathBuf,
+    /// Held for its lock.
+    _lock: File,
+    incarnation: Incarnation,
+    is_new: bool,
+    peers: Mutex<BTreeMap<String, Incarnation>>,
+}
+
+impl DataDir {
+    /// Opens or creates the directory for a node of `cluster`.
+    ///
+    /// # Errors
+    /// [`DataDirError`]; nothing has been changed then, but for an empty lock file.
+    pub fn open(path: &Path, cluster: ClusterId) -> Result<Self, DataDirError> {
+        fs::create_dir_all(path).map_err(io_error("create", path))?;
+        if is_foreign(path)? {
+            return Err(DataDirError::Foreign(path.to_owned()));
+        }
+        let lock = lock(path)?;
+        let is_new = match read(&path.join("FORMAT"))? {
+            Some(text) => {
+                check_format(path, &text)?;
+                false
+            }
+            None => true,
+        };
+        let identity = path.join("IDENTITY");
+        let incarnation = if is_new {
+            create(path, cluster)?
+        } else {
+            let text = read(&identity)?.ok_or(DataDirError::Damaged(identity))?;
+            check_identity(path, &text, cluster)?
+        };
+        let peers = match read(&path.join("PEERS"))? {
+            Some(text) => parse_peers(&text).ok_or_else(|| DataDirError::Damaged(path.join("PEERS")))?,
+            None => BTreeMap::new(),
+        };
+        Ok(Self { path: path.to_owned(), _lock: lock, incarnation, is_new, peers: Mutex::new(peers) })
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the store is.
+    #[must_use]
+    pub fn store_path(&self) -> PathBuf {
+        self.path.join("store")
+    }
+
+    /// Drawn when the directory was created.
+    #[must_use]
+    pub fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    /// Whether this call of [`DataDir::open`] created it.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    /// The incarnation that the peer had when it was last seen, if it ever was.
+    #[must_use]
+    pub fn remembered(&self, url: &str) -> Option<Incarnation> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner).get(url).copied()
+    }
+
+    /// Remembers the peer's incarnation, durably before it returns. Writes only what is new. Blocks.
+    ///
+    /// # Errors
+    /// [`DataDirError::Io`]; the incarnation is not remembered then.
+    pub fn remember(&self, url: &str, incarnation: Incarnation) -> Result<(), DataDirError> {
+        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        if peers.get(url) == Some(&incarnation) {
+            return Ok(());
+        }
+        let mut next = peers.clone();
+        next.insert(url.to_owned(), incarnation);
+        let lines: String = next.iter().map(|(url, incarnation)| format!("{:08x} {url}\n", incarnation.0)).collect();
+        write(&self.path, "PEERS", &with_checksum(&lines))?;
+        *peers = next;
+        Ok(())
+    }
+
+    /// Why this node's answers count for nothing, if they do.
+    ///
+    /// # Errors
+    /// [`DataDirError::Io`].
+    pub fn rebuilding(&self) -> Result<Option<String>, DataDirError> {
+        Ok(read(&self.path.join("REBUILDING"))?.map(|text| text.trim_end().to_owned()))
+    }
+
+    /// Notes that this node has lost what it acknowledged, durably before it returns. The first reason is
+    /// kept. Blocks.
+    ///
+    /// # Errors
+    /// [`DataDirError::Io`].
+    pub fn set_rebuilding(&self, reason: &str) -> Result<(), DataDirError> {
+        if self.rebuilding()?.is_some() {
+            return Ok(());
+        }
+        write(&self.path, "REBUILDING", &format!("{}\n", reason.replace('\n', " ")))
+    }
+
+    /// Opens the sync marker and compares it with how far the store's log was recovered.
+    ///
+    /// # Errors
+    /// [`DataDirError::Io`].
+    pub fn sync_marker(&self, recovered: u64) -> Result<(SyncMarker, Log), DataDirError> {
+        let path = self.path.join("SYNCED");
+        let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).clone();
+        let file = options.open(&path).map_err(io_error("open", &path))?;
+        let mut bytes = [0; SyncMarker::BYTES];
+        let length = file.read_at(&mut bytes, 0).map_err(io_error("read", &path))?;
+        let log = match SyncMarker::decode(&bytes).filter(|_| length == SyncMarker::BYTES) {
+            Some(synced) if recovered < synced => Log::Shortened { synced, recovered },
+            Some(_) => Log::Whole,
+            None => Log::Unknown,
+        };
+        Ok((SyncMarker { file }, log))
+    }
+}
+
+/// Whether the store's log has everything that was synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Log {
+    /// It has.
+    Whole,
+    /// It has not: this node lost what it acknowledged.
+    Shortened {
+        /// How far it was synced.
+        synced: u64,
+        /// How far it was recovered.
+        recovered: u64,
+    },
+    /// The marker is missing or damaged: nobody knows, so it must be taken for shortened.
+    Unknown,
+}
+
+impl Log {
+    /// The reason to give [`DataDir::set_rebuilding`], if there is one.
+    #[must_use]
+    pub fn loss(self) -> Option<String> {
+        match self {
+            Self::Whole => None,
+            Self::Shortened { synced, recovered } => Some(format!(
+                "the write-ahead log was recovered up to sequence {recovered}, but had been synced up to {synced}"
+            )),
+            Self::Unknown => Some("the sync marker is missing or damaged".to_owned()),
+        }
+    }
+}
+
+/// How far the store's log was durable, written after each durable commit and never synced itself: it may
+/// lag behind the log, and must not run ahead of it.
+#[derive(Debug)]
+pub struct SyncMarker {
+    file: File,
+}
+
+impl SyncMarker {
+    const BYTES: usize = 16;
+
+    /// Notes that everything up to `sequence` is durable. One small `pwrite` to the page cache.
+    ///
+    /// # Errors
+    /// The operating system's. The marker then lags behind, which loses a check and no data.
+    pub fn write(&self, sequence: u64) -> io::Result<()> {
+        self.file.write_all_at(&Self::encode(sequence), 0)
+    }
+
+    fn encode(sequence: u64) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        let (number, checksum) = bytes.split_at_mut(8);
+        number.copy_from_slice(&sequence.to_be_bytes());
+        checksum.copy_from_slice(&xxh3_64(number).to_be_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8; Self::BYTES]) -> Option<u64> {
+        let (number, checksum) = bytes.split_first_chunk::<8>()?;
+        (checksum == xxh3_64(number).to_be_bytes()).then(|| u64::from_be_bytes(*number))
+    }
+}
+
+fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DataDirError + use<> {
+    let path = path.to_owned();
+    move |source| DataDirError::Io { action, path, source }
+}
+
+/// Whether there is something here, and no FORMAT. What a first start may have left when it was killed (a
+/// lock, half-written files) and what a fresh file system has is nothing.
+fn is_foreign(path: &Path) -> Result<bool, DataDirError> {
+    let mut has_others = false;
+    for entry in fs::read_dir(path).map_err(io_error("list", path))? {
+        let name = entry.map_err(io_error("list", path))?.file_name();
+        if name == "FORMAT" {
+            return Ok(false);
+        }
+        let is_ours = ["LOCK", "IDENTITY", "SYNCED", "lost+found"].iter().any(|ours| name == *ours);
+        has_others |= !is_ours && !name.to_string_lossy().ends_with(".new");
+    }
+    Ok(has_others)
+}
+
+fn lock(path: &Path) -> Result<File, DataDirError> {
+    let name = path.join("LOCK");
+    let options = OpenOptions::new().write(true).create(true).truncate(false).clone();
+    let file = options.open(&name).map_err(io_error("open", &name))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(DataDirError::Locked(path.to_owned())),
+        Err(error) => Err(io_error("lock", &name)(error.into())),
+    }
+}
+
+/// FORMAT comes last: with it the directory is complete.
+fn create(path: &Path, cluster: ClusterId) -> Result<Incarnation, DataDirError> {
+    let mut drawn = [0; 4];
+    getrandom::fill(&mut drawn).map_err(|error| io_error("draw a random number for", path)(io::Error::other(error)))?;
+    let incarnation = Incarnation(u32::from_be_bytes(drawn));
+    let synced = path.join("SYNCED");
+    fs::write(&synced, SyncMarker::encode(0)).map_err(io_error("write", &synced))?;
+    File::open(&synced).and_then(|file| file.sync_all()).map_err(io_error("sync", &synced))?;
+    let identity = format!("cluster {cluster}\nincarnation {:08x}\n", incarnation.0);
+    write(path, "IDENTITY", &with_checksum(&identity))?;
+    write(path, "FORMAT", &format!("{FORMAT_NAME}{FORMAT}\n"))?;
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        // So that the directory itself survives. Best effort: the parent need not be readable.
+        let _ = File::open(parent).and_then(|parent| parent.sync_all());
+    }
+    Ok(incarnation)
+}
+
+fn check_format(path: &Path, text: &str) -> Result<(), DataDirError> {
+    let number = text.trim_end().strip_prefix(FORMAT_NAME).and_then(|number| number.parse::<u32>().ok());
+    match number {
+        Some(FORMAT) => Ok(()),
+        Some(found) if found > FORMAT => Err(DataDirError::Newer { path: path.to_owned(), found }),
+        _ => Err(DataDirError::Damaged(path.join("FORMAT"))),
+    }
+}
+
+fn check_identity(path: &Path, text: &str, cluster: ClusterId) -> Result<Incarnation, DataDirError> {
+    let parse = || {
+        let (found, incarnation) = without_checksum(text)?.strip_prefix("cluster ")?.split_once('\n')?;
+        let incarnation = incarnation.strip_suffix('\n')?.strip_prefix("incarnation ")?;
+        let found = ClusterId(u64::from_str_radix(found, 16).ok()?);
+        Some((found, Incarnation(u32::from_str_radix(incarnation, 16).ok()?)))
+    };
+    let (found, incarnation) = parse().ok_or_else(|| DataDirError::Damaged(path.join("IDENTITY")))?;
+    if found != cluster {
+        return Err(DataDirError::OtherCluster { path: path.to_owned(), found, expected: cluster });
+    }
+    Ok(incarnation)
+}
+
+fn parse_peers(text: &str) -> Option<BTreeMap<String, Incarnation>> {
+    let lines = without_checksum(text)?.lines();
+    lines
+        .map(|line| {
+            let (incarnation, url) = line.split_once(' ')?;
+            Some((url.to_owned(), Incarnation(u32::from_str_radix(incarnation, 16).ok()?)))
+        })
+        .collect()
+}
+
+/// Small text files carry a last line with the hash of what stands before it.
+fn with_checksum(text: &str) -> String {
+    format!("{text}checksum {:016x}\n", xxh3_64(text.as_bytes()))
+}
+
+fn without_checksum(text: &str) -> Option<&str> {
+    let end = text.strip_suffix('\n')?;
+    let (body, checksum) = end.split_at_checked(end.rfind("checksum ")?)?;
+    (*checksum == format!("checksum {:016x}", xxh3_64(body.as_bytes()))).then_some(body)
+}
+
+fn read(path: &Path) -> Result<Option<String>, DataDirError> {
+    let mut bytes = Vec::new();
+    match File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)) {
+        Ok(_) => String::from_utf8(bytes).map(Some).map_err(|_| DataDirError::Damaged(path.to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(io_error("read", path)(error)),
+    }
+}
+
+/// Replaces a file: after a crash it is the old one or the new one, and the new one once this returned.
+fn write(directory: &Path, name: &str, text: &str) -> Result<(), DataDirError> {
+    let path = directory.join(name);
+    let fresh = directory.join(format!("{name}.new"));
+    let replace = || {
+        let mut file = File::create(&fresh)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&fresh, &path)?;
+        File::open(directory)?.sync_all()
+    };
+    replace().map_err(io_error("write", &path))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,201 @@
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+use super::*;
+use tempfile::{TempDir, tempdir};
+
+const CLUSTER: ClusterId = ClusterId(0x1234);
+
+fn open(directory: &TempDir) -> Result<DataDir, DataDirError> {
+    DataDir::open(directory.path(), CLUSTER)
+}
+
+fn file(directory: &TempDir, name: &str) -> PathBuf {
+    directory.path().join(name)
+}
+
+#[test]
+fn an_identity_is_drawn_once_and_kept() {
+    let outer = tempdir().unwrap();
+    let path = outer.path().join("a/b");
+    let first = DataDir::open(&path, CLUSTER).unwrap();
+    assert!(first.is_new());
+    let incarnation = first.incarnation();
+    drop(first);
+    let second = DataDir::open(&path, CLUSTER).unwrap();
+    assert!(!second.is_new());
+    assert_eq!(second.incarnation(), incarnation);
+    let other = DataDir::open(&outer.path().join("c"), CLUSTER).unwrap();
+    assert_ne!(other.incarnation(), incarnation, "two draws of 32 bits are equal once in four billion runs");
+}
+
+#[test]
+fn a_second_user_is_refused_until_the_first_is_gone() {
+    let directory = tempdir().unwrap();
+    let first = open(&directory).unwrap();
+    let error = open(&directory).unwrap_err();
+    assert!(matches!(error, DataDirError::Locked(_)));
+    assert!(error.to_string().contains("in use by another process"), "{error}");
+    drop(first);
+    open(&directory).unwrap();
+}
+
+#[test]
+fn a_foreign_directory_is_refused_and_left_alone() {
+    let directory = tempdir().unwrap();
+    fs::write(file(&directory, "thesis.tex"), "years").unwrap();
+    let error = open(&directory).unwrap_err();
+    assert!(matches!(error, DataDirError::Foreign(_)));
+    assert!(error.to_string().contains("not a kvorum data directory"), "{error}");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_directory_without_its_format_is_foreign_not_new() {
+    let directory = tempdir().unwrap();
+    drop(open(&directory).unwrap());
+    fs::create_dir(file(&directory, "store")).unwrap();
+    fs::remove_file(file(&directory, "FORMAT")).unwrap();
+    assert!(matches!(open(&directory).unwrap_err(), DataDirError::Foreign(_)));
+}
+
+#[test]
+fn what_a_killed_first_start_left_is_taken_over() {
+    let directory = tempdir().unwrap();
+    drop(open(&directory).unwrap());
+    fs::remove_file(file(&directory, "FORMAT")).unwrap();
+    fs::write(file(&directory, "FORMAT.new"), "kvor").unwrap();
+    fs::create_dir(file(&directory, "lost+found")).unwrap();
+    assert!(open(&directory).unwrap().is_new());
+    assert!(!open(&directory).unwrap().is_new());
+}
+
+#[test]
+fn a_newer_format_is_refused_by_its_number() {
+    let directory = tempdir().unwrap();
+    drop(open(&directory).unwrap());
+    fs::write(file(&directory, "FORMAT"), format!("{FORMAT_NAME}2\n")).unwrap();
+    let error = open(&directory).unwrap_err();
+    assert!(matches!(error, DataDirError::Newer { found: 2, .. }));
+    assert!(error.to_string().contains("Run the newer build"), "{error}");
+    fs::write(file(&directory, "FORMAT"), "nonsense\n").unwrap();
+    assert!(matches!(open(&directory).unwrap_err(), DataDirError::Damaged(_)));
+}
+
+#[test]
+fn another_cluster_is_refused_with_both_ids() {
+    let directory = tempdir().unwrap();
+    drop(open(&directory).unwrap());
+    let error = DataDir::open(directory.path(), ClusterId(0xabcd)).unwrap_err();
+    assert!(matches!(error, DataDirError::OtherCluster { .. }));
+    let text = error.to_string();
+    assert!(text.contains("0000000000001234") && text.contains("000000000000abcd"), "{text}");
+}
+
+#[test]
+fn a_flipped_bit_in_identity_or_peers_is_damage() {
+    for name in ["IDENTITY", "PEERS"] {
+        let directory = tempdir().unwrap();
+        open(&directory).unwrap().remember("http://b:8080", Incarnation(7)).unwrap();
+        let whole = fs::read(file(&directory, name)).unwrap();
+        for index in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[index] ^= 1;
+            fs::write(file(&directory, name), &bytes).unwrap();
+            let error = open(&directory).unwrap_err();
+            assert!(matches!(error, DataDirError::Damaged(_)), "{name} {index}: {error}");
+        }
+        fs::write(file(&directory, name), &whole).unwrap();
+        open(&directory).unwrap();
+    }
+    let directory = tempdir().unwrap();
+    drop(open(&directory).unwrap());
+    fs::remove_file(file(&directory, "IDENTITY")).unwrap();
+    assert!(matches!(open(&directory).unwrap_err(), DataDirError::Damaged(_)));
+}
+
+#[test]
+fn an_unreadable_directory_says_what_to_check() {
+    let directory = tempdir().unwrap();
+    // A file in the place of the directory: permissions would not stop root, who may run this.
+    let path = file(&directory, "plain");
+    fs::write(&path, "").unwrap();
+    let error = DataDir::open(&path, CLUSTER).unwrap_err();
+    assert!(matches!(error, DataDirError::Io { .. }));
+    assert!(error.to_string().contains("Check that the path is right"), "{error}");
+}
+
+#[test]
+fn peers_are_remembered_across_restarts() {
+    let directory = tempdir().unwrap();
+    let first = open(&directory).unwrap();
+    assert_eq!(first.remembered("http://b:8080"), None);
+    first.remember("http://b:8080", Incarnation(1)).unwrap();
+    first.remember("http://c:8080", Incarnation(2)).unwrap();
+    first.remember("http://b:8080", Incarnation(3)).unwrap();
+    assert_eq!(first.remembered("http://b:8080"), Some(Incarnation(3)));
+    drop(first);
+    let second = open(&directory).unwrap();
+    assert_eq!(second.remembered("http://b:8080"), Some(Incarnation(3)));
+    assert_eq!(second.remembered("http://c:8080"), Some(Incarnation(2)));
+    let before = fs::metadata(file(&directory, "PEERS")).unwrap().modified().unwrap();
+    second.remember("http://c:8080", Incarnation(2)).unwrap();
+    assert_eq!(fs::metadata(file(&directory, "PEERS")).unwrap().modified().unwrap(), before, "nothing new to write");
+}
+
+#[test]
+fn what_cannot_be_written_is_not_remembered() {
+    let directory = tempdir().unwrap();
+    let node = open(&directory).unwrap();
+    // Nothing can be renamed over a directory that is not empty.
+    fs::create_dir_all(file(&directory, "PEERS/x")).unwrap();
+    assert!(node.remember("http://b:8080", Incarnation(1)).is_err());
+    assert_eq!(node.remembered("http://b:8080"), None);
+}
+
+#[test]
+fn the_first_reason_for_rebuilding_is_kept_across_restarts() {
+    let directory = tempdir().unwrap();
+    let first = open(&directory).unwrap();
+    assert_eq!(first.rebuilding().unwrap(), None);
+    first.set_rebuilding("the log\nended early").unwrap();
+    first.set_rebuilding("something else").unwrap();
+    drop(first);
+    assert_eq!(open(&directory).unwrap().rebuilding().unwrap().as_deref(), Some("the log ended early"));
+}
+
+#[test]
+fn the_marker_tells_a_whole_log_from_a_shortened_one() {
+    let directory = tempdir().unwrap();
+    let node = open(&directory).unwrap();
+    let (marker, log) = node.sync_marker(0).unwrap();
+    assert_eq!(log, Log::Whole, "a new directory has lost nothing");
+    marker.write(100).unwrap();
+    marker.write(120).unwrap();
+    drop((marker, node));
+    let node = open(&directory).unwrap();
+    assert_eq!(node.sync_marker(120).unwrap().1, Log::Whole);
+    assert_eq!(node.sync_marker(121).unwrap().1, Log::Whole, "what was not synced may be there too");
+    let log = node.sync_marker(119).unwrap().1;
+    assert_eq!(log, Log::Shortened { synced: 120, recovered: 119 });
+    assert!(log.loss().unwrap().contains("119"));
+}
+
+#[test]
+fn a_marker_that_is_missing_or_damaged_is_no_proof() {
+    let directory = tempdir().unwrap();
+    let node = open(&directory).unwrap();
+    node.sync_marker(0).unwrap().0.write(5).unwrap();
+    let path = file(&directory, "SYNCED");
+    let whole = fs::read(&path).unwrap();
+    for index in 0..whole.len() {
+        let mut bytes = whole.clone();
+        bytes[index] ^= 0x40;
+        fs::write(&path, bytes).unwrap();
+        assert_eq!(node.sync_marker(5).unwrap().1, Log::Unknown, "{index}");
+    }
+    fs::write(&path, &whole[..7]).unwrap();
+    assert_eq!(node.sync_marker(5).unwrap().1, Log::Unknown);
+    fs::remove_file(&path).unwrap();
+    let (_, log) = node.sync_marker(5).unwrap();
+    assert_eq!(log, Log::Unknown);
+    assert!(log.loss().is_some());
+}

@@ -1,0 +1,42 @@
+//! What the node counts of its own work. `http` and `commit` have metrics of their own; [`crate::exposition`]
+//! puts them all into one page.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Counters of one shard's coordinator. Written by that shard alone, read by anyone.
+#[derive(Default)]
+pub struct CoordinatorMetrics {
+    /// Requests under way, answered or not.
+    pub operations: AtomicU64,
+    /// How long a read waits for its first replicas, in microseconds.
+    pub hedge_delay_us: AtomicU64,
+    /// Reads that asked more replicas because the first were slow or silent.
+    pub hedges: AtomicU64,
+    /// Hedges that the budget refused.
+    pub hedges_denied: AtomicU64,
+    /// Stores by reads, to bring the newest version to a majority.
+    pub write_backs: AtomicU64,
+    /// Stores that replace a damaged record.
+    pub mends: AtomicU64,
+    /// Writes that started over with a newer version.
+    pub restamps: AtomicU64,
+    /// Stores refused because the replica held something newer.
+    pub stale_answers: AtomicU64,
+    /// Replicas that answered a read with a damaged record.
+    pub corrupt_answers: AtomicU64,
+    /// Answers that came after their request was forgotten.
+    pub late_answers: AtomicU64,
+    /// Stores that no answer confirmed.
+    pub unconfirmed_stores: AtomicU64,
+    /// Requests that too few replicas answered.
+    pub not_enough_replicas: AtomicU64,
+}
+
+impl CoordinatorMetrics {
+    /// Sets the gauges.
+    pub fn note_state(&self, operations: usize, hedge_delay: Duration) {
+        self.operations.store(u64::try_from(operations).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.hedge_delay_us.store(u64::try_from(hedge_delay.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+}

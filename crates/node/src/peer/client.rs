@@ -1,0 +1,348 @@
+//! The coordinator's side of a peer connection: it connects, reconnects with back-off and jitter, and
+//! hands answers to the shard's coordinator.
+//!
+//! A peer that is down costs a request nothing: [`PeerClient::send`] fails at once. When a connection
+//! ends, every request that waited on it fails at once, too.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use kvorum_core::Key;
+use kvorum_core::frame::{Decoder, Frame, Message};
+use kvorum_core::placement::NodeId;
+use kvorum_core::quorum::Failure;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::handshake::{self, Hello, Stranger};
+use super::link::Link;
+use super::server::ProtocolError;
+use crate::shard::Shard;
+
+/// The id of frames that belong to no request.
+const NO_REQUEST: u64 = u64::MAX;
+/// How often an open connection is asked for a sign of life.
+const PING_INTERVAL: Duration = Duration::from_secs(1);
+/// A connection that has been silent for so long while asked is closed.
+const SILENCE_MAX: Duration = Duration::from_secs(3);
+/// The first delay before connecting again; doubled up to `peer.reconnect_delay_max`.
+const RECONNECT_DELAY_MIN: Duration = Duration::from_millis(20);
+/// Longest head of a handshake's answer.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+
+/// One shard's connection to one peer.
+pub struct PeerClient {
+    node: NodeId,
+    /// Up while there is one.
+    link: RefCell<Option<Rc<Link>>>,
+    /// The peer's answers count.
+    votes: Cell<bool>,
+    /// Reads asked and not yet answered.
+    reads_waiting: Cell<u32>,
+    /// When the oldest unanswered read was asked, or the last was answered, whichever is later.
+    waiting_since: Cell<Duration>,
+    /// Exponentially weighted mean of the time to answer a read, in microseconds.
+    read_us: Cell<u32>,
+    /// When the last ping went out, and when the last byte came in.
+    pinged_at: Cell<Duration>,
+    heard_at: Cell<Duration>,
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+enum ConnectError {
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    #[error("no answer within the connect timeout")]
+    Timeout,
+    #[error("refused: {0}")]
+    Refused(String),
+    #[error(transparent)]
+    Stranger(#[from] Stranger),
+    #[error("could not note the peer's identity: {0}")]
+    NotRemembered(String),
+}
+
+impl PeerClient {
+    /// A client for `node`, not connected yet.
+    #[must_use]
+    pub fn new(node: NodeId) -> Rc<Self> {
+        Rc::new(Self {
+            node,
+            link: RefCell::default(),
+            votes: Cell::new(false),
+            reads_waiting: Cell::new(0),
+            waiting_since: Cell::default(),
+            read_us: Cell::new(0),
+            pinged_at: Cell::default(),
+            heard_at: Cell::default(),
+        })
+    }
+
+    /// Whether there is a connection.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.link.borrow().is_some()
+    }
+
+    /// Whether its answers count.
+    #[must_use]
+    pub fn votes(&self) -> bool {
+        self.votes.get()
+    }
+
+    /// Whether a read has gone unanswered for longer than `delay`: then it is not asked first.
+    #[must_use]
+    pub fn is_suspect(&self, now: Duration, delay: Duration) -> bool {
+        self.reads_waiting.get() > 0 && now.saturating_sub(self.waiting_since.get()) > delay
+    }
+
+    /// How long a read is likely to take here, for comparison: recent latency times the queue
+    /// (the ranking of Suresh et al., "C3", 2015, reduced to what a client sees).
+    #[must_use]
+    pub fn cost(&self) -> u64 {
+        u64::from(self.read_us.get() + 1) * u64::from(self.reads_waiting.get() + 1)
+    }
+
+    /// Sends a request.
+    ///
+    /// # Errors
+    /// [`Failure::Unreachable`] without a connection, [`Failure::Overloaded`] if too much waits already.
+    pub fn send(&self, shard: &Shard, id: u64, message: Message) -> Result<(), Failure> {
+        let link = self.link.borrow();
+        let link = link.as_ref().ok_or(Failure::Unreachable)?;
+        let is_read = matches!(message, Message::Read { .. });
+        link.send(&Frame { id, hlc: shard.clock.reading(), message })?;
+        if is_read {
+            if self.reads_waiting.get() == 0 {
+                self.waiting_since.set(shard.clock.boot());
+            }
+            self.reads_waiting.set(self.reads_waiting.get() + 1);
+        }
+        Ok(())
+    }
+
+    /// Asks for a record, or for its version.
+    ///
+    /// # Errors
+    /// As [`PeerClient::send`].
+    pub fn read(&self, shard: &Shard, id: u64, key: &Key, version_only: bool) -> Result<(), Failure> {
+        self.send(shard, id, Message::Read { key: key.clone(), version_only })
+    }
+
+    /// Takes note of how long a read took, or has already taken.
+    pub fn note_read(&self, took: Duration) {
+        let sample = u32::try_from(took.as_micros()).unwrap_or(u32::MAX / 2).min(u32::MAX / 2);
+        let before = self.read_us.get();
+        self.read_us.set(if before == 0 { sample } else { before - before / 8 + sample / 8 });
+    }
+
+    /// Keeps a connection to the peer. Runs until it is dropped.
+    pub async fn run(self: Rc<Self>, shard: Rc<Shard>) {
+        let url = shard.membership.url(self.node).to_owned();
+        let mut delay = RECONNECT_DELAY_MIN;
+        loop {
+            match self.connect(&shard, &url).await {
+                Ok((link, input, votes)) => {
+                    delay = RECONNECT_DELAY_MIN;
+                    self.serve(&shard, link, input, votes).await;
+                }
+                Err(error) => self.note_trouble(&shard, &url, &error),
+            }
+            // Half of the delay is random, so that peers of a restarted node do not come in step.
+            let random = u32::from(u8::try_from(shard.clock.boot().subsec_nanos() >> 4 & 0xff).expect("eight bits"));
+            tokio::time::sleep(delay / 2 + delay * random / 512).await;
+            delay = (delay * 2).min(shard.settings.reconnect_delay_max);
+        }
+    }
+
+    fn note_trouble(&self, shard: &Shard, url: &str, error: &ConnectError) {
+        let peer = shard.membership.peer(self.node);
+        if matches!(error, ConnectError::Refused(_) | ConnectError::Stranger(_)) {
+            peer.refusals.fetch_add(1, Ordering::Relaxed);
+        }
+        let text = error.to_string();
+        let mut trouble = peer.trouble.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // Once for every new reason, and from one shard: not once for every attempt.
+        if trouble.as_deref() != Some(text.as_str()) {
+            tracing::warn!(peer = url, reason = text, "no connection to peer");
+            *trouble = Some(text);
+        }
+    }
+
+    async fn connect(&self, shard: &Rc<Shard>, url: &str) -> Result<(Rc<Link>, BytesMut, bool), ConnectError> {
+        let attempt = async {
+            let authority = url.strip_prefix("http://").unwrap_or(url);
+            let mut stream = TcpStream::connect(authority).await?;
+            stream.set_nodelay(true)?;
+            let (hello, input) = shake_hands(&mut stream, shard, self.node, authority).await?;
+            Ok::<_, ConnectError>((stream, hello, input))
+        };
+        let (stream, hello, input) = tokio::time::timeout(shard.settings.connect_timeout, attempt)
+            .await
+            .map_err(|_| ConnectError::Timeout)??;
+        let node = hello.check(&shard.membership, shard.settings.deadline_ms())?;
+        if node != self.node {
+            return Err(Stranger::Unknown(hello.url).into());
+        }
+        let votes = introduce(shard, node, hello).await.map_err(ConnectError::NotRemembered)?;
+        let link = Link::new(stream, shard.settings.peer_queue_bytes_max, shard.flusher.clone());
+        Ok((link, input, votes))
+    }
+
+    async fn serve(self: &Rc<Self>, shard: &Rc<Shard>, link: Rc<Link>, input: BytesMut, votes: bool) {
+        let peer = shard.membership.peer(self.node);
+        peer.connects.fetch_add(1, Ordering::Relaxed);
+        peer.links.fetch_add(1, Ordering::Relaxed);
+        *peer.trouble.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
+        tracing::info!(peer = shard.membership.url(self.node), shard = shard.index, votes, "connected to peer");
+        self.votes.set(votes);
+        self.reads_waiting.set(0);
+        let now = shard.clock.boot();
+        self.heard_at.set(now);
+        self.pinged_at.set(now);
+        *self.link.borrow_mut() = Some(link.clone());
+        tokio::select! {
+            () = self.take_answers(shard, &link, input) => {}
+            () = self.ping(shard, &link) => {}
+            () = link.clone().write_when_blocked() => {}
+        }
+        link.close();
+        *self.link.borrow_mut() = None;
+        self.reads_waiting.set(0);
+        peer.links.fetch_sub(1, Ordering::Relaxed);
+        tracing::info!(peer = shard.membership.url(self.node), shard = shard.index, "peer connection ended");
+        shard.operations.fail_all(shard, self.node);
+    }
+
+    async fn ping(&self, shard: &Rc<Shard>, link: &Rc<Link>) {
+        let mut ticks = tokio::time::interval(PING_INTERVAL);
+        loop {
+            ticks.tick().await;
+            let now = shard.clock.boot();
+            if self.pinged_at.get() > self.heard_at.get() && now.saturating_sub(self.heard_at.get()) > SILENCE_MAX {
+                tracing::warn!(peer = shard.membership.url(self.node), "peer is silent");
+                return;
+            }
+            self.pinged_at.set(now);
+            let message = Message::Ping { wall_ms: shard.clock.wall_ms() };
+            // A full queue is a sign of silence as well; the next tick decides.
+            let _ = link.send(&Frame { id: NO_REQUEST, hlc: shard.clock.reading(), message });
+        }
+    }
+
+    async fn take_answers(&self, shard: &Rc<Shard>, link: &Rc<Link>, mut input: BytesMut) {
+        let mut decoder = Decoder::new(shard.settings.frame_bytes_max, shard.settings.partial_bytes_max);
+        loop {
+            loop {
+                match decoder.decode(&mut input) {
+                    Ok(None) => break,
+                    Ok(Some(frame)) => {
+                        shard.clock.observe(frame.hlc);
+                        if let Err(error) = self.take(shard, frame) {
+                            return self.close_for(shard, &error);
+                        }
+                    }
+                    Err(error) => return self.close_for(shard, &error.into()),
+                }
+            }
+            match link.read(&mut input).await {
+                Ok(true) => self.heard_at.set(shard.clock.boot()),
+                Ok(false) | Err(_) => return,
+            }
+        }
+    }
+
+    fn close_for(&self, shard: &Shard, error: &ProtocolError) {
+        shard.membership.peer(self.node).protocol_errors.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(peer = shard.membership.url(self.node), %error, "peer connection closed for what it sent");
+    }
+
+    fn take(&self, shard: &Rc<Shard>, frame: Frame) -> Result<(), ProtocolError> {
+        match frame.message {
+            Message::StoreAnswer(answer) => shard.operations.on_stored(shard, self.node, frame.id, answer),
+            Message::ReadAnswer(answer) => {
+                self.reads_waiting.set(self.reads_waiting.get().saturating_sub(1));
+                self.waiting_since.set(shard.clock.boot());
+                shard.operations.on_read(shard, self.node, frame.id, answer);
+            }
+            Message::Pong { wall_ms } => self.take_pong(shard, wall_ms),
+            Message::Store { .. } | Message::Read { .. } | Message::Ping { .. } => {
+                return Err(ProtocolError::NotAnAnswer);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_pong(&self, shard: &Shard, wall_ms: u64) {
+        let round_trip = shard.clock.boot().saturating_sub(self.pinged_at.get());
+        let peer = shard.membership.peer(self.node);
+        peer.latency_us.store(u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let half_ms = i64::try_from(round_trip.as_millis() / 2).unwrap_or(0);
+        let theirs = i64::try_from(wall_ms).unwrap_or(i64::MAX);
+        let ours = i64::try_from(shard.clock.wall_ms()).unwrap_or(i64::MAX);
+        shard.membership.note_clock_offset(self.node, theirs.saturating_add(half_ms).saturating_sub(ours));
+        // An idle peer's latency follows its pings, so that a slow one gets another chance.
+        if self.reads_waiting.get() == 0 {
+            self.note_read(round_trip);
+        }
+    }
+}
+
+/// Notes who the peer is on the read pool, since that may wait for the disk. Whether its answers count.
+pub async fn introduce(shard: &Rc<Shard>, node: NodeId, hello: Hello) -> Result<bool, String> {
+    let (send, receive) = tokio::sync::oneshot::channel();
+    let membership = shard.membership.clone();
+    let job = move || {
+        // The receiver is gone if the connection is: then nobody asks.
+        let _ = send.send(handshake::introduce(&membership, node, &hello).map_err(|error| error.to_string()));
+    };
+    shard.pool.submit(Box::new(job)).map_err(|_| "the read pool is full".to_owned())?;
+    receive.await.map_err(|_| "the read pool stopped".to_owned())?
+}
+
+async fn shake_hands(
+    stream: &mut TcpStream,
+    shard: &Shard,
+    node: NodeId,
+    authority: &str,
+) -> Result<(Hello, BytesMut), ConnectError> {
+    let ours = Hello::ours(&shard.membership, shard.settings.deadline_ms(), node);
+    let mut request = format!("GET {} HTTP/1.1\r\nHost: {authority}\r\nConnection: Upgrade\r\n", handshake::PATH);
+    for (name, value) in &ours.headers() {
+        request.push_str(&format!("{name}: {}\r\n", value.to_str().unwrap_or_default()));
+    }
+    request.push_str("\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut input = BytesMut::new();
+    loop {
+        if stream.read_buf(&mut input).await? == 0 {
+            return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
+        }
+        let mut headers = [httparse::EMPTY_HEADER; 32];
+        let mut response = httparse::Response::new(&mut headers);
+        match response.parse(&input) {
+            Err(_) => return Err(ConnectError::Refused("what answers there does not speak HTTP".to_owned())),
+            Ok(httparse::Status::Partial) if input.len() > HEAD_BYTES_MAX => {
+                return Err(ConnectError::Refused("its answer has too long a head".to_owned()));
+            }
+            Ok(httparse::Status::Partial) => {}
+            Ok(httparse::Status::Complete(end)) => {
+                if response.code != Some(101) {
+                    let body = String::from_utf8_lossy(input.get(end..).unwrap_or_default());
+                    let body: String = body.chars().take(500).collect();
+                    return Err(ConnectError::Refused(format!("{} {body}", response.code.unwrap_or(0))));
+                }
+                let hello = Hello::parse(|name| {
+                    let header = response.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
+                    header.map(|header| header.value)
+                })?;
+                input.advance(end);
+                return Ok((hello, input));
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The handshake: `GET /_peer` with `Upgrade: kvorum/1`, and its `101`, on the port that clients use.
+//!
+//! Both sides say who they are and what they remember of the other, and refuse a stranger: another
+//! protocol version, cluster, layout, or a deadline longer than what this node remembers accepted
+//! versions for.
+
+use hyper::header::{HeaderMap, HeaderName, HeaderValue, UPGRADE};
+use kvorum_core::Incarnation;
+use kvorum_core::placement::NodeId;
+
+use crate::membership::Membership;
+
+/// The protocol and its version, as `Upgrade` names it.
+pub const PROTOCOL: &str = "kvorum/1";
+/// The path that peers ask for.
+pub const PATH: &str = "/_peer";
+
+const CLUSTER: HeaderName = HeaderName::from_static("kvorum-cluster");
+const NODE: HeaderName = HeaderName::from_static("kvorum-node");
+const INCARNATION: HeaderName = HeaderName::from_static("kvorum-incarnation");
+const LAYOUT: HeaderName = HeaderName::from_static("kvorum-layout");
+const DEADLINE: HeaderName = HeaderName::from_static("kvorum-deadline-ms");
+const REMEMBERS: HeaderName = HeaderName::from_static("kvorum-remembers");
+
+/// What one side says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Hash of the list of URLs that the cluster was first started with.
+    pub cluster: u64,
+    /// The speaker's URL.
+    pub url: String,
+    /// The speaker's data directory.
+    pub incarnation: Incarnation,
+    /// Digest of the speaker's layout.
+    pub layout: u64,
+    /// The longest that the speaker uses an answer for, from its request.
+    pub deadline_ms: u64,
+    /// The incarnation that the speaker remembers of the listener.
+    pub remembers: Option<Incarnation>,
+}
+
+/// Why a peer is refused: a short name for its headers and logs, and a sentence that says what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Stranger {
+    /// A header is absent or malformed.
+    #[error("the peer's handshake has no valid {0} header")]
+    Malformed(&'static str),
+    /// Another cluster.
+    #[error(
+        "the peer belongs to cluster {theirs:016x}, this node to {ours:016x}: give every node the same --cluster list"
+    )]
+    Cluster {
+        /// The peer's.
+        theirs: u64,
+        /// This node's.
+        ours: u64,
+    },
+    /// Same URLs, other weights or zones.
+    #[error("the peer's layout is {theirs:016x}, this node's {ours:016x}: give every node the same weights and zones")]
+    Layout {
+        /// The peer's.
+        theirs: u64,
+        /// This node's.
+        ours: u64,
+    },
+    /// Not in the list.
+    #[error("the peer calls itself {0}, which is not in this node's --cluster list")]
+    Unknown(String),
+    /// Two nodes with one data directory's identity.
+    #[error("the peer {0} has this node's own incarnation: one data directory was copied from the other; empty one")]
+    Copied(String),
+    /// The peer waits longer than this node remembers.
+    #[error("the peer's coordinator.deadline is {theirs} ms, over this node's {ours} ms: set the same on every node")]
+    Deadline {
+        /// The peer's, in milliseconds.
+        theirs: u64,
+        /// This node's, in milliseconds.
+        ours: u64,
+    },
+}
+
+impl Hello {
+    /// What this node says to `peer`.
+    #[must_use]
+    pub fn ours(membership: &Membership, deadline_ms: u64, peer: NodeId) -> Self {
+        Self {
+            cluster: membership.cluster_id().0,
+            url: membership.url(membership.own()).to_owned(),
+            incarnation: membership.incarnation(),
+            layout: membership.layout().digest(),
+            deadline_ms,
+            remembers: membership.remembered(membership.url(peer)),
+        }
+    }
+
+    /// The headers that say it.
+    #[must_use]
+    pub fn headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::with_capacity(8);
+        let mut put = |name, text: String| {
+            headers.insert(name, HeaderValue::try_from(text).expect("digits and a checked URL are header text"));
+        };
+        put(UPGRADE, PROTOCOL.to_owned());
+        put(CLUSTER, format!("{:016x}", self.cluster));
+        put(NODE, self.url.clone());
+        put(INCARNATION, format!("{:08x}", self.incarnation.0));
+        put(LAYOUT, format!("{:016x}", self.layout));
+        put(DEADLINE, self.deadline_ms.to_string());
+        if let Some(remembers) = self.remembers {
+            put(REMEMBERS, format!("{:08x}", remembers.0));
+        }
+        headers
+    }
+
+    /// Reads what the other side says.
+    ///
+    /// # Errors
+    /// [`Stranger::Malformed`] for the first header that is absent or not what it should be.
+    pub fn parse<'a>(header: impl Fn(&'static str) -> Option<&'a [u8]>) -> Result<Self, Stranger> {
+        let text = |name| {
+            let value = header(name).ok_or(Stranger::Malformed(name))?;
+            std::str::from_utf8(value).map_err(|_| Stranger::Malformed(name))
+        };
+        let hex64 = |name| u64::from_str_radix(text(name)?, 16).map_err(|_| Stranger::Malformed(name));
+        let incarnation = |name| {
+            let number = u32::from_str_radix(text(name)?, 16).map_err(|_| Stranger::Malformed(name))?;
+            Ok(Incarnation(number))
+        };
+        if text("upgrade")? != PROTOCOL {
+            return Err(Stranger::Malformed("upgrade"));
+        }
+        Ok(Self {
+            cluster: hex64("kvorum-cluster")?,
+            url: text("kvorum-node")?.to_owned(),
+            incarnation: incarnation("kvorum-incarnation")?,
+            layout: hex64("kvorum-layout")?,
+            deadline_ms: text("kvorum-deadline-ms")?.parse().map_err(|_| Stranger::Malformed("kvorum-deadline-ms"))?,
+            remembers: match header("kvorum-remembers") {
+                None => None,
+                Some(_) => Some(incarnation("kvorum-remembers")?),
+            },
+        })
+    }
+
+    /// Who of the cluster says this, if this node may talk to it.
+    ///
+    /// # Errors
+    /// [`Stranger`], to be said to the peer and logged.
+    pub fn check(&self, membership: &Membership, deadline_ms: u64) -> Result<NodeId, Stranger> {
+        let ours = membership.cluster_id().0;
+        if self.cluster != ours {
+            return Err(Stranger::Cluster { theirs: self.cluster, ours });
+        }
+        let ours = membership.layout().digest();
+        if self.layout != ours {
+            return Err(Stranger::Layout { theirs: self.layout, ours });
+        }
+        let node = membership.node_by_url(&self.url).filter(|node| *node != membership.own());
+        let node = node.ok_or_else(|| Stranger::Unknown(self.url.clone()))?;
+        if self.incarnation == membership.incarnation() {
+            return Err(Stranger::Copied(self.url.clone()));
+        }
+        if self.deadline_ms > deadline_ms {
+            return Err(Stranger::Deadline { theirs: self.deadline_ms, ours: deadline_ms });
+        }
+        Ok(node)
+    }
+}
+
+/// After a handshake, before any answer counts: takes note of who the peer is, and of what it remembers.
+/// Blocks on the disk: not for a shard. Whether the peer's answers count.
+///
+/// # Errors
+/// If the peer could not be remembered durably.
+pub fn introduce(membership: &Membership, node: NodeId, hello: &Hello) -> Result<bool, crate::data_dir::DataDirError> {
+    if hello.remembers.is_some_and(|remembered| remembered != membership.incarnation()) {
+        let reason = format!(
+            "{} remembers another data directory of this node: what that one had acknowledged is not here",
+            hello.url
+        );
+        membership.become_rebuilding(&reason)?;
+    }
+    membership.remember(&hello.url, hello.incarnation)?;
+    let is_known = membership.remembered(&hello.url) == Some(hello.incarnation);
+    membership.peer(node).rebuilding.store(!is_known, std::sync::atomic::Ordering::Relaxed);
+    Ok(is_known)
+}

@@ -1,0 +1,206 @@
+//! Threads that may block on the disk, so that shards and the commit thread need not.
+//!
+//! Owns a bounded queue of jobs. A full queue gives the job back. A job that was taken is run or, if the
+//! pool stops first, dropped: what must happen in both cases belongs into the `Drop` of what it captures.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+/// One thing to do on the pool.
+pub type Job = Box<dyn FnOnce() + Send>;
+
+/// A handle to submit jobs with.
+#[derive(Clone)]
+pub struct ReadPool {
+    shared: Arc<Shared>,
+}
+
+/// The threads. Dropping it stops them.
+pub struct ReadPoolThreads {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    ready: Condvar,
+    jobs_max: usize,
+    refused: AtomicU64,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    /// Threads that wait for a job: nobody is woken while none does.
+    idle: usize,
+    stopping: bool,
+}
+
+impl ReadPool {
+    /// Starts `threads` threads (at least one) behind a queue of at most `jobs_max` jobs.
+    ///
+    /// # Errors
+    /// The operating system's, where it starts no thread.
+    pub fn start(threads: usize, jobs_max: usize) -> std::io::Result<(Self, ReadPoolThreads)> {
+        let shared =
+            Arc::new(Shared { queue: Mutex::default(), ready: Condvar::new(), jobs_max, refused: AtomicU64::new(0) });
+        let mut running = ReadPoolThreads { shared: Arc::clone(&shared), threads: Vec::new() };
+        for index in 0..threads.max(1) {
+            let shared = Arc::clone(&shared);
+            let builder = std::thread::Builder::new().name(format!("read-{index}"));
+            running.threads.push(builder.spawn(move || shared.work())?);
+        }
+        Ok((Self { shared }, running))
+    }
+
+    /// Queues a job.
+    ///
+    /// # Errors
+    /// The job itself if the queue is full or the pool has stopped.
+    pub fn submit(&self, job: Job) -> Result<(), Job> {
+        let mut queue = self.shared.lock();
+        if queue.stopping || queue.jobs.len() >= self.shared.jobs_max {
+            drop(queue);
+            self.shared.refused.fetch_add(1, Ordering::Relaxed);
+            return Err(job);
+        }
+        queue.jobs.push_back(job);
+        let wake = queue.idle > 0;
+        drop(queue);
+        if wake {
+            self.shared.ready.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Jobs that wait for a thread.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.shared.lock().jobs.len()
+    }
+
+    /// Jobs given back so far.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.shared.refused.load(Ordering::Relaxed)
+    }
+}
+
+impl ReadPoolThreads {
+    /// Drops what waits, lets what runs finish, and ends the threads. Blocks until then.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        let mut queue = self.shared.lock();
+        queue.stopping = true;
+        // Dropped outside the lock: a job's drop may call back.
+        let waiting = std::mem::take(&mut queue.jobs);
+        drop(queue);
+        self.shared.ready.notify_all();
+        drop(waiting);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for ReadPoolThreads {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work(&self) {
+        let mut queue = self.lock();
+        loop {
+            if let Some(job) = queue.jobs.pop_front() {
+                drop(queue);
+                // A job that panics has been reported by the panic hook; the thread goes on.
+                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
+                queue = self.lock();
+            } else if queue.stopping {
+                return;
+            } else {
+                queue.idle += 1;
+                queue = self.ready.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue.idle -= 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn a_full_queue_gives_the_job_back_and_the_rest_is_run() {
+        let (pool, threads) = ReadPool::start(1, 2).unwrap();
+        let (release, gate) = mpsc::channel::<()>();
+        let (started, running) = mpsc::channel();
+        let (done, results) = mpsc::channel();
+        pool.submit(Box::new(move || {
+            started.send(()).unwrap();
+            gate.recv().unwrap();
+        }))
+        .unwrap_or_else(|_| panic!("the queue is empty"));
+        running.recv_timeout(LONG).unwrap();
+        for index in 0..2 {
+            let done = done.clone();
+            assert!(pool.submit(Box::new(move || done.send(index).unwrap())).is_ok());
+        }
+        assert_eq!(pool.depth(), 2);
+        assert!(pool.submit(Box::new(|| {})).is_err());
+        assert_eq!(pool.refused(), 1);
+        release.send(()).unwrap();
+        assert_eq!(results.recv_timeout(LONG).unwrap(), 0);
+        assert_eq!(results.recv_timeout(LONG).unwrap(), 1);
+        threads.stop();
+        assert!(pool.submit(Box::new(|| {})).is_err());
+    }
+
+    #[test]
+    fn stopping_drops_what_waits_and_finishes_what_runs() {
+        let (pool, threads) = ReadPool::start(1, 8).unwrap();
+        let (release, gate) = mpsc::channel::<()>();
+        let (started, running) = mpsc::channel();
+        let (done, results) = mpsc::channel();
+        let finished = done.clone();
+        assert!(
+            pool.submit(Box::new(move || {
+                started.send(()).unwrap();
+                gate.recv().unwrap();
+                finished.send("ran").unwrap();
+            }))
+            .is_ok()
+        );
+        running.recv_timeout(LONG).unwrap();
+        struct Dropped(mpsc::Sender<&'static str>);
+        impl Drop for Dropped {
+            fn drop(&mut self) {
+                let _ = self.0.send("dropped");
+            }
+        }
+        let waiting = Dropped(done);
+        assert!(pool.submit(Box::new(move || drop(waiting))).is_ok());
+        let stopping = std::thread::spawn(move || threads.stop());
+        assert_eq!(results.recv_timeout(LONG).unwrap(), "dropped");
+        release.send(()).unwrap();
+        assert_eq!(results.recv_timeout(LONG).unwrap(), "ran");
+        stopping.join().unwrap();
+    }
+}

@@ -1,0 +1,181 @@
+//! This node as a replica, seen from one shard: reads from the cache at once, or from the disk through
+//! the read pool; stores through the commit thread.
+//!
+//! Whoever asks gets exactly one answer for each question that was taken; what comes back from another
+//! thread finds its asker by a ticket.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use kvorum_core::quorum::{Failure, StoreAnswer};
+use kvorum_core::record::RecordError;
+use kvorum_core::{Key, Record, Version};
+use slab::Slab;
+
+use crate::commit::{CommitQueue, Submission, Ticket, Work};
+use crate::mailbox::{Event, Mailbox};
+use crate::membership::Membership;
+use crate::read_pool::ReadPool;
+use crate::store::{Store, StoreError, Tier};
+
+/// What this replica holds for a key, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// This record.
+    Record(Record),
+    /// None; its partition's floor.
+    Absent {
+        /// A deletion of everything up to here.
+        floor: Version,
+    },
+    /// Counts for nothing.
+    Failed(Failure),
+}
+
+/// This node's replica. `A` is what remembers who asked.
+pub struct Replica<A> {
+    shard: u16,
+    store: Arc<dyn Store>,
+    queue: CommitQueue,
+    pool: ReadPool,
+    mailbox: Arc<Mailbox>,
+    membership: Arc<Membership>,
+    askers: RefCell<Slab<A>>,
+}
+
+impl<A> Replica<A> {
+    /// The replica as shard number `shard` uses it; results come through `mailbox`.
+    pub fn new(
+        shard: u16,
+        store: Arc<dyn Store>,
+        queue: CommitQueue,
+        pool: ReadPool,
+        mailbox: Arc<Mailbox>,
+        membership: Arc<Membership>,
+    ) -> Self {
+        Self { shard, store, queue, pool, mailbox, membership, askers: RefCell::default() }
+    }
+
+    /// What is held for `key`, or `None` if the disk has to be read: then the answer comes through the
+    /// mailbox to `asker`.
+    pub fn read(&self, key: &Key, asker: impl FnOnce() -> A) -> Option<Held> {
+        if let Some(failure) = self.membership.abstains() {
+            return Some(Held::Failed(failure));
+        }
+        match self.store.get(key, Tier::Cache) {
+            Err(StoreError::NeedsDisk) => {}
+            found => return Some(check(key, found)),
+        }
+        let ticket = self.ticket(asker());
+        let (store, mailbox, key) = (self.store.clone(), self.mailbox.clone(), key.clone());
+        let job = move || {
+            let held = check(&key, store.get(&key, Tier::Disk));
+            mailbox.post([Event::Read { ticket, held }]);
+        };
+        if self.pool.submit(Box::new(job)).is_ok() {
+            return None;
+        }
+        self.redeem(ticket);
+        Some(Held::Failed(Failure::Overloaded))
+    }
+
+    /// The submission of a checked record; `asker` will get the answer once it is queued.
+    pub fn submission(&self, key: Key, record: &Record, is_repair: bool, asker: A) -> Submission {
+        Submission {
+            hash: key.hash(),
+            version: record.version(),
+            record: record.bytes().clone(),
+            repair: is_repair,
+            ticket: self.ticket(asker),
+            key,
+        }
+    }
+
+    /// Whether stores are taken at all now.
+    pub fn refuses_stores(&self) -> Option<Failure> {
+        if self.membership.is_fenced() {
+            return Some(Failure::ClockSkew);
+        }
+        // A rebuilding node stores what it can, though its answers do not count.
+        self.membership.abstains().filter(|failure| *failure == Failure::NotServing)
+    }
+
+    /// Whether the disk takes no writes at present.
+    pub fn disk_refuses(&self) -> bool {
+        self.store.health() != crate::store::HealthState::Healthy
+    }
+
+    /// Queues one submission.
+    ///
+    /// # Errors
+    /// The asker back, and why, if it was not taken.
+    pub fn store(&self, submission: Submission) -> Result<(), (A, Failure)> {
+        let ticket = submission.ticket;
+        if let Some(failure) = self.refuses_stores() {
+            return Err((self.redeem(ticket), failure));
+        }
+        self.queue.submit(Work::Store(submission)).map_err(|_| (self.redeem(ticket), Failure::Overloaded))
+    }
+
+    /// Queues many under one lock; what is not taken stays in `works`.
+    pub fn store_all(&self, works: &mut Vec<Work>) {
+        self.queue.submit_all(works);
+    }
+
+    /// Asks for a durable clock bound of at least `to`.
+    ///
+    /// # Errors
+    /// The asker back if the queue is full.
+    pub fn raise_bound(&self, to: kvorum_core::Hlc, asker: A) -> Result<(), A> {
+        let ticket = self.ticket(asker);
+        self.queue.submit(Work::RaiseBound { to, ticket }).map_err(|_| self.redeem(ticket))
+    }
+
+    /// What to tell the asker: a store's answer counts for nothing if the vote was lost meanwhile.
+    pub fn answer(&self, answer: StoreAnswer) -> StoreAnswer {
+        self.membership.abstains().map_or(answer, StoreAnswer::Failed)
+    }
+
+    fn ticket(&self, asker: A) -> Ticket {
+        let slot = self.askers.borrow_mut().insert(asker);
+        Ticket { shard: self.shard, id: u64::try_from(slot).expect("a slot is a small number") }
+    }
+
+    /// Who asked; each ticket is redeemed once.
+    ///
+    /// # Panics
+    /// If a ticket comes back twice.
+    pub fn redeem(&self, ticket: Ticket) -> A {
+        let slot = usize::try_from(ticket.id).expect("tickets hold what slots were");
+        self.askers.borrow_mut().remove(slot)
+    }
+
+    /// Questions that wait for another thread.
+    pub fn waiting(&self) -> usize {
+        self.askers.borrow().len()
+    }
+}
+
+/// Turns what the store found into what the replica says: nothing unchecked leaves it.
+fn check(key: &Key, found: Result<Option<bytes::Bytes>, StoreError>) -> Held {
+    match found {
+        Ok(None) => Held::Absent { floor: Version::ZERO },
+        Ok(Some(bytes)) => match Record::decode(key, bytes) {
+            Ok(record) => Held::Record(record),
+            Err(
+                error @ (RecordError::Truncated | RecordError::Format(_) | RecordError::Header | RecordError::Digest),
+            ) => {
+                tracing::error!(key_hash = key.hash().get(), %error, "stored record is damaged");
+                Held::Failed(Failure::Corrupt)
+            }
+        },
+        Err(StoreError::Corrupt(reason)) => {
+            tracing::error!(key_hash = key.hash().get(), reason, "stored block is damaged");
+            Held::Failed(Failure::Corrupt)
+        }
+        Err(error) => {
+            tracing::error!(key_hash = key.hash().get(), %error, "read failed");
+            Held::Failed(Failure::Disk)
+        }
+    }
+}

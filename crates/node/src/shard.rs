@@ -1,0 +1,142 @@
+//! One shard: a single-threaded runtime with its share of the client connections and a connection of
+//! its own to every peer. A request stays on the shard that accepted it; nothing here is locked.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kvorum_core::placement::NodeId;
+use kvorum_core::quorum::Failure;
+use tokio::sync::oneshot;
+
+use crate::clock::Clock;
+use crate::commit::Done;
+use crate::coordinator::operations::{OperationId, Operations};
+use crate::mailbox::{Event, Mailbox};
+use crate::membership::Membership;
+use crate::peer::client::PeerClient;
+use crate::peer::link::Flusher;
+use crate::peer::server::PeerAsker;
+use crate::read_pool::ReadPool;
+use crate::replica::Replica;
+
+/// Limits and times that a shard works with.
+#[derive(Clone, Debug)]
+pub struct ShardSettings {
+    /// The whole of a request, both attempts.
+    pub deadline: Duration,
+    /// Whom a read asks first.
+    pub fan_out: FanOut,
+    /// Longest frame payload.
+    pub frame_bytes_max: usize,
+    /// Chunks of unfinished large frames, per connection.
+    pub partial_bytes_max: usize,
+    /// What may wait to be written, per connection.
+    pub peer_queue_bytes_max: usize,
+    /// For connecting and the handshake.
+    pub connect_timeout: Duration,
+    /// The back-off's upper end.
+    pub reconnect_delay_max: Duration,
+}
+
+/// Whom a read asks first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FanOut {
+    /// The fastest `ack`, the rest after a delay.
+    Hedged,
+    /// Everybody.
+    All,
+}
+
+impl ShardSettings {
+    /// The deadline in milliseconds, as the handshake says it.
+    #[must_use]
+    pub fn deadline_ms(&self) -> u64 {
+        u64::try_from(self.deadline.as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Who waits for an answer from another thread.
+pub enum Asker {
+    /// A request that this shard coordinates.
+    Operation(OperationId),
+    /// A peer.
+    Peer(PeerAsker),
+    /// A stamp that waits for the clock's bound.
+    Bound(oneshot::Sender<Result<(), Failure>>),
+}
+
+/// What the tasks of one shard share.
+pub struct Shard {
+    /// Its number.
+    pub index: u16,
+    /// Limits and times.
+    pub settings: ShardSettings,
+    /// The node's clock.
+    pub clock: Arc<Clock>,
+    /// The node's identity and standing.
+    pub membership: Arc<Membership>,
+    /// This node as a replica.
+    pub replica: Replica<Asker>,
+    /// Blocking work that is not the request path's.
+    pub pool: ReadPool,
+    /// Writes the peer connections.
+    pub flusher: Rc<Flusher>,
+    /// By node; none for this one.
+    pub peers: Vec<Option<Rc<PeerClient>>>,
+    /// Requests that this shard coordinates.
+    pub operations: Operations,
+}
+
+impl Shard {
+    /// The connection to a node; none for this one.
+    #[must_use]
+    pub fn peer(&self, node: NodeId) -> Option<&Rc<PeerClient>> {
+        self.peers.get(usize::from(node.0)).and_then(Option::as_ref)
+    }
+
+    /// Hands out what other threads have done. Runs until it is dropped.
+    pub async fn take_mail(self: Rc<Self>, mailbox: Arc<Mailbox>) {
+        let mut events = Vec::new();
+        loop {
+            mailbox.take(&mut events).await;
+            for event in events.drain(..) {
+                self.take_event(event);
+            }
+        }
+    }
+
+    fn take_event(self: &Rc<Self>, event: Event) {
+        match event {
+            Event::Commit(Done::Stored { ticket, answer }) => {
+                let answer = self.replica.answer(answer);
+                match self.replica.redeem(ticket) {
+                    Asker::Peer(asker) => asker.stored(self, answer),
+                    Asker::Operation(id) => self.operations.on_stored(self, self.membership.own(), id.get(), answer),
+                    Asker::Bound(_) => unreachable!("a stamp asks for no store"),
+                }
+            }
+            Event::Commit(Done::Raised { ticket, bound }) => {
+                if let Asker::Bound(waiting) = self.replica.redeem(ticket) {
+                    // The request may have been given up meanwhile.
+                    let _ = waiting.send(bound.map(|_| ()));
+                }
+            }
+            Event::Read { ticket, held } => match self.replica.redeem(ticket) {
+                Asker::Peer(asker) => asker.read(self, held),
+                Asker::Operation(id) => self.operations.on_held(self, id.get(), held),
+                Asker::Bound(_) => unreachable!("a stamp asks for no read"),
+            },
+        }
+    }
+
+    /// Starts everything that runs for as long as the shard does.
+    pub fn start(self: &Rc<Self>, mailbox: Arc<Mailbox>) {
+        tokio::task::spawn_local(self.clone().take_mail(mailbox));
+        tokio::task::spawn_local(self.flusher.clone().run());
+        tokio::task::spawn_local(crate::coordinator::operations::run_timers(self.clone()));
+        for peer in self.peers.iter().flatten() {
+            tokio::task::spawn_local(peer.clone().run(self.clone()));
+        }
+    }
+}

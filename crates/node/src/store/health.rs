@@ -1,0 +1,98 @@
+//! Whether the store takes writes: atomics that the engine's threads set and every request reads.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+
+/// What the store can do at this moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HealthState {
+    /// Reads and writes.
+    Healthy,
+    /// Reads; writes again by itself when there is space.
+    DiskFull,
+    /// Reads until a restart.
+    Poisoned,
+}
+
+/// Whether the engine holds writes back because compaction or flushing is behind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stall {
+    /// It does not.
+    #[default]
+    None,
+    /// It slows them down.
+    Delayed,
+    /// It lets none through.
+    Stopped,
+}
+
+/// The store's health and the counters that its events feed. Shared with the engine's threads.
+#[derive(Debug, Default)]
+pub struct Health {
+    disk_full: AtomicBool,
+    /// Why no commit succeeds until a restart. Set once.
+    poison: OnceLock<String>,
+    stall: AtomicU8,
+    /// How often a stall began.
+    pub stalls: AtomicU64,
+    /// Failures of background work.
+    pub background_errors: AtomicU64,
+    /// Of these, damaged files met by compaction.
+    pub damaged_compactions: AtomicU64,
+    /// Recoveries from a full disk.
+    pub recoveries: AtomicU64,
+    /// Reads that met damage.
+    pub corrupt_reads: AtomicU64,
+}
+
+impl Health {
+    /// What the store can do.
+    #[must_use]
+    pub fn state(&self) -> HealthState {
+        if self.poison.get().is_some() {
+            HealthState::Poisoned
+        } else if self.disk_full.load(Ordering::Relaxed) {
+            HealthState::DiskFull
+        } else {
+            HealthState::Healthy
+        }
+    }
+
+    /// Why it is poisoned, if it is.
+    #[must_use]
+    pub fn poison(&self) -> Option<&str> {
+        self.poison.get().map(String::as_str)
+    }
+
+    /// No commit from now on. The first reason is kept.
+    pub fn set_poisoned(&self, reason: &str) {
+        let _ = self.poison.set(reason.to_owned());
+    }
+
+    /// There is no space, or there is again.
+    pub fn set_disk_full(&self, full: bool) {
+        self.disk_full.store(full, Ordering::Relaxed);
+    }
+
+    /// How far writes are held back.
+    #[must_use]
+    pub fn stall(&self) -> Stall {
+        match self.stall.load(Ordering::Relaxed) {
+            0 => Stall::None,
+            1 => Stall::Delayed,
+            _ => Stall::Stopped,
+        }
+    }
+
+    /// Notes a change, and counts it where a stall begins.
+    pub fn set_stall(&self, stall: Stall) {
+        let code = match stall {
+            Stall::None => 0,
+            Stall::Delayed => 1,
+            Stall::Stopped => 2,
+        };
+        if self.stall.swap(code, Ordering::Relaxed) == 0 && code != 0 {
+            self.stalls.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The replica's records on disk, behind a trait with two implementations.
+//!
+//! Promises: a commit is atomic; after `Ok` of a synced one it survives the death of the machine, after
+//! `Ok` of an unsynced one that of the process; nothing of a commit is readable before it is as durable as
+//! was asked; once a log write has failed for another reason than missing space, no commit succeeds until a
+//! restart. Does not promise: that records are undamaged (their digest says so, where they are used).
+//!
+//! [`rocks`] is the real one, [`memory`] its deterministic twin, which can lose what was not synced. Both
+//! are held to the same suite, in `tests/store_contract.rs`.
+
+pub mod health;
+pub mod memory;
+pub mod options;
+pub mod rocks;
+
+use bytes::Bytes;
+use kvorum_core::key::Key;
+
+pub use health::{Health, HealthState, Stall};
+
+/// How far a read may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// Memory only: never blocks on the disk, may answer [`StoreError::NeedsDisk`].
+    Cache,
+    /// To the disk: blocks. Not for a shard.
+    Disk,
+}
+
+/// Why the store did not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// Memory does not hold the answer; ask again with [`Tier::Disk`].
+    #[error("the answer is on disk")]
+    NeedsDisk,
+    /// No space. Nothing was acknowledged; reads go on; writing resumes by itself when there is space.
+    #[error("the disk is full")]
+    DiskFull,
+    /// A log write or an fsync failed, now or before: no commit succeeds until a restart.
+    #[error("the store takes no writes until a restart: {0}")]
+    Poisoned(String),
+    /// What is stored is damaged.
+    #[error("stored data is damaged: {0}")]
+    Corrupt(String),
+    /// Any other failure of a read, or of opening.
+    #[error("{0}")]
+    Io(String),
+}
+
+/// How much one page of a scan may hold. It holds at least one record, whatever that one's size.
+#[derive(Clone, Copy, Debug)]
+pub struct PageLimit {
+    /// Records at most.
+    pub records: usize,
+    /// Bytes of keys and records at which the page ends.
+    pub bytes: usize,
+}
+
+/// A part of a scan, in the order of keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// Key bytes and record bytes, unchecked.
+    pub records: Vec<(Bytes, Bytes)>,
+    /// Whether the range may go on: continue at the last key followed by a zero byte.
+    pub more: bool,
+}
+
+/// What is committed at once: later puts win over earlier ones of the same key.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    records: Vec<(Key, Bytes)>,
+    metadata: Vec<(&'static str, Vec<u8>)>,
+    bytes: usize,
+}
+
+impl Batch {
+    /// Adds a record's encoded bytes.
+    pub fn put(&mut self, key: Key, record: Bytes) {
+        self.bytes += key.as_bytes().len() + record.len();
+        self.records.push((key, record));
+    }
+
+    /// Adds a named value of the node's own.
+    pub fn put_metadata(&mut self, name: &'static str, value: Vec<u8>) {
+        self.bytes += name.len() + value.len();
+        self.metadata.push((name, value));
+    }
+
+    /// Empties it and keeps its memory.
+    pub fn clear(&mut self) {
+        self.records.clear();
+        self.metadata.clear();
+        self.bytes = 0;
+    }
+
+    /// Whether there is nothing to commit.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.metadata.is_empty()
+    }
+
+    /// Bytes of keys, records and metadata.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The records, in the order in which they were put.
+    #[must_use]
+    pub fn records(&self) -> &[(Key, Bytes)] {
+        &self.records
+    }
+
+    /// The named values.
+    #[must_use]
+    pub fn metadata(&self) -> &[(&'static str, Vec<u8>)] {
+        &self.metadata
+    }
+}
+
+/// When a commit counts as done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// When `fdatasync` has returned: survives the machine.
+    #[default]
+    Fsync,
+    /// When the operating system has the bytes: survives the process.
+    Os,
+}
+
+/// One node's records. Reads from any thread, commits from one.
+pub trait Store: Send + Sync + 'static {
+    /// The record's encoded bytes, unchecked.
+    ///
+    /// # Errors
+    /// [`StoreError::NeedsDisk`] with [`Tier::Cache`] only; [`StoreError::Corrupt`]; [`StoreError::Io`].
+    fn get(&self, key: &Key, tier: Tier) -> Result<Option<Bytes>, StoreError>;
+
+    /// Whatever bytes can still be read of a record that [`Store::get`] calls corrupt, checked by nobody:
+    /// good for nothing but the version that they claim. Blocks on the disk.
+    fn salvage(&self, key: &Key) -> Option<Bytes>;
+
+    /// One page of the keys in `start..end`. It opens and closes its iterator, so no snapshot outlives the
+    /// call. Blocks on the disk, and leaves the cache as it was.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`], [`StoreError::Io`].
+    fn scan(&self, start: &[u8], end: Option<&[u8]>, limit: PageLimit) -> Result<Page, StoreError>;
+
+    /// Applies all of `batch` or nothing of it. Blocks.
+    ///
+    /// # Errors
+    /// [`StoreError::DiskFull`] or [`StoreError::Poisoned`]. The batch may still be found after a restart.
+    fn commit(&self, batch: &Batch, durability: Durability) -> Result<(), StoreError>;
+
+    /// The named value of the node's own. Blocks on the disk.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`], [`StoreError::Io`].
+    fn metadata(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// Grows with every commit, and says after a restart how much of the log was recovered.
+    fn sequence(&self) -> u64;
+
+    /// Writes everything out, for a quick start after a clean stop. Blocks.
+    ///
+    /// # Errors
+    /// As [`Store::commit`].
+    fn flush(&self) -> Result<(), StoreError>;
+
+    /// Whether it takes writes. Cheap: for every request.
+    fn health(&self) -> HealthState;
+
+    /// Figures for metrics. Takes a lock of the engine: for every scrape, not for every request.
+    fn stats(&self) -> StoreStats;
+}
+
+/// Figures of one store. What an implementation does not have is zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreStats {
+    /// Bytes that compaction has yet to rewrite.
+    pub compaction_pending_bytes: u64,
+    /// Files not yet merged into the levels.
+    pub level0_files: u64,
+    /// Bytes in write buffers.
+    pub memtable_bytes: u64,
+    /// Bytes of live table files.
+    pub table_bytes: u64,
+    /// Records, by the engine's estimate.
+    pub records: u64,
+    /// Bytes that the cache may hold, write buffers included.
+    pub cache_capacity_bytes: u64,
+    /// Bytes that it holds.
+    pub cache_used_bytes: u64,
+    /// Blocks found in the cache.
+    pub cache_hits: u64,
+    /// Blocks that were not.
+    pub cache_misses: u64,
+    /// Whether the engine holds writes back at this moment.
+    pub stall: Stall,
+    /// How often it began to.
+    pub stalls: u64,
+    /// Microseconds for which commits were held back.
+    pub stall_micros: u64,
+    /// Failures of the engine's background work.
+    pub background_errors: u64,
+    /// Of these, damaged files met by compaction.
+    pub damaged_compactions: u64,
+    /// Recoveries from a full disk.
+    pub recoveries: u64,
+    /// Reads that met damage.
+    pub corrupt_reads: u64,
+}

@@ -1,0 +1,135 @@
+//! RocksDB's settings, all of whose memory follows from one number.
+
+use rocksdb::statistics::StatsLevel;
+use rocksdb::{
+    BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, DataBlockIndexType, LogLevel, Options, SstFileManager,
+    WriteBufferManager,
+};
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+
+/// How `memory_bytes` is shared out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryBudget {
+    /// RocksDB's cache: blocks, indexes, filters and the write buffers, which are charged to it.
+    pub cache: usize,
+    /// The part of `cache` that write buffers may take.
+    pub write_buffers: usize,
+    /// What is left for the node's own buffers: connections, queues, marks, recent versions.
+    pub node_buffers: usize,
+}
+
+impl MemoryBudget {
+    /// The least `memory_bytes`.
+    pub const BYTES_MIN: usize = 64 * MIB;
+
+    /// A quarter for the node, a quarter for write buffers, the rest for blocks; nothing if `memory_bytes` is
+    /// below [`MemoryBudget::BYTES_MIN`].
+    #[must_use]
+    pub fn new(memory_bytes: usize) -> Option<Self> {
+        (memory_bytes >= Self::BYTES_MIN).then(|| {
+            let quarter = memory_bytes / 4;
+            Self { cache: memory_bytes - quarter, write_buffers: quarter, node_buffers: quarter }
+        })
+    }
+
+    /// One memtable: four of them fill the budget, so that one can be flushed while others fill.
+    fn memtable(self) -> usize {
+        self.write_buffers / 4
+    }
+}
+
+/// The options of a database with its records in the default column family, and the cache to ask for usage.
+pub(super) fn database(budget: MemoryBudget) -> (Options, Cache) {
+    let cache = Cache::new_hyper_clock_cache(budget.cache, 0);
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.create_missing_column_families(true);
+    memory(&mut options, budget, &cache);
+    logs(&mut options, budget);
+    levels(&mut options, budget);
+    options.set_block_based_table_factory(&blocks(&cache));
+    options.set_max_background_jobs(2);
+    // Explicit, so that the engine's own recovery from a full disk has what it polls free space with.
+    options.set_sst_file_manager(&SstFileManager::new());
+    options.enable_statistics();
+    options.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);
+    (options, cache)
+}
+
+/// The options of the few named values of the node's own.
+pub(super) fn metadata(cache: &Cache) -> Options {
+    let mut options = Options::default();
+    options.set_write_buffer_size(MIB);
+    options.set_block_based_table_factory(&blocks(cache));
+    options
+}
+
+fn memory(options: &mut Options, budget: MemoryBudget, cache: &Cache) {
+    options.set_write_buffer_manager(&WriteBufferManager::new_write_buffer_manager_with_cache(
+        budget.write_buffers,
+        false,
+        cache.clone(),
+    ));
+    options.set_write_buffer_size(budget.memtable());
+    // More than the budget holds: the manager flushes before a count of memtables would stall writes.
+    options.set_max_write_buffer_number(8);
+    options.set_memtable_prefix_bloom_ratio(0.02);
+    options.set_memtable_whole_key_filtering(true);
+    options.set_max_open_files(512);
+}
+
+fn logs(options: &mut Options, budget: MemoryBudget) {
+    options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
+    // A log that vanished or was cut between two others ends the recovery there, where the sync marker
+    // notices it, instead of leaving a hole.
+    options.set_track_and_verify_wals(true);
+    // Both families at once: so recovery up to a point is never behind the tables of one of them, and the
+    // seldom written one keeps no old log alive.
+    options.set_atomic_flush(true);
+    options.set_max_total_wal_size(u64::try_from(budget.write_buffers).unwrap_or(u64::MAX));
+    options.set_max_manifest_file_size(16 * MIB);
+    options.set_log_level(LogLevel::Info);
+    options.set_max_log_file_size(4 * MIB);
+    options.set_keep_log_file_num(4);
+    options.set_stats_dump_period_sec(0);
+    options.set_stats_persist_period_sec(0);
+    options.set_avoid_unnecessary_blocking_io(true);
+    options.set_skip_stats_update_on_db_open(true);
+}
+
+fn levels(options: &mut Options, budget: MemoryBudget) {
+    let memtable = u64::try_from(budget.memtable()).unwrap_or(u64::MAX);
+    options.set_level_compaction_dynamic_level_bytes(true);
+    options.set_target_file_size_base(memtable);
+    options.set_max_bytes_for_level_base(memtable.saturating_mul(8));
+    // Filters keep many unmerged files cheap to read past: let them pile up before writes are held back.
+    options.set_level_zero_file_num_compaction_trigger(4);
+    options.set_level_zero_slowdown_writes_trigger(48);
+    options.set_level_zero_stop_writes_trigger(96);
+    options.set_bytes_per_sync(1 << 20);
+    options.set_compression_type(DBCompressionType::Lz4);
+    options.set_bottommost_compression_type(DBCompressionType::Zstd);
+    // Window bits and strategy by default, level 1, dictionaries of 16 KiB trained on 1 MiB.
+    options.set_bottommost_compression_options(-14, 1, 0, 16 << 10, true);
+    options.set_bottommost_zstd_max_train_bytes(1 << 20, true);
+    // Blocks held back until the dictionary is made: else a whole file of them.
+    options.set_bottommost_compression_options_max_dict_buffer_bytes(2 << 20, true);
+}
+
+fn blocks(cache: &Cache) -> BlockBasedOptions {
+    let mut blocks = BlockBasedOptions::default();
+    blocks.set_block_cache(cache);
+    blocks.set_block_size(8 * KIB);
+    blocks.set_format_version(6);
+    // Bloom where files are short-lived, ribbon (a third smaller, slower to build) below.
+    blocks.set_hybrid_ribbon_filter(10.0, 1);
+    blocks.set_optimize_filters_for_memory(true);
+    blocks.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);
+    blocks.set_cache_index_and_filter_blocks(true);
+    blocks.set_cache_index_and_filter_blocks_with_high_priority(true);
+    blocks.set_pin_l0_filter_and_index_blocks_in_cache(true);
+    blocks.set_pin_top_level_index_and_filter(true);
+    blocks
+}

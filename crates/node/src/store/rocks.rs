@@ -1,0 +1,345 @@
+//! The store over RocksDB: records in the default column family, the node's own values in `metadata`.
+//!
+//! Errors are told apart by the prefix of their message: the crate passes no subcodes on, but RocksDB puts
+//! the subcode's text directly after the code's, before anything of the environment's (`util/status.cc`).
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use bytes::Bytes;
+use kvorum_core::key::Key;
+use rocksdb::event_listener::{
+    BackgroundErrorRecoveryInfo, DBBackgroundErrorReason, DBWriteStallCondition, EventListener, MutableStatus,
+    StatusSeverity, WriteStallInfo,
+};
+use rocksdb::statistics::Ticker;
+use rocksdb::{
+    Cache, ColumnFamily, ColumnFamilyDescriptor, DB, ErrorKind, FlushOptions, Options, ReadOptions, ReadTier,
+    WriteBatch, WriteOptions, properties,
+};
+
+use super::options::{self, MemoryBudget};
+use super::{Batch, Durability, Health, HealthState, Page, PageLimit, Stall, Store, StoreError, StoreStats, Tier};
+use crate::data_dir::{DataDir, DataDirError, Log, SyncMarker};
+use crate::histogram::Histogram;
+
+const METADATA: &str = "metadata";
+
+/// RocksDB in one directory. Dropping it closes it without a flush: the log has everything.
+pub struct RocksStore {
+    db: DB,
+    /// Keeps the statistics reachable.
+    options: Options,
+    cache: Cache,
+    health: Arc<Health>,
+    read_cache: ReadOptions,
+    read_disk: ReadOptions,
+    read_unchecked: ReadOptions,
+    synced: WriteOptions,
+    unsynced: WriteOptions,
+    marker: Option<SyncMarker>,
+    commit_micros: Arc<Histogram>,
+}
+
+/// Why a node's store cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The engine's files.
+    #[error(
+        "cannot open the store in {path}: {source}. If its files are damaged, move the whole data directory away: \
+         the node then starts empty and counts for no quorum until it is rebuilt"
+    )]
+    Store {
+        /// Where.
+        path: std::path::PathBuf,
+        /// What.
+        source: StoreError,
+    },
+    /// The files beside it.
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+}
+
+impl RocksStore {
+    /// Opens the store of a data directory. If its log was recovered less far than it had been synced, the
+    /// directory is durably marked as rebuilding first, and the loss is returned. Blocks.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open_in(directory: &DataDir, budget: MemoryBudget) -> Result<(Self, Log), OpenError> {
+        let path = directory.store_path();
+        let mut result = Self::open(&path, budget);
+        // Killed in the middle of its first start, the engine leaves what it then calls corrupt. Nothing was
+        // ever committed, so nothing is lost by starting over.
+        if matches!(result, Err(StoreError::Corrupt(_))) && directory.sync_marker(0)?.1 == Log::Whole {
+            std::fs::remove_dir_all(&path).map_err(|source| DataDirError::Io {
+                action: "clear",
+                path: path.clone(),
+                source,
+            })?;
+            result = Self::open(&path, budget);
+        }
+        let mut store = result.map_err(|source| OpenError::Store { path, source })?;
+        let (marker, log) = directory.sync_marker(store.sequence())?;
+        if let Some(loss) = log.loss() {
+            directory.set_rebuilding(&loss)?;
+        }
+        store.mark(&marker);
+        store.marker = Some(marker);
+        Ok((store, log))
+    }
+
+    /// Notes how far the log is durable. A marker that lags behind costs a check, so a failure is no error.
+    fn mark(&self, marker: &SyncMarker) {
+        let _ = marker.write(self.db.latest_sequence_number());
+    }
+
+    /// Microseconds of each commit: log write, sync, and the engine's own waiting.
+    #[must_use]
+    pub fn commit_micros(&self) -> Arc<Histogram> {
+        Arc::clone(&self.commit_micros)
+    }
+
+    /// Opens or creates the database in `path` and replays its log up to the first record that is damaged or
+    /// missing. Blocks, for seconds after a crash.
+    ///
+    /// # Errors
+    /// [`StoreError::DiskFull`], [`StoreError::Corrupt`] where no prefix of the log makes sense, or
+    /// [`StoreError::Io`].
+    pub fn open(path: &Path, budget: MemoryBudget) -> Result<Self, StoreError> {
+        let (mut options, cache) = options::database(budget);
+        let health = Arc::new(Health::default());
+        options.add_event_listener(Listener { health: Arc::clone(&health) });
+        let families = [
+            ColumnFamilyDescriptor::new("default", options.clone()),
+            ColumnFamilyDescriptor::new(METADATA, options::metadata(&cache)),
+        ];
+        let db = DB::open_cf_descriptors(&options, path, families).map_err(|error| classify(&error))?;
+        let mut read_cache = ReadOptions::default();
+        read_cache.set_read_tier(ReadTier::BlockCache);
+        let mut read_unchecked = ReadOptions::default();
+        read_unchecked.set_verify_checksums(false);
+        read_unchecked.fill_cache(false);
+        let mut synced = WriteOptions::default();
+        synced.set_sync(true);
+        Ok(Self {
+            db,
+            options,
+            cache,
+            health,
+            read_cache,
+            read_disk: ReadOptions::default(),
+            read_unchecked,
+            synced,
+            unsynced: WriteOptions::default(),
+            marker: None,
+            commit_micros: Arc::default(),
+        })
+    }
+
+    /// The flags that the engine's events set, to log their changes.
+    #[must_use]
+    pub fn health_flags(&self) -> Arc<Health> {
+        Arc::clone(&self.health)
+    }
+
+    fn family(&self) -> &ColumnFamily {
+        self.db.cf_handle(METADATA).expect("the family is created when the database is opened")
+    }
+
+    /// What a failed read was, counted.
+    fn read_error(&self, error: &rocksdb::Error) -> StoreError {
+        let error = classify(error);
+        if matches!(error, StoreError::Corrupt(_)) {
+            self.health.corrupt_reads.fetch_add(1, Ordering::Relaxed);
+        }
+        error
+    }
+
+    /// What a failed write was. Whatever is not a lack of space is final: the engine may have written half
+    /// of it, and nothing after it would be found by a recovery.
+    fn write_error(&self, error: &rocksdb::Error) -> StoreError {
+        if let StoreError::DiskFull = classify(error) {
+            self.health.set_disk_full(true);
+            return StoreError::DiskFull;
+        }
+        self.health.set_poisoned(error.as_ref());
+        StoreError::Poisoned(error.as_ref().to_owned())
+    }
+
+    fn refuse_if_poisoned(&self) -> Result<(), StoreError> {
+        self.health.poison().map_or(Ok(()), |reason| Err(StoreError::Poisoned(reason.to_owned())))
+    }
+
+    fn property(&self, name: &properties::PropName) -> u64 {
+        self.db.property_int_value(name).ok().flatten().unwrap_or(0)
+    }
+}
+
+impl Store for RocksStore {
+    fn get(&self, key: &Key, tier: Tier) -> Result<Option<Bytes>, StoreError> {
+        let options = match tier {
+            Tier::Cache => &self.read_cache,
+            Tier::Disk => &self.read_disk,
+        };
+        match self.db.get_pinned_opt(key.as_bytes(), options) {
+            Ok(found) => Ok(found.map(|bytes| Bytes::copy_from_slice(&bytes))),
+            Err(error) => Err(self.read_error(&error)),
+        }
+    }
+
+    fn salvage(&self, key: &Key) -> Option<Bytes> {
+        let found = self.db.get_pinned_opt(key.as_bytes(), &self.read_unchecked).ok().flatten()?;
+        Some(Bytes::copy_from_slice(&found))
+    }
+
+    fn scan(&self, start: &[u8], end: Option<&[u8]>, limit: PageLimit) -> Result<Page, StoreError> {
+        let mut options = ReadOptions::default();
+        options.fill_cache(false);
+        if let Some(end) = end {
+            if start >= end {
+                return Ok(Page::default());
+            }
+            options.set_iterate_upper_bound(end);
+        }
+        let mut iterator = self.db.raw_iterator_opt(options);
+        iterator.seek(start);
+        let mut page = Page::default();
+        let mut bytes = 0;
+        while let Some((key, record)) = iterator.item() {
+            if page.records.len() >= limit.records.max(1) || (bytes >= limit.bytes && !page.records.is_empty()) {
+                page.more = true;
+                return Ok(page);
+            }
+            bytes += key.len() + record.len();
+            page.records.push((Bytes::copy_from_slice(key), Bytes::copy_from_slice(record)));
+            iterator.next();
+        }
+        iterator.status().map_err(|error| self.read_error(&error))?;
+        Ok(page)
+    }
+
+    fn commit(&self, batch: &Batch, durability: Durability) -> Result<(), StoreError> {
+        self.refuse_if_poisoned()?;
+        let mut writes = WriteBatch::with_capacity_bytes(batch.bytes() + 16 * batch.records().len() + 64);
+        for (key, record) in batch.records() {
+            writes.put(key.as_bytes(), record);
+        }
+        for (name, value) in batch.metadata() {
+            writes.put_cf(self.family(), name, value);
+        }
+        let options = match durability {
+            Durability::Fsync => &self.synced,
+            Durability::Os => &self.unsynced,
+        };
+        let begin = Instant::now();
+        self.db.write_opt(&writes, options).map_err(|error| self.write_error(&error))?;
+        self.commit_micros.record(u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX));
+        self.health.set_disk_full(false);
+        if let Some(marker) = &self.marker {
+            self.mark(marker);
+        }
+        Ok(())
+    }
+
+    fn metadata(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        self.db.get_cf(self.family(), name).map_err(|error| self.read_error(&error))
+    }
+
+    fn sequence(&self) -> u64 {
+        self.db.latest_sequence_number()
+    }
+
+    fn flush(&self) -> Result<(), StoreError> {
+        self.refuse_if_poisoned()?;
+        let default = self.db.cf_handle("default").expect("every database has the default family");
+        self.db.flush_wal(true).map_err(|error| self.write_error(&error))?;
+        self.db.flush_cfs_opt(&[default, self.family()], &FlushOptions::default()).map_err(|error| {
+            // The log still has everything: a failed flush is the engine's to retry, and poisons nothing.
+            classify(&error)
+        })
+    }
+
+    fn health(&self) -> HealthState {
+        self.health.state()
+    }
+
+    fn stats(&self) -> StoreStats {
+        let count = |ticker| self.options.get_ticker_count(ticker);
+        let bytes = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
+        let level0 = self.db.property_value(properties::num_files_at_level(0)).ok().flatten();
+        let health = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        StoreStats {
+            compaction_pending_bytes: self.property(properties::ESTIMATE_PENDING_COMPACTION_BYTES),
+            level0_files: level0.and_then(|text| text.parse().ok()).unwrap_or(0),
+            memtable_bytes: self.property(properties::SIZE_ALL_MEM_TABLES),
+            table_bytes: self.property(properties::LIVE_SST_FILES_SIZE),
+            records: self.property(properties::ESTIMATE_NUM_KEYS),
+            cache_capacity_bytes: bytes(self.cache.get_capacity()),
+            cache_used_bytes: bytes(self.cache.get_usage()),
+            cache_hits: count(Ticker::BlockCacheHit),
+            cache_misses: count(Ticker::BlockCacheMiss),
+            stall: self.health.stall(),
+            stalls: health(&self.health.stalls),
+            stall_micros: count(Ticker::StallMicros),
+            background_errors: health(&self.health.background_errors),
+            damaged_compactions: health(&self.health.damaged_compactions),
+            recoveries: health(&self.health.recoveries),
+            corrupt_reads: health(&self.health.corrupt_reads),
+        }
+    }
+}
+
+/// Where the engine's threads report to. Only atomics: a callback must not block.
+struct Listener {
+    health: Arc<Health>,
+}
+
+impl EventListener for Listener {
+    fn on_background_error(&self, reason: DBBackgroundErrorReason, status: MutableStatus) {
+        self.health.background_errors.fetch_add(1, Ordering::Relaxed);
+        let Err(error) = status.result() else { return };
+        match classify(error) {
+            // A damaged block met by compaction: reads of it fail, a newer record or a write-back mends it,
+            // and that needs a store that takes writes. The compaction is tried again.
+            StoreError::Corrupt(_) if reason == DBBackgroundErrorReason::KCompaction => {
+                self.health.damaged_compactions.fetch_add(1, Ordering::Relaxed);
+                status.reset();
+            }
+            StoreError::DiskFull if status.severity() == StatusSeverity::KHardError => self.health.set_disk_full(true),
+            _ if status.severity() >= StatusSeverity::KFatalError => self.health.set_poisoned(error.as_ref()),
+            _ => {}
+        }
+    }
+
+    fn on_error_recovery_end(&self, info: &BackgroundErrorRecoveryInfo) {
+        if info.new_bg_error().result().is_ok() {
+            self.health.set_disk_full(false);
+            self.health.recoveries.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn on_stall_conditions_changed(&self, info: &WriteStallInfo) {
+        self.health.set_stall(match info.cur() {
+            DBWriteStallCondition::KDelayed => Stall::Delayed,
+            DBWriteStallCondition::KStopped => Stall::Stopped,
+            DBWriteStallCondition::KNormal => Stall::None,
+        });
+    }
+}
+
+/// What an error of RocksDB is to us.
+fn classify(error: &rocksdb::Error) -> StoreError {
+    let text: &str = error.as_ref();
+    let is_full = ["IO error: No space left on device", "IO error: Space limit reached"];
+    if is_full.iter().any(|prefix| text.starts_with(prefix)) {
+        return StoreError::DiskFull;
+    }
+    match error.kind() {
+        ErrorKind::Incomplete => StoreError::NeedsDisk,
+        ErrorKind::Corruption => StoreError::Corrupt(text.to_owned()),
+        _ => StoreError::Io(text.to_owned()),
+    }
+}
