@@ -1,1 +1,291 @@
+//! Which nodes hold a partition: layouts and their preference lists.
+//!
+//! A [`Layout`] is a pure function of its nodes (URL, weight, zone): every node of a cluster computes
+//! the same table, in integers alone. Each partition has a list of *all* nodes, of which any `from`
+//! takes a prefix.
+//!
+//! The primaries are a *stable matching* of partitions with nodes of limited capacity:
+//! - A node's liking for a partition is a weighted rendezvous score (Thaler and Ravishankar, "Using
+//!   name-based mappings to increase hit rates", 1998; weights as in Schindelhauer and Schomaker,
+//!   "Weighted distributed hash tables", 2005), which depends on these two alone. The scores
+//!   of one node are not independent draws but one draw from each of [`PARTITIONS`] equal strata, in an
+//!   order that its URL decides (Latin hypercube sampling), which halves the variance of loads.
+//! - No node takes more than its share by a headroom of 5 to 10 % (Mirrokni, Thorup, Zadimoghaddam,
+//!   "Consistent hashing with bounded loads", 2018). What a full node turns away goes to its next
+//!   choice, by deferred acceptance (Gale and Shapley, "College admissions and the stability of
+//!   marriage", 1962). Its result does not depend on the order of proposals, and so on no history.
+//!
+//! The further replicas follow by score: first one of each zone not yet in the list, then the rest.
+//!
+//! By construction no node is the primary of more than 1.05 times its share in clusters of up to 16
+//! nodes, and 1.10 times in larger ones, whatever the URLs. The price is that a node which comes or goes
+//! moves some primaries between the others as well, nearly always within the first three replicas, so
+//! that no data moves where there are three copies. What a node was found to move over its ideal share
+//! of 4096/n, with equal weights, is under these (`tests/placement.rs`):
+//!
+//! | nodes | primaries: mean, worst | the first three as a set: mean, worst |
+//! |---|---|---|
+//! | to 14 | 1.02, 1.10 | 1.01, 1.05 |
+//! | to 24 | 1.04, 1.15 | 1.01, 1.07 |
+//! | to 50 | 1.07, 1.25 | 1.01, 1.10 |
+//! | to 100 | 1.30, 1.75 | 1.03, 1.15 |
+//!
+//! With 41 partitions a node, independent choices stray by 15 % (11 % with strata). A function of the
+//! node set alone, which cannot remember what it gave to whom, pays for holding a hundred nodes within
+//! 10 % by moving more than the ideal. A node has at most 1.06 of its share in three copies up to 16
+//! nodes, 1.12 up to 50 and 1.20 beyond.
 
+use std::collections::{BTreeSet, BinaryHeap};
+
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use crate::key::{PARTITIONS, PartitionId};
+use crate::quorum::{NODES_MAX, Rank};
+
+/// A node by its place in its layout: [`Layout::nodes`] in the order of their URLs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u8);
+
+impl NodeId {
+    /// Its place.
+    #[must_use]
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// A node as a layout knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LayoutNode {
+    /// Where it listens; its name, which alone decides what it is given.
+    pub url: String,
+    /// Its share of the partitions is `weight` over the sum of all weights; at least 1.
+    pub weight: u16,
+    /// What it may fail together with. A node without is a zone of its own.
+    pub zone: Option<String>,
+}
+
+/// Why nodes make no layout.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LayoutError {
+    /// No nodes.
+    #[error("a layout has at least one node")]
+    Empty,
+    /// More than [`NODES_MAX`].
+    #[error("a layout has at most {NODES_MAX} nodes, not {0}")]
+    TooMany(usize),
+    /// Two nodes with one URL.
+    #[error("the node {0} is named twice")]
+    Duplicate(String),
+    /// A weight of 0.
+    #[error("the node {0} has the weight 0: leave it out, or give it at least 1")]
+    Weightless(String),
+}
+
+/// Nodes, and the preference list of every partition.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    version: u64,
+    nodes: Vec<LayoutNode>,
+    /// The lists of all partitions, one after another.
+    lists: Vec<NodeId>,
+    digest: u64,
+}
+
+impl Layout {
+    /// The layout of these nodes, in whatever order they are given. `version` tells layouts of one
+    /// cluster apart and moves nothing. Takes some tens of milliseconds for 100 nodes.
+    ///
+    /// # Errors
+    /// [`LayoutError`] if there are none, too many, two with one URL or one without weight.
+    pub fn new(version: u64, mut nodes: Vec<LayoutNode>) -> Result<Self, LayoutError> {
+        if nodes.is_empty() {
+            return Err(LayoutError::Empty);
+        }
+        if nodes.len() > NODES_MAX {
+            return Err(LayoutError::TooMany(nodes.len()));
+        }
+        nodes.sort_by(|a, b| a.url.cmp(&b.url));
+        for pair in nodes.windows(2) {
+            if let [a, b] = pair
+                && a.url == b.url
+            {
+                return Err(LayoutError::Duplicate(a.url.clone()));
+            }
+        }
+        if let Some(node) = nodes.iter().find(|node| node.weight == 0) {
+            return Err(LayoutError::Weightless(node.url.clone()));
+        }
+        let lists = preference_lists(&nodes);
+        assert_eq!(lists.len(), PARTITIONS * nodes.len(), "every list has every node");
+        let digest = digest(version, &nodes);
+        Ok(Self { version, nodes, lists, digest })
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Its nodes by [`NodeId`], sorted by URL.
+    #[must_use]
+    pub fn nodes(&self) -> &[LayoutNode] {
+        &self.nodes
+    }
+
+    /// The node with this URL, spelled as it was given.
+    #[must_use]
+    pub fn node_at(&self, url: &str) -> Option<NodeId> {
+        let index = self.nodes.binary_search_by(|node| node.url.as_str().cmp(url)).ok()?;
+        u8::try_from(index).ok().map(NodeId)
+    }
+
+    /// All nodes in the order in which they are replicas of the partition: the first is its primary.
+    #[must_use]
+    pub fn preference_list(&self, partition: PartitionId) -> &[NodeId] {
+        let begin = partition.index() * self.nodes.len();
+        self.lists.get(begin..begin + self.nodes.len()).expect("every partition has a list")
+    }
+
+    /// The node's place in the partition's list; `None` if the layout has no such node.
+    #[must_use]
+    pub fn rank_of(&self, partition: PartitionId, node: NodeId) -> Option<Rank> {
+        let rank = self.preference_list(partition).iter().position(|&other| other == node)?;
+        u8::try_from(rank).ok().map(Rank)
+    }
+
+    /// Equal for two layouts of the same version and nodes, and for no others but by accident.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        self.digest
+    }
+}
+
+fn digest(version: u64, nodes: &[LayoutNode]) -> u64 {
+    nodes.iter().fold(version, |seed, node| {
+        let zone = node.zone.as_deref().map_or(0, |zone| xxh3_64_with_seed(zone.as_bytes(), 1));
+        xxh3_64_with_seed(
+            &zone.to_be_bytes(),
+            xxh3_64_with_seed(&node.weight.to_be_bytes(), xxh3_64_with_seed(node.url.as_bytes(), seed)),
+        )
+    })
+}
+
+/// How well a node and a partition suit each other: less is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Cost(u64);
+
+/// One node's costs by partition: exponentially distributed with the mean 1 / weight, so that the
+/// chance of being the least is the weight's share.
+fn costs(node: &LayoutNode, strata: &[u64]) -> Vec<Cost> {
+    let name = xxh3_64(node.url.as_bytes());
+    let mut order: Vec<(u64, u16)> = (0..)
+        .take(PARTITIONS)
+        .map(|partition: u16| (xxh3_64_with_seed(&partition.to_be_bytes(), name), partition))
+        .collect();
+    order.sort_unstable();
+    let mut costs = vec![Cost(0); PARTITIONS];
+    for (&(hash, partition), logarithm) in order.iter().zip(strata) {
+        let cost = (logarithm << 16) / u64::from(node.weight);
+        // Two nodes of one weight meet in one stratum now and then: the low bits of the hash decide.
+        *costs.get_mut(usize::from(partition)).expect("one of the partitions") = Cost((cost << 20) | (hash & 0xf_ffff));
+    }
+    costs
+}
+
+/// The negative binary logarithms of the middles of [`PARTITIONS`] equal parts of 0..1, as multiples
+/// of 2^-24. In integers, because the last bit of a float's logarithm differs between machines.
+fn strata() -> Vec<u64> {
+    let ends_at = 2 * u64::try_from(PARTITIONS).expect("a small number");
+    (0..).map(|part| log2(ends_at) - log2(2 * part + 1)).take(PARTITIONS).collect()
+}
+
+/// The binary logarithm of 1 ≤ `number` < 2^31 as a multiple of 2^-24, by repeated squaring.
+fn log2(number: u64) -> u64 {
+    let whole = number.ilog2();
+    let mut rest = number << (31 - whole);
+    (0..24).fold(u64::from(whole), |digits, _| {
+        rest = (rest * rest) >> 31;
+        let digit = rest >> 32;
+        rest >>= digit;
+        (digits << 1) | digit
+    })
+}
+
+/// Most partitions that a node may be the primary of, in thousandths of its share: the tighter, the
+/// more moves when a node comes or goes. It rises in steps, because a leap would move much at once.
+fn headroom_permille(nodes: usize) -> u64 {
+    let nodes = u64::try_from(nodes).expect("a small number");
+    1050 + 50 * (nodes.clamp(16, 24) - 16) / 8
+}
+
+fn capacities(nodes: &[LayoutNode]) -> Vec<usize> {
+    let sum: u64 = nodes.iter().map(|node| u64::from(node.weight)).sum();
+    let all = headroom_permille(nodes.len()) * u64::try_from(PARTITIONS).expect("a small number");
+    // Rounding down loses less than one per node, which is less than the headroom: all find a place.
+    nodes
+        .iter()
+        .map(|node| usize::try_from(all * u64::from(node.weight) / sum / 1000).expect("a small number"))
+        .collect()
+}
+
+/// The nodes from the best to the worst, for each partition.
+fn by_cost(costs: &[Vec<Cost>]) -> Vec<Vec<(Cost, NodeId)>> {
+    let mut columns: Vec<_> = costs.iter().map(|costs| costs.iter()).collect();
+    (0..PARTITIONS)
+        .map(|_| {
+            let mut row: Vec<_> = columns
+                .iter_mut()
+                .zip(0..)
+                .map(|(column, node)| (*column.next().expect("a cost for every partition"), NodeId(node)))
+                .collect();
+            row.sort_unstable();
+            row
+        })
+        .collect()
+}
+
+/// Deferred acceptance: each partition asks one node after another, and a full node lets go of what
+/// suits it least.
+fn primaries(wishes: &[Vec<(Cost, NodeId)>], capacities: &[usize]) -> Vec<NodeId> {
+    let mut held: Vec<BinaryHeap<(Cost, usize)>> = vec![BinaryHeap::new(); capacities.len()];
+    let mut wishes: Vec<_> = wishes.iter().map(|row| row.iter()).collect();
+    for first in 0..PARTITIONS {
+        let mut asking = Some(first);
+        while let Some(partition) = asking {
+            let wish = wishes.get_mut(partition).and_then(Iterator::next);
+            let &(cost, node) = wish.expect("the capacities add up to more than all partitions");
+            let holds = held.get_mut(node.index()).expect("one of the nodes");
+            holds.push((cost, partition));
+            let full = holds.len() > *capacities.get(node.index()).expect("one of the nodes");
+            asking = full.then(|| holds.pop().expect("it has just been given one").1);
+        }
+    }
+    let mut primaries = vec![NodeId(0); PARTITIONS];
+    for (holds, node) in held.into_iter().zip(0..) {
+        for (_, partition) in holds {
+            *primaries.get_mut(partition).expect("one of the partitions") = NodeId(node);
+        }
+    }
+    primaries
+}
+
+fn preference_lists(nodes: &[LayoutNode]) -> Vec<NodeId> {
+    let strata = strata();
+    let costs: Vec<_> = nodes.iter().map(|node| costs(node, &strata)).collect();
+    let wishes = by_cost(&costs);
+    let primaries = primaries(&wishes, &capacities(nodes));
+    let mut lists = Vec::with_capacity(PARTITIONS * nodes.len());
+    for (wishes, primary) in wishes.iter().zip(primaries) {
+        let others = wishes.iter().map(|&(_, node)| node).filter(|&node| node != primary);
+        let mut zones = BTreeSet::new();
+        let (apart, together): (Vec<_>, Vec<_>) = std::iter::once(primary).chain(others).partition(|node| {
+            let node = nodes.get(node.index()).expect("one of the nodes");
+            node.zone.as_ref().is_none_or(|zone| zones.insert(zone))
+        });
+        lists.extend(apart);
+        lists.extend(together);
+    }
+    lists
+}

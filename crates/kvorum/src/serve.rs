@@ -23,7 +23,7 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<Outcome> {
     if args.stop_on_stdin_eof {
         stop_when_stdin_ends()?;
     }
-    if let Err(error) = kvorum_node::node::run(config) {
+    if let Err(error) = kvorum_node::node::run(&config) {
         tracing::error!(%error, "cannot start");
         return Ok(Outcome::Usage);
     }

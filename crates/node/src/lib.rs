@@ -1,24 +1,23 @@
-//! kvorum's node: store, replica, peers, coordinator, HTTP.
+//! A kvorum node: HTTP, coordinator, peers, replica, store, and `node.rs`, which wires them together.
+//!
+//! Read in this order: [`http`], [`coordinator`], [`peer`], [`replica`], [`commit`], [`store`].
 
+pub mod clock;
 pub mod commit;
 pub mod config;
+pub mod coordinator;
 pub mod data_dir;
+mod exposition;
 pub mod histogram;
+pub mod http;
+pub mod mailbox;
+pub mod membership;
+pub mod metrics;
+pub mod node;
+mod pages;
+pub mod peer;
 pub mod read_pool;
+pub mod replica;
+mod runtime;
+pub mod shard;
 pub mod store;
-pub mod node {
-    //! The node as a whole.
-
-    /// Why a node did not start.
-    #[derive(Debug, thiserror::Error)]
-    #[error("{0}")]
-    pub struct StartError(pub String);
-
-    /// Runs a node until it is told to stop.
-    ///
-    /// # Errors
-    /// Why it did not start.
-    pub fn run(config: crate::config::Config) -> Result<(), StartError> {
-        Err(StartError(format!("{} cannot serve yet", config.own)))
-    }
-}

@@ -15,6 +15,7 @@ use kvorum_core::placement::{Layout, NodeId};
 use kvorum_core::quorum::Failure;
 
 use crate::data_dir::{ClusterId, DataDir, DataDirError};
+use crate::peer::handshake::Stranger;
 
 /// Whether this node's answers count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +65,8 @@ pub struct Membership {
     skew_max_ms: u64,
     /// Handshakes of nodes that do not belong here.
     pub strangers: AtomicU64,
+    /// The last of them, which is not logged twice.
+    last_stranger: Mutex<Option<Stranger>>,
 }
 
 impl Membership {
@@ -90,6 +93,7 @@ impl Membership {
             data_dir,
             skew_max_ms,
             strangers: AtomicU64::new(0),
+            last_stranger: Mutex::default(),
         };
         membership.confirm();
         membership
@@ -241,6 +245,16 @@ impl Membership {
             } else {
                 tracing::info!(offset_ms, "clock agrees with the peers again");
             }
+        }
+    }
+
+    /// Counts a refused handshake, and logs it if it is not the one that was logged last.
+    pub fn note_stranger(&self, stranger: &Stranger) {
+        self.strangers.fetch_add(1, Ordering::Relaxed);
+        let mut last = self.last_stranger.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.as_ref() != Some(stranger) {
+            tracing::warn!(reason = %stranger, "handshake refused");
+            *last = Some(stranger.clone());
         }
     }
 

@@ -15,9 +15,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
 use crate::clock::{Clock, SystemTime, TimeSource};
-use crate::commit::{CommitConfig, CommitMetrics, CommitQueue, CommitThread, Committer, Done, Now, QueueLimits, Sink};
+use crate::commit::queue::Now;
+use crate::commit::{CommitConfig, CommitMetrics, CommitQueue, CommitThread, Committer, Done, QueueLimits, Sink};
 use crate::config::Config;
 use crate::data_dir::{ClusterId, DataDir, DataDirError};
+use crate::histogram::Histogram;
 use crate::http::HttpMetrics;
 use crate::mailbox::{Event, Mailbox};
 use crate::membership::Membership;
@@ -25,7 +27,7 @@ use crate::metrics::CoordinatorMetrics;
 use crate::read_pool::{ReadPool, ReadPoolThreads};
 use crate::runtime::{ShardParts, run_shard};
 use crate::store::options::MemoryBudget;
-use crate::store::rocks::RocksStore;
+use crate::store::rocks::{OpenError, RocksStore};
 use crate::store::{Durability, HealthState, Store, StoreError};
 
 /// Connections that wait for a shard to take them.
@@ -58,13 +60,11 @@ pub enum StartError {
     #[error(transparent)]
     DataDir(#[from] DataDirError),
     /// The store does not open.
-    #[error("the store in {path} does not open: {error}. See docs/operating.md, \"A disk fails\"")]
-    Store {
-        /// Where.
-        path: String,
-        /// Why.
-        error: StoreError,
-    },
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The store cannot be read.
+    #[error("the store cannot be read: {0}. See docs/operating.md, \"A disk fails\"")]
+    Store(#[from] StoreError),
     /// The system refuses a thread.
     #[error("cannot start a thread: {0}")]
     Thread(#[from] std::io::Error),
@@ -80,6 +80,8 @@ pub struct NodeView {
     pub queue: CommitQueue,
     /// What the commit thread counts.
     pub commit: Arc<CommitMetrics>,
+    /// Log write and fsync of each batch, in microseconds.
+    pub commit_micros: Arc<Histogram>,
     /// Blocking reads.
     pub pool: ReadPool,
     /// What each shard's coordinator counts.
@@ -178,15 +180,17 @@ impl Node {
         let (store, rebuilding) = open_store(&data_dir, budget)?;
         let skew_max_ms = u64::try_from(config.clock_skew_max.as_millis()).unwrap_or(u64::MAX);
         let membership = Arc::new(Membership::new(layout, own, cluster_id, data_dir, rebuilding, skew_max_ms));
-        let committer = Committer::new(store.clone(), commit_config(config), time.boot())
-            .map_err(|error| StartError::Store { path: config.data_dir.display().to_string(), error })?;
+        let commit_micros = store.commit_micros();
+        let committer = Committer::new(store.clone(), commit_config(config), time.boot())?;
         let clock = Arc::new(Clock::new(time.clone(), committer.bound(), config.clock_skew_max));
         let commit_metrics = committer.metrics();
         let (pool, pool_threads) = ReadPool::start(config.runtime.read_threads.get(), READ_QUEUE_MAX)?;
         let shard_count = config.runtime.shards.get();
         let mailboxes: Vec<Arc<Mailbox>> = (0..shard_count).map(|_| Arc::default()).collect();
-        let limits =
-            QueueLimits { works_max: config.commit.queue_records_max.get(), bytes_max: config.commit.queue_bytes_max.get() };
+        let limits = QueueLimits {
+            works_max: config.commit.queue_records_max.get(),
+            bytes_max: config.commit.queue_bytes_max.get(),
+        };
         let now = move || Now { boot: time.boot(), wall_ms: time.wall_ms() };
         let (queue, commit) = CommitThread::start(committer, limits, pool.clone(), Mailboxes(mailboxes.clone()), now)?;
         let store: Arc<dyn Store> = store;
@@ -195,6 +199,7 @@ impl Node {
             store,
             queue,
             commit: commit_metrics,
+            commit_micros,
             pool,
             coordinators: (0..shard_count).map(|_| Arc::default()).collect(),
             http: (0..shard_count).map(|_| Arc::default()).collect(),
@@ -297,11 +302,9 @@ fn cluster_id(layout: &Layout) -> ClusterId {
 }
 
 fn open_store(data_dir: &DataDir, budget: MemoryBudget) -> Result<(Arc<RocksStore>, Option<String>), StartError> {
-    let store_error = |error| StartError::Store { path: data_dir.store_path().display().to_string(), error };
-    let (store, log) = RocksStore::open(data_dir, budget).map_err(store_error)?;
+    let (store, log) = RocksStore::open_in(data_dir, budget)?;
     if let Some(loss) = log.loss() {
         tracing::error!(reason = loss, "this node has lost what it acknowledged: rebuilding, without a vote");
-        data_dir.set_rebuilding(&loss)?;
     }
     Ok((Arc::new(store), data_dir.rebuilding()?))
 }

@@ -25,12 +25,8 @@ use crate::replica::Replica;
 pub struct ShardSettings {
     /// The whole of a request, both attempts.
     pub deadline: Duration,
-    /// All replicas are asked at once.
-    pub fan_out_to_all: FanOut,
-    /// Hedges per hundred reads.
-    pub hedge_budget_percent: u32,
-    /// Writes that have been answered and still wait for replicas, at most.
-    pub lingering_max: usize,
+    /// Whom a read asks first.
+    pub fan_out: FanOut,
     /// Longest frame payload.
     pub frame_bytes_max: usize,
     /// Chunks of unfinished large frames, per connection.

@@ -1,0 +1,33 @@
+# `make run` and `make test` are all that a fresh machine needs: git, make, curl, build-essential and
+# rustup's cargo. What else is missing, `make deps` installs or names. One cargo profile everywhere, so
+# that RocksDB is compiled once.
+
+.DEFAULT_GOAL := help
+.PHONY: help run build test soak deps
+
+export PATH := $(PATH):$(HOME)/.cargo/bin
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+
+help: ## this text
+	@echo "kvorum, a replicated key-value store"
+	@sed -n 's/^\([a-z]*\):.* ## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+run: build ## three nodes on 127.0.0.1:8080, 8081 and 8082, their data under ./data; Ctrl-C stops them
+	@exec $(TARGET)/release/kvorum dev
+
+build: deps ## the binary, in release/kvorum of the target directory
+	@scripts/build
+
+test: build ## format, lints, documentation, and every test
+	cargo fmt --all --check
+	cargo clippy --release --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --no-deps
+	cargo test --release --workspace
+
+# Each run draws its own seeds and prints them.
+ROUNDS ?= 10
+soak: build ## the crash tests, ROUNDS=10 times over, until one fails
+	for round in $$(seq $(ROUNDS)); do cargo test --release -p kvorum --test process crash || exit 1; done
+
+deps: ## what the build needs from the system: libclang
+	@scripts/deps

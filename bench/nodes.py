@@ -1,0 +1,170 @@
+"""Nodes for the benchmarks: started, asked, frozen, killed; their processor time and memory. Standard library only."""
+
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import re
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent / "target"))
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def arguments(parser):
+    """The options that every benchmark has."""
+    parser.add_argument("--binary", default=str(TARGET / "release" / "kvorum"), help="default: %(default)s")
+    parser.add_argument("--data", help="where the nodes keep their data; default: a temporary directory here")
+    parser.add_argument("--memory", default="512MiB", help="memory_bytes of each node; default: %(default)s")
+    parser.add_argument("--durability", default="fsync", choices=["fsync", "os"], help="default: %(default)s")
+    parser.add_argument("--json", help="write the results into this file, too")
+    return parser.parse_args()
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_listening(port):
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+            return
+        time.sleep(0.05)
+    sys.exit(f"nothing listens on port {port}")
+
+
+class Nodes:
+    """A cluster of child processes on loopback; all of them end with the `with` block."""
+
+    def __init__(self, count, options):
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="kvorum-bench-", dir=options.data))
+        self.ports = [free_port() for _ in range(count)]
+        self.options = options
+        self.processes = [None] * count
+
+    def __enter__(self):
+        try:
+            for index in range(len(self.ports)):
+                self.spawn(index)
+            self.wait_whole()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for process in filter(None, self.processes):
+            process.kill()
+            process.wait()
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def url(self, index):
+        return f"http://127.0.0.1:{self.ports[index]}"
+
+    def spawn(self, index):
+        command = [self.options.binary, "serve", "--listen", f"127.0.0.1:{self.ports[index]}"]
+        command += ["--cluster", ",".join(map(self.url, range(len(self.ports))))]
+        command += ["--data-dir", str(self.root / f"data-{index}")]
+        settings = {"KVORUM_MEMORY_BYTES": self.options.memory, "KVORUM_DURABILITY": self.options.durability}
+        with open(self.root / f"node-{index}.log", "ab") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **settings})
+        self.processes[index] = process
+
+    def wait_whole(self):
+        """Waits until a read that needs every node is answered by every node."""
+        count = len(self.ports)
+        for index in range(count):
+            deadline = time.monotonic() + 60
+            while self.status(index, f"/v0/entity?id=whole&ack={count}&from={count}") != 404:
+                if self.processes[index].poll() is not None or time.monotonic() > deadline:
+                    sys.exit((self.root / f"node-{index}.log").read_text()[-4000:] + f"\nnode {index} is not up")
+                time.sleep(0.05)
+
+    def status(self, index, target):
+        connection = http.client.HTTPConnection("127.0.0.1", self.ports[index], timeout=10)
+        with contextlib.closing(connection), contextlib.suppress(OSError):
+            connection.request("GET", target)
+            return connection.getresponse().status
+        return None
+
+    def kill(self, index):
+        self.processes[index].kill()
+        self.processes[index].wait()
+        self.processes[index] = None
+
+    def signal(self, index, number):
+        self.processes[index].send_signal(number)
+
+    def cpu_seconds(self):
+        """User and system time of every node so far."""
+        times = []
+        for process in self.processes:
+            fields = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+            times.append((int(fields[11]) + int(fields[12])) / TICKS)
+        return times
+
+    def memory(self, index, field):
+        """`VmRSS`, or `VmHWM`, its peak, in MiB."""
+        status = pathlib.Path(f"/proc/{self.processes[index].pid}/status").read_text()
+        return int(re.search(rf"{field}:\s+(\d+) kB", status)[1]) / 1024
+
+
+class BlackHole:
+    """Takes a dead node's port and swallows connection attempts: a listener whose queue is full drops every SYN."""
+
+    def __init__(self, port):
+        self.listener = socket.socket()
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.listener.bind(("127.0.0.1", port))
+        self.listener.listen(0)
+        self.queued = []
+        with contextlib.suppress(TimeoutError):
+            while True:
+                self.queued.append(socket.create_connection(("127.0.0.1", port), timeout=0.3))
+
+    def close(self):
+        for open_socket in [*self.queued, self.listener]:
+            open_socket.close()
+
+
+def wrk(script, url, seconds, connections, threads, keys, value_bytes):
+    """One run of wrk: what its script prints, with its own processor time. Fails on any error."""
+    command = ["wrk", "-t", threads, "-c", connections, "-d", f"{seconds}s", "--timeout", "10s"]
+    command += ["-s", HERE / script, url, "--", keys, value_bytes, threads]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    environment = {**os.environ, "KVORUM_BENCH": str(HERE)}
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=environment)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    found = re.search(r"^RESULT (.*)$", done.stdout, re.M)
+    if not found:
+        sys.exit(f"{command}\n{done.stdout}{done.stderr}")
+    result = json.loads(found[1])
+    if result["errors"]:
+        sys.exit(f"{script}: {result['errors']} errors in {result['requests']} requests\n{done.stdout}")
+    result["rate"] = result["requests"] / result["seconds"]
+    result["client_cpu"] = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return result
+
+
+def fill(nodes, connections, keys, value_bytes):
+    """Writes every key at least once, with two threads of wrk that begin half of the keys apart."""
+    requests = 0
+    while requests < 1.3 * keys + 4 * connections:
+        requests += wrk("put.lua", nodes.url(0), 5, connections, 1, keys, value_bytes)["requests"]
+
+
+def finish(options, results):
+    if options.json:
+        pathlib.Path(options.json).write_text(json.dumps(results, indent=1) + "\n")

@@ -1,0 +1,8 @@
+//! The command line: the binary as a process, against no node or a canned one. What needs a real node is
+//! in `tests/process`.
+
+mod client;
+mod config;
+mod dev;
+mod help;
+mod support;

@@ -1,0 +1,50 @@
+//! The binary as a process, without the variables of whoever runs the tests; and a server of canned answers.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+use std::thread::JoinHandle;
+
+/// How a process ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+pub(crate) fn kvorum(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kvorum"));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("KVORUM_")) {
+        command.env_remove(name);
+    }
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+pub(crate) fn run(command: &mut Command) -> Ended {
+    let output = command.output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Ended { code: output.status.code().unwrap(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// Answers one connection with these bytes, and hands back what was asked once `wanted` is in it.
+pub(crate) fn canned(answer: &'static str, wanted: &'static str) -> (String, JoinHandle<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let serve = move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut asked = Vec::new();
+        let mut buffer = [0; 4096];
+        while !String::from_utf8_lossy(&asked).contains(wanted) {
+            let read = stream.read(&mut buffer).unwrap();
+            assert!(read > 0, "asked only {}", String::from_utf8_lossy(&asked));
+            asked.extend_from_slice(buffer.get(..read).unwrap());
+        }
+        stream.write_all(answer.as_bytes()).unwrap();
+        String::from_utf8(asked).unwrap()
+    };
+    (url, std::thread::spawn(serve))
+}

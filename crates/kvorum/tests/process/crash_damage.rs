@@ -1,0 +1,237 @@
+//! Damaged, shortened and lost data directories: never a wrong answer, never a wrong vote.
+
+use std::path::{Path, PathBuf};
+
+use crate::support::cluster::{files, rewrite};
+use crate::support::random::Random;
+use crate::support::{Cluster, entity, entity_at, wait_until};
+
+/// The files of a node that contain these bytes, and where.
+fn places(directory: &Path, bytes: &[u8]) -> Vec<(PathBuf, usize)> {
+    let find = |path: PathBuf| {
+        let content = std::fs::read(&path).expect("a file of a stopped node");
+        content.windows(bytes.len()).position(|window| window == bytes).map(|at| (path, at))
+    };
+    files(directory).into_iter().filter_map(find).collect()
+}
+
+/// Flips one bit in the middle of every place where the value is stored.
+fn flip(directory: &Path, value: &[u8], extension: &str) {
+    let places = places(directory, value);
+    assert!(
+        places.iter().any(|(path, _)| path.extension().is_some_and(|found| found == extension)),
+        "the value is in no .{extension} file: {places:?} of {:?}",
+        files(directory)
+    );
+    for (path, at) in places {
+        rewrite(&path, |content| content[at + value.len() / 2] ^= 0x10);
+    }
+}
+
+/// The greatest log file of the store: the live one.
+fn live_log(directory: &Path) -> PathBuf {
+    let logs = files(directory).into_iter().filter(|path| path.extension().is_some_and(|found| found == "log"));
+    logs.max_by_key(|path| std::fs::metadata(path).unwrap().len()).expect("a write-ahead log")
+}
+
+fn is_rebuilding(cluster: &Cluster, index: usize) -> bool {
+    cluster.status_text(index).to_lowercase().contains("rebuild")
+}
+
+/// A value that no compressor shortens and no other file contains by chance.
+fn value(seed: u64) -> Vec<u8> {
+    Random::new(seed).bytes(200)
+}
+
+#[test]
+fn a_flipped_bit_in_a_table_is_never_served_and_is_mended() {
+    let mut cluster = Cluster::start(3);
+    let value = value(1);
+    cluster.client(0).put(&entity_at("k", 3, 3), &value);
+    // Twice: what was in the log at the first start is in a table at the second.
+    for _ in 0..2 {
+        assert!(cluster.terminate(2).success());
+        cluster.restart(2);
+    }
+    cluster.kill(2);
+    flip(&cluster.node(2).data_dir.clone(), &value, "sst");
+    cluster.restart(2);
+    cluster.wait_whole();
+    for index in 0..3 {
+        assert!(cluster.client(index).value(&entity("k")) == value, "a quorum has it, through node {index}");
+    }
+    let mut client = cluster.client(2);
+    wait_until("the damaged replica is mended by what readers write back", || {
+        let response = client.get(&entity_at("k", 3, 3));
+        assert!(response.status == 504 || response.body == value, "damage was served: {response:?}");
+        response.status == 200
+    });
+    let met: f64 = (0..3).map(|index| cluster.metric(index, "kvorum_coordinator_corrupt_answers_total")).sum();
+    assert!(met > 0.0, "the damage was not counted");
+    let copies: Vec<_> = cluster.client(2).get("/v0/entities?start=k&end=l").chunks.unwrap();
+    assert!(copies.iter().all(|chunk| chunk[2..] == value[..]), "the range of the node served damage");
+}
+
+#[test]
+fn a_node_alone_with_damage_refuses_rather_than_lies() {
+    let mut cluster = Cluster::start(1);
+    let value = value(2);
+    cluster.client(0).put(&entity("k"), &value);
+    for _ in 0..2 {
+        assert!(cluster.terminate(0).success());
+        cluster.restart(0);
+    }
+    cluster.kill(0);
+    flip(&cluster.node(0).data_dir.clone(), &value, "sst");
+    cluster.restart(0);
+    let mut client = cluster.client(0);
+    client.get(&entity("k")).problem(504);
+    assert_eq!(client.ok("HEAD", &entity("k"), None).status, 504);
+    client.put(&entity("other"), b"v");
+    assert_eq!(client.value(&entity("other")), b"v", "the damage is that of one block");
+}
+
+#[test]
+fn a_flipped_bit_in_the_live_log_makes_the_node_rebuild() {
+    let mut cluster = Cluster::start(3);
+    let damaged = value(3);
+    for number in 0..50 {
+        cluster.client(0).put(&entity_at(format!("before-{number}"), 3, 3), b"v");
+    }
+    cluster.client(0).put(&entity_at("damaged", 3, 3), &damaged);
+    for number in 0..50 {
+        cluster.client(0).put(&entity_at(format!("after-{number}"), 3, 3), b"v");
+    }
+    cluster.kill(2);
+    flip(&cluster.node(2).data_dir.clone(), &damaged, "log");
+    cluster.restart(2);
+    for key in ["before-49", "damaged", "after-49"] {
+        let expected = if key == "damaged" { damaged.clone() } else { b"v".to_vec() };
+        for index in 0..3 {
+            assert!(cluster.client(index).value(&entity(key)) == expected, "{key} through node {index}");
+        }
+    }
+    assert!(is_rebuilding(&cluster, 2), "{}", cluster.status_text(2));
+    counts_for_nothing(&mut cluster, 2, "after-49");
+}
+
+#[test]
+fn a_log_shorter_than_what_was_synced_makes_the_node_rebuild() {
+    let mut cluster = Cluster::start(3);
+    for number in 0..200 {
+        cluster.client(0).put(&entity_at(format!("k{number}"), 3, 3), &value(number));
+    }
+    cluster.kill(2);
+    let log = live_log(&cluster.node(2).data_dir);
+    rewrite(&log, |content| content.truncate(content.len() / 2));
+    cluster.restart(2);
+    wait_until("the node knows that it has lost something", || is_rebuilding(&cluster, 2));
+    for index in 0..3 {
+        assert!(cluster.client(index).value(&entity("k199")) == value(199));
+    }
+    counts_for_nothing(&mut cluster, 2, "k199");
+}
+
+#[test]
+fn a_torn_tail_is_cut_off_and_costs_nothing() {
+    let mut cluster = Cluster::start(3);
+    for number in 0..50 {
+        cluster.client(0).put(&entity_at(format!("k{number}"), 3, 3), &value(number));
+    }
+    cluster.kill(2);
+    let log = live_log(&cluster.node(2).data_dir);
+    // The beginning of a commit that never became whole: half of a copy of the last bytes.
+    rewrite(&log, |content| {
+        let tail = content[content.len() - 150..].to_vec();
+        content.extend_from_slice(&tail[..75]);
+    });
+    cluster.kill(1);
+    cluster.restart(2);
+    cluster.wait_answers(0, 2);
+    assert!(!is_rebuilding(&cluster, 2), "{}", cluster.status_text(2));
+    for number in 0..50 {
+        assert!(cluster.client(2).value(&entity(format!("k{number}"))) == value(number));
+    }
+}
+
+#[test]
+fn a_wiped_data_directory_votes_for_nothing() {
+    let mut cluster = Cluster::start(3);
+    cluster.client(0).put(&entity_at("k", 2, 3), b"v");
+    cluster.client(0).put(&entity_at("k", 3, 3), b"v");
+    cluster.kill(2);
+    std::fs::remove_dir_all(&cluster.node(2).data_dir).unwrap();
+    cluster.restart(2);
+    wait_until("the node is told that it has lost something", || is_rebuilding(&cluster, 2));
+    for index in 0..3 {
+        assert_eq!(cluster.client(index).value(&entity("k")), b"v", "the two others are a quorum");
+    }
+    counts_for_nothing(&mut cluster, 2, "k");
+    // Nor after a restart, with a directory that is now its own.
+    cluster.kill(2);
+    cluster.restart(2);
+    wait_until("it still knows", || is_rebuilding(&cluster, 2));
+    counts_for_nothing(&mut cluster, 2, "k");
+}
+
+#[test]
+fn a_directory_restored_from_before_votes_for_nothing() {
+    let mut cluster = Cluster::start(3);
+    cluster.client(0).put(&entity_at("k", 3, 3), b"old");
+    cluster.kill(2);
+    let (directory, backup) = (cluster.node(2).data_dir.clone(), cluster.root().join("backup"));
+    copy(&directory, &backup);
+    cluster.restart(2);
+    cluster.wait_whole();
+    cluster.client(0).put(&entity_at("k", 3, 3), b"new");
+    cluster.kill(2);
+    std::fs::remove_dir_all(&directory).unwrap();
+    std::fs::rename(&backup, &directory).unwrap();
+    cluster.kill(1);
+    cluster.restart(2);
+    let response = cluster.client(0).get(&entity("k"));
+    assert!(response.status == 504 || response.body == b"new", "{response:?} {}", response.text());
+    let response = cluster.client(2).get(&entity("k"));
+    assert!(response.status == 504 || response.body == b"new", "{response:?} {}", response.text());
+}
+
+#[test]
+fn a_cluster_that_starts_for_the_first_time_does_not_rebuild() {
+    let mut cluster = Cluster::start(3);
+    for index in 0..3 {
+        assert!(!is_rebuilding(&cluster, index), "{}", cluster.status_text(index));
+    }
+    cluster.kill_all();
+    cluster.spawn_all();
+    cluster.wait_whole();
+    for index in 0..3 {
+        assert!(!is_rebuilding(&cluster, index), "{}", cluster.status_text(index));
+    }
+}
+
+/// Kills another node: what is left is one vote and one that must not vote, and no quorum.
+fn counts_for_nothing(cluster: &mut Cluster, rebuilding: usize, key: &str) {
+    let (left, away) = ((rebuilding + 1) % 3, (rebuilding + 2) % 3);
+    cluster.kill(away);
+    for index in [left, rebuilding] {
+        let mut client = cluster.client(index);
+        client.get(&entity(key)).problem(504);
+        client.get(&entity("never written")).problem(504);
+        client.ok("PUT", &entity("new"), Some(b"v")).problem(504);
+    }
+    cluster.restart(away);
+    wait_until("two that remember are a quorum again", || cluster.client(left).get(&entity(key)).status == 200);
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}

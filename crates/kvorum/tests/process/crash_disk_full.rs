@@ -1,0 +1,172 @@
+//! A full disk: writes are refused, reads go on, and writing resumes by itself.
+//! Needs a small file system of its own, hence root; without it the tests say loudly that they were skipped.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::support::{Cluster, entity, wait_for, wait_until};
+
+const MEGABYTE: usize = 1024 * 1024;
+
+/// A tmpfs; unmounted when dropped.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(at: &Path, megabytes: usize) -> Option<Self> {
+        std::fs::create_dir_all(at).unwrap();
+        let size = format!("size={megabytes}m");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(at).output();
+        if mounted.as_ref().is_ok_and(|output| output.status.success()) {
+            return Some(Self(at.to_owned()));
+        }
+        eprintln!("SKIPPED, NOTHING WAS SHOWN: a full disk needs root, to mount a small tmpfs: {mounted:?}");
+        None
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.0.join("ballast")
+    }
+
+    /// Takes all the space that is left.
+    fn fill(&self) {
+        let mut file = File::options().create(true).append(true).open(self.ballast()).unwrap();
+        for size in [MEGABYTE, 4_096, 512, 1] {
+            while file.write_all(&vec![0; size]).is_ok() {}
+        }
+    }
+
+    fn free(&self) {
+        std::fs::remove_file(self.ballast()).unwrap();
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _unmounted = Command::new("umount").arg("-l").arg(&self.0).output();
+    }
+}
+
+/// A cluster whose node 0 lives on a small disk. The disk is dropped after the cluster.
+fn on_a_small_disk(n: usize) -> Option<(Cluster, SmallDisk)> {
+    let mut cluster = Cluster::prepare(n, &[("KVORUM_COORDINATOR_DEADLINE", "2s")]);
+    let at = cluster.root().join("small");
+    let disk = SmallDisk::mount(&at, 128)?;
+    cluster.set_data_dir(0, at.join("data"));
+    cluster.spawn_all();
+    cluster.wait_whole();
+    Some((cluster, disk))
+}
+
+#[test]
+fn a_node_with_a_full_disk_refuses_writes_serves_reads_and_recovers() {
+    let Some((mut cluster, disk)) = on_a_small_disk(1) else { return };
+    let mut client = cluster.client(0);
+    let key = |number: usize| entity(format!("k{number}"));
+    let value = |number: usize| vec![number as u8; 20_000];
+    let mut acknowledged = Vec::new();
+    for round in 0..3 {
+        for number in round * 1_000..round * 1_000 + 20 {
+            client.put(&key(number), &value(number));
+            acknowledged.push(number);
+        }
+        disk.fill();
+        let mut number = round * 1_000 + 20;
+        let refused = wait_for("a write is refused", || {
+            let response = client.ok("PUT", &key(number), Some(&value(number)));
+            if response.status == 201 {
+                acknowledged.push(number);
+                number += 1;
+                return None;
+            }
+            Some(response)
+        });
+        assert!(matches!(refused.status, 503 | 504), "{refused:?}");
+        wait_until("the node is not ready", || client.get("/readyz").status == 503);
+        assert_eq!(client.get("/livez").status, 200);
+        for &number in &acknowledged {
+            assert!(client.value(&key(number)) == value(number), "reads go on");
+        }
+        let response = client.ok("PUT", &entity("full"), Some(b"v"));
+        response.problem(503);
+        assert!(response.header("retry-after").is_some(), "{response:?}");
+        disk.free();
+        wait_until("writing resumes by itself", || client.ok("PUT", &entity("again"), Some(b"v")).status == 201);
+        wait_until("the node is ready again", || client.get("/readyz").status == 200);
+        client.absent(&entity("full"));
+    }
+    cluster.kill(0);
+    cluster.restart(0);
+    let mut client = cluster.client(0);
+    for &number in &acknowledged {
+        assert!(client.value(&key(number)) == value(number), "write {number} was acknowledged and is lost");
+    }
+    drop(cluster);
+    drop(disk);
+}
+
+#[test]
+fn killed_with_a_full_disk_a_node_has_what_it_acknowledged() {
+    let Some((mut cluster, disk)) = on_a_small_disk(1) else { return };
+    let mut client = cluster.client(0);
+    let key = |number: usize| entity(format!("k{number}"));
+    let mut acknowledged = 0;
+    disk.fill();
+    wait_until("a write is refused", || {
+        let status = client.ok("PUT", &key(acknowledged), Some(&[7; 10_000])).status;
+        acknowledged += usize::from(status == 201);
+        status != 201
+    });
+    cluster.kill(0);
+    disk.free();
+    cluster.restart(0);
+    let mut client = cluster.client(0);
+    for number in 0..acknowledged {
+        assert!(
+            client.value(&key(number)) == [7; 10_000],
+            "write {number} of {acknowledged} was acknowledged and is lost"
+        );
+    }
+    client.put(&entity("k"), b"v");
+    drop(cluster);
+    drop(disk);
+}
+
+#[test]
+fn one_full_disk_of_three_stops_nobody_else_and_its_node_answers_what_is_true() {
+    let Some((cluster, disk)) = on_a_small_disk(3) else { return };
+    let mut client = cluster.client(0);
+    disk.fill();
+    let (mut written, mut refused) = (Vec::new(), Vec::new());
+    let mut number = 0;
+    wait_until("the coordinator cannot write itself, and has noticed", || {
+        for _ in 0..20 {
+            let target = format!("k{number:05}");
+            match client.ok("PUT", &entity(&target), Some(&[1; 20_000])).status {
+                201 => written.push(target),
+                503 => refused.push(target),
+                other => panic!("neither done nor refused: {other}"),
+            }
+            number += 1;
+        }
+        client.get("/readyz").status == 503
+    });
+    // Through the others, the two of them are a majority.
+    for index in 1..3 {
+        let key = format!("through {index}");
+        cluster.client(index).put(&entity(&key), b"v");
+        assert_eq!(cluster.client(0).value(&entity(&key)), b"v", "the full node still coordinates reads");
+    }
+    for index in 0..3 {
+        let mut client = cluster.client(index);
+        for key in &written {
+            assert!(client.value(&entity(key)) == [1; 20_000], "{key} through node {index}");
+        }
+        for key in &refused {
+            client.absent(&entity(key));
+        }
+    }
+    drop(cluster);
+    drop(disk);
+}

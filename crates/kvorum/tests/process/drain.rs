@@ -1,0 +1,118 @@
+//! SIGTERM: not ready, finish what is in flight, exit 0 within ten seconds.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::support::http::request;
+use crate::support::{Cluster, entity, entity_at, wait_until};
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Whether new work is turned away: not ready, or no longer listening.
+fn turned_away(cluster: &Cluster, index: usize) -> bool {
+    !cluster.is_ready(index)
+}
+
+#[test]
+fn an_idle_node_stops_at_once_and_has_everything_afterwards() {
+    let mut cluster = Cluster::start(1);
+    let mut idle = cluster.client(0);
+    for number in 0..100 {
+        idle.put(&entity(format!("k{number}")), b"v");
+    }
+    for signal in [Signal::TERM, Signal::INT] {
+        cluster.signal(0, signal);
+        let status = cluster.wait_exit(0, LIMIT);
+        assert_eq!(status.code(), Some(0), "an idle keep-alive connection is no reason to wait");
+        cluster.restart(0);
+        assert_eq!(cluster.local(0, "k").len(), 100);
+    }
+}
+
+#[test]
+fn a_put_whose_body_is_on_its_way_is_answered() {
+    let mut cluster = Cluster::start(1);
+    let bytes = request("PUT", &entity("in flight"), &[("Expect", "100-continue")], Some(b"the whole value"));
+    let (head, body) = bytes.split_at(bytes.len() - b"the whole value".len());
+    let mut client = cluster.client(0);
+    client.write(head).unwrap();
+    assert_eq!(client.receive_any("PUT").unwrap().status, 100, "the node has begun with it");
+    client.write(&body[..5]).unwrap();
+    cluster.signal(0, Signal::TERM);
+    wait_until("new work is turned away", || turned_away(&cluster, 0));
+    client.write(&body[5..]).unwrap();
+    let response = client.receive("PUT").unwrap();
+    assert_eq!(response.status, 201, "{response:?}");
+    assert!(response.closes(), "no further request is wanted: {response:?}");
+    assert_eq!(cluster.wait_exit(0, LIMIT).code(), Some(0));
+    cluster.restart(0);
+    assert_eq!(cluster.client(0).value(&entity("in flight")), b"the whole value");
+}
+
+#[test]
+fn a_put_that_waits_for_a_replica_is_answered() {
+    let mut cluster = Cluster::with(3, &[("KVORUM_COORDINATOR_DEADLINE", "5s")]);
+    cluster.pause(2);
+    let mut client = cluster.client(0);
+    client.write(&request("PUT", &entity_at("k", 3, 3), &[], Some(b"v"))).unwrap();
+    wait_until("the coordinator has sent it to the others", || cluster.local(1, "k").len() == 1);
+    cluster.signal(0, Signal::TERM);
+    wait_until("new work is turned away", || turned_away(&cluster, 0));
+    cluster.resume(2);
+    let response = client.receive("PUT").unwrap();
+    assert_eq!(response.status, 201, "{response:?} {}", response.text());
+    assert_eq!(cluster.wait_exit(0, LIMIT).code(), Some(0));
+    assert_eq!(cluster.client(1).value(&entity_at("k", 2, 3)), b"v");
+}
+
+#[test]
+fn a_client_that_never_finishes_does_not_keep_the_node() {
+    let mut cluster = Cluster::start(1);
+    let mut client = cluster.client(0);
+    let bytes = request("PUT", &entity("k"), &[], Some(b"never whole"));
+    client.write(&bytes[..bytes.len() - 3]).unwrap();
+    let mut reader = cluster.client(0);
+    reader.put(&entity("big"), &vec![1; 4_000_000]);
+    for _ in 0..20 {
+        reader.write(&request("GET", &entity("big"), &[], None)).unwrap();
+    }
+    reader.head().unwrap();
+    cluster.signal(0, Signal::TERM);
+    let begin = Instant::now();
+    let status = cluster.wait_exit(0, LIMIT);
+    assert_eq!(status.code(), Some(0), "after {:?}", begin.elapsed());
+    cluster.restart(0);
+    cluster.client(0).absent(&entity("k"));
+}
+
+#[test]
+fn a_node_that_drains_costs_its_peers_nothing() {
+    let mut cluster = Cluster::start(3);
+    let mut client = cluster.client(0);
+    cluster.signal(2, Signal::TERM);
+    let mut number = 0;
+    wait_until("node 2 has gone", || {
+        client.put(&entity(format!("k{number}")), b"v");
+        client.value(&entity(format!("k{number}")));
+        number += 1;
+        !cluster.runs(2)
+    });
+    assert_eq!(cluster.wait_exit(2, LIMIT).code(), Some(0));
+    cluster.restart(2);
+    cluster.wait_whole();
+    for index in 0..number {
+        assert_eq!(cluster.client(2).value(&entity(format!("k{index}"))), b"v");
+    }
+}
+
+#[test]
+fn a_second_signal_is_not_a_crash() {
+    let mut cluster = Cluster::start(1);
+    cluster.client(0).put(&entity("k"), b"v");
+    cluster.signal(0, Signal::TERM);
+    cluster.signal(0, Signal::TERM);
+    assert_eq!(cluster.wait_exit(0, LIMIT).code(), Some(0));
+    cluster.restart(0);
+    assert_eq!(cluster.client(0).value(&entity("k")), b"v");
+}

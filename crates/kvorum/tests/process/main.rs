@@ -1,0 +1,38 @@
+//! Real nodes, real ports, real RocksDB: the contract of `docs/` held from outside.
+//!
+//! Where a new test goes: `api_*` one node and what a client sees; `cli` the client's commands; `cluster_*`
+//! several healthy or missing nodes; `crash_*` death, damage and full disks; `peer_*` bad peers and crowds;
+//! `start` refusals to start; `drain` SIGTERM; `memory` the budget. `support` is what
+//! they share.
+//! A test is named by its rule. Nothing waits a fixed time: `support::wait` asks until a deadline.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    missing_docs,
+    unreachable_pub
+)]
+
+mod api_connection;
+mod api_entity;
+mod api_headers;
+mod api_limits;
+mod api_node;
+mod api_range;
+mod cli;
+mod cluster_degraded;
+mod cluster_examples;
+mod cluster_replication;
+mod cluster_sharding;
+mod crash_damage;
+mod crash_disk_full;
+mod crash_kill;
+mod crash_poisoned;
+mod drain;
+mod memory;
+mod peer_crowd;
+mod peer_stranger;
+mod start;
+mod support;

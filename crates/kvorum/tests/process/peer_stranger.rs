@@ -1,0 +1,224 @@
+//! Bad peers: strangers, other versions, garbage, frames over the limit. The connection is closed, it is counted,
+//! and the node serves on. The test itself plays the third node of a cluster of three.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use crate::support::http::Response;
+use crate::support::random::Random;
+use crate::support::{Client, Cluster, SOON, entity, wait_until};
+
+/// Two real nodes, and what the third one needs to know to be taken for one of theirs.
+struct Impostor {
+    cluster: Cluster,
+    listener: TcpListener,
+    /// The headers of a real node's handshake, but for who it says it is.
+    hello: Vec<(String, String)>,
+}
+
+impl Impostor {
+    fn new() -> Self {
+        let mut cluster = Cluster::prepare(3, &[("KVORUM_PEER_RECONNECT_DELAY_MAX", "100ms")]);
+        let listener = TcpListener::bind(cluster.node(2).address).unwrap();
+        cluster.spawn(0);
+        cluster.spawn(1);
+        let mut hello = accept(&listener).1;
+        for (name, value) in &mut hello {
+            match name.to_ascii_lowercase().as_str() {
+                "kvorum-node" => *value = cluster.node(2).url(),
+                "kvorum-incarnation" => *value = "00c0ffee".to_owned(),
+                _ => {}
+            }
+        }
+        hello.retain(|(name, _)| !["host", "kvorum-remembers"].contains(&name.to_ascii_lowercase().as_str()));
+        cluster.wait_ready(0);
+        cluster.wait_ready(1);
+        cluster.wait_answers(0, 2);
+        Self { cluster, listener, hello }
+    }
+
+    /// The greeting with some of its headers changed.
+    fn greeting(&self, changes: &[(&str, &str)]) -> Vec<u8> {
+        let mut text = "GET /_peer HTTP/1.1\r\nHost: t\r\n".to_owned();
+        for (name, value) in &self.hello {
+            let change = changes.iter().find(|(changed, _)| changed.eq_ignore_ascii_case(name));
+            text.push_str(&format!("{name}: {}\r\n", change.map_or(value.as_str(), |(_, value)| value)));
+        }
+        format!("{text}\r\n").into_bytes()
+    }
+
+    fn greet(&self, changes: &[(&str, &str)]) -> (Client, Response) {
+        let mut client = self.cluster.client(0);
+        client.write(&self.greeting(changes)).unwrap();
+        let response = client.receive_any("GET").unwrap();
+        (client, response)
+    }
+
+    /// A connection that node 0 takes for that of a peer.
+    fn peer(&self) -> TcpStream {
+        let (mut client, response) = self.greet(&[]);
+        assert_eq!(response.status, 101, "{response:?}");
+        client.stream().unwrap().try_clone().unwrap()
+    }
+
+    #[track_caller]
+    fn still_serves(&self, what: &str) {
+        for index in 0..2 {
+            let mut client = self.cluster.client(index);
+            client.put(&entity("k"), what.as_bytes());
+            assert_eq!(client.value(&entity("k")), what.as_bytes());
+        }
+    }
+}
+
+/// The next handshake that a real node sends to the third, with its headers.
+fn accept(listener: &TcpListener) -> (TcpStream, Vec<(String, String)>) {
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    let (mut text, mut byte) = (Vec::new(), [0]);
+    while !text.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap() == 1 {
+        text.push(byte[0]);
+    }
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.starts_with("GET /_peer HTTP/1.1\r\n"), "{text}");
+    let split = |line: &str| line.split_once(": ").map(|(name, value)| (name.to_owned(), value.to_owned()));
+    (stream, text.lines().skip(1).filter_map(split).collect())
+}
+
+/// Reads until the other side closes.
+fn is_closed(stream: &mut TcpStream) {
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    let mut sink = [0; 4_096];
+    loop {
+        match stream.read(&mut sink) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return,
+            Err(error) => panic!("the connection was not closed: {error}"),
+        }
+    }
+}
+
+#[test]
+fn a_peer_of_another_version_cluster_or_layout_is_refused_and_counted() {
+    let impostor = Impostor::new();
+    let url = impostor.cluster.node(0).url();
+    let strange = [
+        ("upgrade", "kvorum/2"),
+        ("upgrade", "h2c"),
+        ("kvorum-cluster", "0123456789abcdef"),
+        ("kvorum-cluster", "not a number"),
+        ("kvorum-layout", "0123456789abcdef"),
+        ("kvorum-node", "http://10.1.2.3:4"),
+        ("kvorum-node", url.as_str()),
+        ("kvorum-node", ""),
+        ("kvorum-incarnation", "zz"),
+        ("kvorum-deadline-ms", "-1"),
+        ("kvorum-deadline-ms", "99999999"),
+    ];
+    for change in strange {
+        let (mut client, response) = impostor.greet(&[change]);
+        assert!((400..500).contains(&response.status), "{change:?}: {response:?}");
+        // Whether or not the connection is kept: it is one of a client, not of a peer.
+        if client.is_open() {
+            assert!(client.send("GET", "/v0/status", &[], None).is_ok_and(|response| response.status == 200));
+        }
+    }
+    let counted = impostor.cluster.metric(0, "kvorum_peer_strangers_total");
+    assert!(counted >= 8.0, "{counted} of {} strangers were counted", strange.len());
+    impostor.still_serves("after strangers");
+}
+
+#[test]
+fn the_path_of_peers_is_no_path_for_clients() {
+    let impostor = Impostor::new();
+    let mut client = impostor.cluster.client(0);
+    for method in ["GET", "PUT", "POST"] {
+        let response = client.ok(method, "/_peer", Some(b""));
+        assert!((400..500).contains(&response.status), "{response:?}");
+    }
+    assert!(client.is_open());
+}
+
+#[test]
+fn garbage_from_a_peer_closes_its_connection_and_nothing_else() {
+    let impostor = Impostor::new();
+    let mut random = Random::new(11);
+    let errors = || impostor.cluster.metric(0, "kvorum_peer_protocol_errors_total");
+    let before = errors();
+    let rounds = 50;
+    for _ in 0..rounds {
+        let mut stream = impostor.peer();
+        let length = 30 + random.below(5_000) as usize;
+        let mut bytes = random.bytes(length);
+        // A short length, so that the frame is whole and judged; the rest of it is noise.
+        bytes[..4].copy_from_slice(&[0, 0, 0, 4]);
+        let _closed_early = stream.write_all(&bytes);
+        is_closed(&mut stream);
+    }
+    wait_until("all are counted", || errors() >= before + f64::from(rounds));
+    impostor.still_serves("after garbage");
+    assert!(impostor.cluster.log(0).to_lowercase().contains("peer connection closed"), "not logged");
+}
+
+#[test]
+fn a_frame_over_the_limit_is_refused_before_it_is_taken_in() {
+    let impostor = Impostor::new();
+    for length in [u32::MAX, 1 << 30, 70_000] {
+        let mut streams: Vec<TcpStream> = (0..50).map(|_| impostor.peer()).collect();
+        for stream in &mut streams {
+            let mut header = length.to_be_bytes().to_vec();
+            header.extend_from_slice(&[0; 22]);
+            let _closed_early = stream.write_all(&header);
+            let _closed_early = stream.write_all(&[7; 30_000]);
+        }
+        streams.iter_mut().for_each(is_closed);
+    }
+    let peak = impostor.cluster.memory(0, "VmHWM");
+    assert!(peak < 192 << 20, "took {} MiB", peak >> 20);
+    impostor.still_serves("after long frames");
+}
+
+#[test]
+fn a_peer_that_says_half_a_frame_and_no_more_disturbs_nobody() {
+    let impostor = Impostor::new();
+    let mut streams: Vec<TcpStream> = (0..20).map(|_| impostor.peer()).collect();
+    for (number, stream) in streams.iter_mut().enumerate() {
+        stream.write_all(&[0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0][..number % 12]).unwrap();
+    }
+    impostor.still_serves("with half frames");
+    drop(streams);
+    impostor.still_serves("after half frames");
+}
+
+#[test]
+fn a_peer_that_answers_the_handshake_with_nonsense_counts_for_nothing() {
+    let impostor = Impostor::new();
+    let answers: [&[u8]; 6] = [
+        b"\x00\x01\x02\x03 nonsense",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: kvorum/1\r\nKvorum-Cluster: 0000000000000000\r\n\r\n",
+        &[b'x'; 40_000],
+        b"",
+    ];
+    for answer in answers {
+        let (mut stream, _) = accept(&impostor.listener);
+        let _closed_early = stream.write_all(answer);
+        impostor.still_serves("while shaking hands");
+        drop(stream);
+    }
+    let mut client = impostor.cluster.client(0).timeout(Duration::from_secs(20));
+    client.get("/v0/entity?id=k&ack=3").problem(504);
+}
+
+#[test]
+fn a_peer_that_takes_connections_and_says_nothing_costs_nothing() {
+    let impostor = Impostor::new();
+    let held: Vec<_> = (0..4).map(|_| accept(&impostor.listener)).collect();
+    for _ in 0..50 {
+        impostor.still_serves("with a mute peer");
+    }
+    drop(held);
+}

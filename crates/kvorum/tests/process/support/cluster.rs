@@ -1,0 +1,395 @@
+//! Nodes as child processes. Every node dies with its `Cluster`, whatever the test did to it.
+
+use std::fs::{File, OpenOptions};
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use super::http::{Client, entity_at};
+use super::wait::{SOON, wait_for, wait_until, wait_within};
+
+/// Shards of every node, each with a connection of its own to every peer.
+const SHARDS: usize = 2;
+/// Bytes of log shown for each node of a failed test.
+const LOG_TAIL: usize = 4_000;
+
+/// The binary, with no setting of the developer's own in its environment.
+pub fn kvorum() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kvorum"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("KVORUM_") {
+            command.env_remove(name);
+        }
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
+/// A port of 127.0.0.1 that is free now, below those that the system gives to outgoing connections.
+pub fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let own = u16::try_from(std::process::id() % 500).unwrap() * 40;
+    loop {
+        let port = 10_000 + own.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// One node: where it listens, where its files are, and its process while it runs.
+pub struct Node {
+    pub address: SocketAddr,
+    pub data_dir: PathBuf,
+    log: PathBuf,
+    child: Option<Child>,
+}
+
+impl Node {
+    fn new(root: &Path, index: usize) -> Self {
+        Self {
+            address: SocketAddr::from(([127, 0, 0, 1], free_port())),
+            data_dir: root.join(format!("data-{index}")),
+            log: root.join(format!("node-{index}.log")),
+            child: None,
+        }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    fn exited(&mut self) -> Option<ExitStatus> {
+        self.child.as_mut().and_then(|child| child.try_wait().expect("a child can be waited for"))
+    }
+}
+
+/// `n` nodes that know each other.
+pub struct Cluster {
+    nodes: Vec<Node>,
+    /// What each node is told in `--cluster`.
+    lists: Vec<String>,
+    environment: Vec<(String, String)>,
+    root: TempDir,
+}
+
+impl Cluster {
+    /// Starts `n` nodes with little memory and waits until all are ready.
+    pub fn start(n: usize) -> Self {
+        Self::with(n, &[])
+    }
+
+    /// The same with settings, as `KVORUM_*` variables.
+    pub fn with(n: usize, environment: &[(&str, &str)]) -> Self {
+        let attempts = 5;
+        for _ in 0..attempts {
+            let mut cluster = Self::prepare(n, environment);
+            cluster.spawn_all();
+            if cluster.all_ready() {
+                return cluster;
+            }
+        }
+        panic!("no free ports in {attempts} attempts");
+    }
+
+    /// Chooses ports and directories and starts nothing.
+    pub fn prepare(n: usize, environment: &[(&str, &str)]) -> Self {
+        let root = tempfile::Builder::new().prefix("kvorum-test-").tempdir().expect("a temporary directory");
+        let nodes: Vec<Node> = (0..n).map(|index| Node::new(root.path(), index)).collect();
+        let list = nodes.iter().map(Node::url).collect::<Vec<_>>().join(",");
+        let shards = SHARDS.to_string();
+        let defaults = [("KVORUM_MEMORY_BYTES", "64MiB"), ("KVORUM_RUNTIME_SHARDS", shards.as_str())];
+        let given = defaults.iter().chain(environment);
+        let all = given.map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+        Self { lists: vec![list; n], nodes, environment: all, root }
+    }
+
+    /// Tells node `index` another list of the cluster's nodes.
+    pub fn set_list(&mut self, index: usize, list: String) {
+        self.lists[index] = list;
+    }
+
+    /// Puts a node's data elsewhere, before it starts.
+    pub fn set_data_dir(&mut self, index: usize, directory: PathBuf) {
+        self.nodes[index].data_dir = directory;
+    }
+
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub fn node(&self, index: usize) -> &Node {
+        &self.nodes[index]
+    }
+
+    pub fn root(&self) -> &Path {
+        self.root.path()
+    }
+
+    pub fn client(&self, index: usize) -> Client {
+        Client::new(self.nodes[index].address)
+    }
+
+    pub fn clients(&self) -> Vec<Client> {
+        (0..self.len()).map(|index| self.client(index)).collect()
+    }
+
+    /// The command that starts node `index`.
+    pub fn serve(&self, index: usize) -> Command {
+        let node = &self.nodes[index];
+        let mut command = kvorum();
+        command.arg("serve").arg("--listen").arg(node.address.to_string());
+        command.arg("--cluster").arg(&self.lists[index]).arg("--data-dir").arg(&node.data_dir);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    /// Starts a node that does not run, and returns at once.
+    pub fn spawn(&mut self, index: usize) {
+        self.spawn_as(index, self.serve(index));
+    }
+
+    /// The same with a command that ends up being the node.
+    pub fn spawn_as(&mut self, index: usize, mut command: Command) {
+        let node = &mut self.nodes[index];
+        assert!(node.child.is_none(), "node {index} runs already");
+        let log = OpenOptions::new().create(true).append(true).open(&node.log).expect("a log file");
+        command.stdout(log.try_clone().expect("a second handle")).stderr(log);
+        // Nor does a node outlive a test process that is killed.
+        command.arg("--stop-on-stdin-eof").stdin(Stdio::piped());
+        node.child = Some(command.spawn().expect("the binary starts"));
+    }
+
+    pub fn spawn_all(&mut self) {
+        (0..self.len()).for_each(|index| self.spawn(index));
+    }
+
+    /// Starts a node and waits until it is ready and all that run are connected to each other.
+    #[track_caller]
+    pub fn restart(&mut self, index: usize) {
+        self.spawn(index);
+        self.wait_ready(index);
+        let running: Vec<usize> = (0..self.len()).filter(|&other| self.nodes[other].child.is_some()).collect();
+        running.iter().for_each(|&other| self.wait_connected(other, running.len() - 1));
+    }
+
+    /// Waits until a node says that it is ready.
+    #[track_caller]
+    pub fn wait_ready(&mut self, index: usize) {
+        wait_for(&format!("node {index} is ready"), || {
+            if let Some(status) = self.nodes[index].exited() {
+                panic!("node {index} exited with {status}");
+            }
+            self.is_ready(index).then_some(())
+        });
+    }
+
+    /// Waits until all run and are connected to each other.
+    #[track_caller]
+    pub fn wait_whole(&mut self) {
+        let n = self.len();
+        (0..n).for_each(|index| self.wait_ready(index));
+        for index in 0..n {
+            self.wait_connected(index, n - 1);
+            self.wait_answers(index, n);
+        }
+    }
+
+    /// Waits until every shard of node `index` is connected to `peers` others.
+    #[track_caller]
+    pub fn wait_connected(&self, index: usize, peers: usize) {
+        let goal = (peers * SHARDS) as f64;
+        wait_until("all shards are connected", || peers == 0 || self.metric(index, "kvorum_peer_connections") >= goal);
+    }
+
+    /// Waits until a read through node `index` that needs `ack` of all nodes is answered.
+    #[track_caller]
+    pub fn wait_answers(&self, index: usize, ack: usize) {
+        let mut client = self.client(index);
+        let target = entity_at("is everybody there?", ack, self.len());
+        wait_for(&format!("{ack} replicas answer node {index}"), || {
+            let response = client.send("GET", &target, &[], None).ok()?;
+            (response.status == 404).then_some(())
+        });
+    }
+
+    pub fn is_ready(&self, index: usize) -> bool {
+        let mut client = self.client(index).timeout(Duration::from_secs(2));
+        client.send("GET", "/readyz", &[], None).is_ok_and(|response| response.status == 200)
+    }
+
+    /// Whether all became ready; not if a port was taken in between.
+    fn all_ready(&mut self) -> bool {
+        let clash = wait_for("all nodes are ready or one has exited", || {
+            for index in 0..self.len() {
+                if let Some(status) = self.nodes[index].exited() {
+                    let log = self.log(index);
+                    assert!(log.contains("in use"), "node {index} exited with {status}:\n{log}");
+                    return Some(true);
+                }
+            }
+            (0..self.len()).all(|index| self.is_ready(index)).then_some(false)
+        });
+        if !clash {
+            self.wait_whole();
+        }
+        !clash
+    }
+
+    /// `kill -9`, and waits for the end of the process.
+    pub fn kill(&mut self, index: usize) {
+        let mut child = self.nodes[index].child.take().expect("the node runs");
+        child.kill().expect("a child can be killed");
+        child.wait().expect("a child can be waited for");
+    }
+
+    /// `kill -9` of all, as nearly at once as it goes.
+    pub fn kill_all(&mut self) {
+        for node in &self.nodes {
+            signal_to(node, Signal::KILL);
+        }
+        (0..self.len()).for_each(|index| self.kill(index));
+    }
+
+    pub fn signal(&self, index: usize, signal: Signal) {
+        signal_to(&self.nodes[index], signal);
+    }
+
+    pub fn pid(&self, index: usize) -> Pid {
+        pid_of(&self.nodes[index])
+    }
+
+    /// Stops the process as a debugger would: connections stay, answers do not come.
+    pub fn pause(&self, index: usize) {
+        self.signal(index, Signal::STOP);
+    }
+
+    pub fn resume(&self, index: usize) {
+        self.signal(index, Signal::CONT);
+    }
+
+    /// SIGTERM; gives the exit status.
+    #[track_caller]
+    pub fn terminate(&mut self, index: usize) -> ExitStatus {
+        self.signal(index, Signal::TERM);
+        self.wait_exit(index, SOON)
+    }
+
+    #[track_caller]
+    pub fn wait_exit(&mut self, index: usize, limit: Duration) -> ExitStatus {
+        let status = wait_within(limit, &format!("node {index} exits"), || self.nodes[index].exited());
+        self.nodes[index].child = None;
+        status
+    }
+
+    /// Whether the process runs.
+    pub fn runs(&mut self, index: usize) -> bool {
+        self.nodes[index].child.is_some() && self.nodes[index].exited().is_none()
+    }
+
+    /// Everything that the node has printed since the test began.
+    pub fn log(&self, index: usize) -> String {
+        String::from_utf8_lossy(&std::fs::read(&self.nodes[index].log).unwrap_or_default()).into_owned()
+    }
+
+    /// A field of `/proc/PID/status`, in bytes: `VmRSS`, or `VmHWM`, its greatest value so far.
+    pub fn memory(&self, index: usize, field: &str) -> u64 {
+        let pid = self.pid(index).as_raw_nonzero();
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process has a status");
+        let line = status.lines().find(|line| line.starts_with(field)).expect("the field exists");
+        line.split_whitespace().nth(1).and_then(|number| number.parse::<u64>().ok()).expect("a number of kB") * 1024
+    }
+
+    /// The sum of all samples of a metric.
+    #[track_caller]
+    pub fn metric(&self, index: usize, name: &str) -> f64 {
+        let text = self.client(index).get("/metrics").text();
+        let samples = text
+            .lines()
+            .filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with('{') || rest.starts_with(' ')));
+        let values: Vec<f64> = samples.filter_map(|line| line.rsplit(' ').next()?.parse().ok()).collect();
+        assert!(!values.is_empty(), "no metric {name} in:\n{text}");
+        values.iter().sum()
+    }
+
+    /// What this node itself holds at or after `start`, in the order in which it came: key and value.
+    #[track_caller]
+    pub fn local(&self, index: usize, start: &str) -> Vec<(String, String)> {
+        let response = self.client(index).get(&format!("/v0/entities?start={start}"));
+        assert_eq!(response.status, 200, "{response:?}");
+        let chunks = response.chunks.expect("a range comes in chunks");
+        chunks.iter().map(|chunk| split_record(chunk)).collect()
+    }
+
+    /// How many nodes hold the key.
+    #[track_caller]
+    pub fn copies(&self, key: &str) -> usize {
+        (0..self.len()).filter(|&index| self.local(index, key).first().is_some_and(|(found, _)| found == key)).count()
+    }
+
+    /// `kvorum status` of a node: what it prints.
+    pub fn status_text(&self, index: usize) -> String {
+        let output = kvorum().args(["status", "--url", &self.nodes[index].url()]).output().expect("the binary runs");
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    }
+}
+
+/// A chunk of a range: key, newline, value.
+pub fn split_record(chunk: &[u8]) -> (String, String) {
+    let text = String::from_utf8_lossy(chunk);
+    let (key, value) = text.split_once('\n').unwrap_or_else(|| panic!("no newline in the chunk {text:?}"));
+    (key.to_owned(), value.to_owned())
+}
+
+fn signal_to(node: &Node, signal: Signal) {
+    // The process may have died by itself: whoever waits for it will see.
+    let _gone = kill_process(pid_of(node), signal);
+}
+
+fn pid_of(node: &Node) -> Pid {
+    let child = node.child.as_ref().expect("the node runs");
+    Pid::from_raw(i32::try_from(child.id()).unwrap()).expect("a process id is not zero")
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for (index, node) in self.nodes.iter_mut().enumerate() {
+            if let Some(mut child) = node.child.take() {
+                let _gone = child.kill();
+                let _gone = child.wait();
+            }
+            if std::thread::panicking() {
+                let text = std::fs::read(&node.log).unwrap_or_default();
+                let tail = String::from_utf8_lossy(&text[text.len().saturating_sub(LOG_TAIL)..]).into_owned();
+                eprintln!("--- node {index} {} ---\n{tail}", node.url());
+            }
+        }
+    }
+}
+
+/// A file's bytes, changed in place by the closure.
+pub fn rewrite(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = std::fs::read(path).expect("the file is there");
+    change(&mut bytes);
+    std::fs::write(path, bytes).expect("the file can be written");
+}
+
+/// All files below a directory.
+pub fn files(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).expect("the directory is there") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
+    }
+    found
+}
+
+/// An empty file's handle, for a child whose output is read later.
+pub fn output_file(path: &Path) -> File {
+    File::create(path).expect("a file for the output")
+}

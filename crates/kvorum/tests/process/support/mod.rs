@@ -1,0 +1,11 @@
+//! What the tests share: nodes as child processes, an HTTP client, waiting, randomness, histories.
+
+pub mod cluster;
+pub mod history;
+pub mod http;
+pub mod random;
+pub mod wait;
+
+pub use cluster::{Cluster, kvorum};
+pub use http::{Client, entity, entity_at};
+pub use wait::{SOON, wait_for, wait_until, wait_within};

@@ -1,0 +1,371 @@
+//! The style that a reader relies on, enforced.
+//!
+//! Each rule is a function from a file to complaints. It is run over the whole workspace, and over a
+//! snippet that breaks it, so that no rule can go blind. Formatting is not checked here (`cargo fmt`
+//! does), but it is relied on: a function ends at the first closing brace as deep as its `fn`.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+
+use std::path::{Path, PathBuf};
+
+const FILE_LINES_MAX: usize = 600;
+const FUNCTION_LINES_MAX: usize = 70;
+
+struct Source {
+    /// From the workspace's root.
+    path: String,
+    text: String,
+}
+
+type Rule = fn(&Source) -> Vec<String>;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// All files of the workspace with one of these endings, but for this one, which quotes what it forbids.
+fn sources(endings: &[&str]) -> Vec<Source> {
+    let root = root();
+    let mut found = Vec::new();
+    let mut dirs = vec![root.clone()];
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if path.is_dir() && !["target", "data", ".git"].contains(&name.as_str()) {
+                dirs.push(path);
+            } else if path.is_file() && endings.iter().any(|ending| name.ends_with(ending)) {
+                if name == "tidy.rs" {
+                    continue;
+                }
+                let text = std::fs::read_to_string(&path).unwrap();
+                found.push(Source { path: path.strip_prefix(&root).unwrap().display().to_string(), text });
+            }
+        }
+    }
+    assert!(!found.is_empty(), "no {endings:?} in {}", root.display());
+    found
+}
+
+fn hold(endings: &[&str], rule: Rule) {
+    let complaints: Vec<String> = sources(endings).iter().flat_map(rule).collect();
+    assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
+}
+
+/// Whether `rule` complains about this text at this path.
+fn refuses(rule: Rule, path: &str, text: &str) -> bool {
+    !rule(&Source { path: path.into(), text: text.into() }).is_empty()
+}
+
+impl Source {
+    /// Whether all of the file is tests.
+    fn is_test(&self) -> bool {
+        self.path.contains("/tests/") || self.path.ends_with("/tests.rs")
+    }
+
+    /// The number of lines before the tests inside the file. A declaration `mod tests;` is not one.
+    fn lines_before_tests(&self) -> usize {
+        let lines: Vec<&str> = self.text.lines().collect();
+        let tests = lines.windows(2).position(|two| two[0] == "#[cfg(test)]" && two[1].ends_with('{'));
+        tests.unwrap_or(lines.len())
+    }
+
+    /// Lines of code, numbered from 1, without their comments.
+    fn code(&self) -> impl Iterator<Item = (usize, &str)> {
+        (1..).zip(self.text.lines().map(|line| line.split("//").next().unwrap()))
+    }
+
+    fn complain(&self, line: usize, what: &str) -> String {
+        format!("{}:{line}: {what}", self.path)
+    }
+}
+
+struct Function<'a> {
+    name: &'a str,
+    first: usize,
+    last: usize,
+}
+
+fn indentation(line: &str) -> usize {
+    line.len() - line.trim_start().len()
+}
+
+/// The name, if a function begins in this line.
+fn function_name(line: &str) -> Option<&str> {
+    let mut rest = line.trim_start();
+    while let Some((word, after)) = rest.split_once(' ') {
+        match word {
+            "fn" => return after.split(['(', '<']).next(),
+            "const" | "async" | "unsafe" | "extern" | "\"C\"" => rest = after,
+            word if word.starts_with("pub") => rest = after,
+            _ => return None,
+        }
+    }
+    None
+}
+
+/// All functions, methods and nested ones included. Lines are numbered from 1.
+fn functions<'a>(text: &'a str) -> Vec<Function<'a>> {
+    let lines: Vec<&'a str> = text.lines().collect();
+    let begin = |(index, line): (usize, &&'a str)| {
+        let name = function_name(line)?;
+        let ends = |candidate: &str| {
+            let same = indentation(candidate) == indentation(line) && !candidate.trim().is_empty();
+            same && (candidate.trim_start().starts_with('}') || candidate.ends_with(['}', ';']))
+        };
+        let length = lines[index..].iter().position(|candidate| ends(candidate))?;
+        Some(Function { name, first: index + 1, last: index + 1 + length })
+    };
+    lines.iter().enumerate().filter_map(begin).collect()
+}
+
+fn long_files(source: &Source) -> Vec<String> {
+    let lines = source.lines_before_tests();
+    let long = source.path.contains("/src/") && !source.is_test() && lines >= FILE_LINES_MAX;
+    long.then(|| source.complain(lines, "a file stays under 600 lines before its tests")).into_iter().collect()
+}
+
+fn long_functions(source: &Source) -> Vec<String> {
+    let functions = functions(&source.text);
+    let long = functions.iter().filter(|function| function.last - function.first + 1 > FUNCTION_LINES_MAX);
+    long.map(|function| {
+        let lines = function.last - function.first + 1;
+        source.complain(function.first, &format!("`{}` has {lines} lines, 70 are allowed", function.name))
+    })
+    .collect()
+}
+
+/// Complaints for each line of code with one of the words, where `applies`.
+fn words(source: &Source, applies: bool, words: &[&str], why: &str) -> Vec<String> {
+    let bad = |line: &str| words.iter().find(|word| line.contains(**word)).copied();
+    let lines = source.code().filter(|_| applies);
+    lines.filter_map(|(number, line)| Some(source.complain(number, &format!("`{}`: {why}", bad(line)?)))).collect()
+}
+
+fn unfinished(source: &Source) -> Vec<String> {
+    let mut complaints = words(source, true, &["todo!", "unimplemented!", "dbg!"], "not in finished code");
+    let marks = source.text.lines().enumerate().filter(|(_, line)| line.contains("FIXME") || line.contains("TODO"));
+    complaints.extend(marks.map(|(index, _)| source.complain(index + 1, "do it, or open an issue")));
+    complaints
+}
+
+/// In the program; a test's own helpers end with the test.
+fn unbounded_channels(source: &Source) -> Vec<String> {
+    let bad = |line: &str| {
+        let typed = line.contains("channel::<") && line.contains(">()") && !line.contains("oneshot");
+        typed || ["unbounded_channel", "unbounded()", "mpsc::channel()"].iter().any(|call| line.contains(call))
+    };
+    let program = if source.is_test() { 0 } else { source.lines_before_tests() };
+    let lines = source.code().filter(|(number, line)| *number <= program && bad(line));
+    lines.map(|(number, _)| source.complain(number, "every queue has a bound")).collect()
+}
+
+/// Tests wait for a condition with a deadline: a pause is a part of a loop, never a step of its own.
+fn sleeps_in_tests(source: &Source) -> Vec<String> {
+    let tests_from = if source.is_test() { 0 } else { source.lines_before_tests() };
+    let lines: Vec<&str> = source.text.lines().collect();
+    let in_a_loop = |number: usize| {
+        let mut depth = indentation(lines[number - 1]);
+        for line in lines[..number].iter().rev().filter(|line| !line.trim().is_empty()) {
+            if indentation(line) < depth {
+                depth = indentation(line);
+                let code = line.trim_start();
+                if function_name(code).is_some() {
+                    return false;
+                }
+                if code.starts_with("while ") || code.starts_with("for ") || code.contains("loop {") {
+                    return true;
+                }
+            }
+        }
+        false
+    };
+    let sleeps = source.code().filter(|(number, line)| {
+        *number > tests_from && (line.contains("sleep(") || line.contains("park_timeout(")) && !in_a_loop(*number)
+    });
+    sleeps.map(|(number, _)| source.complain(number, "a test waits for a condition, with a deadline")).collect()
+}
+
+fn impure_core(source: &Source) -> Vec<String> {
+    let core = source.path.starts_with("crates/core/src/");
+    let impure = [
+        "Instant",
+        "SystemTime",
+        "std::fs",
+        "std::net",
+        "std::thread",
+        "std::env",
+        "rand::",
+        "getrandom",
+        "tokio",
+        "tracing",
+        "println!",
+        "async fn",
+    ];
+    words(source, core, &impure, "core is pure: time and chance are arguments")
+}
+
+fn trailing_space(source: &Source) -> Vec<String> {
+    let lines = source.text.lines().enumerate().filter(|(_, line)| line.ends_with([' ', '\t']));
+    lines.map(|(index, _)| source.complain(index + 1, "space at the end of the line")).collect()
+}
+
+/// The lines of a section of a manifest, each with the one above it.
+fn section<'a>(text: &'a str, name: &str) -> Vec<(&'a str, &'a str)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let from = lines.iter().position(|line| *line == name).map_or(lines.len(), |at| at);
+    let of_section = lines[from..].windows(2).take_while(|two| !two[1].starts_with('['));
+    of_section.filter(|two| two[1].contains('=') && !two[1].starts_with('#')).map(|two| (two[0], two[1])).collect()
+}
+
+fn loose_manifests(source: &Source) -> Vec<String> {
+    let a_crate = source.path.starts_with("crates/");
+    let inherits = source.text.contains("[lints]\nworkspace = true");
+    let forbids = source.text.contains("unsafe_code = \"forbid\"");
+    let mut complaints = Vec::new();
+    if a_crate && !inherits {
+        complaints.push(source.complain(1, "every crate inherits the workspace's lints"));
+    }
+    if source.path == "Cargo.toml" && !forbids {
+        complaints.push(source.complain(1, "unsafe code is forbidden everywhere"));
+    }
+    complaints
+}
+
+fn dependencies_without_reason(source: &Source) -> Vec<String> {
+    let dependencies = section(&source.text, "[workspace.dependencies]");
+    let bare = dependencies.iter().filter(|(above, line)| !above.starts_with('#') && !line.contains("path ="));
+    bare.map(|(_, line)| source.complain(1, &format!("no reason above `{line}`"))).collect()
+}
+
+/// core ← node ← kvorum, and a core that could not do I/O if it wanted to.
+fn wrong_way_dependencies(source: &Source) -> Vec<String> {
+    let forbidden: &[&str] = match source.path.as_str() {
+        "crates/core/Cargo.toml" => &[
+            "kvorum-node",
+            "kvorum",
+            "kvorum-load",
+            "tokio",
+            "tracing",
+            "hyper",
+            "rustix",
+            "rocksdb",
+            "getrandom",
+            "rand",
+            "prometheus-client",
+            "anyhow",
+        ],
+        "crates/node/Cargo.toml" => &["kvorum", "kvorum-load", "clap", "anyhow"],
+        _ => &[],
+    };
+    let dependencies = section(&source.text, "[dependencies]");
+    let named = dependencies.iter().filter_map(|(_, line)| line.split(['.', ' ', '=']).next());
+    named
+        .filter(|name| forbidden.contains(name))
+        .map(|name| source.complain(1, &format!("must not depend on {name}")))
+        .collect()
+}
+
+const CODE: &[&str] = &[".rs"];
+const MANIFESTS: &[&str] = &["Cargo.toml"];
+
+#[test]
+fn a_file_stays_under_600_lines_before_its_tests() {
+    hold(CODE, long_files);
+    let code = "fn f() {}\n".repeat(FILE_LINES_MAX);
+    assert!(refuses(long_files, "crates/core/src/a.rs", &code));
+    let declared = format!("#[cfg(test)]\nmod tests;\n{code}");
+    assert!(refuses(long_files, "crates/core/src/a.rs", &declared), "a declaration is not where the tests begin");
+    assert!(!refuses(long_files, "crates/core/src/a.rs", &format!("#[cfg(test)]\nmod tests {{\n{code}}}\n")));
+}
+
+#[test]
+fn a_function_has_at_most_70_lines() {
+    hold(CODE, long_functions);
+    let body = |lines: usize| {
+        format!("impl A {{\n    pub(crate) async fn f(\n{}    ) {{\n    }}\n}}\n", "        x();\n".repeat(lines))
+    };
+    assert!(!refuses(long_functions, "a.rs", &body(FUNCTION_LINES_MAX - 3)));
+    assert!(refuses(long_functions, "a.rs", &body(FUNCTION_LINES_MAX - 2)));
+    let bodiless = format!("trait A {{\n    fn f();\n{}}}\n", "    const A: u8 = 1;\n".repeat(FUNCTION_LINES_MAX));
+    assert!(!refuses(long_functions, "a.rs", &bodiless), "a declaration ends where it begins");
+}
+
+#[test]
+fn nothing_is_left_unfinished() {
+    hold(CODE, unfinished);
+    for bad in ["    todo!()", "unimplemented!()", "dbg!(x);", "// TODO later", "/* FIXME */"] {
+        assert!(refuses(unfinished, "a.rs", bad), "{bad}");
+    }
+}
+
+#[test]
+fn no_channel_is_unbounded() {
+    hold(CODE, unbounded_channels);
+    for bad in ["mpsc::unbounded_channel()", "let (a, b) = mpsc::channel();", "mpsc::channel::<Vec<u8>>()"] {
+        assert!(refuses(unbounded_channels, "a.rs", bad), "{bad}");
+    }
+    assert!(!refuses(unbounded_channels, "crates/node/src/a/tests.rs", "mpsc::channel()"));
+    assert!(!refuses(unbounded_channels, "a.rs", "mpsc::channel::<u8>(8); oneshot::channel::<u8>()"));
+}
+
+#[test]
+fn no_test_sleeps_for_a_fixed_time() {
+    hold(CODE, sleeps_in_tests);
+    let fixed = "fn a_rule_holds() {\n    std::thread::sleep(SECOND);\n}\n";
+    assert!(refuses(sleeps_in_tests, "crates/kvorum/tests/a.rs", fixed));
+    assert!(refuses(sleeps_in_tests, "crates/node/src/a.rs", &format!("#[cfg(test)]\nmod tests {{\n{fixed}}}\n")));
+    assert!(!refuses(sleeps_in_tests, "crates/node/src/a.rs", fixed), "the program may");
+    let polling = "fn wait_for() {\n    while !condition() {\n        std::thread::sleep(SHORT);\n    }\n}\n";
+    assert!(!refuses(sleeps_in_tests, "crates/kvorum/tests/a.rs", polling));
+    let after = "fn a_rule_holds() {\n    for a in b {\n        a();\n    }\n    std::thread::sleep(SECOND);\n}\n";
+    assert!(refuses(sleeps_in_tests, "crates/kvorum/tests/a.rs", after), "after a loop is not in it");
+}
+
+#[test]
+fn core_imports_no_clock_no_chance_and_no_world() {
+    hold(CODE, impure_core);
+    for bad in ["use std::time::{Duration, Instant};", "SystemTime::now()", "std::fs::read(path)", "tokio::spawn(x)"] {
+        assert!(refuses(impure_core, "crates/core/src/a.rs", bad), "{bad}");
+        assert!(!refuses(impure_core, "crates/node/src/a.rs", bad), "{bad}");
+    }
+    assert!(!refuses(impure_core, "crates/core/src/a.rs", "// an Instant would not do"));
+}
+
+#[test]
+fn every_crate_inherits_the_lints_that_forbid_unsafe_code() {
+    hold(MANIFESTS, loose_manifests);
+    assert!(refuses(loose_manifests, "crates/a/Cargo.toml", "[package]\nname = \"a\"\n"));
+    assert!(refuses(loose_manifests, "Cargo.toml", "[workspace]\n"));
+}
+
+#[test]
+fn every_dependency_has_its_reason_beside_it() {
+    hold(MANIFESTS, dependencies_without_reason);
+    let manifest = "[workspace.dependencies]\n# Why.\na = \"1\"\nb = \"1\"\n\n[other]\nc = \"1\"\n";
+    let complaints = dependencies_without_reason(&Source { path: "Cargo.toml".into(), text: manifest.into() });
+    assert_eq!(complaints, ["Cargo.toml:1: no reason above `b = \"1\"`"]);
+}
+
+#[test]
+fn dependencies_point_one_way() {
+    hold(MANIFESTS, wrong_way_dependencies);
+    for (path, bad) in
+        [("crates/core/Cargo.toml", "tokio.workspace = true"), ("crates/node/Cargo.toml", "kvorum = \"1\"")]
+    {
+        assert!(refuses(wrong_way_dependencies, path, &format!("[dependencies]\n{bad}\n")), "{bad}");
+        assert!(!refuses(wrong_way_dependencies, path, &format!("[dev-dependencies]\n{bad}\n")), "{bad}");
+    }
+}
+
+#[test]
+fn no_line_ends_in_space() {
+    hold(&[".rs", ".toml", ".md", ".sh", ".lua", ".py", "Makefile", ".gitignore"], trailing_space);
+    assert!(refuses(trailing_space, "a.rs", "x \ny\n"));
+}
+
+#[test]
+fn the_licence_is_there() {
+    let text = std::fs::read_to_string(root().join("LICENSE")).unwrap();
+    assert!(text.contains("Apache License") && text.contains("Version 2.0"));
+}

@@ -1,0 +1,99 @@
+//! `/v0/cluster`: the cluster as this node sees it.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use kvorum_core::placement::NodeId;
+use kvorum_core::{PartitionId, key::PARTITIONS};
+use serde_json::{Value, json};
+
+use crate::membership::Standing;
+use crate::node::NodeView;
+
+/// What an operator does about a node that lost its data.
+const REBUILDING: &str = "it stores what it is sent and has no vote; keep the other nodes up, and see \
+                          docs/operating.md, \"A node is rebuilding\"";
+
+/// The page, as JSON.
+pub(crate) fn cluster(view: &NodeView) -> Vec<u8> {
+    let membership = &view.membership;
+    let layout = membership.layout();
+    let mut primaries = vec![0_u32; layout.nodes().len()];
+    for partition in 0..PARTITIONS {
+        let id =
+            PartitionId::new(u16::try_from(partition).expect("4,096 fit")).expect("below the number of partitions");
+        let primary = layout.preference_list(id).first().and_then(|node| primaries.get_mut(usize::from(node.0)));
+        *primary.expect("every partition has a primary of this layout") += 1;
+    }
+    let own = membership.own();
+    let nodes: Vec<Value> = (0..=u8::MAX)
+        .map(NodeId)
+        .zip(layout.nodes())
+        .zip(&primaries)
+        .map(|((node, member), primary)| {
+            let mut entry = if node == own { this_node(view) } else { peer(view, node) };
+            let fixed = json!({
+                "url": member.url,
+                "zone": member.zone,
+                "weight": member.weight,
+                "partitions_primary": primary,
+                "partitions": PARTITIONS,
+            });
+            if let (Some(entry), Value::Object(fixed)) = (entry.as_object_mut(), fixed) {
+                entry.extend(fixed);
+            }
+            entry
+        })
+        .collect();
+    let ready = view.ready();
+    let page = json!({
+        "cluster": format!("{:016x}", membership.cluster_id().0),
+        "configuration": format!("{:016x}", layout.digest()),
+        "layout_version": layout.version(),
+        "node": membership.url(own),
+        "version": env!("CARGO_PKG_VERSION"),
+        "ready": ready.is_ok(),
+        "reason": ready.err(),
+        "nodes": nodes,
+    });
+    serde_json::to_vec_pretty(&page).expect("plain values are JSON")
+}
+
+fn this_node(view: &NodeView) -> Value {
+    let rebuilding = match view.membership.standing() {
+        Standing::Rebuilding => {
+            Some(format!("{}; {REBUILDING}", view.membership.rebuilding_reason().unwrap_or_default()))
+        }
+        Standing::Unconfirmed | Standing::Voting => None,
+    };
+    json!({
+        "state": "self",
+        "incarnation": format!("{:08x}", view.membership.incarnation().0),
+        "latency_ms": null,
+        "reason": view.ready().err(),
+        "rebuilding": rebuilding,
+    })
+}
+
+fn peer(view: &NodeView, node: NodeId) -> Value {
+    let membership = &view.membership;
+    let peer = membership.peer(node);
+    let is_up = peer.links.load(Ordering::Relaxed) > 0;
+    let is_rebuilding = peer.rebuilding.load(Ordering::Relaxed);
+    let trouble = peer.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let state = match (&trouble, is_up, is_rebuilding) {
+        (_, true, true) => "rebuilding",
+        (_, true, false) => "up",
+        (Some(trouble), false, _) if trouble.starts_with("refused") => "refused",
+        (_, false, _) => "down",
+    };
+    #[expect(clippy::cast_precision_loss, reason = "microseconds of a round trip")]
+    let latency_ms = peer.latency_us.load(Ordering::Relaxed) as f64 / 1000.0;
+    json!({
+        "state": state,
+        "incarnation": membership.remembered(membership.url(node)).map(|incarnation| format!("{:08x}", incarnation.0)),
+        "latency_ms": is_up.then_some(latency_ms),
+        "reason": trouble.filter(|_| !is_up),
+        "rebuilding": is_rebuilding.then(|| format!("it lost what it had acknowledged; {REBUILDING}")),
+    })
+}

@@ -1,0 +1,231 @@
+//! A shard's thread: its runtime, its tasks, and what HTTP needs of the rest of the node.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::{Bytes, BytesMut};
+use hyper::StatusCode;
+use hyper::header::{CONNECTION, HeaderMap, HeaderValue};
+use kvorum_core::record::RECORD_OVERHEAD_MAX;
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::LocalSet;
+
+use crate::clock::Clock;
+use crate::config::{Config, ReadFanout};
+use crate::coordinator::Coordinator;
+use crate::coordinator::hedge::Hedging;
+use crate::coordinator::operations::Operations;
+use crate::http::{
+    Admin, HttpParts, HttpSettings, HttpShard, PageFuture, PeerRefusal, PeerUpgrade, RangeError, Ranges,
+    serve_connection,
+};
+use crate::mailbox::Mailbox;
+use crate::node::{NodeView, TcpHandover, drain_max};
+use crate::peer::client::{PeerClient, introduce};
+use crate::peer::handshake::Hello;
+use crate::peer::link::Link;
+use crate::peer::server;
+use crate::replica::Replica;
+use crate::shard::{FanOut, Shard, ShardSettings};
+use crate::store::PageLimit;
+
+/// Bytes of a frame beyond its value: the key, its length, and the record's header.
+const FRAME_OVERHEAD: usize = 2 + kvorum_core::key::KEY_BYTES_MAX + RECORD_OVERHEAD_MAX;
+
+/// What a shard is given by its node.
+pub(crate) struct ShardParts {
+    pub(crate) index: u16,
+    pub(crate) clock: Arc<Clock>,
+    pub(crate) view: Arc<NodeView>,
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) connections: mpsc::Receiver<TcpHandover>,
+    pub(crate) drain: watch::Receiver<bool>,
+}
+
+/// Runs a shard until the node drains and its connections are done.
+pub(crate) fn run_shard(config: &Config, parts: ShardParts) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("the node has started a runtime before, with the same limits");
+    LocalSet::new().block_on(&runtime, serve(config, parts));
+}
+
+async fn serve(config: &Config, parts: ShardParts) {
+    let ShardParts { index, clock, view, mailbox, mut connections, mut drain } = parts;
+    let shard = shard(config, index, clock, &view, &mailbox);
+    shard.start(mailbox);
+    let http = http(config, &shard, &view);
+    tokio::task::spawn_local(http.clone().run_sweeper());
+    loop {
+        tokio::select! {
+            taken = connections.recv() => match taken {
+                Some(stream) => match TcpStream::from_std(stream) {
+                    Ok(stream) => serve_connection(stream, http.clone()),
+                    Err(error) => tracing::warn!(%error, "cannot serve a connection"),
+                },
+                None => break,
+            },
+            _ = drain.wait_for(|drains| *drains) => break,
+        }
+    }
+    http.drain();
+    if tokio::time::timeout(drain_max(), http.drained()).await.is_err() {
+        tracing::warn!(shard = index, connections = http.connections(), "connections did not finish in time");
+    }
+}
+
+fn shard(config: &Config, index: u16, clock: Arc<Clock>, view: &Arc<NodeView>, mailbox: &Arc<Mailbox>) -> Rc<Shard> {
+    let membership = view.membership.clone();
+    let frame_bytes_max = config.limits.value_bytes_max.get() + FRAME_OVERHEAD;
+    let settings = ShardSettings {
+        deadline: config.coordinator.deadline,
+        fan_out: match config.coordinator.read_fanout {
+            ReadFanout::Hedged => FanOut::Hedged,
+            ReadFanout::All => FanOut::All,
+        },
+        frame_bytes_max,
+        partial_bytes_max: frame_bytes_max * 4,
+        peer_queue_bytes_max: config.peer.queue_bytes_max.get(),
+        connect_timeout: config.peer.connect_timeout,
+        reconnect_delay_max: config.peer.reconnect_delay_max,
+    };
+    let hedging = Hedging::new(u32::from(config.coordinator.hedge_budget.get()), config.coordinator.deadline / 4);
+    let metrics = view.coordinators.get(usize::from(index)).expect("one for each shard").clone();
+    let replica = Replica::new(
+        index,
+        view.store.clone(),
+        view.queue.clone(),
+        view.pool.clone(),
+        mailbox.clone(),
+        membership.clone(),
+    );
+    let mut peers: Vec<_> = membership.layout().nodes().iter().map(|_| None).collect();
+    for node in membership.others() {
+        if let Some(peer) = peers.get_mut(usize::from(node.0)) {
+            *peer = Some(PeerClient::new(node));
+        }
+    }
+    Rc::new(Shard {
+        index,
+        settings,
+        clock,
+        membership,
+        replica,
+        pool: view.pool.clone(),
+        flusher: Rc::default(),
+        peers,
+        operations: Operations::new(hedging, config.coordinator.requests_max.get(), metrics),
+    })
+}
+
+fn http(config: &Config, shard: &Rc<Shard>, view: &Arc<NodeView>) -> Rc<HttpShard<Coordinator>> {
+    let settings = HttpSettings {
+        value_bytes_max: config.limits.value_bytes_max.get(),
+        request_read_timeout: config.limits.request_read_timeout,
+        idle_timeout: config.limits.idle_timeout,
+        write_timeout: config.limits.write_timeout,
+        connections_max: config.limits.connections_max.get(),
+        requests_max: config.coordinator.requests_max.get(),
+        buffered_bytes_max: config.coordinator.request_bytes_max.get(),
+        scan_page_bytes: config.limits.scan_page_bytes.get(),
+        default_from: config.acks.from(),
+        nodes: u8::try_from(shard.peers.len()).expect("at most 128 nodes"),
+    };
+    let doors = Rc::new(Doors { shard: shard.clone(), view: view.clone() });
+    let clock = shard.clock.clone();
+    let parts = HttpParts {
+        entities: Rc::new(Coordinator::new(shard.clone())),
+        ranges: doors.clone(),
+        admin: doors.clone(),
+        peers: doors,
+        metrics: view.http.get(usize::from(shard.index)).expect("one for each shard").clone(),
+        wall: Box::new(move || SystemTime::UNIX_EPOCH + Duration::from_millis(clock.wall_ms())),
+        request_id_seed: shard.clock.wall_ms() << 16 | u64::from(shard.index) << 8,
+    };
+    HttpShard::new(parts, settings)
+}
+
+/// What HTTP reaches of the node, besides the coordinator.
+struct Doors {
+    shard: Rc<Shard>,
+    view: Arc<NodeView>,
+}
+
+impl Ranges for Doors {
+    fn page(&self, start: Bytes, end: Option<Bytes>, limit: PageLimit) -> PageFuture {
+        let (send, receive) = oneshot::channel();
+        let store = self.view.store.clone();
+        let job = move || {
+            // A client that has gone needs no answer.
+            let _ = send.send(store.scan(&start, end.as_deref(), limit));
+        };
+        let submitted = self.shard.pool.submit(Box::new(job)).is_ok();
+        Box::pin(async move {
+            if !submitted {
+                return Err(RangeError::Overloaded);
+            }
+            let page = receive.await.map_err(|_| RangeError::Failed("the read pool stopped".to_owned()))?;
+            page.map_err(|error| RangeError::Failed(error.to_string()))
+        })
+    }
+}
+
+impl Admin for Doors {
+    fn live(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        self.view.ready()
+    }
+
+    fn serving(&self) -> Result<(), String> {
+        self.view.serving()
+    }
+
+    fn cluster_json(&self) -> Vec<u8> {
+        crate::pages::cluster(&self.view)
+    }
+
+    fn metrics_text(&self) -> String {
+        crate::exposition::text(&self.view)
+    }
+}
+
+impl PeerUpgrade for Doors {
+    fn accept(&self, headers: &HeaderMap) -> Result<HeaderMap, PeerRefusal> {
+        let membership = &self.shard.membership;
+        let deadline_ms = self.shard.settings.deadline_ms();
+        let hello = Hello::parse(|name| headers.get(name).map(HeaderValue::as_bytes));
+        let checked = hello.and_then(|hello| hello.check(membership, deadline_ms).map(|node| (hello, node)));
+        match checked {
+            Ok((_, node)) => {
+                let mut answer = Hello::ours(membership, deadline_ms, node).headers();
+                answer.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+                Ok(answer)
+            }
+            Err(stranger) => {
+                membership.note_stranger(&stranger);
+                Err(PeerRefusal { status: StatusCode::CONFLICT, title: "Not A Peer", detail: stranger.to_string() })
+            }
+        }
+    }
+
+    fn upgraded(&self, stream: TcpStream, read_ahead: Bytes, headers: HeaderMap) {
+        let shard = self.shard.clone();
+        tokio::task::spawn_local(async move {
+            let deadline_ms = shard.settings.deadline_ms();
+            let hello = Hello::parse(|name| headers.get(name).map(HeaderValue::as_bytes));
+            let Ok(hello) = hello else { return };
+            let Ok(node) = hello.check(&shard.membership, deadline_ms) else { return };
+            if let Err(error) = introduce(&shard, node, hello).await {
+                tracing::warn!(peer = shard.membership.url(node), error, "peer not served");
+                return;
+            }
+            let link = Link::new(stream, shard.settings.peer_queue_bytes_max, shard.flusher.clone());
+            tokio::task::spawn_local(link.clone().write_when_blocked());
+            server::serve(shard, link, node, BytesMut::from(&*read_ahead)).await;
+        });
+    }
+}
