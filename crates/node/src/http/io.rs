@@ -1,0 +1,266 @@
+//! The socket as hyper sees it, with answers gathered into one write.
+//!
+//! hyper can aggregate pipelined answers itself (`pipeline_flush`), but then holds an answer back for
+//! as long as its buffer has a part of the next request, and buffers a streamed body without limit.
+//! Here hyper's flush does nothing; the connection's task calls [`Wire::poll_flush`] after each poll of
+//! hyper, so all answers that were ready go out in one system call and none waits for another request.
+//! What hyper sends at once and is large goes to the socket without a copy.
+//!
+//! Reads go through one buffer per shard: hyper's own cannot be lent to the socket without `unsafe`, and
+//! the copy is of what the kernel has just put into the processor's cache.
+
+use std::cell::{Cell, RefCell};
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use hyper::rt::ReadBufCursor;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+use super::watch::{Coarse, Watch};
+
+/// Bytes of answers that are gathered before a write.
+const GATHER_BYTES: usize = 16 * 1024;
+const SCRATCH_BYTES: usize = 64 * 1024;
+
+/// What the connections of a shard share: one is polled at a time.
+#[derive(Debug)]
+pub(super) struct Shared {
+    scratch: RefCell<Box<[u8]>>,
+    /// An empty gathering buffer for the next connection that has something to say.
+    spare: RefCell<Vec<u8>>,
+    pub now: Cell<Coarse>,
+}
+
+impl Shared {
+    pub(super) fn new() -> Self {
+        Self {
+            scratch: RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice()),
+            spare: RefCell::default(),
+            now: Cell::default(),
+        }
+    }
+}
+
+/// A socket, and what is waiting to go out.
+#[derive(Debug)]
+pub(super) struct Wire {
+    stream: RefCell<TcpStream>,
+    gathered: RefCell<Gathered>,
+    /// Read before, by a hyper connection that has been taken apart.
+    unread: RefCell<Bytes>,
+    /// Whether hyper has written anything since a head began.
+    answered: Cell<bool>,
+    watch: Rc<Watch>,
+    shared: Rc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Gathered {
+    bytes: Vec<u8>,
+    sent: usize,
+}
+
+impl Wire {
+    pub(super) fn new(stream: TcpStream, watch: Rc<Watch>, shared: Rc<Shared>) -> Self {
+        Self {
+            stream: RefCell::new(stream),
+            gathered: RefCell::default(),
+            unread: RefCell::default(),
+            answered: Cell::new(false),
+            watch,
+            shared,
+        }
+    }
+
+    pub(super) fn into_stream(self) -> TcpStream {
+        self.stream.into_inner()
+    }
+
+    pub(super) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream.borrow().poll_read_ready(cx)
+    }
+
+    /// Puts bytes back in front of what the socket has.
+    pub(super) fn unread(&self, bytes: Bytes) {
+        *self.unread.borrow_mut() = bytes;
+    }
+
+    pub(super) fn has_answered(&self) -> bool {
+        self.answered.get()
+    }
+
+    /// Adds to what is waiting to go out.
+    pub(super) fn say(&self, bytes: &[u8]) {
+        let mut gathered = self.gathered.borrow_mut();
+        if gathered.bytes.capacity() == 0 {
+            gathered.bytes = self.shared.spare.take();
+        }
+        gathered.bytes.extend_from_slice(bytes);
+    }
+
+    /// Reads and forgets; ready when the peer has nothing more to say.
+    pub(super) fn poll_discard(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut scratch = self.shared.scratch.borrow_mut();
+        loop {
+            let mut buffer = ReadBuf::new(&mut scratch);
+            ready!(Pin::new(&mut *self.stream.borrow_mut()).poll_read(cx, &mut buffer))?;
+            if buffer.filled().is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    pub(super) fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.stream.borrow_mut()).poll_shutdown(cx)
+    }
+
+    /// Writes what is waiting; ready when nothing is.
+    pub(super) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut gathered = self.gathered.borrow_mut();
+        while let Some(rest) = gathered.bytes.get(gathered.sent..).filter(|rest| !rest.is_empty()) {
+            let written = ready!(self.poll_socket(cx, |stream, cx| stream.poll_write(cx, rest)))?;
+            gathered.sent += written;
+        }
+        if gathered.bytes.capacity() > 0 {
+            let Gathered { mut bytes, .. } = std::mem::take(&mut *gathered);
+            bytes.clear();
+            self.shared.spare.replace(bytes);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// One write, whose outcome the sweeper gets to know.
+    fn poll_socket(
+        &self,
+        cx: &mut Context<'_>,
+        write: impl FnOnce(Pin<&mut TcpStream>, &mut Context<'_>) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        match write(Pin::new(&mut *self.stream.borrow_mut()), cx) {
+            Poll::Pending => {
+                self.watch.blocked(self.shared.now.get());
+                Poll::Pending
+            }
+            Poll::Ready(Ok(0)) => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            Poll::Ready(Ok(written)) => {
+                self.watch.sent(self.shared.now.get());
+                Poll::Ready(Ok(written))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+        }
+    }
+
+    /// Whether `bytes` more can be gathered; if not, what is gathered goes out first.
+    fn poll_room(&self, cx: &mut Context<'_>, bytes: usize) -> Poll<io::Result<bool>> {
+        if self.gathered.borrow().bytes.len() + bytes > GATHER_BYTES {
+            ready!(self.poll_flush(cx))?;
+        }
+        Poll::Ready(Ok(bytes <= GATHER_BYTES))
+    }
+}
+
+/// hyper's handle to the wire.
+#[derive(Clone, Debug)]
+pub(super) struct Io(pub Rc<Wire>);
+
+impl hyper::rt::Read for Io {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let wire = &self.0;
+        let mut unread = wire.unread.borrow_mut();
+        if !unread.is_empty() {
+            let taken = unread.len().min(buffer.remaining());
+            buffer.put_slice(&unread.split_to(taken));
+            return Poll::Ready(Ok(()));
+        }
+        let mut scratch = wire.shared.scratch.borrow_mut();
+        let length = scratch.len().min(buffer.remaining());
+        let mut read = ReadBuf::new(scratch.get_mut(..length).unwrap_or_default());
+        ready!(Pin::new(&mut *wire.stream.borrow_mut()).poll_read(cx, &mut read))?;
+        if !read.filled().is_empty() {
+            if wire.watch.received(wire.shared.now.get()) {
+                wire.answered.set(false);
+            }
+            buffer.put_slice(read.filled());
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl hyper::rt::Write for Io {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let wire = &self.0;
+        wire.answered.set(true);
+        if ready!(wire.poll_room(cx, bytes.len()))? {
+            wire.say(bytes);
+            return Poll::Ready(Ok(bytes.len()));
+        }
+        wire.poll_socket(cx, |stream, cx| stream.poll_write(cx, bytes))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let wire = &self.0;
+        wire.answered.set(true);
+        let total = slices.iter().map(|slice| slice.len()).sum();
+        if ready!(wire.poll_room(cx, total))? {
+            slices.iter().for_each(|slice| wire.say(slice));
+            return Poll::Ready(Ok(total));
+        }
+        wire.poll_socket(cx, |stream, cx| stream.poll_write_vectored(cx, slices))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    /// Nothing: the connection's task flushes, once for all answers that are ready.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// Nothing: the connection's task decides how the connection ends.
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// A part of an answer's body, which holds its share of the shard's memory until it has been sent.
+#[derive(Debug)]
+pub(super) struct Payload {
+    bytes: Bytes,
+    _charge: Option<super::budget::Charge>,
+}
+
+impl Payload {
+    pub(super) fn new(bytes: Bytes, charge: Option<super::budget::Charge>) -> Self {
+        Self { bytes, _charge: charge }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+impl Buf for Payload {
+    fn remaining(&self) -> usize {
+        self.bytes.remaining()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.bytes.chunk()
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.bytes.advance(count);
+    }
+}

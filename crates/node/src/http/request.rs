@@ -1,0 +1,242 @@
+//! From a request's method and target to what it asks for: pure, and the only place that reads a query.
+//!
+//! The rules are those of the HTTP contract: parameters are `application/x-www-form-urlencoded` over
+//! arbitrary bytes, one that comes twice or that the path does not define is refused, and the older
+//! spelling `replicas=ack/from` excludes the newer one. A target without escapes, which is nearly every
+//! one, costs one copy of the key and nothing else.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use hyper::Method;
+use kvorum_core::Key;
+use kvorum_core::key::{KEY_BYTES_MAX, KeyError};
+use kvorum_core::quorum::{Acks, majority};
+
+use super::error::{BadRequest, HttpError};
+
+/// What a request without `ack` and `from` gets, and the most it can ask for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReplicationDefaults {
+    /// Replicas addressed where the request does not say.
+    pub from: u8,
+    /// Nodes of the cluster.
+    pub nodes: u8,
+}
+
+/// What the client asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    Entity { verb: Verb, key: Key, acks: Acks },
+    Range { start: Bytes, end: Option<Bytes> },
+    Status,
+    Live,
+    Ready,
+    Metrics,
+    Cluster,
+    Peer,
+}
+
+/// What to do with one entity. HEAD is a GET whose body hyper leaves out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verb {
+    Put,
+    Get,
+    Delete,
+}
+
+const ALLOW_ENTITY: &str = "GET, HEAD, PUT, DELETE";
+const ALLOW_READ: &str = "GET, HEAD";
+
+/// Reads a request's method and target: the path is judged first, then the method, then the parameters.
+///
+/// # Errors
+/// What the client did wrong.
+pub(super) fn parse(
+    method: &Method,
+    path: &str,
+    query: Option<&str>,
+    defaults: ReplicationDefaults,
+) -> Result<Action, HttpError> {
+    let query = query.unwrap_or_default().as_bytes();
+    match path {
+        "/v0/entity" => {
+            let verb = match *method {
+                Method::PUT => Verb::Put,
+                Method::GET | Method::HEAD => Verb::Get,
+                Method::DELETE => Verb::Delete,
+                _ => return Err(HttpError::MethodNotAllowed { allow: ALLOW_ENTITY }),
+            };
+            let (key, acks) = entity(query, defaults)?;
+            Ok(Action::Entity { verb, key, acks })
+        }
+        "/v0/entities" => read_only(method).and_then(|()| Ok(range(query)?)),
+        "/v0/status" => fixed(method, query, Action::Status),
+        "/v0/cluster" => fixed(method, query, Action::Cluster),
+        "/livez" => fixed(method, query, Action::Live),
+        "/readyz" => fixed(method, query, Action::Ready),
+        "/metrics" => fixed(method, query, Action::Metrics),
+        "/_peer" => fixed(method, query, Action::Peer),
+        _ => Err(BadRequest::UnknownPath.into()),
+    }
+}
+
+fn read_only(method: &Method) -> Result<(), HttpError> {
+    match *method {
+        Method::GET | Method::HEAD => Ok(()),
+        _ => Err(HttpError::MethodNotAllowed { allow: ALLOW_READ }),
+    }
+}
+
+/// A path without parameters.
+fn fixed(method: &Method, query: &[u8], action: Action) -> Result<Action, HttpError> {
+    read_only(method)?;
+    match parameters(query).next() {
+        None => Ok(action),
+        Some((name, _)) => Err(unknown(&decode(name)?).into()),
+    }
+}
+
+fn entity(query: &[u8], defaults: ReplicationDefaults) -> Result<(Key, Acks), BadRequest> {
+    let (mut id, mut ack, mut from, mut replicas) = (None, None, None, None);
+    for (name, value) in parameters(query) {
+        match &*decode(name)? {
+            b"id" => once(&mut id, "id", value)?,
+            b"ack" => once(&mut ack, "ack", value)?,
+            b"from" => once(&mut from, "from", value)?,
+            b"replicas" => once(&mut replicas, "replicas", value)?,
+            other => return Err(unknown(other)),
+        }
+    }
+    let key = key(id.ok_or(BadRequest::MissingId)?)?;
+    let acks = match replicas {
+        None => {
+            let number = |raw: Option<&[u8]>, name| raw.map(|raw| decimal(&decode(raw)?, name)).transpose();
+            Asked { ack: number(ack, "ack")?, from: number(from, "from")? }
+        }
+        Some(_) if ack.is_some() || from.is_some() => return Err(BadRequest::MixedSpellings),
+        Some(raw) => older_spelling(raw)?,
+    };
+    Ok((key, acks.within(defaults)?))
+}
+
+fn range(query: &[u8]) -> Result<Action, BadRequest> {
+    let (mut start, mut end) = (None, None);
+    for (name, value) in parameters(query) {
+        match &*decode(name)? {
+            b"start" => once(&mut start, "start", value)?,
+            b"end" => once(&mut end, "end", value)?,
+            other => return Err(unknown(other)),
+        }
+    }
+    let bound = |raw: &[u8], empty: BadRequest| {
+        let bytes = bytes_of(raw)?;
+        if bytes.is_empty() { Err(empty) } else { Ok(bytes) }
+    };
+    let start = bound(start.unwrap_or_default(), BadRequest::MissingStart)?;
+    let end = end.map(|raw| bound(raw, BadRequest::EmptyEnd)).transpose()?;
+    Ok(Action::Range { start, end })
+}
+
+/// The raw names and values, without the empty pieces that a stray `&` leaves.
+fn parameters(query: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    query.split(|&byte| byte == b'&').filter(|piece| !piece.is_empty()).map(|piece| {
+        let mut halves = piece.splitn(2, |&byte| byte == b'=');
+        (halves.next().unwrap_or_default(), halves.next().unwrap_or_default())
+    })
+}
+
+fn once<'q>(slot: &mut Option<&'q [u8]>, name: &'static str, value: &'q [u8]) -> Result<(), BadRequest> {
+    match slot.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(BadRequest::Repeated(name)),
+    }
+}
+
+fn unknown(name: &[u8]) -> BadRequest {
+    let name = name.get(..name.len().min(64)).unwrap_or_default();
+    BadRequest::UnknownParameter(String::from_utf8_lossy(name).into_owned())
+}
+
+fn key(raw: &[u8]) -> Result<Key, BadRequest> {
+    // Each byte of a key takes three at most, so what is longer need not be decoded to be refused.
+    if raw.len() > 3 * KEY_BYTES_MAX {
+        return Err(BadRequest::LongId);
+    }
+    Key::new(bytes_of(raw)?).map_err(|error| match error {
+        KeyError::Empty => BadRequest::EmptyId,
+        KeyError::TooLong => BadRequest::LongId,
+    })
+}
+
+/// The decoded bytes, copied out of the connection's read buffer, which they would otherwise keep alive.
+fn bytes_of(raw: &[u8]) -> Result<Bytes, BadRequest> {
+    Ok(match decode(raw)? {
+        Cow::Borrowed(plain) => Bytes::copy_from_slice(plain),
+        Cow::Owned(decoded) => Bytes::from(decoded),
+    })
+}
+
+/// Decodes `application/x-www-form-urlencoded`, strictly: a `%` without two hexadecimal digits is an error.
+fn decode(raw: &[u8]) -> Result<Cow<'_, [u8]>, BadRequest> {
+    if !raw.iter().any(|byte| matches!(byte, b'%' | b'+')) {
+        return Ok(Cow::Borrowed(raw));
+    }
+    let mut decoded = Vec::with_capacity(raw.len());
+    let mut rest = raw.iter().copied();
+    let digit = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
+    while let Some(byte) = rest.next() {
+        decoded.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let (high, low) = (digit(rest.next()), digit(rest.next()));
+                let value = high.zip(low).map(|(high, low)| high << 4 | low).ok_or(BadRequest::Escape)?;
+                u8::try_from(value).expect("two hexadecimal digits make a byte")
+            }
+            plain => plain,
+        });
+    }
+    Ok(Cow::Owned(decoded))
+}
+
+/// What the request says about replicas, not yet compared with the cluster.
+#[derive(Clone, Copy)]
+struct Asked {
+    ack: Option<u32>,
+    from: Option<u32>,
+}
+
+impl Asked {
+    fn within(self, defaults: ReplicationDefaults) -> Result<Acks, BadRequest> {
+        let out_of_range = BadRequest::Acks { nodes: defaults.nodes };
+        let from = match self.from {
+            None => defaults.from,
+            Some(from) => u8::try_from(from).ok().filter(|&from| from <= defaults.nodes).ok_or(out_of_range.clone())?,
+        };
+        let ack = match self.ack {
+            None => majority(from),
+            Some(ack) => u8::try_from(ack).map_err(|_| out_of_range.clone())?,
+        };
+        Acks::new(ack, from).ok_or(out_of_range)
+    }
+}
+
+fn older_spelling(raw: &[u8]) -> Result<Asked, BadRequest> {
+    let decoded = decode(raw)?;
+    let mut halves = decoded.splitn(2, |&byte| byte == b'/');
+    let (ack, from) = (halves.next().unwrap_or_default(), halves.next().unwrap_or_default());
+    Ok(Asked { ack: Some(decimal(ack, "replicas")?), from: Some(decimal(from, "replicas")?) })
+}
+
+/// Decimal digits alone; what does not fit is out of range anyway.
+fn decimal(digits: &[u8], name: &'static str) -> Result<u32, BadRequest> {
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return Err(BadRequest::NotANumber(name));
+    }
+    let number = digits.iter().fold(0u32, |sum, digit| sum.saturating_mul(10).saturating_add(u32::from(digit - b'0')));
+    Ok(number)
+}
+
+#[cfg(test)]
+#[path = "tests/request.rs"]
+mod tests;

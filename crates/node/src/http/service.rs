@@ -1,0 +1,283 @@
+//! One request: from its head to its answer.
+//!
+//! A request that is refused before its body is read has that body swallowed, within the limit of a
+//! value, so that the connection goes on; where the client waits for `100 Continue`, or announces more
+//! than the limit, the connection ends instead.
+
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use hyper::body::{Body, Incoming};
+use hyper::header::{self, HeaderMap};
+use hyper::http::request::Parts;
+use hyper::{Method, Request, Response, Version};
+use kvorum_core::Key;
+use kvorum_core::quorum::Acks;
+use kvorum_core::record::CONTENT_TYPE_BYTES_MAX;
+use tokio::time::Instant;
+
+use super::body::{BodyError, ResponseBody, declared_length, gather, swallow};
+use super::error::{BadRequest, HttpError, Shed};
+use super::metrics::MethodLabel;
+use super::range::RangeError;
+use super::request::{Action, Verb, parse};
+use super::respond::{Answer, Failure, Form, Framing, none_match_fails, response};
+use super::watch::{Phase, Watch};
+use super::{Entities, HttpShard, Hello};
+use crate::coordinator::{Found, Looked};
+
+const JSON: &str = "application/json";
+const TEXT: &str = "text/plain; charset=utf-8";
+/// The text format of Prometheus.
+const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Serves one request of a connection.
+pub(super) async fn handle<E: Entities>(
+    shard: Rc<HttpShard<E>>,
+    watch: Rc<Watch>,
+    hello: Hello,
+    request: Request<Incoming>,
+) -> Result<Response<ResponseBody>, Infallible> {
+    let started = Instant::now();
+    let busy = shard.busy(&watch);
+    let (head, body) = request.into_parts();
+    let method = MethodLabel::of(&head.method);
+    let form = Form { traced: is_traced(&head.headers), one_shot: head.version == Version::HTTP_10 };
+    let exchange = Exchange { shard: &shard, watch: &watch, hello: &hello, head: &head, body };
+    let mut answer = caught(&shard, exchange.answer()).await;
+    if let Ok(Answer::Range(range)) = &mut answer {
+        range.hold(busy);
+    }
+    let mut headers = head.headers;
+    headers.clear();
+    let response = response(answer, headers, form);
+    shard.metrics().answered(method, response.status(), started.elapsed());
+    Ok(response)
+}
+
+fn is_traced(headers: &HeaderMap) -> bool {
+    headers.get("kvorum-trace").is_some_and(|value| value.as_bytes() == b"1")
+}
+
+/// A panic while answering is this request's 500 and nobody else's concern.
+async fn caught<E: Entities>(
+    shard: &HttpShard<E>,
+    answer: impl Future<Output = Result<Answer, Failure>>,
+) -> Result<Answer, Failure> {
+    let mut answer = pin!(answer);
+    poll_fn(|cx| {
+        catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(cx))).unwrap_or_else(|_| {
+            let error = shard.defect("the request's handler panicked");
+            // Whether its body was read is unknown.
+            Poll::Ready(Err(Failure { error, framing: Framing::Lost }))
+        })
+    })
+    .await
+}
+
+/// A request being answered.
+struct Exchange<'a, E> {
+    shard: &'a HttpShard<E>,
+    watch: &'a Watch,
+    hello: &'a Hello,
+    head: &'a Parts,
+    body: Incoming,
+}
+
+impl<E: Entities> Exchange<'_, E> {
+    async fn answer(mut self) -> Result<Answer, Failure> {
+        match self.check() {
+            Ok(Action::Entity { verb: Verb::Put, key, acks }) => self.put(key, acks).await,
+            Ok(action) => {
+                if !self.body.is_end_stream() {
+                    self.swallow().await?;
+                }
+                self.act(action).await.map_err(kept)
+            }
+            Err(error) => Err(self.reject(error).await),
+        }
+    }
+
+    /// Everything that can be said without the body.
+    fn check(&self) -> Result<Action, HttpError> {
+        let Parts { method, uri, headers, .. } = self.head;
+        if self.head.version == Version::HTTP_11 && !has_one(headers, &header::HOST) {
+            return Err(BadRequest::Host.into());
+        }
+        let action = parse(method, uri.path(), uri.query(), self.shard.defaults())?;
+        if let Action::Entity { verb, .. } = &action {
+            check_entity(*verb, headers)?;
+            if *verb == Verb::Put {
+                self.declared_length().map_err(|_| self.too_large())?;
+            }
+        }
+        let costs = matches!(action, Action::Entity { .. } | Action::Range { .. });
+        if costs && self.shard.is_full() {
+            return Err(self.shard.shed(Shed::Requests));
+        }
+        Ok(action)
+    }
+
+    async fn put(&mut self, key: Key, acks: Acks) -> Result<Answer, Failure> {
+        let settings = self.shard.settings();
+        let value = if self.body.is_end_stream() {
+            super::body::Value::default()
+        } else {
+            self.reading();
+            match gather(&mut self.body, settings.value_bytes_max, self.shard.budget()).await {
+                Ok(value) => value,
+                Err(BodyError::NoRoom) => return Err(self.reject(self.shard.shed(Shed::Memory)).await),
+                Err(error @ (BodyError::TooLarge | BodyError::Broken)) => return Err(self.body_failure(error)),
+            }
+        };
+        self.serving();
+        let content_type = self.head.headers.get(header::CONTENT_TYPE).map(header::HeaderValue::as_bytes);
+        let traced = is_traced(&self.head.headers);
+        let written = self.shard.entities().put(key, acks, content_type, value.as_bytes(), traced).await;
+        let written = written.map_err(|refused| kept(HttpError::Refused(refused)))?;
+        Ok(Answer::Stored { version: written.version, receipt: written.receipt })
+    }
+
+    async fn act(&self, action: Action) -> Result<Answer, HttpError> {
+        let admin = self.shard.admin();
+        let page = |content_type, content: Vec<u8>| Answer::Page { content_type, content: content.into() };
+        let probe = |result: Result<(), String>| match result {
+            Ok(()) => Ok(Answer::Page { content_type: TEXT, content: Bytes::from_static(b"ok\n") }),
+            Err(detail) => Err(HttpError::Unready(detail)),
+        };
+        match action {
+            Action::Entity { verb: Verb::Get, key, acks } => self.get(key, acks).await,
+            Action::Entity { verb: Verb::Delete, key, acks } => {
+                let deleted = self.shard.entities().delete(key, acks, is_traced(&self.head.headers)).await;
+                let deleted = deleted.map_err(HttpError::Refused)?;
+                Ok(Answer::Deleted { version: deleted.version, receipt: deleted.receipt })
+            }
+            Action::Entity { verb: Verb::Put, .. } => unreachable!("a PUT is answered with its body"),
+            Action::Range { start, end } => self.range(start, end).await,
+            Action::Status => probe(admin.serving()),
+            Action::Live => probe(admin.live()),
+            Action::Ready => probe(admin.ready()),
+            Action::Metrics => Ok(page(EXPOSITION, admin.metrics_text().into_bytes())),
+            Action::Cluster => Ok(page(JSON, admin.cluster_json())),
+            Action::Peer => self.peer(),
+        }
+    }
+
+    async fn get(&self, key: Key, acks: Acks) -> Result<Answer, HttpError> {
+        let found = self.shard.entities().get(key, acks, is_traced(&self.head.headers)).await;
+        let Found { value, receipt } = found.map_err(HttpError::Refused)?;
+        match value {
+            Looked::Absent { .. } => Err(HttpError::NotFound { deleted: None, receipt }),
+            Looked::Record(record) if record.is_deleted(self.shard.wall_ms()) => {
+                Err(HttpError::NotFound { deleted: Some(record.version()), receipt })
+            }
+            Looked::Record(record) if none_match_fails(&self.head.headers, record.version()) => {
+                Ok(Answer::NotModified { version: record.version(), receipt })
+            }
+            Looked::Record(record) => {
+                let charge = self.shard.budget().charge(record.bytes().len());
+                let charge = charge.map_err(|_| self.shard.shed(Shed::Memory))?;
+                Ok(Answer::Value { record, charge, receipt })
+            }
+        }
+    }
+
+    async fn range(&self, start: Bytes, end: Option<Bytes>) -> Result<Answer, HttpError> {
+        let mut body = self.shard.range_until(end);
+        // The answer to HEAD needs no records.
+        let opened = if self.head.method == Method::HEAD { Ok(()) } else { body.open(start).await };
+        match opened {
+            Ok(()) => Ok(Answer::Range(Box::new(body))),
+            Err(RangeError::Overloaded) => Err(self.shard.shed(Shed::Reads)),
+            Err(RangeError::Failed(reason)) => Err(self.shard.defect(&reason)),
+        }
+    }
+
+    fn peer(&self) -> Result<Answer, HttpError> {
+        let headers = &self.head.headers;
+        if !headers.get(header::UPGRADE).is_some_and(|offer| offer.as_bytes() == super::PEER_PROTOCOL.as_bytes()) {
+            return Err(BadRequest::UnknownPath.into());
+        }
+        let accepted = self.shard.peers().accept(headers).map_err(HttpError::Peer)?;
+        *self.hello.borrow_mut() = Some(headers.clone());
+        Ok(Answer::SwitchProtocols(accepted))
+    }
+
+    /// An error that is known before the body is read.
+    async fn reject(&mut self, error: HttpError) -> Failure {
+        let waits = self.head.headers.contains_key(header::EXPECT);
+        let framing = if self.body.is_end_stream() {
+            Framing::Kept
+        } else if waits || self.swallow().await.is_err() {
+            Framing::Lost
+        } else {
+            Framing::Kept
+        };
+        Failure { error, framing }
+    }
+
+    async fn swallow(&mut self) -> Result<(), Failure> {
+        self.reading();
+        let swallowed = swallow(&mut self.body, self.shard.settings().value_bytes_max).await;
+        self.serving();
+        swallowed.map_err(|error| self.body_failure(error))
+    }
+
+    fn body_failure(&self, error: BodyError) -> Failure {
+        let error = match error {
+            BodyError::TooLarge => self.too_large(),
+            BodyError::NoRoom => self.shard.shed(Shed::Memory),
+            BodyError::Broken => BadRequest::Body.into(),
+        };
+        Failure { error, framing: Framing::Lost }
+    }
+
+    fn declared_length(&self) -> Result<usize, BodyError> {
+        declared_length(&self.body, self.shard.settings().value_bytes_max)
+    }
+
+    fn too_large(&self) -> HttpError {
+        HttpError::ValueTooLarge { bytes_max: self.shard.settings().value_bytes_max }
+    }
+
+    fn reading(&self) {
+        self.watch.enter(Phase::Body, self.shard.now());
+    }
+
+    fn serving(&self) {
+        self.watch.change(Phase::Serving);
+    }
+}
+
+fn kept(error: HttpError) -> Failure {
+    Failure { error, framing: Framing::Kept }
+}
+
+/// What the headers of a request for an entity can rule out.
+fn check_entity(verb: Verb, headers: &HeaderMap) -> Result<(), HttpError> {
+    if verb == Verb::Get {
+        return Ok(());
+    }
+    if headers.contains_key(header::IF_MATCH) || headers.contains_key(header::IF_NONE_MATCH) {
+        return Err(HttpError::ConditionalWrite);
+    }
+    if verb == Verb::Put {
+        if headers.contains_key(header::CONTENT_RANGE) {
+            return Err(BadRequest::ContentRange.into());
+        }
+        if headers.get(header::CONTENT_TYPE).is_some_and(|value| value.len() > CONTENT_TYPE_BYTES_MAX) {
+            return Err(BadRequest::LongContentType.into());
+        }
+    }
+    Ok(())
+}
+
+fn has_one(headers: &HeaderMap, name: &header::HeaderName) -> bool {
+    let mut values = headers.get_all(name).iter();
+    values.next().is_some() && values.next().is_none()
+}
