@@ -108,9 +108,7 @@ pub(super) async fn swallow(body: &mut Incoming, bytes_max: usize) -> Result<(),
 pub(super) fn declared_length(body: &Incoming, bytes_max: usize) -> Result<usize, BodyError> {
     match body.size_hint().exact() {
         None => Ok(0),
-        Some(length) => {
-            usize::try_from(length).ok().filter(|&length| length <= bytes_max).ok_or(BodyError::TooLarge)
-        }
+        Some(length) => usize::try_from(length).ok().filter(|&length| length <= bytes_max).ok_or(BodyError::TooLarge),
     }
 }
 
@@ -152,10 +150,7 @@ impl Body for ResponseBody {
     type Data = Payload;
     type Error = RangeBroken;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Payload>, RangeBroken>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Payload>, RangeBroken>>> {
         match &mut *self {
             Self::Whole(payload) => Poll::Ready(payload.take().map(|payload| Ok(Frame::data(payload)))),
             Self::Range(range) => range
@@ -170,9 +165,7 @@ impl Body for ResponseBody {
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Whole(payload) => {
-                SizeHint::with_exact(payload.as_ref().map_or(0, |payload| payload.len() as u64))
-            }
+            Self::Whole(payload) => SizeHint::with_exact(payload.as_ref().map_or(0, |payload| payload.len() as u64)),
             Self::Range(_) => SizeHint::new(),
         }
     }

@@ -29,8 +29,12 @@ use super::{Entities, Hello, HttpShard, respond};
 
 /// What follows a stretch of HTTP.
 enum End {
-    Park { unread: Bytes },
-    Upgrade { unread: Bytes },
+    Park {
+        unread: Bytes,
+    },
+    Upgrade {
+        unread: Bytes,
+    },
     /// Last words, perhaps.
     Farewell(Option<HttpError>),
     /// There is nobody to say farewell to.
@@ -139,12 +143,7 @@ fn broken<E: Entities>(error: &hyper::Error, wire: &Wire, shard: &HttpShard<E>) 
 }
 
 /// Says the last words, and gives the client the time to hear them.
-pub(super) async fn farewell<E: Entities>(
-    wire: &Wire,
-    watch: &Watch,
-    shard: &HttpShard<E>,
-    error: Option<HttpError>,
-) {
+pub(super) async fn farewell<E: Entities>(wire: &Wire, watch: &Watch, shard: &HttpShard<E>, error: Option<HttpError>) {
     if let Some(error) = error {
         wire.say(&respond::raw(&error, shard.wall()));
     }

@@ -178,18 +178,12 @@ impl HttpError {
             Refused::CannotWrite => {
                 Problem::unavailable("Cannot Write", "the node cannot write to its disk; the request had no effect")
             }
-            Refused::Fenced => {
-                Problem::unavailable("Fenced", "the node's clock is off; the request had no effect")
-            }
+            Refused::Fenced => Problem::unavailable("Fenced", "the node's clock is off; the request had no effect"),
             Refused::NotServing => {
                 Problem::unavailable("Not Serving", "the node is starting; the request had no effect")
             }
             Refused::NotEnough { required, acked, receipt } => Problem {
-                members: vec![
-                    ("required", json!(required)),
-                    ("acked", json!(acked)),
-                    ("replicas", replicas(receipt)),
-                ],
+                members: vec![("required", json!(required)), ("acked", json!(acked)), ("replicas", replicas(receipt))],
                 ..Problem::new(
                     StatusCode::GATEWAY_TIMEOUT,
                     NOT_ENOUGH_REPLICAS,
@@ -205,11 +199,7 @@ impl HttpError {
             Self::NotFound { receipt, .. } => receipt.as_ref(),
             Self::Refused(Refused::NotEnough { receipt, .. }) => Some(receipt),
             Self::Refused(
-                Refused::Overloaded
-                | Refused::Draining
-                | Refused::CannotWrite
-                | Refused::Fenced
-                | Refused::NotServing,
+                Refused::Overloaded | Refused::Draining | Refused::CannotWrite | Refused::Fenced | Refused::NotServing,
             )
             | Self::BadRequest(_)
             | Self::MethodNotAllowed { .. }

@@ -167,11 +167,7 @@ impl Wire {
 pub(super) struct Io(pub Rc<Wire>);
 
 impl hyper::rt::Read for Io {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        mut buffer: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, mut buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         let wire = &self.0;
         let mut unread = wire.unread.borrow_mut();
         if !unread.is_empty() {

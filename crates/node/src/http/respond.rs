@@ -51,11 +51,7 @@ static KVORUM_REPLICAS: HeaderName = HeaderName::from_static("kvorum-replicas");
 static SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
 /// Puts an answer into HTTP. `headers` is any empty map: the request's own saves an allocation.
-pub(super) fn response(
-    answer: Result<Answer, Failure>,
-    mut headers: HeaderMap,
-    form: Form,
-) -> Response<ResponseBody> {
+pub(super) fn response(answer: Result<Answer, Failure>, mut headers: HeaderMap, form: Form) -> Response<ResponseBody> {
     debug_assert!(headers.is_empty(), "the answer starts without headers");
     let mut reason = None;
     let (status, body) = match answer {

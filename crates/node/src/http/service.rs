@@ -28,7 +28,7 @@ use super::range::RangeError;
 use super::request::{Action, Verb, parse};
 use super::respond::{Answer, Failure, Form, Framing, none_match_fails, response};
 use super::watch::{Phase, Watch};
-use super::{Entities, HttpShard, Hello};
+use super::{Entities, Hello, HttpShard};
 use crate::coordinator::{Found, Looked};
 
 const JSON: &str = "application/json";
