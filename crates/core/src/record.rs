@@ -60,13 +60,16 @@ impl Record {
     /// A `content_type` of more than [`CONTENT_TYPE_BYTES_MAX`] bytes is an error of the caller.
     ///
     /// # Panics
-    /// If `content_type` is too long, which the edge has refused.
+    /// If `content_type` is too long or `from` is 0, which the edge has refused.
     #[must_use]
     pub fn value(key: &Key, version: Version, from: u8, content_type: Option<&[u8]>, payload: &[u8]) -> Self {
         Self::build(key, version, from, 0, None, content_type, payload)
     }
 
     /// A deletion, stamped.
+    ///
+    /// # Panics
+    /// If `from` is 0, which the edge has refused.
     #[must_use]
     pub fn tombstone(key: &Key, version: Version, from: u8) -> Self {
         Self::build(key, version, from, TOMBSTONE, None, None, &[])
@@ -88,6 +91,7 @@ impl Record {
         content_type: Option<&[u8]>,
         payload: &[u8],
     ) -> Self {
+        assert!(from > 0, "a record is wanted by at least one replica");
         let mut out = BytesMut::with_capacity(FIXED + DIGEST + 9 + content_type.map_or(0, <[u8]>::len) + payload.len());
         let flags = kind
             | if expires_ms.is_some() { EXPIRES } else { 0 }

@@ -22,7 +22,7 @@ const MICROS: f64 = 1e-6;
 
 /// The page.
 #[must_use]
-pub fn text(view: &Arc<NodeView>) -> String {
+pub(crate) fn text(view: &Arc<NodeView>) -> String {
     let mut registry = Registry::with_prefix("kvorum");
     registry.register_collector(Box::new(Exposition(view.clone())));
     let mut text = String::new();
@@ -49,7 +49,12 @@ impl Page<'_> {
         counter.encode(self.0.encode_descriptor(name, help, None, counter.metric_type())?)
     }
 
-    fn counters(&mut self, name: &str, help: &str, values: impl IntoIterator<Item = (Labels<'static>, u64)>) -> fmt::Result {
+    fn counters(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl IntoIterator<Item = (Labels<'static>, u64)>,
+    ) -> fmt::Result {
         let metric_type = ConstCounter::new(0_u64).metric_type();
         let mut encoder = self.0.encode_descriptor(name, help, None, metric_type)?;
         for (labels, value) in values {
@@ -63,7 +68,12 @@ impl Page<'_> {
         gauge.encode(self.0.encode_descriptor(name, help, None, gauge.metric_type())?)
     }
 
-    fn gauges(&mut self, name: &str, help: &str, values: impl IntoIterator<Item = (Labels<'static>, f64)>) -> fmt::Result {
+    fn gauges(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl IntoIterator<Item = (Labels<'static>, f64)>,
+    ) -> fmt::Result {
         let metric_type = ConstGauge::new(0.0).metric_type();
         let mut encoder = self.0.encode_descriptor(name, help, None, metric_type)?;
         for (labels, value) in values {
@@ -83,9 +93,12 @@ impl Page<'_> {
         let metric_type = prometheus_client::metrics::MetricType::Histogram;
         let mut encoder = self.0.encode_descriptor(name, help, None, metric_type)?;
         for (labels, snapshots) in values {
-            let mut encoder = encoder.encode_family(&labels)?;
             let (sum, count, buckets) = merged(&snapshots, unit);
-            encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+            if labels.is_empty() {
+                encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+            } else {
+                encoder.encode_family(&labels)?.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+            }
         }
         Ok(())
     }
@@ -148,7 +161,11 @@ fn node(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     page.gauge("node_ready", "What /readyz says", f64::from(u8::from(view.ready().is_ok())))?;
     let fenced = f64::from(u8::from(view.membership.is_fenced()));
     page.gauge("node_fenced", "Whether the clock is too far from most peers'", fenced)?;
-    page.gauge("read_pool_depth", "Reads that wait for a thread", float(u64::try_from(view.pool.depth()).unwrap_or(0)))?;
+    page.gauge(
+        "read_pool_depth",
+        "Reads that wait for a thread",
+        float(u64::try_from(view.pool.depth()).unwrap_or(0)),
+    )?;
     page.counter("read_pool_refused", "Reads refused because the pool's queue was full", view.pool.refused())
 }
 
@@ -175,7 +192,9 @@ fn http(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
         }
     }
     page.histograms("http_request_duration_seconds", "From a request's head to its answer's", MICROS, latencies)?;
-    let sum = |counter: fn(&crate::http::HttpMetrics) -> &AtomicU64| shards.iter().map(|shard| load(counter(shard))).sum::<u64>();
+    let sum = |counter: fn(&crate::http::HttpMetrics) -> &AtomicU64| {
+        shards.iter().map(|shard| load(counter(shard))).sum::<u64>()
+    };
     page.gauge("http_connections", "Open connections", float(sum(|shard| &shard.connections)))?;
     page.gauge("http_requests_in_flight", "Requests being served", float(sum(|shard| &shard.in_flight)))?;
     page.gauge("http_buffered_bytes", "Bytes of large values in memory", float(sum(|shard| &shard.buffered_bytes)))?;
@@ -205,7 +224,8 @@ fn coordinator(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     page.gauges(
         "coordinator_hedge_delay_seconds",
         "How long a read waits for its first replicas",
-        delays.map(|(shard, metrics)| (label("shard", shard.to_string()), float(load(&metrics.hedge_delay_us)) * MICROS)),
+        delays
+            .map(|(shard, metrics)| (label("shard", shard.to_string()), float(load(&metrics.hedge_delay_us)) * MICROS)),
     )?;
     page.counter("coordinator_hedges", "Reads that asked more replicas than at first", sum(|shard| &shard.hedges))?;
     page.counter("coordinator_hedges_denied", "Hedges over the budget", sum(|shard| &shard.hedges_denied))?;
@@ -229,14 +249,14 @@ fn coordinator(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
 
 fn peers(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     let membership = &view.membership;
-    let peers: Vec<_> = membership
-        .others()
-        .map(|node| (label("peer", membership.url(node)), membership.peer(node)))
-        .collect();
+    let peers: Vec<_> =
+        membership.others().map(|node| (label("peer", membership.url(node)), membership.peer(node))).collect();
     let each = |value: fn(&crate::membership::PeerState) -> u64| -> Vec<(Labels<'static>, u64)> {
         peers.iter().map(|(labels, peer)| (labels.clone(), value(peer))).collect()
     };
-    let gauges = |values: Vec<(Labels<'static>, u64)>, unit: f64| values.into_iter().map(move |(labels, value)| (labels, float(value) * unit));
+    let gauges = |values: Vec<(Labels<'static>, u64)>, unit: f64| {
+        values.into_iter().map(move |(labels, value)| (labels, float(value) * unit))
+    };
     let links = each(|peer| u64::from(peer.links.load(Ordering::Relaxed)));
     page.gauges("peer_connections", "Connections to the peer, over all shards", gauges(links, 1.0))?;
     let latencies = each(|peer| load(&peer.latency_us));
@@ -259,7 +279,11 @@ fn peers(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
 fn commit(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     let metrics = &view.commit;
     let load_now = view.queue.load();
-    page.gauge("commit_queue_works", "Writes that wait for the commit thread", float(u64::try_from(load_now.works).unwrap_or(0)))?;
+    page.gauge(
+        "commit_queue_works",
+        "Writes that wait for the commit thread",
+        float(u64::try_from(load_now.works).unwrap_or(0)),
+    )?;
     page.gauge("commit_queue_bytes", "Their bytes", float(u64::try_from(load_now.bytes).unwrap_or(0)))?;
     page.counter("commit_batches", "Batches decided", load(&metrics.batches))?;
     page.counter("commit_commits", "Batches written", load(&metrics.commits))?;
@@ -267,14 +291,20 @@ fn commit(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     page.counter("commit_record_bytes", "Bytes of keys and records written", load(&metrics.bytes))?;
     let one = |histogram: &Histogram| [(Vec::new(), vec![histogram.snapshot()])];
     page.histograms("commit_batch_works", "Writes per batch", 1.0, one(&metrics.batch_works))?;
-    page.histograms("commit_batch_duration_seconds", "Lookups, log write and fsync", MICROS, one(&metrics.batch_micros))?;
+    page.histograms(
+        "commit_batch_duration_seconds",
+        "Lookups, log write and fsync",
+        MICROS,
+        one(&metrics.batch_micros),
+    )?;
     page.histograms("commit_sync_duration_seconds", "Log write and fsync", MICROS, one(&view.commit_micros))?;
     let answers = [
         (label("answer", "accepted"), load(&metrics.accepted)),
         (label("answer", "stale"), load(&metrics.stale)),
         (label("answer", "stale-unknown"), load(&metrics.stale_unknown)),
     ];
-    let failed = crate::commit::metrics::FAILURES.map(|failure| (label("answer", failure_name(failure)), metrics.failed(failure)));
+    let failed = crate::commit::metrics::FAILURES
+        .map(|failure| (label("answer", failure_name(failure)), metrics.failed(failure)));
     page.counters("commit_answers", "Answers to stores", answers.into_iter().chain(failed))?;
     page.counter("commit_point_reads", "Lookups of the exact version", load(&metrics.point_reads))?;
     page.counter("commit_cold_reads", "Of these, from the disk", load(&metrics.cold_reads))?;
@@ -294,7 +324,11 @@ fn store(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
         [("healthy", HealthState::Healthy), ("disk-full", HealthState::DiskFull), ("poisoned", HealthState::Poisoned)]
             .map(|(name, state)| (label("state", name), f64::from(u8::from(health == state)))),
     )?;
-    page.gauge("store_compaction_pending_bytes", "What compaction has yet to rewrite", float(stats.compaction_pending_bytes))?;
+    page.gauge(
+        "store_compaction_pending_bytes",
+        "What compaction has yet to rewrite",
+        float(stats.compaction_pending_bytes),
+    )?;
     page.gauge("store_level0_files", "Files not yet merged into the levels", float(stats.level0_files))?;
     page.gauge("store_memtable_bytes", "Bytes in write buffers", float(stats.memtable_bytes))?;
     page.gauge("store_table_bytes", "Bytes of live table files", float(stats.table_bytes))?;

@@ -14,8 +14,8 @@ use kvorum_core::Incarnation;
 use kvorum_core::placement::{Layout, NodeId};
 use kvorum_core::quorum::Failure;
 
-use crate::peer::handshake::Stranger;
 use crate::data_dir::{ClusterId, DataDir, DataDirError};
+use crate::peer::handshake::Stranger;
 
 /// Whether this node's answers count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

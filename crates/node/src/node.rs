@@ -187,8 +187,10 @@ impl Node {
         let (pool, pool_threads) = ReadPool::start(config.runtime.read_threads.get(), READ_QUEUE_MAX)?;
         let shard_count = config.runtime.shards.get();
         let mailboxes: Vec<Arc<Mailbox>> = (0..shard_count).map(|_| Arc::default()).collect();
-        let limits =
-            QueueLimits { works_max: config.commit.queue_records_max.get(), bytes_max: config.commit.queue_bytes_max.get() };
+        let limits = QueueLimits {
+            works_max: config.commit.queue_records_max.get(),
+            bytes_max: config.commit.queue_bytes_max.get(),
+        };
         let now = move || Now { boot: time.boot(), wall_ms: time.wall_ms() };
         let (queue, commit) = CommitThread::start(committer, limits, pool.clone(), Mailboxes(mailboxes.clone()), now)?;
         let store: Arc<dyn Store> = store;

@@ -20,7 +20,8 @@ pub(crate) fn cluster(view: &NodeView) -> Vec<u8> {
     let layout = membership.layout();
     let mut primaries = vec![0_u32; layout.nodes().len()];
     for partition in 0..PARTITIONS {
-        let id = PartitionId::new(u16::try_from(partition).expect("4,096 fit")).expect("below the number of partitions");
+        let id =
+            PartitionId::new(u16::try_from(partition).expect("4,096 fit")).expect("below the number of partitions");
         let primary = layout.preference_list(id).first().and_then(|node| primaries.get_mut(usize::from(node.0)));
         *primary.expect("every partition has a primary of this layout") += 1;
     }
@@ -60,7 +61,9 @@ pub(crate) fn cluster(view: &NodeView) -> Vec<u8> {
 
 fn this_node(view: &NodeView) -> Value {
     let rebuilding = match view.membership.standing() {
-        Standing::Rebuilding => Some(format!("{}; {REBUILDING}", view.membership.rebuilding_reason().unwrap_or_default())),
+        Standing::Rebuilding => {
+            Some(format!("{}; {REBUILDING}", view.membership.rebuilding_reason().unwrap_or_default()))
+        }
         Standing::Unconfirmed | Standing::Voting => None,
     };
     json!({

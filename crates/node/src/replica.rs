@@ -163,10 +163,7 @@ fn check(key: &Key, found: Result<Option<bytes::Bytes>, StoreError>) -> Held {
         Ok(Some(bytes)) => match Record::decode(key, bytes) {
             Ok(record) => Held::Record(record),
             Err(
-                error @ (RecordError::Truncated
-                | RecordError::Format(_)
-                | RecordError::Header
-                | RecordError::Digest),
+                error @ (RecordError::Truncated | RecordError::Format(_) | RecordError::Header | RecordError::Digest),
             ) => {
                 tracing::error!(key_hash = key.hash().get(), %error, "stored record is damaged");
                 Held::Failed(Failure::Corrupt)

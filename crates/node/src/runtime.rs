@@ -90,11 +90,16 @@ fn shard(config: &Config, index: u16, clock: Arc<Clock>, view: &Arc<NodeView>, m
         connect_timeout: config.peer.connect_timeout,
         reconnect_delay_max: config.peer.reconnect_delay_max,
     };
-    let hedging =
-        Hedging::new(u32::from(config.coordinator.hedge_budget.get()), config.coordinator.deadline / 4);
+    let hedging = Hedging::new(u32::from(config.coordinator.hedge_budget.get()), config.coordinator.deadline / 4);
     let metrics = view.coordinators.get(usize::from(index)).expect("one for each shard").clone();
-    let replica =
-        Replica::new(index, view.store.clone(), view.queue.clone(), view.pool.clone(), mailbox.clone(), membership.clone());
+    let replica = Replica::new(
+        index,
+        view.store.clone(),
+        view.queue.clone(),
+        view.pool.clone(),
+        mailbox.clone(),
+        membership.clone(),
+    );
     let mut peers: Vec<_> = membership.layout().nodes().iter().map(|_| None).collect();
     for node in membership.others() {
         if let Some(peer) = peers.get_mut(usize::from(node.0)) {

@@ -82,7 +82,7 @@ pub struct Read {
     acks: Acks,
     record_from: Rank,
     known: Slots,
-    /// Asked, by [`Command::Ask`], at least once.
+    /// Asked what they hold, or told without being asked.
     asked: ReplicaSet,
     /// Asked before anything was known of them, and not yet answered.
     pending: ReplicaSet,
@@ -94,7 +94,7 @@ pub struct Read {
     failed: ReplicaSet,
     /// Those of `failed` whose copy is damaged.
     corrupt: ReplicaSet,
-    /// The newest record received.
+    /// The newest record received; after the end the one answered, if one was.
     record: Option<Record>,
     write_back: WriteBack,
     closed: bool,
@@ -208,6 +208,7 @@ impl Read {
             StoreAnswer::Accepted => {}
             // Something newer is durable there, promise or not: the replica's answer to a read as of now.
             StoreAnswer::Stale(current) | StoreAnswer::StaleUnknown(current) if current.version() >= version => {
+                self.asked.insert(rank);
                 self.learn(rank, current);
             }
             // It will not hold it by this write-back. What it answered to the read stays true.
@@ -373,13 +374,15 @@ impl Read {
     }
 
     fn answer_absent(&mut self, sink: &mut dyn FnMut(Command)) {
-        self.record = None;
         let floor = self.floor(ReplicaSet::first(self.acks.from())).unwrap_or(Version::ZERO);
         self.close(Command::Done(ReadOutcome::Absent { floor }), sink);
     }
 
     fn close(&mut self, last: Command, sink: &mut dyn FnMut(Command)) {
         self.closed = true;
+        if !matches!(last, Command::Done(ReadOutcome::Record(_))) {
+            self.record = None;
+        }
         sink(last);
     }
 

@@ -94,6 +94,7 @@ pub(super) struct Note {
     pub(super) micros: Option<u32>,
 }
 
+#[expect(clippy::large_enum_variant, reason = "it lives in the table's slots, not on its own")]
 pub(super) enum Machine {
     Write { machine: Write, record: Record, attempts: Attempts },
     Read { machine: Read, write_back: Version },
@@ -280,14 +281,7 @@ impl Operations {
     }
 
     /// Sends a stamped write to all its replicas.
-    pub fn begin_write(
-        &self,
-        shard: &Rc<Shard>,
-        key: Key,
-        acks: Acks,
-        record: Record,
-        has_trace: bool,
-    ) -> OperationId {
+    pub fn begin_write(&self, shard: &Rc<Shard>, key: Key, acks: Acks, record: Record, has_trace: bool) -> OperationId {
         let machine = Machine::Write { machine: Write::new(acks), record, attempts: Attempts::first() };
         let id = self.insert(shard, key, acks, has_trace, machine);
         self.send_write(shard, id);
@@ -314,7 +308,15 @@ impl Operations {
         }
     }
 
-    pub(super) fn send_store(&self, shard: &Rc<Shard>, id: OperationId, node: NodeId, key: &Key, record: &Record, is_repair: bool) {
+    pub(super) fn send_store(
+        &self,
+        shard: &Rc<Shard>,
+        id: OperationId,
+        node: NodeId,
+        key: &Key,
+        record: &Record,
+        is_repair: bool,
+    ) {
         let sent = if let Some(peer) = shard.peer(node) {
             let message = Message::Store { key: key.clone(), record: record.bytes().clone(), repair: is_repair };
             peer.send(shard, id.get(), message)
@@ -539,7 +541,7 @@ impl Operations {
 
     /// Requests under way, answered or not.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn under_way(&self) -> usize {
         self.table.borrow().len()
     }
 
@@ -560,7 +562,7 @@ pub async fn run_timers(shard: Rc<Shard>) {
         let until_sweep = (swept + SWEEP_INTERVAL).saturating_sub(now);
         let wait = match next_hedge {
             Some(at) => Some(at.saturating_sub(now).min(until_sweep)),
-            None if operations.len() > 0 => Some(until_sweep),
+            None if operations.under_way() > 0 => Some(until_sweep),
             None => None,
         };
         match wait {
@@ -576,7 +578,7 @@ pub async fn run_timers(shard: Rc<Shard>) {
             swept = now;
         }
         operations.on_timer(&shard, is_sweep);
-        operations.metrics.note_state(operations.len(), operations.hedging.delay());
+        operations.metrics.note_state(operations.under_way(), operations.hedging.delay());
     }
 }
 

@@ -80,8 +80,11 @@ impl Wire {
         self.stream.into_inner()
     }
 
+    /// Ready when there is a byte to read, or the end. It looks instead of trusting the readiness, which
+    /// a new socket is given in advance.
     pub(super) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream.borrow().poll_read_ready(cx)
+        let mut byte = [0];
+        self.stream.borrow().poll_peek(cx, &mut ReadBuf::new(&mut byte)).map_ok(|_| ())
     }
 
     /// Puts bytes back in front of what the socket has.

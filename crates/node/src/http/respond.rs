@@ -67,10 +67,12 @@ pub(super) fn response(answer: Result<Answer, Failure>, mut headers: HeaderMap, 
             (status, ResponseBody::whole(body.into(), None))
         }
     };
+    let mut response = Response::new(body);
     if form.one_shot {
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        // Else hyper adds `keep-alive` where the client has asked for it.
+        *response.version_mut() = hyper::Version::HTTP_10;
     }
-    let mut response = Response::new(body);
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     if let Some(reason) = reason {

@@ -200,7 +200,7 @@ impl<E: Entities> Exchange<'_, E> {
 
     fn peer(&self) -> Result<Answer, HttpError> {
         let headers = &self.head.headers;
-        if !headers.get(header::UPGRADE).is_some_and(|offer| offer.as_bytes() == super::PEER_PROTOCOL.as_bytes()) {
+        if headers.get(header::UPGRADE).is_none_or(|offer| offer != super::PEER_PROTOCOL) {
             return Err(BadRequest::UnknownPath.into());
         }
         let accepted = self.shard.peers().accept(headers).map_err(HttpError::Peer)?;

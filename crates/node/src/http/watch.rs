@@ -15,7 +15,7 @@ pub(super) const SWEEP_EVERY: Duration = Duration::from_millis(250);
 /// An idle connection keeps its buffers for this long.
 const PARK_AFTER: Duration = Duration::from_secs(2);
 /// A connection that this side ends waits this long for the other to notice.
-const LINGER: Duration = Duration::from_secs(2);
+const LINGER: Duration = Duration::from_secs(1);
 
 /// Since the shard started, as of the last sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -160,3 +160,7 @@ fn overdue(
         Phase::Closing => verdict(over(since, LINGER), Verdict::LingerOver),
     }
 }
+
+#[cfg(test)]
+#[path = "tests/watch.rs"]
+mod tests;

@@ -70,7 +70,18 @@ impl RocksStore {
     /// [`OpenError`].
     pub fn open_in(directory: &DataDir, budget: MemoryBudget) -> Result<(Self, Log), OpenError> {
         let path = directory.store_path();
-        let mut store = Self::open(&path, budget).map_err(|source| OpenError::Store { path, source })?;
+        let mut result = Self::open(&path, budget);
+        // Killed in the middle of its first start, the engine leaves what it then calls corrupt. Nothing was
+        // ever committed, so nothing is lost by starting over.
+        if matches!(result, Err(StoreError::Corrupt(_))) && directory.sync_marker(0)?.1 == Log::Whole {
+            std::fs::remove_dir_all(&path).map_err(|source| DataDirError::Io {
+                action: "clear",
+                path: path.clone(),
+                source,
+            })?;
+            result = Self::open(&path, budget);
+        }
+        let mut store = result.map_err(|source| OpenError::Store { path, source })?;
         let (marker, log) = directory.sync_marker(store.sequence())?;
         if let Some(loss) = log.loss() {
             directory.set_rebuilding(&loss)?;

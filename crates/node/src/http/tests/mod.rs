@@ -35,7 +35,7 @@ struct Node {
     metrics: Arc<HttpMetrics>,
 }
 
-fn settings() -> HttpSettings {
+pub(super) fn settings() -> HttpSettings {
     HttpSettings {
         value_bytes_max: 1 << 20,
         request_read_timeout: Duration::from_secs(30),

@@ -1,0 +1,344 @@
+//! Placement: even, moving little, and the same everywhere.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_possible_truncation, missing_docs)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use kvorum_core::PartitionId;
+use kvorum_core::key::PARTITIONS;
+use kvorum_core::placement::{Layout, LayoutError, LayoutNode, NodeId};
+use kvorum_core::quorum::{NODES_MAX, Rank};
+use proptest::prelude::*;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// How clusters are named: by port, by name, by address.
+const NAMINGS: [fn(usize) -> String; 3] = [
+    |i| format!("http://127.0.0.1:{}", 8080 + i),
+    |i| format!("http://kvorum-{i}.storage.example:8080"),
+    |i| format!("http://10.{}.{}.{}:8080", i % 3, i / 3 % 5, 10 + i),
+];
+
+fn node(url: String) -> LayoutNode {
+    LayoutNode { url, weight: 1, zone: None }
+}
+
+fn equal(naming: fn(usize) -> String, nodes: usize) -> Vec<LayoutNode> {
+    (0..nodes).map(|i| node(naming(i))).collect()
+}
+
+fn layout(nodes: Vec<LayoutNode>) -> Layout {
+    Layout::new(1, nodes).unwrap()
+}
+
+fn partitions() -> impl Iterator<Item = PartitionId> {
+    (0..PARTITIONS).map(|number| PartitionId::new(number as u16).unwrap())
+}
+
+fn ideal(nodes: usize) -> f64 {
+    PARTITIONS as f64 / nodes as f64
+}
+
+/// How many partitions each node has among its first `from` replicas.
+fn loads(layout: &Layout, from: usize) -> Vec<usize> {
+    let mut loads = vec![0; layout.nodes().len()];
+    for partition in partitions() {
+        for node in &layout.preference_list(partition)[..from] {
+            loads[node.index()] += 1;
+        }
+    }
+    loads
+}
+
+/// How many copies the larger layout has among its first `from` replicas that the smaller one does not
+/// have there: what is moved, if one node lies between them, in either direction.
+fn moved(larger: &Layout, smaller: &Layout, from: usize) -> usize {
+    let known: Vec<_> = smaller.nodes().iter().map(|node| larger.node_at(&node.url).unwrap()).collect();
+    let moved_in = |partition| {
+        let before: Vec<_> =
+            smaller.preference_list(partition)[..from].iter().map(|node| known[node.index()]).collect();
+        larger.preference_list(partition)[..from].iter().filter(|node| !before.contains(node)).count()
+    };
+    partitions().map(moved_in).sum()
+}
+
+/// What was moved, over the ideal.
+#[derive(Default)]
+struct Moves {
+    primaries: Vec<f64>,
+    threes: Vec<f64>,
+}
+
+impl Moves {
+    fn note(&mut self, larger: &Layout, smaller: &Layout) {
+        let nodes = larger.nodes().len();
+        let (primary, three) = (moved(larger, smaller, 1), moved(larger, smaller, 3.min(nodes - 1)));
+        self.primaries.push(primary as f64 / ideal(nodes));
+        self.threes.push(three as f64 / ideal(nodes) / 3.min(nodes - 1) as f64);
+    }
+}
+
+fn mean(all: &[f64]) -> f64 {
+    all.iter().sum::<f64>() / all.len() as f64
+}
+
+fn worst(all: &[f64]) -> f64 {
+    all.iter().copied().fold(0.0, f64::max)
+}
+
+#[test]
+fn load_is_even_for_1_to_128_nodes() {
+    for nodes in 1..=NODES_MAX {
+        let layout = layout(equal(NAMINGS[nodes % 3], nodes));
+        let (least, most, most_of_three) = match nodes {
+            0..=5 => (0.95, 1.05, 1.03),
+            6..=16 => (0.87, 1.05, 1.06),
+            17..=50 => (0.80, 1.10, 1.12),
+            _ => (0.60, 1.10, 1.20),
+        };
+        for load in loads(&layout, 1) {
+            let share = load as f64 / ideal(nodes);
+            assert!((least..=most).contains(&share), "{nodes} nodes: one is the primary of {share}");
+        }
+        let from = nodes.min(3);
+        let three = *loads(&layout, from).iter().max().unwrap() as f64 / ideal(nodes) / from as f64;
+        assert!(three <= most_of_three, "{nodes} nodes: one has {three} of its share in three copies");
+    }
+}
+
+/// For clusters of these sizes, each node that comes or goes; beyond 14 of them, a sample.
+fn moves_little(
+    sizes: impl Iterator<Item = usize>,
+    (mean_max, worst_max): (f64, f64),
+    (mean_of_three_max, worst_of_three_max): (f64, f64),
+) {
+    let mut moves = Moves::default();
+    for nodes in sizes {
+        let naming = NAMINGS[nodes % 3];
+        let larger = layout(equal(naming, nodes));
+        let step = if nodes <= 14 { 1 } else { nodes / 3 };
+        for gone in (nodes % step..nodes).step_by(step) {
+            let mut rest = equal(naming, nodes);
+            rest.remove(gone);
+            moves.note(&larger, &layout(rest));
+        }
+    }
+    let found = [mean(&moves.primaries), worst(&moves.primaries), mean(&moves.threes), worst(&moves.threes)];
+    for (found, bound) in found.into_iter().zip([mean_max, worst_max, mean_of_three_max, worst_of_three_max]) {
+        assert!(found <= bound, "{found:.4} > {bound}");
+    }
+}
+
+#[test]
+fn a_node_that_comes_or_goes_moves_at_most_1_1_of_its_share_up_to_14_nodes() {
+    moves_little(2..=14, (1.02, 1.10), (1.01, 1.05));
+}
+
+#[test]
+fn a_node_that_comes_or_goes_moves_little_more_than_its_share_up_to_24_nodes() {
+    moves_little(15..=24, (1.04, 1.15), (1.01, 1.07));
+}
+
+#[test]
+fn a_node_that_comes_or_goes_moves_little_more_than_its_share_up_to_50_nodes() {
+    moves_little((25..=50).step_by(2), (1.07, 1.25), (1.01, 1.10));
+}
+
+#[test]
+fn a_node_that_comes_or_goes_moves_boundedly_much_up_to_100_nodes() {
+    moves_little((52..=100).step_by(4), (1.30, 1.75), (1.03, 1.15));
+}
+
+#[test]
+fn every_list_has_every_node_once_and_a_longer_prefix_extends_a_shorter_one() {
+    for nodes in [1, 2, 3, 10, NODES_MAX] {
+        let layout = layout(equal(NAMINGS[1], nodes));
+        for partition in partitions() {
+            let list = layout.preference_list(partition);
+            assert_eq!(list.len(), nodes);
+            assert_eq!(list.iter().collect::<BTreeSet<_>>().len(), nodes);
+            for (rank, &node) in list.iter().enumerate() {
+                assert_eq!(layout.rank_of(partition, node), Some(Rank(rank as u8)));
+            }
+            assert_eq!(layout.rank_of(partition, NodeId(nodes as u8)), None);
+        }
+    }
+}
+
+#[test]
+fn the_order_of_the_list_and_the_version_of_the_layout_move_nothing() {
+    let mut nodes = equal(NAMINGS[0], 12);
+    let one = layout(nodes.clone());
+    nodes.reverse();
+    nodes.swap(2, 7);
+    let other = Layout::new(2, nodes).unwrap();
+    assert_eq!(one.nodes(), other.nodes());
+    assert!(one.nodes().is_sorted_by_key(|node| &node.url));
+    for partition in partitions() {
+        assert_eq!(one.preference_list(partition), other.preference_list(partition));
+    }
+}
+
+fn fingerprint(layout: &Layout) -> u64 {
+    let bytes: Vec<u8> = partitions().flat_map(|p| layout.preference_list(p).iter().map(|node| node.0)).collect();
+    xxh3_64(&bytes)
+}
+
+/// Every build must place alike, or a cluster that is upgraded node by node looks for keys where they
+/// are not.
+#[test]
+fn placement_is_the_same_in_every_build() {
+    let local = layout(equal(NAMINGS[0], 3));
+    assert_eq!((fingerprint(&local), local.digest()), (10_068_245_123_080_417_401, 13_282_830_458_645_886_381));
+    let mut nodes = equal(NAMINGS[1], 20);
+    for (i, node) in nodes.iter_mut().enumerate() {
+        node.weight = 1 + i as u16 % 4;
+        node.zone = Some(format!("zone-{}", i % 3));
+    }
+    let zoned = layout(nodes);
+    assert_eq!((fingerprint(&zoned), zoned.digest()), (4_333_634_083_603_998_205, 15_540_790_165_695_620_296));
+}
+
+#[test]
+fn the_digest_tells_versions_urls_weights_and_zones_apart() {
+    let base = equal(NAMINGS[0], 3);
+    let with = |change: fn(&mut Vec<LayoutNode>)| {
+        let mut nodes = base.clone();
+        change(&mut nodes);
+        layout(nodes).digest()
+    };
+    let digests = [
+        with(|_| {}),
+        Layout::new(2, base.clone()).unwrap().digest(),
+        with(|nodes| nodes[1].url.push('x')),
+        with(|nodes| nodes[1].weight = 2),
+        with(|nodes| nodes[2].weight = 2),
+        with(|nodes| nodes[1].zone = Some(String::new())),
+        with(|nodes| nodes[1].zone = Some("a".into())),
+        with(|nodes| nodes[2].zone = Some("a".into())),
+        with(|nodes| drop(nodes.pop())),
+    ];
+    assert_eq!(BTreeSet::from(digests).len(), digests.len());
+    assert_eq!(with(|nodes| nodes.reverse()), digests[0], "the order of the list does not count");
+}
+
+#[test]
+fn what_makes_no_layout_is_refused() {
+    let refused = |nodes| Layout::new(1, nodes).unwrap_err();
+    assert_eq!(refused(Vec::new()), LayoutError::Empty);
+    assert_eq!(refused(equal(NAMINGS[0], NODES_MAX + 1)), LayoutError::TooMany(NODES_MAX + 1));
+    let twice = [equal(NAMINGS[0], 3), equal(NAMINGS[0], 1)].concat();
+    assert_eq!(refused(twice), LayoutError::Duplicate(NAMINGS[0](0)));
+    let mut weightless = equal(NAMINGS[0], 3);
+    weightless[1].weight = 0;
+    assert_eq!(refused(weightless), LayoutError::Weightless(NAMINGS[0](1)));
+}
+
+#[test]
+fn a_node_is_found_by_its_url() {
+    let layout = layout(equal(NAMINGS[0], 30));
+    for (i, node) in layout.nodes().iter().enumerate() {
+        assert_eq!(layout.node_at(&node.url), Some(NodeId(i as u8)));
+    }
+    assert_eq!(layout.node_at("http://127.0.0.1:1"), None);
+}
+
+#[test]
+fn a_table_of_100_nodes_is_built_within_a_second() {
+    let begin = Instant::now();
+    layout(equal(NAMINGS[0], 100));
+    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+}
+
+/// A node's share of primaries is its share of the weight: at most 5 % more (10 % beyond 16 nodes), and
+/// at most 15 % less (25 % for what comes to fewer than 150 partitions).
+#[test]
+fn primaries_follow_weights() {
+    for (naming, weights) in [
+        (NAMINGS[0], vec![1, 2]),
+        (NAMINGS[1], vec![100, 200, 300]),
+        (NAMINGS[2], vec![1, 1, 1, 5]),
+        (NAMINGS[0], vec![1, 2, 3, 4, 1, 2, 3, 4, 1, 2]),
+        (NAMINGS[1], (0..30).map(|i| 1 + i % 3).collect()),
+    ] {
+        let weigh = |(node, &weight): (LayoutNode, &u16)| LayoutNode { weight, ..node };
+        let layout = layout(equal(naming, weights.len()).into_iter().zip(&weights).map(weigh).collect());
+        let sum: u16 = weights.iter().sum();
+        for (node, load) in layout.nodes().iter().zip(loads(&layout, 1)) {
+            let share = PARTITIONS as f64 * f64::from(node.weight) / f64::from(sum);
+            let most = if weights.len() <= 16 { 1.05 } else { 1.10 };
+            let least = if share < 150.0 { 0.75 } else { 0.85 };
+            let ratio = load as f64 / share;
+            assert!((least..=most).contains(&ratio), "weights {weights:?}: {} has {ratio}", node.url);
+        }
+    }
+}
+
+#[test]
+fn a_weight_that_changes_moves_only_what_it_must() {
+    let before = layout(equal(NAMINGS[1], 10));
+    let mut nodes = equal(NAMINGS[1], 10);
+    nodes[3].weight = 2;
+    let after = layout(nodes);
+    // Its share goes from 1/10 to 2/11.
+    let ideal = PARTITIONS as f64 * (2.0 / 11.0 - 1.0 / 10.0);
+    assert!(moved(&after, &before, 1) as f64 <= 1.15 * ideal, "{} of {ideal}", moved(&after, &before, 1));
+}
+
+/// Nodes of any weights, some with zones of any sizes.
+fn any_nodes() -> impl Strategy<Value = Vec<LayoutNode>> {
+    let zone = prop_oneof![1 => Just(None), 5 => (0..5_u8).prop_map(|zone| Some(format!("zone-{zone}")))];
+    proptest::collection::vec((1..=1000_u16, zone), 1..=20).prop_map(|nodes| {
+        let name = |(i, (weight, zone))| LayoutNode { url: format!("http://node-{i}:80"), weight, zone };
+        nodes.into_iter().enumerate().map(name).collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    #[test]
+    fn the_first_replicas_are_in_different_zones(nodes in any_nodes()) {
+        let layout = layout(nodes);
+        let zone = |node: NodeId| {
+            let node = &layout.nodes()[node.index()];
+            node.zone.clone().unwrap_or_else(|| node.url.clone())
+        };
+        let zones = (0..layout.nodes().len()).map(|i| zone(NodeId(i as u8))).collect::<BTreeSet<_>>().len();
+        for partition in partitions() {
+            let list = layout.preference_list(partition);
+            // The first `zones` of them being all different, so are those of every shorter prefix.
+            let first: BTreeSet<_> = list[..zones].iter().map(|&node| zone(node)).collect();
+            prop_assert_eq!(first.len(), zones);
+            prop_assert_eq!(list.iter().collect::<BTreeSet<_>>().len(), layout.nodes().len());
+        }
+    }
+
+    #[test]
+    fn any_weights_find_a_place_for_every_partition_within_their_headroom(nodes in any_nodes()) {
+        let layout = layout(nodes);
+        let sum: u32 = layout.nodes().iter().map(|node| u32::from(node.weight)).sum();
+        let headroom = if layout.nodes().len() <= 16 { 1.05 } else { 1.10 };
+        let loads = loads(&layout, 1);
+        for (node, &load) in layout.nodes().iter().zip(&loads) {
+            let share = PARTITIONS as f64 * f64::from(node.weight) / f64::from(sum);
+            prop_assert!(load as f64 <= headroom * share);
+        }
+        prop_assert_eq!(loads.iter().sum::<usize>(), PARTITIONS);
+    }
+}
+
+#[test]
+fn zones_of_one_size_hold_one_copy_each() {
+    let mut nodes = equal(NAMINGS[1], 9);
+    for (i, node) in nodes.iter_mut().enumerate() {
+        node.zone = Some(format!("zone-{}", i % 3));
+    }
+    let layout = layout(nodes);
+    let mut copies = BTreeMap::<_, usize>::new();
+    for partition in partitions() {
+        for node in &layout.preference_list(partition)[..3] {
+            *copies.entry(layout.nodes()[node.index()].zone.clone()).or_default() += 1;
+        }
+    }
+    assert!(copies.values().all(|&copies| copies == PARTITIONS), "{copies:?}");
+}

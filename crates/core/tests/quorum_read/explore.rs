@@ -1,0 +1,363 @@
+//! Drives the machine and the facts side by side through everything that can happen.
+//!
+//! Every order is covered: two orders are merged only where they have led to the same state of the machine
+//! *and* to the same facts of every replica, from which on they cannot differ. With `renaming`, for five
+//! replicas, they are merged already where the facts are the same up to the names of replicas that all
+//! records treat alike: that assumes, and does not show, that the machine has no other favourites. (That
+//! it asks the lowest rank first is in the specification, and so compared.)
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use bytes::Bytes;
+use kvorum_core::quorum::read::{Answer, Command, Read, ReadOutcome};
+use kvorum_core::quorum::{Acks, Current, Failure, Rank, ReplicaSet, StoreAnswer};
+use kvorum_core::version::{Hlc, Incarnation, Version};
+use kvorum_core::{Key, Record};
+
+use crate::spec::{Facts, First, Heard, Said, StoreHeard, Stored, Told};
+
+/// One family of reads: what is asked, and what replicas may answer.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    pub ack: u8,
+    pub from: u8,
+    pub first: Vec<u8>,
+    pub record_from: u8,
+    /// Versions that replicas may hold, with the `from` of each one's record.
+    pub versions: Vec<(u64, usize)>,
+    pub floors: Vec<u64>,
+    /// Whether a write-back may meet something newer.
+    pub refusals: bool,
+    /// Whether the hedge's timer may fire.
+    pub hedge: bool,
+    /// Whether duplicates and strangers are mixed in.
+    pub noise: bool,
+    /// Whether states that differ only in the names of replicas are explored once.
+    pub renaming: bool,
+}
+
+impl Scenario {
+    /// Reads of `ack` of `from` that may meet records of `versions` and floors of `floors`, ask the first
+    /// replicas first, and meet everything but noise.
+    pub fn new(ack: u8, from: u8, versions: &[(u64, usize)], floors: &[u64]) -> Self {
+        let (versions, floors) = (versions.to_vec(), floors.to_vec());
+        let (first, record_from) = ((0..ack).collect(), 0);
+        Self {
+            ack,
+            from,
+            first,
+            record_from,
+            versions,
+            floors,
+            refusals: true,
+            hedge: true,
+            noise: false,
+            renaming: false,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Read { rank: usize, heard: Heard },
+    Store { rank: usize, version: u64, heard: StoreHeard },
+    Hedge,
+}
+
+/// Explores one scenario.
+pub struct Explorer {
+    scenario: Scenario,
+    records: Vec<(u64, Record)>,
+    seen: HashSet<(u64, u64)>,
+    /// How many reads ended with an answer, absent, hopeless.
+    pub endings: [u64; 3],
+}
+
+impl Explorer {
+    pub fn run(scenario: &Scenario) -> Self {
+        let key = Key::new(Bytes::from_static(b"k")).unwrap();
+        let build = |(number, from): &(u64, usize)| {
+            (*number, Record::value(&key, version(*number), u8::try_from(*from).unwrap(), None, &[]))
+        };
+        let records = scenario.versions.iter().map(build).collect();
+        let mut explorer = Self { scenario: scenario.clone(), records, seen: HashSet::new(), endings: [0; 3] };
+        explorer.start();
+        explorer
+    }
+
+    pub fn states(&self) -> usize {
+        self.seen.len()
+    }
+
+    fn start(&mut self) {
+        let Scenario { ack, from, record_from, .. } = self.scenario;
+        let mut first = ReplicaSet::EMPTY;
+        self.scenario.first.iter().for_each(|rank| _ = first.insert(Rank(*rank)));
+        let mut read = Read::new(Acks::new(ack, from).unwrap(), first, Rank(record_from));
+        let said = listen(|sink| read.start(sink));
+        let mut facts = Facts::new(usize::from(ack), usize::from(from), &self.scenario.versions);
+        let ask = |rank: &u8| Said::Ask { rank: usize::from(*rank), record: *rank == record_from };
+        assert_eq!(said, self.scenario.first.iter().map(ask).collect::<Vec<_>>());
+        said.into_iter().for_each(|said| facts.say(said));
+        let mut stack = vec![(read, facts)];
+        while let Some((read, facts)) = stack.pop() {
+            let events = self.events(&facts);
+            // Nothing outstanding and still no answer would be a read that waits for nothing.
+            assert!(facts.over || !events.is_empty(), "{:?} waits for nothing: {facts:?}", self.scenario);
+            for event in events {
+                let (mut read, mut facts) = (read.clone(), facts.clone());
+                self.step(&mut read, &mut facts, event);
+                if self.seen.insert(self.key(&read, &facts)) {
+                    stack.push((read, facts));
+                }
+            }
+        }
+    }
+
+    fn key(&self, read: &Read, facts: &Facts) -> (u64, u64) {
+        if !self.scenario.renaming {
+            return (digest(read), hash(facts));
+        }
+        let class = |rank: usize| self.scenario.versions.iter().filter(|(_, from)| rank < *from).count();
+        let mut replicas: Vec<(usize, u64)> =
+            facts.replicas.iter().enumerate().map(|(rank, replica)| (class(rank), hash(replica))).collect();
+        replicas.sort_unstable();
+        (hash(&replicas), hash(&(facts.in_hand, facts.hedged, facts.over)))
+    }
+
+    fn step(&mut self, read: &mut Read, facts: &mut Facts, event: Event) {
+        if self.scenario.noise {
+            self.make_noise(read, facts);
+        }
+        let context = facts.clone();
+        let said = self.deliver(read, event);
+        let due = match event {
+            Event::Read { rank, heard } => {
+                facts.hear(rank, heard);
+                facts.due()
+            }
+            Event::Store { rank, version, heard } => {
+                facts.hear_store(rank, version, heard);
+                facts.due()
+            }
+            Event::Hedge => {
+                facts.hedged = true;
+                facts.due_on_hedge()
+            }
+        };
+        assert_eq!(said, due, "{:?}\n{event:?} after {context:#?}", self.scenario);
+        for said in said {
+            self.check_promises(facts, said);
+            facts.say(said);
+        }
+        if facts.over && !context.over {
+            self.check_afterwards(read, facts, &due);
+        }
+    }
+
+    fn deliver(&self, read: &mut Read, event: Event) -> Vec<Said> {
+        match event {
+            Event::Read { rank, heard } => {
+                let answer = match heard {
+                    Heard::Record(number) => Answer::Record(self.record(number)),
+                    Heard::Version(number) => Answer::Version(version(number)),
+                    Heard::Absent(floor) => Answer::Absent { floor: version(floor) },
+                    Heard::Failed => Answer::Failed(failure(rank)),
+                };
+                listen(|sink| read.on_read(replica(rank), answer, sink))
+            }
+            Event::Store { rank, version: number, heard } => {
+                let answer = match heard {
+                    StoreHeard::Accepted => StoreAnswer::Accepted,
+                    StoreHeard::Newer(told) => newer(rank, told),
+                    StoreHeard::Failed => StoreAnswer::Failed(failure(rank)),
+                };
+                listen(|sink| read.on_store(replica(rank), version(number), answer, sink))
+            }
+            Event::Hedge => listen(|sink| read.on_hedge(sink)),
+        }
+    }
+
+    fn record(&self, number: u64) -> Record {
+        self.records.iter().find(|(other, _)| *other == number).map(|(_, record)| record.clone()).unwrap()
+    }
+
+    /// Everything that can happen next.
+    fn events(&self, facts: &Facts) -> Vec<Event> {
+        if facts.over {
+            return vec![];
+        }
+        let mut events = Vec::new();
+        if self.scenario.hedge && !facts.hedged {
+            events.push(Event::Hedge);
+        }
+        for (rank, replica) in facts.replicas.iter().enumerate() {
+            let mut push = |heard| events.push(Event::Read { rank, heard });
+            if let First::Asked { record } = replica.first {
+                let held = self.scenario.versions.iter().map(|(version, _)| *version);
+                held.map(|v| if record { Heard::Record(v) } else { Heard::Version(v) }).for_each(&mut push);
+                self.scenario.floors.iter().for_each(|floor| push(Heard::Absent(*floor)));
+                push(Heard::Failed);
+            }
+            if replica.fetch {
+                self.at_or_above(replica.told.map_or(0, Told::version)).for_each(|told| {
+                    push(match told {
+                        Told::Record(version) => Heard::Record(version),
+                        Told::Floor(floor) => Heard::Absent(floor),
+                    });
+                });
+                push(Heard::Failed);
+            }
+            for (version, _) in replica.stores.iter().filter(|(_, stored)| *stored == Stored::Sent) {
+                let mut push = |heard| events.push(Event::Store { rank, version: *version, heard });
+                push(StoreHeard::Accepted);
+                push(StoreHeard::Failed);
+                if self.scenario.refusals {
+                    let newer = self.at_or_above(*version).filter(|told| *told != Told::Record(*version));
+                    newer.for_each(|told| push(StoreHeard::Newer(told)));
+                }
+            }
+        }
+        events
+    }
+
+    fn at_or_above(&self, version: u64) -> impl Iterator<Item = Told> {
+        let records = self.scenario.versions.iter().map(|(version, _)| Told::Record(*version));
+        let floors = self.scenario.floors.iter().map(|floor| Told::Floor(*floor));
+        records.chain(floors).filter(move |told| told.version() >= version)
+    }
+
+    /// What must change nothing: answers that nobody asked for, duplicates, ranks that were not addressed.
+    fn make_noise(&self, read: &mut Read, facts: &Facts) {
+        let stranger = facts.replicas.len();
+        let mut quiet: Vec<usize> = vec![stranger];
+        for (rank, replica) in facts.replicas.iter().enumerate() {
+            if !matches!(replica.first, First::Asked { .. }) && !replica.fetch {
+                quiet.push(rank);
+            }
+            for (version, stored) in &replica.stores {
+                let heard = match stored {
+                    Stored::Sent => continue,
+                    Stored::Accepted => StoreHeard::Accepted,
+                    Stored::Refused => StoreHeard::Failed,
+                };
+                assert_eq!(self.deliver(read, Event::Store { rank, version: *version, heard }), vec![]);
+            }
+        }
+        for rank in quiet {
+            for heard in [Heard::Failed, Heard::Absent(9), Heard::Version(9)] {
+                assert_eq!(self.deliver(read, Event::Read { rank, heard }), vec![]);
+            }
+        }
+    }
+
+    /// What an answer means, whatever the rules that lead to it.
+    fn check_promises(&mut self, facts: &Facts, said: Said) {
+        match said {
+            Said::Answer(version) => {
+                self.endings[0] += 1;
+                assert!(facts.voters() >= facts.ack, "too few answers");
+                assert_eq!(facts.newest(), Some(version), "something newer was known");
+                assert!(!facts.is_quorum() || facts.majority_holds(version), "held by less than a majority");
+            }
+            Said::Absent(floor) => {
+                self.endings[1] += 1;
+                assert!(facts.voters() >= facts.ack, "too few answers");
+                assert!(facts.newest().is_none_or(|newest| newest <= floor), "something is there");
+            }
+            Said::Hopeless => self.endings[2] += 1,
+            Said::Ask { rank, record } => {
+                assert!(!facts.replicas[rank].failed, "a failed replica is asked again");
+                let known = facts.replicas[rank].told.map(Told::version);
+                assert!(!record || known.is_none() || known > facts.in_hand, "a record in hand is fetched");
+            }
+            Said::Store { rank, version } => {
+                assert!(facts.in_hand == Some(version) && !facts.replicas[rank].failed);
+                let copy_asked_for = rank < facts.scope(version);
+                assert!(copy_asked_for || facts.replicas[rank].told.is_some_and(Told::is_record), "an extra copy");
+            }
+        }
+    }
+
+    /// After the answer: whom to mend and to repair, and silence whatever comes.
+    fn check_afterwards(&self, read: &Read, facts: &Facts, said: &[Said]) {
+        let (mut mend, mut outdated) = (ReplicaSet::EMPTY, ReplicaSet::EMPTY);
+        if let [Said::Answer(version)] = said {
+            for (rank, known) in facts.replicas.iter().enumerate() {
+                if known.failed && failure(rank) == Failure::Corrupt {
+                    mend.insert(replica(rank));
+                }
+                let older = known.told.is_some_and(|told| told.version() < *version);
+                let shall = rank < facts.scope(*version) || known.told.is_some_and(Told::is_record);
+                if older && shall && !facts.holds(rank, *version) {
+                    outdated.insert(replica(rank));
+                }
+            }
+        }
+        assert_eq!((read.mend(), read.outdated()), (mend, outdated), "{:?}: {facts:#?}", self.scenario);
+        let mut read = read.clone();
+        for event in self.events(&Facts { over: false, ..facts.clone() }) {
+            assert_eq!(self.deliver(&mut read, event), vec![], "after the end: {event:?}");
+        }
+    }
+}
+
+fn replica(rank: usize) -> Rank {
+    Rank(u8::try_from(rank).unwrap())
+}
+
+fn version(number: u64) -> Version {
+    if number == 0 { Version::ZERO } else { Version { hlc: Hlc::from_raw(number), incarnation: Incarnation(7) } }
+}
+
+/// Kinds that the machine must treat alike are spread over the ranks.
+fn failure(rank: usize) -> Failure {
+    if rank.is_multiple_of(2) { Failure::Corrupt } else { Failure::Unreachable }
+}
+
+/// A promise means nothing to a reader: replicas give one or none by their rank.
+fn newer(rank: usize, told: Told) -> StoreAnswer {
+    let current = match told {
+        Told::Record(number) => Current::Record(version(number)),
+        Told::Floor(number) => Current::Floor(version(number)),
+    };
+    if rank.is_multiple_of(2) { StoreAnswer::Stale(current) } else { StoreAnswer::StaleUnknown(current) }
+}
+
+fn listen(run: impl FnOnce(&mut dyn FnMut(Command))) -> Vec<Said> {
+    let mut said = Vec::new();
+    run(&mut |command| {
+        said.push(match command {
+            Command::Ask { rank, version_only } => Said::Ask { rank: usize::from(rank.0), record: !version_only },
+            Command::Store { rank, record } => {
+                Said::Store { rank: usize::from(rank.0), version: record.version().hlc.raw() }
+            }
+            Command::Done(ReadOutcome::Record(record)) => Said::Answer(record.version().hlc.raw()),
+            Command::Done(ReadOutcome::Absent { floor }) => Said::Absent(floor.hlc.raw()),
+            Command::Hopeless => Said::Hopeless,
+        });
+    });
+    said
+}
+
+fn hash(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The whole state of the machine, by its debug form.
+fn digest(read: &Read) -> u64 {
+    struct Digest(DefaultHasher);
+    impl std::fmt::Write for Digest {
+        fn write_str(&mut self, text: &str) -> std::fmt::Result {
+            self.0.write(text.as_bytes());
+            Ok(())
+        }
+    }
+    let mut digest = Digest(DefaultHasher::new());
+    write!(digest, "{read:?}").unwrap();
+    digest.0.finish()
+}

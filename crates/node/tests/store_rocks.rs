@@ -1,0 +1,462 @@
+//! What is RocksDB's alone: real files that are cut, flipped, full or not writable.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+
+use std::io::BufRead;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use kvorum_core::key::Key;
+use kvorum_node::data_dir::{ClusterId, DataDir, Log};
+use kvorum_node::store::options::MemoryBudget;
+use kvorum_node::store::rocks::RocksStore;
+use kvorum_node::store::{Batch, Durability, HealthState, Store, StoreError, Tier};
+
+const COMMITS: u32 = 200;
+
+fn budget() -> MemoryBudget {
+    MemoryBudget::new(MemoryBudget::BYTES_MIN).unwrap()
+}
+
+fn open(path: &Path) -> (DataDir, RocksStore, Log) {
+    let directory = DataDir::open(path, ClusterId(1)).unwrap();
+    let (store, log) = RocksStore::open_in(&directory, budget()).unwrap();
+    (directory, store, log)
+}
+
+fn key(number: u32) -> Key {
+    Key::new(Bytes::from(format!("key-{number:06}"))).unwrap()
+}
+
+/// Bytes that do not compress, different for every number.
+fn noise(number: u32, length: usize) -> Bytes {
+    let mut state = u64::from(number) + 1;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state.to_be_bytes()[0]
+    };
+    (0..length).map(|_| next()).collect::<Vec<u8>>().into()
+}
+
+fn try_put(store: &RocksStore, number: u32, length: usize) -> Result<(), StoreError> {
+    let mut batch = Batch::default();
+    batch.put(key(number), noise(number, length));
+    store.commit(&batch, Durability::Fsync)
+}
+
+/// What a `kill -9` leaves: the files as they are while the store is open.
+fn copy_live(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_live(&entry.path(), &target);
+        } else if entry.file_name() != "LOCK" {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+/// The files with this ending, oldest first.
+fn files(directory: &Path, ending: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory.join("store")).unwrap();
+    let mut found: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    found.retain(|path| path.extension().is_some_and(|extension| extension == ending));
+    found.sort();
+    found
+}
+
+fn assert_has(store: &RocksStore, numbers: impl Iterator<Item = u32>, length: usize) {
+    for number in numbers {
+        assert_eq!(store.get(&key(number), Tier::Disk).unwrap(), Some(noise(number, length)), "{number}");
+    }
+}
+
+/// Writes [`COMMITS`] records, kills, does something to the directory, and opens it again.
+fn after_kill(change: impl FnOnce(&Path)) -> (tempfile::TempDir, DataDir, RocksStore, Log) {
+    let outer = tempfile::tempdir().unwrap();
+    let (_directory, store, log) = open(&outer.path().join("live"));
+    assert_eq!(log, Log::Whole);
+    for number in 0..COMMITS {
+        try_put(&store, number, 100).unwrap();
+    }
+    let killed = outer.path().join("killed");
+    copy_live(&outer.path().join("live"), &killed);
+    change(&killed);
+    let (directory, store, log) = open(&killed);
+    (outer, directory, store, log)
+}
+
+fn assert_shortened(directory: &DataDir, store: &RocksStore, log: Log) {
+    assert!(matches!(log, Log::Shortened { .. }), "{log:?}");
+    let reason = directory.rebuilding().unwrap().unwrap();
+    assert!(reason.contains("had been synced"), "{reason}");
+    // What is there is a prefix of what was written.
+    let held = (0..COMMITS).take_while(|number| store.get(&key(*number), Tier::Disk).unwrap().is_some()).count();
+    let held = u32::try_from(held).unwrap();
+    assert!(held < COMMITS);
+    assert_has(store, 0..held, 100);
+    for number in held..COMMITS {
+        assert_eq!(store.get(&key(number), Tier::Disk).unwrap(), None, "{number}");
+    }
+}
+
+#[test]
+fn a_kill_loses_nothing_that_was_synced() {
+    let (_outer, directory, store, log) = after_kill(|_| {});
+    assert_eq!(log, Log::Whole);
+    assert_eq!(directory.rebuilding().unwrap(), None);
+    assert_has(&store, 0..COMMITS, 100);
+}
+
+#[test]
+fn a_torn_tail_beyond_what_was_synced_is_no_loss() {
+    let (_outer, directory, store, log) = after_kill(|path| {
+        let newest = files(path, "log").pop().unwrap();
+        let mut bytes = std::fs::read(&newest).unwrap();
+        // The begin of one more record: as the first half of the last.
+        let half = bytes[bytes.len() - 150..bytes.len() - 80].to_vec();
+        bytes.extend(half);
+        std::fs::write(&newest, bytes).unwrap();
+    });
+    assert_eq!(log, Log::Whole);
+    assert_eq!(directory.rebuilding().unwrap(), None);
+    assert_has(&store, 0..COMMITS, 100);
+}
+
+#[test]
+fn a_log_cut_below_what_was_synced_is_noticed() {
+    for cut in [1, 5, 5000] {
+        let (_outer, directory, store, log) = after_kill(|path| {
+            let newest = files(path, "log").pop().unwrap();
+            let length = std::fs::metadata(&newest).unwrap().len();
+            std::fs::OpenOptions::new().write(true).open(&newest).unwrap().set_len(length - cut).unwrap();
+        });
+        assert_shortened(&directory, &store, log);
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_the_live_log_is_noticed() {
+    let (_outer, directory, store, log) = after_kill(|path| {
+        let newest = files(path, "log").pop().unwrap();
+        let mut bytes = std::fs::read(&newest).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(&newest, bytes).unwrap();
+    });
+    assert_shortened(&directory, &store, log);
+}
+
+fn remove_logs(path: &Path) {
+    for log in files(path, "log") {
+        std::fs::remove_file(log).unwrap();
+    }
+}
+
+#[test]
+fn a_store_without_any_log_is_refused_unless_nothing_was_ever_written() {
+    let outer = tempfile::tempdir().unwrap();
+    for is_new in [true, false] {
+        let (directory, store, _) = open(outer.path());
+        if !is_new {
+            try_put(&store, 1, 100).unwrap();
+        }
+        drop((directory, store));
+        remove_logs(outer.path());
+        let directory = DataDir::open(outer.path(), ClusterId(1)).unwrap();
+        let result = RocksStore::open_in(&directory, budget());
+        if is_new {
+            assert_eq!(result.unwrap().1, Log::Whole, "a first start that was killed");
+        } else {
+            let text = result.err().expect("the log had a record").to_string();
+            assert!(text.contains("move the whole data directory away"), "{text}");
+        }
+    }
+}
+
+const KILLED: &str = "KVORUM_TEST_KILLED_DIR";
+const KILLED_LENGTH: usize = 20_000;
+
+/// Runs itself again in a process that writes until it is killed, through many changes of logs and tables.
+#[test]
+fn a_kill_at_any_moment_loses_nothing_that_was_synced() {
+    if let Some(path) = std::env::var_os(KILLED) {
+        return write_for_ever(Path::new(&path));
+    }
+    let outer = tempfile::tempdir().unwrap();
+    let mut acked = 0;
+    for round in 0..8 {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "--nocapture", "a_kill_at_any_moment_loses_nothing_that_was_synced"])
+            .env(KILLED, outer.path())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
+        // From the very start to several memtables.
+        let until = [0, 1, 0, 700, 10, 1500, 0, 300][round];
+        if until == 0 {
+            child.kill().unwrap();
+        }
+        let mut seen = 0;
+        for line in lines.map_while(Result::ok) {
+            let Some(number) = line.strip_prefix("acked ") else { continue };
+            acked = number.parse().unwrap();
+            seen += 1;
+            if seen == until {
+                child.kill().unwrap();
+            }
+        }
+        child.wait().unwrap();
+        let (directory, store, log) = open(outer.path());
+        assert_eq!(log, Log::Whole, "round {round}");
+        assert_eq!(directory.rebuilding().unwrap(), None);
+        assert_has(&store, 1..=acked, KILLED_LENGTH);
+    }
+    assert!(acked > 2500, "{acked}");
+}
+
+fn write_for_ever(path: &Path) {
+    let (_directory, store, _) = open(path);
+    let held = (1..).take_while(|number| store.get(&key(*number), Tier::Disk).unwrap().is_some()).count();
+    for number in u32::try_from(held).unwrap() + 1.. {
+        try_put(&store, number, KILLED_LENGTH).unwrap();
+        println!("\nacked {number}");
+    }
+}
+
+#[test]
+fn a_vanished_store_is_noticed() {
+    let (_outer, directory, store, log) = after_kill(|path| std::fs::remove_dir_all(path.join("store")).unwrap());
+    assert_shortened(&directory, &store, log);
+}
+
+#[test]
+fn a_noticed_loss_stays_noticed() {
+    let (outer, directory, store, log) = after_kill(|path| std::fs::remove_dir_all(path.join("store")).unwrap());
+    assert_shortened(&directory, &store, log);
+    try_put(&store, 1, 100).unwrap();
+    drop((directory, store));
+    let (directory, _store, log) = open(&outer.path().join("killed"));
+    assert_eq!(log, Log::Whole, "what was written since is there");
+    assert!(directory.rebuilding().unwrap().is_some());
+}
+
+#[test]
+fn a_cold_record_needs_the_disk_and_is_warm_after() {
+    let outer = tempfile::tempdir().unwrap();
+    let (directory, store, _) = open(outer.path());
+    try_put(&store, 7, 100).unwrap();
+    store.flush().unwrap();
+    drop((directory, store));
+    let (_directory, store, _) = open(outer.path());
+    assert_eq!(store.get(&key(7), Tier::Cache), Err(StoreError::NeedsDisk));
+    assert_has(&store, 7..8, 100);
+    assert_eq!(store.get(&key(7), Tier::Cache).unwrap(), Some(noise(7, 100)));
+    let stats = store.stats();
+    assert!(stats.cache_hits > 0 && stats.cache_misses > 0 && stats.table_bytes > 0, "{stats:?}");
+    let whole = u64::try_from(budget().cache).unwrap();
+    assert_eq!(stats.cache_capacity_bytes, whole);
+    assert!(stats.cache_used_bytes < whole);
+}
+
+/// Flushes `number`'s record and flips a byte of its value on disk.
+fn damage(path: &Path, number: u32) {
+    let (directory, store, _) = open(path);
+    try_put(&store, number, 1000).unwrap();
+    store.flush().unwrap();
+    drop((directory, store));
+    let value = noise(number, 1000);
+    let holds = |bytes: &Vec<u8>| bytes.windows(200).position(|window| window == &value[700..900]);
+    let (table, mut bytes, at) = files(path, "sst")
+        .into_iter()
+        .map(|table| (table.clone(), std::fs::read(&table).unwrap()))
+        .find_map(|(table, bytes)| holds(&bytes).map(|at| (table, bytes, at)))
+        .expect("noise is stored as it is");
+    bytes[at] ^= 1;
+    std::fs::write(table, bytes).unwrap();
+}
+
+#[test]
+fn a_flipped_bit_on_disk_is_an_error_and_never_an_answer() {
+    let outer = tempfile::tempdir().unwrap();
+    damage(outer.path(), 3);
+    let (_directory, store, _) = open(outer.path());
+    assert!(matches!(store.get(&key(3), Tier::Disk), Err(StoreError::Corrupt(_))));
+    assert!(matches!(store.scan(b"", None, ALL), Err(StoreError::Corrupt(_))));
+    assert_eq!(store.stats().corrupt_reads, 2);
+    let salvaged = store.salvage(&key(3)).unwrap();
+    assert_eq!(&salvaged[..700], &noise(3, 1000)[..700], "the header of a record is still to be had");
+    assert!(matches!(store.get(&key(3), Tier::Disk), Err(StoreError::Corrupt(_))), "salvaging caches nothing");
+    try_put(&store, 3, 500).unwrap();
+    assert_has(&store, 3..4, 500);
+    assert_eq!(store.health(), HealthState::Healthy);
+}
+
+const ALL: kvorum_node::store::PageLimit = kvorum_node::store::PageLimit { records: usize::MAX, bytes: usize::MAX };
+
+#[test]
+fn damage_met_by_compaction_is_counted_and_stops_no_writes() {
+    let outer = tempfile::tempdir().unwrap();
+    damage(outer.path(), 3);
+    let (_directory, store, _) = open(outer.path());
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let mut number = 0;
+    // Files pile up until the damaged one is compacted with them.
+    while store.stats().damaged_compactions == 0 {
+        assert!(Instant::now() < deadline, "no compaction: {:?}", store.stats());
+        number += 1;
+        try_put(&store, number % 10, 300).unwrap();
+        store.flush().unwrap();
+    }
+    assert_eq!(store.health(), HealthState::Healthy);
+    try_put(&store, 3, 300).unwrap();
+    assert_has(&store, 3..4, 300);
+}
+
+/// A small file system of its own, unmounted when dropped.
+struct Tmpfs(tempfile::TempDir);
+
+impl Tmpfs {
+    fn mount(size: &str) -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o"]).arg(format!("size={size}")).arg("tmpfs").arg(directory.path());
+        let mounted = mount.output().is_ok_and(|output| output.status.success());
+        if !mounted {
+            eprintln!("SKIPPED: mounting a tmpfs needs root; the rules of a full disk were not tested");
+        }
+        mounted.then_some(Self(directory))
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_writes_serves_reads_and_resumes_by_itself() {
+    const LENGTH: usize = 20_000;
+    let Some(disk) = Tmpfs::mount("64m") else { return };
+    let path = disk.0.path().join("node");
+    let (directory, store, _) = open(&path);
+    let ballast = disk.0.path().join("ballast");
+    std::fs::write(&ballast, vec![1; 32 << 20]).unwrap();
+    let mut acked = Vec::new();
+    let mut number = 0;
+    let error = loop {
+        number += 1;
+        match try_put(&store, number, LENGTH) {
+            Ok(()) => acked.push(number),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error, StoreError::DiskFull);
+    assert_eq!(store.health(), HealthState::DiskFull);
+    assert_eq!(try_put(&store, number + 1, LENGTH), Err(StoreError::DiskFull));
+    assert_has(&store, acked.iter().copied(), LENGTH);
+    // Killed at this moment, it has everything that was acknowledged.
+    let elsewhere = tempfile::tempdir().unwrap();
+    copy_live(&path, elsewhere.path());
+    let (copy_directory, copy, log) = open(elsewhere.path());
+    assert_eq!(log, Log::Whole);
+    assert_has(&copy, acked.iter().copied(), LENGTH);
+    drop((copy_directory, copy));
+
+    std::fs::remove_file(&ballast).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while store.health() != HealthState::Healthy {
+        assert!(Instant::now() < deadline, "no recovery: {:?}", store.stats());
+        std::thread::yield_now();
+    }
+    for number in 100_000..100_050 {
+        try_put(&store, number, LENGTH).unwrap();
+        acked.push(number);
+    }
+    assert!(store.stats().recoveries > 0);
+    assert_has(&store, acked.iter().copied(), LENGTH);
+    copy_live(&path, &elsewhere.path().join("second"));
+    drop((directory, store));
+    for path in [path, elsewhere.path().join("second")] {
+        let (_directory, store, log) = open(&path);
+        assert_eq!(log, Log::Whole);
+        assert_has(&store, acked.iter().copied(), LENGTH);
+    }
+}
+
+const LIMITED: &str = "KVORUM_TEST_LIMITED_DIR";
+
+/// Runs itself again in a process whose files may not grow beyond 100 KB, where the log write then fails
+/// with something else than a lack of space.
+#[test]
+fn a_failed_log_write_poisons_the_store_until_a_restart() {
+    if let Some(path) = std::env::var_os(LIMITED) {
+        return write_until_poisoned(Path::new(&path));
+    }
+    let outer = tempfile::tempdir().unwrap();
+    drop(open(outer.path()));
+    let this = std::env::current_exe().unwrap();
+    let output = Command::new("sh")
+        .args(["-c", "trap '' XFSZ; ulimit -f 200; exec \"$0\" --exact --nocapture \"$1\""])
+        .arg(this)
+        .arg("a_failed_log_write_poisons_the_store_until_a_restart")
+        .env(LIMITED, outer.path())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    let acked = text.lines().find_map(|line| line.strip_prefix("acked ")).expect("the child says how far it came");
+    let acked: u32 = acked.parse().unwrap();
+    let (_directory, store, log) = open(outer.path());
+    assert_eq!(log, Log::Whole);
+    assert_eq!(store.health(), HealthState::Healthy);
+    assert_has(&store, 0..acked, 1000);
+    try_put(&store, acked, 1000).unwrap();
+}
+
+fn write_until_poisoned(path: &Path) {
+    let (_directory, store, _) = open(path);
+    let (acked, error) = (0..).find_map(|number| try_put(&store, number, 1000).err().map(|e| (number, e))).unwrap();
+    assert!(matches!(&error, StoreError::Poisoned(reason) if reason.contains("File too large")), "{error}");
+    assert_eq!(store.health(), HealthState::Poisoned);
+    assert!(acked > 10);
+    assert!(matches!(try_put(&store, acked + 1, 1), Err(StoreError::Poisoned(_))));
+    assert_has(&store, 0..acked, 1000);
+    assert_eq!(store.get(&key(acked), Tier::Disk).unwrap(), None, "what was not durable is not visible");
+    println!("\nacked {acked}");
+}
+
+#[test]
+fn all_memory_follows_from_one_number() {
+    assert_eq!(MemoryBudget::new(MemoryBudget::BYTES_MIN - 1), None);
+    for memory_bytes in [64 << 20, 512 << 20, 5_000_000_001] {
+        let budget = MemoryBudget::new(memory_bytes).unwrap();
+        assert!(budget.write_buffers <= memory_bytes / 4);
+        assert!(budget.write_buffers < budget.cache);
+        assert_eq!(budget.cache + budget.node_buffers, memory_bytes);
+    }
+}
+
+#[test]
+fn write_buffers_stay_within_their_budget() {
+    let outer = tempfile::tempdir().unwrap();
+    let (_directory, store, _) = open(outer.path());
+    let mut peak = 0;
+    for round in 0..60 {
+        let mut batch = Batch::default();
+        for number in 0..100 {
+            batch.put(key(round * 100 + number), noise(round * 100 + number, 10_000));
+        }
+        store.commit(&batch, Durability::Os).unwrap();
+        peak = peak.max(store.stats().memtable_bytes);
+    }
+    // A flush takes a moment, in which the next buffer fills; what is over is evicted from the cache.
+    let allowed = u64::try_from(budget().write_buffers * 2).unwrap();
+    assert!(peak > 1 << 20 && peak < allowed, "{peak} of {allowed}");
+    assert!(store.stats().cache_used_bytes <= u64::try_from(budget().cache).unwrap());
+}
