@@ -8,12 +8,12 @@ function setup(thread)
    table.insert(threads, thread)
 end
 
--- Arguments behind `--`: number of keys, bytes of a value, number of threads.
+-- Arguments behind `--`: number of keys, bytes of a value, number of threads, the first key.
 function prepare(arguments, method)
-   local keys, bytes, all = tonumber(arguments[1]), tonumber(arguments[2]), tonumber(arguments[3])
+   local keys, bytes, all, first = tonumber(arguments[1]), tonumber(arguments[2]), tonumber(arguments[3]), tonumber(arguments[4])
    local body = method == "PUT" and string.rep("v", bytes) or nil
    local build = function(key) return wrk.format(method, string.format("/v0/entity?id=key%08d", key), nil, body) end
-   local at = math.floor(keys / all * number)
+   local at = (first + math.floor(keys / all * number) - 1) % keys
    local ready = {}
    -- Long values would not fit into memory once for every key: those are built when they are sent.
    if method == "GET" or keys * bytes < 64e6 then

@@ -139,10 +139,10 @@ class BlackHole:
             open_socket.close()
 
 
-def wrk(script, url, seconds, connections, threads, keys, value_bytes):
+def wrk(script, url, seconds, connections, threads, keys, value_bytes, first=0):
     """One run of wrk: what its script prints, with its own processor time. Fails on any error."""
     command = ["wrk", "-t", threads, "-c", connections, "-d", f"{seconds}s", "--timeout", "10s"]
-    command += ["-s", HERE / script, url, "--", keys, value_bytes, threads]
+    command += ["-s", HERE / script, url, "--", keys, value_bytes, threads, first]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     environment = {**os.environ, "KVORUM_BENCH": str(HERE)}
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=environment)
@@ -159,10 +159,10 @@ def wrk(script, url, seconds, connections, threads, keys, value_bytes):
 
 
 def fill(nodes, connections, keys, value_bytes):
-    """Writes every key at least once, with two threads of wrk that begin half of the keys apart."""
-    requests = 0
-    while requests < 1.3 * keys + 4 * connections:
-        requests += wrk("put.lua", nodes.url(0), 5, connections, 1, keys, value_bytes)["requests"]
+    """Writes every key: each run goes on before what the one before it may have left unanswered."""
+    first = 0
+    while first < keys + connections:
+        first += wrk("put.lua", nodes.url(0), 5, connections, 1, keys, value_bytes, first)["requests"] - connections
 
 
 def finish(options, results):
