@@ -188,14 +188,19 @@ fn fingerprint(layout: &Layout) -> u64 {
 #[test]
 fn placement_is_the_same_in_every_build() {
     let local = layout(equal(NAMINGS[0], 3));
-    assert_eq!((fingerprint(&local), local.digest()), (10_068_245_123_080_417_401, 13_282_830_458_645_886_381));
+    assert_eq!((fingerprint(&local), local.digest()), (10_068_245_123_080_417_401, 13_163_399_027_327_578_166));
     let mut nodes = equal(NAMINGS[1], 20);
     for (i, node) in nodes.iter_mut().enumerate() {
         node.weight = 1 + i as u16 % 4;
         node.zone = Some(format!("zone-{}", i % 3));
     }
     let zoned = layout(nodes);
-    assert_eq!((fingerprint(&zoned), zoned.digest()), (4_333_634_083_603_998_205, 15_540_790_165_695_620_296));
+    assert_eq!((fingerprint(&zoned), zoned.digest()), (4_333_634_083_603_998_205, 1_835_620_426_502_141_824));
+    let mut nodes = zoned.nodes()[3..].to_vec();
+    nodes[5].weight = 7;
+    nodes.push(node(NAMINGS[0](0)));
+    let next = zoned.succeed(nodes).unwrap();
+    assert_eq!((fingerprint(&next), next.digest()), (12_033_704_049_659_617_466, 16_956_150_913_556_585_976));
 }
 
 #[test]
@@ -284,6 +289,158 @@ fn a_weight_that_changes_moves_only_what_it_must() {
     assert!(moved(&after, &before, 1) as f64 <= 1.15 * ideal, "{} of {ideal}", moved(&after, &before, 1));
 }
 
+/// The bounds of one step of succession: what moves, over the ideal, and the evenness after it.
+struct Bounds {
+    primaries: f64,
+    threes: f64,
+    even_threes: f64,
+}
+
+/// A node has come or gone between these two.
+fn check_step(before: &Layout, after: &Layout, bounds: &Bounds) {
+    let (nodes_before, nodes) = (before.nodes().len(), after.nodes().len());
+    let (larger, smaller) = if nodes > nodes_before { (after, before) } else { (before, after) };
+    let step = format!("{nodes_before} to {nodes} nodes");
+    let ideal_move = ideal(larger.nodes().len());
+    let primaries = moved(larger, smaller, 1) as f64 / ideal_move;
+    assert!(primaries <= bounds.primaries, "{step}: {primaries} primaries moved");
+    if smaller.nodes().len() >= 3 {
+        let threes = moved(larger, smaller, 3) as f64 / ideal_move / 3.0;
+        assert!(threes <= bounds.threes, "{step}: {threes} copies moved");
+    }
+    let most = *loads(after, 1).iter().max().unwrap() as f64 / ideal(nodes);
+    assert!(most <= if nodes <= 16 { 1.05 } else { 1.10 }, "{step}: one is the primary of {most}");
+    let from = nodes.min(3);
+    let most = *loads(after, from).iter().max().unwrap() as f64 / ideal(nodes) / from as f64;
+    assert!(most <= bounds.even_threes, "{step}: one has {most} of its share in three copies");
+}
+
+/// After a first layout, for clusters of these sizes: each node that comes or goes; beyond 12, a sample.
+fn first_successors(sizes: impl Iterator<Item = usize>, bounds: &Bounds) {
+    for nodes in sizes {
+        let all = equal(NAMINGS[nodes % 3], nodes);
+        let larger = layout(all.clone());
+        let step = if nodes <= 12 { 1 } else { nodes / 2 };
+        for gone in (nodes % step..nodes).step_by(step) {
+            let mut rest = all.clone();
+            rest.remove(gone);
+            check_step(&larger, &larger.succeed(rest.clone()).unwrap(), bounds);
+            let smaller = layout(rest);
+            check_step(&smaller, &smaller.succeed(all.clone()).unwrap(), bounds);
+        }
+    }
+}
+
+#[test]
+fn the_first_change_of_up_to_16_nodes_moves_at_most_1_05_of_a_share() {
+    first_successors(2..=16, &Bounds { primaries: 1.05, threes: 1.05, even_threes: 1.01 });
+}
+
+#[test]
+fn the_first_change_of_up_to_100_nodes_moves_at_most_1_1_of_a_share() {
+    first_successors((17..=100).step_by(4), &Bounds { primaries: 1.10, threes: 1.10, even_threes: 1.13 });
+}
+
+const IN_A_CHAIN: Bounds = Bounds { primaries: 1.05, threes: 1.01, even_threes: 1.01 };
+
+#[test]
+fn chains_from_1_to_100_nodes_and_back_move_little_and_stay_even() {
+    let mut nodes = equal(NAMINGS[0], 1);
+    let mut before = layout(nodes.clone());
+    for count in 2..=100 {
+        nodes.push(node(NAMINGS[0](count - 1)));
+        let after = before.succeed(nodes.clone()).unwrap();
+        check_step(&before, &after, &Bounds { primaries: 1.0, threes: 1.0, ..IN_A_CHAIN });
+        before = after;
+    }
+    for count in (2..=100).rev() {
+        nodes.remove(7919 % count);
+        let after = before.succeed(nodes.clone()).unwrap();
+        check_step(&before, &after, &IN_A_CHAIN);
+        before = after;
+    }
+    assert_eq!((before.version(), before.nodes().len()), (199, 1));
+}
+
+#[test]
+fn a_weight_that_rises_or_falls_moves_only_the_difference() {
+    let light = equal(NAMINGS[1], 10);
+    let mut heavy = light.clone();
+    heavy[3].weight = 2;
+    // Its share goes from 1/10 to 2/11, or back.
+    let difference = PARTITIONS as f64 * (2.0 / 11.0 - 1.0 / 10.0);
+    for (from, to) in [(&light, &heavy), (&heavy, &light)] {
+        let before = layout(from.clone());
+        let after = before.succeed(to.clone()).unwrap();
+        let (primaries, threes) = (moved(&after, &before, 1) as f64, moved(&after, &before, 3) as f64);
+        assert!(primaries <= 1.1 * difference, "{primaries} of {difference}");
+        assert!(threes <= 1.1 * 3.0 * difference, "{threes} of {}", 3.0 * difference);
+        let sum: u16 = to.iter().map(|node| node.weight).sum();
+        for (node, load) in after.nodes().iter().zip(loads(&after, 1)) {
+            let share = PARTITIONS as f64 * f64::from(node.weight) / f64::from(sum);
+            assert!((0.9..=1.05).contains(&(load as f64 / share)), "{} has {load} of {share}", node.url);
+        }
+    }
+}
+
+#[test]
+fn the_same_nodes_again_move_nothing_even_if_all_weights_double() {
+    let mut nodes = equal(NAMINGS[2], 40);
+    let first = layout(nodes.clone());
+    nodes.iter_mut().for_each(|node| node.weight = 2);
+    nodes.reverse();
+    let next = first.succeed(nodes).unwrap();
+    assert_eq!(next.version(), 2);
+    for partition in partitions() {
+        assert_eq!(first.preference_list(partition), next.preference_list(partition));
+    }
+}
+
+#[test]
+fn a_node_replaced_by_another_gives_it_what_it_had() {
+    let mut nodes = equal(NAMINGS[0], 10);
+    let before = layout(nodes.clone());
+    nodes[4] = node("http://127.0.0.1:1".into());
+    let after = before.succeed(nodes.clone()).unwrap();
+    let kept = |partition: &PartitionId| {
+        let url = |layout: &Layout| layout.nodes()[layout.preference_list(*partition)[0].index()].url.clone();
+        url(&before) == url(&after)
+    };
+    let moved = partitions().filter(|partition| !kept(partition)).count() as f64;
+    assert!(moved <= 1.05 * ideal(10), "{moved}");
+}
+
+#[test]
+fn a_node_that_joins_a_zone_shares_the_copies_of_that_zone() {
+    let mut nodes = equal(NAMINGS[1], 10);
+    for (i, node) in nodes.iter_mut().enumerate() {
+        node.zone = Some(format!("zone-{}", i % 3));
+    }
+    let before = layout(nodes[..9].to_vec());
+    let after = before.succeed(nodes).unwrap();
+    assert!(moved(&after, &before, 1) as f64 <= ideal(10));
+    assert!(moved(&after, &before, 3) as f64 <= 1.1 * ideal(4));
+    for (node, copies) in after.nodes().iter().zip(loads(&after, 3)) {
+        let in_zone = if node.zone.as_deref() == Some("zone-0") { 4 } else { 3 };
+        let share = copies as f64 / ideal(in_zone);
+        assert!((0.9..=1.06).contains(&share), "{} has {share}", node.url);
+    }
+}
+
+#[test]
+fn histories_that_lead_to_the_same_nodes_differ_in_their_digests() {
+    let nodes = equal(NAMINGS[0], 5);
+    let by = |gone: usize| {
+        let mut fewer = nodes.clone();
+        fewer.remove(gone);
+        Layout::new(1, fewer).unwrap().succeed(nodes.clone()).unwrap()
+    };
+    let digests = [by(1).digest(), by(2).digest(), Layout::new(2, nodes.clone()).unwrap().digest()];
+    assert_eq!(BTreeSet::from(digests).len(), 3);
+    assert_eq!(by(1).digest(), digests[0]);
+    assert_eq!(by(1).succeed(Vec::new()).unwrap_err(), LayoutError::Empty);
+}
+
 /// Nodes of any weights, some with zones of any sizes.
 fn any_nodes() -> impl Strategy<Value = Vec<LayoutNode>> {
     let zone = prop_oneof![1 => Just(None), 5 => (0..5_u8).prop_map(|zone| Some(format!("zone-{zone}")))];
@@ -293,37 +450,74 @@ fn any_nodes() -> impl Strategy<Value = Vec<LayoutNode>> {
     })
 }
 
+fn check_zones(layout: &Layout) -> Result<(), TestCaseError> {
+    let zone = |node: NodeId| {
+        let node = &layout.nodes()[node.index()];
+        node.zone.clone().unwrap_or_else(|| node.url.clone())
+    };
+    let zones = (0..layout.nodes().len()).map(|i| zone(NodeId(i as u8))).collect::<BTreeSet<_>>().len();
+    for partition in partitions() {
+        let list = layout.preference_list(partition);
+        // The first `zones` of them being all different, so are those of every shorter prefix.
+        let first: BTreeSet<_> = list[..zones].iter().map(|&node| zone(node)).collect();
+        prop_assert_eq!(first.len(), zones);
+        prop_assert_eq!(list.iter().collect::<BTreeSet<_>>().len(), layout.nodes().len());
+    }
+    Ok(())
+}
+
+fn check_headroom(layout: &Layout) -> Result<(), TestCaseError> {
+    let sum: u32 = layout.nodes().iter().map(|node| u32::from(node.weight)).sum();
+    let headroom = if layout.nodes().len() <= 16 { 1.05 } else { 1.10 };
+    let loads = loads(layout, 1);
+    for (node, &load) in layout.nodes().iter().zip(&loads) {
+        let share = PARTITIONS as f64 * f64::from(node.weight) / f64::from(sum);
+        prop_assert!(load as f64 <= headroom * share);
+    }
+    prop_assert_eq!(loads.iter().sum::<usize>(), PARTITIONS);
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
     #[test]
-    fn the_first_replicas_are_in_different_zones(nodes in any_nodes()) {
+    fn the_first_replicas_are_in_different_zones_and_loads_within_their_headroom(nodes in any_nodes()) {
         let layout = layout(nodes);
-        let zone = |node: NodeId| {
-            let node = &layout.nodes()[node.index()];
-            node.zone.clone().unwrap_or_else(|| node.url.clone())
-        };
-        let zones = (0..layout.nodes().len()).map(|i| zone(NodeId(i as u8))).collect::<BTreeSet<_>>().len();
-        for partition in partitions() {
-            let list = layout.preference_list(partition);
-            // The first `zones` of them being all different, so are those of every shorter prefix.
-            let first: BTreeSet<_> = list[..zones].iter().map(|&node| zone(node)).collect();
-            prop_assert_eq!(first.len(), zones);
-            prop_assert_eq!(list.iter().collect::<BTreeSet<_>>().len(), layout.nodes().len());
+        check_zones(&layout)?;
+        check_headroom(&layout)?;
+    }
+
+    /// The nodes of one name may change their weights and zones at every step.
+    #[test]
+    fn successors_keep_zones_apart_and_loads_within_their_headroom(
+        histories in proptest::collection::vec(any_nodes(), 2..4),
+    ) {
+        let mut steps = histories.into_iter();
+        let mut layout = layout(steps.next().unwrap());
+        for nodes in steps {
+            layout = layout.succeed(nodes).unwrap();
+            check_zones(&layout)?;
+            check_headroom(&layout)?;
         }
     }
 
+    /// A cluster that grows and shrinks at random.
     #[test]
-    fn any_weights_find_a_place_for_every_partition_within_their_headroom(nodes in any_nodes()) {
-        let layout = layout(nodes);
-        let sum: u32 = layout.nodes().iter().map(|node| u32::from(node.weight)).sum();
-        let headroom = if layout.nodes().len() <= 16 { 1.05 } else { 1.10 };
-        let loads = loads(&layout, 1);
-        for (node, &load) in layout.nodes().iter().zip(&loads) {
-            let share = PARTITIONS as f64 * f64::from(node.weight) / f64::from(sum);
-            prop_assert!(load as f64 <= headroom * share);
+    fn random_changes_move_little_and_stay_even(changes in proptest::collection::vec((any::<bool>(), 0..40_usize), 10)) {
+        let mut nodes = equal(NAMINGS[1], 12);
+        let mut before = layout(nodes.clone());
+        let bounds = Bounds { primaries: 1.05, threes: 1.05, even_threes: 1.02 };
+        for (step, (comes, which)) in changes.into_iter().enumerate() {
+            if comes || nodes.len() == 1 {
+                nodes.push(node(NAMINGS[1](100 + step)));
+            } else {
+                nodes.remove(which % nodes.len());
+            }
+            let after = before.succeed(nodes.clone()).unwrap();
+            check_step(&before, &after, &bounds);
+            before = after;
         }
-        prop_assert_eq!(loads.iter().sum::<usize>(), PARTITIONS);
     }
 }
 
