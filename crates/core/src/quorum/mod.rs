@@ -4,7 +4,7 @@
 //! multi-writer form, with the query phase skipped in the common case. The rules are those of the
 //! project's design, section "Versions"; a model of them was explored before this was written.
 //!
-//! [`replica`] is what a replica decides, [`write`] and [`read`] what a coordinator does.
+//! [`replica`] is what a replica decides, [`mod@write`] and [`read`] what a coordinator does.
 
 pub mod read;
 pub mod replica;

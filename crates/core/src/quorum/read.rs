@@ -1,7 +1,8 @@
 //! One GET: whom to ask, when a version is known to be held well enough, what to answer.
 //!
 //! Owns what each replica is known to hold and what has been asked of it. The coordinator carries out
-//! the [`Command`]s, feeds in every answer (records checked, see [`Answer`]) and keeps the deadline.
+//! the [`Command`]s, feeds in the outcome of each (once, matched by its request id; records checked, see
+//! [`Answer`]) and keeps the deadline. What comes twice all the same costs at most the answer, never its truth.
 //!
 //! Promises: at quorum, [`Command::Done`] never carries a version that is not known to be held by a
 //! majority, so that no later quorum read returns an older one; and never one older than what a
@@ -13,6 +14,11 @@
 //! each replica, the newest thing that it said it holds; the newest record known is the *target*. A
 //! replica that turns out unable to give the record it spoke of is treated as if it had never
 //! answered: any `ack` other answers are as good, because each of them was true after the read began.
+//!
+//! A floor is no such answer: it says that what a replica lacks was superseded, not whether by a deletion or
+//! by a newer value that the same replica lacks too. So a value at or below it is not taken for deleted;
+//! its holders are asked once more (the design's rule 2 would answer `404`; a random history showed that
+//! an overwritten key could so be missed).
 //!
 //! Invariants: only answers to reads and refusals (which tell what is held *now*) count toward `ack`; an
 //! `Accepted` does not, since it may speak of the past; the record in hand is never fetched twice; a
@@ -44,7 +50,7 @@ pub enum Answer {
 /// What the coordinator has to do.
 #[derive(Clone, Debug)]
 pub enum Command {
-    /// Ask this replica.
+    /// Ask this replica, perhaps for the second time.
     Ask {
         /// Whom.
         rank: Rank,

@@ -85,6 +85,8 @@ struct Operation {
     kind: Kind,
 }
 
+// A history has a dozen: their size does not matter.
+#[allow(clippy::large_enum_variant)]
 enum Kind {
     Write { machine: Write, record: Record, number: usize },
     Read { machine: Read, hedge_at: Option<u64> },

@@ -2,9 +2,9 @@
 //! (`explore.rs`): every order of every mix of answers, failures, hedges and answers to write-backs.
 //!
 //! Up to three replicas: three versions with each of two floors, two versions with three floors. With four
-//! and five the states multiply: two versions with each of two floors; and for five, where replicas that differ only in
-//! name are explored once, three versions without hedge, and below `ack=5` without refused write-backs. The
-//! rest is left to chance in `quorum_histories`.
+//! and five the states multiply: two versions with each of two floors; and for five, where replicas that differ
+//! only in name are explored once, three versions without hedge, and below `ack=5` without refused
+//! write-backs. The rest is left to chance in `quorum_histories`.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
