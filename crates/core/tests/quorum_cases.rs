@@ -22,6 +22,11 @@ fn record(number: u64, from: u8) -> Answer {
     Answer::Record(Record::value(&key, version(number), from, None, number.to_string().as_bytes()))
 }
 
+fn deletion(number: u64, from: u8) -> Answer {
+    let key = Key::new(Bytes::from_static(b"key")).unwrap();
+    Answer::Record(Record::tombstone(&key, version(number), from))
+}
+
 fn has(number: u64) -> Answer {
     Answer::Version(version(number))
 }
@@ -220,7 +225,7 @@ fn nothing_here_differs_from_a_value() {
     let mut read = Reading::start(2, 3, &[0, 1]);
     assert_eq!(read.hears(0, record(6, 3)), NOTHING);
     assert_eq!(read.hears(1, absent(2)), ["store 6 at 1", "store 6 at 2"]);
-    assert_eq!(read.stored(1, 6, StoreAnswer::Stale(Current::Floor(version(7)))), ["absent 7"]);
+    assert_eq!(read.stored(1, 6, StoreAnswer::Accepted), ["answer 6"]);
 }
 
 #[test]
@@ -231,10 +236,39 @@ fn nothing_anywhere_is_absent_whatever_the_floors() {
 }
 
 #[test]
-fn the_newest_at_or_below_a_floor_is_absent() {
+fn a_deletion_at_or_below_a_floor_is_absent() {
     let mut read = Reading::start(2, 3, &[0, 1]);
-    assert_eq!(read.hears(0, record(6, 3)), NOTHING);
+    assert_eq!(read.hears(0, deletion(6, 3)), NOTHING);
     assert_eq!(read.hears(1, absent(6)), ["absent 6"]);
+}
+
+#[test]
+fn who_gave_a_value_that_a_floor_has_overtaken_is_asked_again() {
+    for (second, answer) in [(absent(2), "absent 6"), (deletion(6, 3), "absent 6")] {
+        let mut read = Reading::start(2, 3, &[0, 1]);
+        assert_eq!(read.hears(0, record(5, 3)), NOTHING);
+        assert_eq!(read.hears(1, absent(6)), ["record? 0", "version? 2"]);
+        assert_eq!(read.hears(0, second), [answer]);
+    }
+    // Overwritten above the floor, by a write that the floor's replica has missed: not a deletion.
+    let mut read = Reading::start(2, 3, &[0, 1]);
+    assert_eq!(read.hears(0, record(5, 3)), NOTHING);
+    assert_eq!(read.hears(1, absent(6)), ["record? 0", "version? 2"]);
+    assert_eq!(read.hears(0, record(7, 3)), ["store 7 at 1", "store 7 at 2"]);
+    assert_eq!(read.hears(2, has(7)), ["answer 7"]);
+}
+
+#[test]
+fn who_gives_an_overtaken_value_twice_counts_for_nothing() {
+    let mut read = Reading::start(2, 3, &[0, 1]);
+    assert_eq!(read.hears(0, record(5, 3)), NOTHING);
+    assert_eq!(read.hears(1, absent(2)), ["store 5 at 1", "store 5 at 2"]);
+    let floor = StoreAnswer::Stale(Current::Floor(version(6)));
+    assert_eq!(read.stored(1, 5, floor), ["record? 0", "version? 2"]);
+    assert_eq!(read.hears(0, record(5, 3)), NOTHING);
+    assert_eq!(read.hears(2, has(5)), ["record? 2"]);
+    assert_eq!(read.hears(2, record(5, 3)), ["record? 2"]);
+    assert_eq!(read.hears(2, record(5, 3)), ["hopeless"]);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! One GET: whom to ask, when a version is known to be held well enough, what to answer.
 //!
 //! Owns what each replica is known to hold and what has been asked of it. The coordinator carries out
-//! the [`Command`]s, feeds in every answer (records checked, see [`Answer`]) and keeps the deadline.
+//! the [`Command`]s, feeds in the outcome of each (once, matched by its request id; records checked, see
+//! [`Answer`]) and keeps the deadline. What comes twice all the same costs at most the answer, never its truth.
 //!
 //! Promises: at quorum, [`Command::Done`] never carries a version that is not known to be held by a
 //! majority, so that no later quorum read returns an older one; and never one older than what a
@@ -13,6 +14,11 @@
 //! each replica, the newest thing that it said it holds; the newest record known is the *target*. A
 //! replica that turns out unable to give the record it spoke of is treated as if it had never
 //! answered: any `ack` other answers are as good, because each of them was true after the read began.
+//!
+//! A floor is no such answer: it says that what a replica lacks was superseded, not whether by a deletion or
+//! by a newer value that the same replica lacks too. So a value at or below it is not taken for deleted;
+//! its holders are asked once more (the design's rule 2 would answer `404`; a random history showed that
+//! an overwritten key could so be missed).
 //!
 //! Invariants: only answers to reads and refusals (which tell what is held *now*) count toward `ack`; an
 //! `Accepted` does not, since it may speak of the past; the record in hand is never fetched twice; a
@@ -44,7 +50,7 @@ pub enum Answer {
 /// What the coordinator has to do.
 #[derive(Clone, Debug)]
 pub enum Command {
-    /// Ask this replica.
+    /// Ask this replica, perhaps for the second time.
     Ask {
         /// Whom.
         rank: Rank,
@@ -82,14 +88,16 @@ pub struct Read {
     acks: Acks,
     record_from: Rank,
     known: Slots,
-    /// Asked what they hold, or told without being asked.
+    /// Asked at least once, or told what they hold without being asked.
     asked: ReplicaSet,
-    /// Asked before anything was known of them, and not yet answered.
+    /// Asked what they hold, and not yet answered.
     pending: ReplicaSet,
     /// Those of `pending` that were asked for the record.
     pending_record: ReplicaSet,
     /// Known to hold the target, asked for the record, and not yet answered.
     fetching: ReplicaSet,
+    /// Asked once more because a floor has overtaken their answer.
+    asked_again: ReplicaSet,
     /// Their answers count for nothing in this read.
     failed: ReplicaSet,
     /// Those of `failed` whose copy is damaged.
@@ -129,6 +137,7 @@ impl Read {
             pending: first,
             pending_record: ReplicaSet::EMPTY,
             fetching: ReplicaSet::EMPTY,
+            asked_again: ReplicaSet::EMPTY,
             failed: ReplicaSet::EMPTY,
             corrupt: ReplicaSet::EMPTY,
             record: None,
@@ -202,20 +211,21 @@ impl Read {
             return;
         }
         let is_target = version == self.write_back.version;
+        let progress = &mut self.write_back;
         match answer {
             // It holds the version, or has held it and holds something newer: one more of the majority.
-            StoreAnswer::Accepted if is_target => _ = self.write_back.accepted.insert(rank),
+            StoreAnswer::Accepted if is_target => _ = progress.accepted.insert(rank),
             StoreAnswer::Accepted => {}
-            // Something newer is durable there, promise or not: the replica's answer to a read as of now.
-            StoreAnswer::Stale(current) | StoreAnswer::StaleUnknown(current) if current.version() >= version => {
-                self.asked.insert(rank);
-                self.learn(rank, current);
-            }
             // It will not hold it by this write-back. What it answered to the read stays true.
-            StoreAnswer::Stale(_) | StoreAnswer::StaleUnknown(_) | StoreAnswer::Failed(_) if is_target => {
-                self.write_back.refused.insert(rank);
-            }
-            StoreAnswer::Stale(_) | StoreAnswer::StaleUnknown(_) | StoreAnswer::Failed(_) => {}
+            _ if is_target => _ = progress.refused.insert(rank),
+            _ => {}
+        }
+        // Something newer is durable there, promise or not: the replica's answer to a read as of now.
+        if let StoreAnswer::Stale(current) | StoreAnswer::StaleUnknown(current) = answer
+            && current.version() >= version
+        {
+            self.asked.insert(rank);
+            self.learn(rank, current);
         }
         self.evaluate(sink);
     }
@@ -270,14 +280,18 @@ impl Read {
     /// The replica counts for nothing from now on, as if it had never answered: any `ack` others do as
     /// well, and what only it knew of cannot have been acknowledged by a majority that they would miss.
     fn fail(&mut self, rank: Rank, failure: Failure) {
+        self.exclude(rank);
+        if failure == Failure::Corrupt {
+            self.corrupt.insert(rank);
+        }
+    }
+
+    fn exclude(&mut self, rank: Rank) {
         self.pending.remove(rank);
         self.pending_record.remove(rank);
         self.fetching.remove(rank);
         self.failed.insert(rank);
         self.known.set(rank, None);
-        if failure == Failure::Corrupt {
-            self.corrupt.insert(rank);
-        }
     }
 
     /// The newest version known: of what the replicas said they hold and of the record in hand, which
@@ -345,10 +359,13 @@ impl Read {
     fn conclude(&mut self, record: Record, sink: &mut dyn FnMut(Command)) {
         let version = record.version();
         let scope = self.scope(&record);
-        // 2. A replica that should hold it has nothing, and a floor at or above it: everything up to the
-        //    floor was the same everywhere when the floor rose, so what was written here is deleted.
+        // 2. A replica that should hold it has nothing, and a floor at or above it: it was superseded before
+        //    the floor rose. By a deletion, if it is one; below quorum that is near enough.
         if self.floor(scope).is_some_and(|floor| floor >= version) {
-            return self.answer_absent(sink);
+            if record.is_tombstone() || !self.acks.is_quorum() {
+                return self.answer_absent(sink);
+            }
+            return self.ask_again(version, sink);
         }
         if self.write_back.version != version {
             self.write_back = WriteBack { version, ..WriteBack::default() };
@@ -371,6 +388,29 @@ impl Read {
             self.write_back.sent.insert(rank);
             sink(Command::Store { rank, record: record.clone() });
         }
+    }
+
+    /// Values of `version` and a floor above it do not go together: when the floor rose, every holder already
+    /// had something newer, be it a deletion below the floor or a value above it, which the floor's own
+    /// replica may lack. So the holders have answered before that and are asked once more; who gives the
+    /// same again (a reader that was under way brought it back) counts for nothing.
+    fn ask_again(&mut self, version: Version, sink: &mut dyn FnMut(Command)) {
+        self.record = None;
+        for rank in self.holders(version).iter() {
+            self.known.set(rank, None);
+            if self.asked_again.insert(rank) {
+                let version_only = !self.pending_record.is_empty();
+                self.pending.insert(rank);
+                if !version_only {
+                    self.pending_record.insert(rank);
+                }
+                sink(Command::Ask { rank, version_only });
+            } else {
+                self.exclude(rank);
+            }
+        }
+        self.ask_rest(self.pending_record.is_empty(), sink);
+        self.evaluate(sink);
     }
 
     fn answer_absent(&mut self, sink: &mut dyn FnMut(Command)) {

@@ -27,13 +27,11 @@ pub enum Without {
     CountsPerAttempt,
     /// A write takes a floor in its way for a concurrent write.
     FloorIsNoExcuse,
-    /// Readers take no notice of floors.
-    FloorInReads,
 }
 
 impl Without {
     /// Every rule.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 11] = [
         Self::Recent,
         Self::Unsure,
         Self::Fence,
@@ -45,6 +43,5 @@ impl Without {
         Self::SecondAttempt,
         Self::CountsPerAttempt,
         Self::FloorIsNoExcuse,
-        Self::FloorInReads,
     ];
 }

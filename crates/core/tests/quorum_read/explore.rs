@@ -27,6 +27,8 @@ pub struct Scenario {
     pub record_from: u8,
     /// Versions that replicas may hold, with the `from` of each one's record.
     pub versions: Vec<(u64, usize)>,
+    /// Those of them that are deletions.
+    pub tombstones: Vec<u64>,
     pub floors: Vec<u64>,
     /// Whether a write-back may meet something newer.
     pub refusals: bool,
@@ -50,6 +52,7 @@ impl Scenario {
             first,
             record_from,
             versions,
+            tombstones: vec![],
             floors,
             refusals: true,
             hedge: true,
@@ -79,7 +82,10 @@ impl Explorer {
     pub fn run(scenario: &Scenario) -> Self {
         let key = Key::new(Bytes::from_static(b"k")).unwrap();
         let build = |(number, from): &(u64, usize)| {
-            (*number, Record::value(&key, version(*number), u8::try_from(*from).unwrap(), None, &[]))
+            let (version, from) = (version(*number), u8::try_from(*from).unwrap());
+            let deletion = scenario.tombstones.contains(number);
+            let value = || Record::value(&key, version, from, None, &[]);
+            (*number, if deletion { Record::tombstone(&key, version, from) } else { value() })
         };
         let records = scenario.versions.iter().map(build).collect();
         let mut explorer = Self { scenario: scenario.clone(), records, seen: HashSet::new(), endings: [0; 3] };
@@ -97,7 +103,8 @@ impl Explorer {
         self.scenario.first.iter().for_each(|rank| _ = first.insert(Rank(*rank)));
         let mut read = Read::new(Acks::new(ack, from).unwrap(), first, Rank(record_from));
         let said = listen(|sink| read.start(sink));
-        let mut facts = Facts::new(usize::from(ack), usize::from(from), &self.scenario.versions);
+        let mut facts =
+            Facts::new(usize::from(ack), usize::from(from), &self.scenario.versions, &self.scenario.tombstones);
         let ask = |rank: &u8| Said::Ask { rank: usize::from(*rank), record: *rank == record_from };
         assert_eq!(said, self.scenario.first.iter().map(ask).collect::<Vec<_>>());
         said.into_iter().for_each(|said| facts.say(said));
@@ -124,7 +131,7 @@ impl Explorer {
         let mut replicas: Vec<(usize, u64)> =
             facts.replicas.iter().enumerate().map(|(rank, replica)| (class(rank), hash(replica))).collect();
         replicas.sort_unstable();
-        (hash(&replicas), hash(&(facts.in_hand, facts.hedged, facts.over)))
+        (hash(&replicas), hash(&(facts.in_hand, facts.target, facts.hedged, facts.over)))
     }
 
     fn step(&mut self, read: &mut Read, facts: &mut Facts, event: Event) {
@@ -150,7 +157,6 @@ impl Explorer {
         assert_eq!(said, due, "{:?}\n{event:?} after {context:#?}", self.scenario);
         for said in said {
             self.check_promises(facts, said);
-            facts.say(said);
         }
         if facts.over && !context.over {
             self.check_afterwards(read, facts, &due);
@@ -265,7 +271,9 @@ impl Explorer {
             Said::Absent(floor) => {
                 self.endings[1] += 1;
                 assert!(facts.voters() >= facts.ack, "too few answers");
-                assert!(facts.newest().is_none_or(|newest| newest <= floor), "something is there");
+                let deleted = |version| facts.tombstones.contains(&version) || !facts.is_quorum();
+                let explained = |version| deleted(version) && version <= floor;
+                assert!(facts.newest().is_none_or(explained), "something is there");
             }
             Said::Hopeless => self.endings[2] += 1,
             Said::Ask { rank, record } => {
@@ -286,7 +294,7 @@ impl Explorer {
         let (mut mend, mut outdated) = (ReplicaSet::EMPTY, ReplicaSet::EMPTY);
         if let [Said::Answer(version)] = said {
             for (rank, known) in facts.replicas.iter().enumerate() {
-                if known.failed && failure(rank) == Failure::Corrupt {
+                if known.said_failed && failure(rank) == Failure::Corrupt {
                     mend.insert(replica(rank));
                 }
                 let older = known.told.is_some_and(|told| told.version() < *version);

@@ -47,9 +47,19 @@ pub struct Replica {
     /// A record that it is known to hold has been asked of it.
     pub fetch: bool,
     pub told: Option<Told>,
+    /// It counts for nothing, because it said that it failed, or for another reason.
     pub failed: bool,
+    pub said_failed: bool,
+    /// It was asked once more because of a floor.
+    pub again: bool,
     /// The write-backs sent to it, by version.
     pub stores: Vec<(u64, Stored)>,
+}
+
+impl Replica {
+    fn exclude(&mut self) {
+        (self.first, self.fetch, self.told, self.failed) = (First::Settled, false, None, true);
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -76,23 +86,39 @@ pub enum Said {
     Hopeless,
 }
 
+impl Said {
+    fn rank(self) -> Option<usize> {
+        match self {
+            Said::Ask { rank, .. } | Said::Store { rank, .. } => Some(rank),
+            Said::Answer(_) | Said::Absent(_) | Said::Hopeless => None,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Facts {
     pub ack: usize,
     /// How many replicas the record of each version asked for: version and `from`.
     pub froms: Vec<(u64, usize)>,
+    /// The versions whose records are deletions.
+    pub tombstones: Vec<u64>,
     pub replicas: Vec<Replica>,
     /// The newest record received.
     pub in_hand: Option<u64>,
+    /// What is being written back: begins anew whenever the newest changes.
+    pub target: Option<u64>,
     pub hedged: bool,
     pub over: bool,
 }
 
 impl Facts {
-    pub fn new(ack: usize, from: usize, froms: &[(u64, usize)]) -> Self {
-        let replica = Replica { first: First::Unasked, fetch: false, told: None, failed: false, stores: Vec::new() };
+    pub fn new(ack: usize, from: usize, froms: &[(u64, usize)], tombstones: &[u64]) -> Self {
+        let (first, stores) = (First::Unasked, Vec::new());
+        let replica =
+            Replica { first, fetch: false, told: None, failed: false, said_failed: false, again: false, stores };
+        let (froms, tombstones) = (froms.to_vec(), tombstones.to_vec());
         let replicas = vec![replica; from];
-        Self { ack, froms: froms.to_vec(), replicas, in_hand: None, hedged: false, over: false }
+        Self { ack, froms, tombstones, replicas, in_hand: None, target: None, hedged: false, over: false }
     }
 
     pub fn is_quorum(&self) -> bool {
@@ -125,13 +151,74 @@ impl Facts {
             && (replica.told == Some(Told::Record(version)) || replica.stores.contains(&(version, Stored::Accepted)))
     }
 
+    /// The replicas that have said that they hold it.
+    fn tellers(&self, version: u64) -> Vec<usize> {
+        (0..self.replicas.len()).filter(|rank| self.replicas[*rank].told == Some(Told::Record(version))).collect()
+    }
+
     pub fn majority_holds(&self, version: u64) -> bool {
         let scope = self.scope(version);
         (0..scope).filter(|rank| self.holds(*rank, version)).count() * 2 > scope
     }
 
-    /// What has to be done now, given what has been done.
-    pub fn due(&self) -> Vec<Said> {
+    /// What has to be done now, given what has been done; notes it as done.
+    pub fn due(&mut self) -> Vec<Said> {
+        let mut all = Vec::new();
+        loop {
+            let overtaken = self.overtaken();
+            let due = match overtaken {
+                Some(version) => self.ask_again(version),
+                None => self.next(),
+            };
+            due.iter().for_each(|said| self.say(*said));
+            all.extend(due);
+            if overtaken.is_none() {
+                return all;
+            }
+        }
+    }
+
+    /// The value, if the newest is one in hand, that a floor of one who should hold it has overtaken.
+    fn overtaken(&self) -> Option<u64> {
+        let newest = self.newest().filter(|_| !self.over && self.voters() >= self.ack)?;
+        let value = self.in_hand == Some(newest) && !self.tombstones.contains(&newest);
+        (self.is_quorum() && value && self.floor_above(newest)).then_some(newest)
+    }
+
+    fn floor_above(&self, version: u64) -> bool {
+        let told = self.replicas[..self.scope(version)].iter().filter_map(|replica| replica.told);
+        told.filter(|told| !told.is_record()).any(|floor| floor.version() >= version)
+    }
+
+    /// Its holders have not answered yet, as it were; who says so twice has failed. And everybody else is asked.
+    fn ask_again(&mut self, version: u64) -> Vec<Said> {
+        self.in_hand = None;
+        let mut asked = Vec::new();
+        for rank in 0..self.replicas.len() {
+            if self.replicas[rank].told != Some(Told::Record(version)) {
+                continue;
+            }
+            if self.replicas[rank].again {
+                self.replicas[rank].exclude();
+            } else {
+                let record = !self.record_is_coming() && asked.is_empty();
+                asked.push(Said::Ask { rank, record });
+                let replica = &mut self.replicas[rank];
+                (replica.again, replica.told) = (true, None);
+                replica.first = First::Unasked;
+            }
+        }
+        let record = !self.record_is_coming() && asked.is_empty();
+        let others: Vec<Said> = self.ask_unasked(record);
+        let new = others.into_iter().filter(|said| asked.iter().all(|other| other.rank() != said.rank()));
+        asked.iter().copied().chain(new).collect()
+    }
+
+    fn record_is_coming(&self) -> bool {
+        self.replicas.iter().any(|replica| replica.first == First::Asked { record: true })
+    }
+
+    fn next(&mut self) -> Vec<Said> {
         if self.over {
             return vec![];
         }
@@ -139,25 +226,26 @@ impl Facts {
             return vec![Said::Hopeless];
         }
         if self.voters() < self.ack {
-            let coming = self.replicas.iter().any(|replica| replica.first == First::Asked { record: true });
             let ask = self.failed() > 0;
-            return if ask { self.ask_unasked(!coming && !self.newest_in_hand()) } else { vec![] };
+            return if ask { self.ask_unasked(!self.record_is_coming() && !self.newest_in_hand()) } else { vec![] };
         }
         let Some(newest) = self.newest() else { return vec![self.absent()] };
         if self.in_hand != Some(newest) {
-            let holders: Vec<usize> = (0..self.replicas.len()).filter(|rank| self.holds(*rank, newest)).collect();
+            let holders = self.tellers(newest);
             let coming = holders.iter().any(|rank| self.replicas[*rank].fetch);
             return if coming { vec![] } else { vec![Said::Ask { rank: holders[0], record: true }] };
         }
-        let scope = self.scope(newest);
-        let floors = self.replicas[..scope].iter().filter_map(|replica| replica.told).filter(|told| !told.is_record());
-        if floors.map(Told::version).any(|floor| floor >= newest) {
+        if self.floor_above(newest) {
             return vec![self.absent()];
+        }
+        if self.target != Some(newest) {
+            self.target = Some(newest);
+            self.replicas.iter_mut().for_each(|replica| replica.stores.retain(|(version, _)| *version != newest));
         }
         if !self.is_quorum() || self.majority_holds(newest) {
             return vec![Said::Answer(newest)];
         }
-        self.write_back(newest, scope)
+        self.write_back(newest, self.scope(newest))
     }
 
     fn write_back(&self, newest: u64, scope: usize) -> Vec<Said> {
@@ -178,8 +266,8 @@ impl Facts {
         owed.map(|rank| Said::Store { rank, version: newest }).collect()
     }
 
-    /// What a hedge calls for.
-    pub fn due_on_hedge(&self) -> Vec<Said> {
+    /// What a hedge calls for; notes it as done.
+    pub fn due_on_hedge(&mut self) -> Vec<Said> {
         if self.over {
             return vec![];
         }
@@ -188,9 +276,10 @@ impl Facts {
             && self.voters() >= self.ack
             && self.in_hand != Some(newest)
         {
-            let another = (0..self.replicas.len()).find(|r| self.holds(*r, newest) && !self.replicas[*r].fetch);
+            let another = self.tellers(newest).into_iter().find(|rank| !self.replicas[*rank].fetch);
             due.extend(another.map(|rank| Said::Ask { rank, record: true }));
         }
+        due.iter().for_each(|said| self.say(*said));
         due
     }
 
@@ -228,7 +317,8 @@ impl Facts {
         let replica = &mut self.replicas[rank];
         let (told, whole) = match heard {
             Heard::Failed => {
-                *replica = Replica { first: First::Settled, fetch: false, told: None, failed: true, ..replica.clone() };
+                replica.said_failed = true;
+                replica.exclude();
                 return;
             }
             Heard::Version(version) => (Told::Record(version), false),
