@@ -335,6 +335,11 @@ fn store(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     page.gauge("store_records", "Records, estimated", float(stats.records))?;
     page.gauge("store_cache_capacity_bytes", "What the cache may hold", float(stats.cache_capacity_bytes))?;
     page.gauge("store_cache_used_bytes", "What it holds", float(stats.cache_used_bytes))?;
+    page.gauge(
+        "store_record_cache_used_bytes",
+        "Whole records in front of the cache",
+        float(stats.record_cache_used_bytes),
+    )?;
     page.counter("store_cache_hits", "Blocks found in the cache", stats.cache_hits)?;
     page.counter("store_cache_misses", "Blocks that were not", stats.cache_misses)?;
     let stalled = f64::from(u8::from(stats.stall != Stall::None));

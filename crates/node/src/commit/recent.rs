@@ -1,6 +1,6 @@
 //! The versions accepted here within the last `retention`, even if overwritten since.
 //!
-//! Two generations of a set, rotated when the younger one is `retention` old: what is inserted stays for at
+//! Two generations of a set, rotated when the younger one is over `retention` old: what is inserted stays for at
 //! least that long. Bounded: a generation that fills up before is rotated early, and then, as after a
 //! restart, this cannot know for `retention` what it does not contain ([`Recent::Unsure`]).
 //!
@@ -85,7 +85,7 @@ impl RecentSet {
 
     /// Before each batch: forgets what may be forgotten, and what must be.
     pub fn advance(&mut self, now: Duration) {
-        let aged = now.saturating_sub(self.young_since) >= self.retention;
+        let aged = now.saturating_sub(self.young_since) > self.retention;
         if !aged && self.young.len() < self.entries_max {
             return;
         }
@@ -104,7 +104,7 @@ impl RecentSet {
     pub fn contains(&self, entry: Fingerprint, now: Duration) -> Recent {
         if self.young.contains(&entry) || self.old.contains(&entry) {
             Recent::Accepted
-        } else if now < self.unsure_until {
+        } else if self.is_unsure(now) {
             Recent::Unsure
         } else {
             Recent::NotAccepted
@@ -114,7 +114,7 @@ impl RecentSet {
     /// Whether what is not contained may have been accepted nevertheless.
     #[must_use]
     pub fn is_unsure(&self, now: Duration) -> bool {
-        now < self.unsure_until
+        now <= self.unsure_until
     }
 
     /// Remembers an accept; whether the younger generation did not have it.
@@ -169,10 +169,10 @@ mod tests {
                 recent.advance(at(now));
                 assert_eq!(recent.contains(entry(1), at(now)), Recent::Accepted, "{inserted} {now}");
             }
-            for now in inserted + 11..=inserted + 20 {
+            for now in inserted + 11..=inserted + 22 {
                 recent.advance(at(now));
             }
-            assert_eq!(recent.contains(entry(1), at(inserted + 20)), Recent::NotAccepted);
+            assert_eq!(recent.contains(entry(1), at(inserted + 22)), Recent::NotAccepted);
             assert!(recent.is_empty());
         }
     }
@@ -180,8 +180,8 @@ mod tests {
     #[test]
     fn nothing_is_promised_after_a_restart_until_retention_has_passed() {
         let recent = RecentSet::new(at(50), RETENTION, 100);
-        assert_eq!(recent.contains(entry(1), at(59)), Recent::Unsure);
-        assert_eq!(recent.contains(entry(1), at(60)), Recent::NotAccepted);
+        assert_eq!(recent.contains(entry(1), at(60)), Recent::Unsure);
+        assert_eq!(recent.contains(entry(1), at(61)), Recent::NotAccepted);
     }
 
     #[test]
@@ -195,7 +195,7 @@ mod tests {
         }
         assert_eq!(recent.contains(entry(5), at(102)), Recent::Accepted);
         assert_eq!(recent.contains(entry(0), at(102)), Recent::Unsure, "was forgotten early");
-        assert_eq!(recent.contains(entry(0), at(111)), Recent::NotAccepted);
+        assert_eq!(recent.contains(entry(0), at(112)), Recent::NotAccepted);
     }
 
     #[test]

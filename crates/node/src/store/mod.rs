@@ -11,6 +11,7 @@
 pub mod health;
 pub mod memory;
 pub mod options;
+mod record_cache;
 pub mod rocks;
 
 use bytes::Bytes;
@@ -192,6 +193,8 @@ pub struct StoreStats {
     pub cache_capacity_bytes: u64,
     /// Bytes that it holds.
     pub cache_used_bytes: u64,
+    /// Bytes of whole records kept in front of it.
+    pub record_cache_used_bytes: u64,
     /// Blocks found in the cache.
     pub cache_hits: u64,
     /// Blocks that were not.

@@ -16,6 +16,8 @@ pub struct MemoryBudget {
     pub cache: usize,
     /// The part of `cache` that write buffers may take.
     pub write_buffers: usize,
+    /// Whole records in front of the engine.
+    pub records: usize,
     /// What is left for the node's own buffers: connections, queues, marks, recent versions.
     pub node_buffers: usize,
 }
@@ -24,13 +26,14 @@ impl MemoryBudget {
     /// The least `memory_bytes`.
     pub const BYTES_MIN: usize = 64 * MIB;
 
-    /// A quarter for the node, a quarter for write buffers, the rest for blocks; nothing if `memory_bytes` is
-    /// below [`MemoryBudget::BYTES_MIN`].
+    /// A quarter for the node, an eighth for records, a quarter for write buffers, the rest for blocks; nothing if
+    /// `memory_bytes` is below [`MemoryBudget::BYTES_MIN`].
     #[must_use]
     pub fn new(memory_bytes: usize) -> Option<Self> {
         (memory_bytes >= Self::BYTES_MIN).then(|| {
             let quarter = memory_bytes / 4;
-            Self { cache: memory_bytes - quarter, write_buffers: quarter, node_buffers: quarter }
+            let records = quarter / 2;
+            Self { cache: memory_bytes - quarter - records, write_buffers: quarter, records, node_buffers: quarter }
         })
     }
 

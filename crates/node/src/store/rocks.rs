@@ -21,6 +21,7 @@ use rocksdb::{
 };
 
 use super::options::{self, MemoryBudget};
+use super::record_cache::{Lookup, RecordCache};
 use super::{Batch, Durability, Health, HealthState, Page, PageLimit, Stall, Store, StoreError, StoreStats, Tier};
 use crate::data_dir::{DataDir, DataDirError, Log, SyncMarker};
 use crate::histogram::Histogram;
@@ -33,6 +34,7 @@ pub struct RocksStore {
     /// Keeps the statistics reachable.
     options: Options,
     cache: Cache,
+    records: RecordCache,
     health: Arc<Health>,
     read_cache: ReadOptions,
     read_disk: ReadOptions,
@@ -128,6 +130,7 @@ impl RocksStore {
             db,
             options,
             cache,
+            records: RecordCache::new(budget.records),
             health,
             read_cache,
             read_disk: ReadOptions::default(),
@@ -180,14 +183,19 @@ impl RocksStore {
 
 impl Store for RocksStore {
     fn get(&self, key: &Key, tier: Tier) -> Result<Option<Bytes>, StoreError> {
+        let moment = match self.records.get(key) {
+            Lookup::Hit(record) => return Ok(Some(record)),
+            Lookup::Miss(moment) => moment,
+        };
         let options = match tier {
             Tier::Cache => &self.read_cache,
             Tier::Disk => &self.read_disk,
         };
-        match self.db.get_pinned_opt(key.as_bytes(), options) {
-            Ok(found) => Ok(found.map(|bytes| Bytes::copy_from_slice(&bytes))),
-            Err(error) => Err(self.read_error(&error)),
-        }
+        let found = self.db.get_pinned_opt(key.as_bytes(), options).map_err(|error| self.read_error(&error))?;
+        let Some(found) = found else { return Ok(None) };
+        let record = Bytes::copy_from_slice(&found);
+        self.records.keep(key, &record, moment);
+        Ok(Some(record))
     }
 
     fn salvage(&self, key: &Key) -> Option<Bytes> {
@@ -235,7 +243,11 @@ impl Store for RocksStore {
             Durability::Os => &self.unsynced,
         };
         let begin = Instant::now();
-        self.db.write_opt(&writes, options).map_err(|error| self.write_error(&error))?;
+        let keys = || batch.records().iter().map(|(key, _)| key);
+        self.records.begin_changes(keys());
+        let written = self.db.write_opt(&writes, options);
+        self.records.end_changes(keys());
+        written.map_err(|error| self.write_error(&error))?;
         self.commit_micros.record(u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX));
         self.health.set_disk_full(false);
         if let Some(marker) = &self.marker {
@@ -279,6 +291,7 @@ impl Store for RocksStore {
             records: self.property(properties::ESTIMATE_NUM_KEYS),
             cache_capacity_bytes: bytes(self.cache.get_capacity()),
             cache_used_bytes: bytes(self.cache.get_usage()),
+            record_cache_used_bytes: self.records.used_bytes(),
             cache_hits: count(Ticker::BlockCacheHit),
             cache_misses: count(Ticker::BlockCacheMiss),
             stall: self.health.stall(),

@@ -1,0 +1,112 @@
+//! A replica: the production decision over a store that survives restarts and a memory that does not.
+
+use kvorum_core::quorum::replica::{Decision, Held, Origin, Recent, decide};
+use kvorum_core::quorum::{Current, StoreAnswer};
+use kvorum_core::version::{Hlc, Version};
+use kvorum_core::{Key, Record};
+
+use crate::rules::Without;
+
+/// The state of one replica for the one key. Time is in milliseconds since the history began.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Durable: what is stored, the floor of its partition, the fence, and what is proven converged.
+    pub record: Option<Record>,
+    pub floor: Version,
+    pub fence: Version,
+    pub watermark: Version,
+    /// In memory: nothing newer was applied.
+    mark: Version,
+    /// In memory: what was accepted, and when.
+    recent: Vec<(Version, u64)>,
+    restarted_at: Option<u64>,
+    /// The hybrid clock that its answers carry.
+    pub hlc: Hlc,
+}
+
+impl Node {
+    pub fn new() -> Self {
+        Self {
+            record: None,
+            floor: Version::ZERO,
+            fence: Version::ZERO,
+            watermark: Version::ZERO,
+            mark: Version::ZERO,
+            recent: vec![],
+            restarted_at: None,
+            hlc: Hlc::ZERO,
+        }
+    }
+
+    pub fn current(&self) -> Current {
+        self.record.as_ref().map_or(Current::Floor(self.floor), |record| Current::Record(record.version()))
+    }
+
+    /// Loses what was in memory.
+    pub fn restart(&mut self, now: u64) {
+        self.recent.clear();
+        self.restarted_at = Some(now);
+        // Marks start at the persisted bound of the clock.
+        self.mark.hlc = self.mark.hlc.max(Hlc::from_millis(self.hlc.millis() + 100));
+    }
+
+    /// Accepts or refuses a record.
+    pub fn store(
+        &mut self,
+        record: &Record,
+        origin: Origin,
+        now: u64,
+        retention: u64,
+        without: Without,
+    ) -> StoreAnswer {
+        let version = record.version();
+        self.hlc = self.hlc.max(version.hlc);
+        let fence = if without == Without::Fence { Version::ZERO } else { self.fence };
+        let memory = || self.memory(version, now, retention, without);
+        let decision = match decide(version, origin, Held::AtMost(self.mark), fence, memory) {
+            Decision::LookUp => decide(version, origin, Held::Exactly(self.current()), fence, memory),
+            decision => decision,
+        };
+        match decision {
+            Decision::Answer(answer) => answer,
+            Decision::Apply => {
+                self.record = Some(record.clone());
+                self.mark = self.mark.max(version);
+                self.recent.retain(|(_, at)| now - at <= retention);
+                self.recent.push((version, now));
+                StoreAnswer::Accepted
+            }
+            Decision::LookUp => unreachable!("what is held was looked up"),
+        }
+    }
+
+    fn memory(&self, version: Version, now: u64, retention: u64, without: Without) -> Recent {
+        let remembered = self.recent.iter().any(|(other, at)| *other == version && now - at <= retention);
+        let fresh = self.restarted_at.is_some_and(|at| now - at < retention);
+        match () {
+            () if without == Without::Recent => Recent::NotAccepted,
+            () if remembered => Recent::Accepted,
+            () if fresh && without != Without::Unsure => Recent::Unsure,
+            () => Recent::NotAccepted,
+        }
+    }
+
+    /// Raises the floor to what is proven converged, and drops a tombstone at or below it.
+    pub fn drop_tombstone(&mut self, without: Without) {
+        if without != Without::Convergence {
+            self.floor = self.floor.max(self.watermark);
+            self.mark = self.mark.max(self.floor);
+        }
+        let droppable = |record: &Record| {
+            record.is_tombstone() && (record.version() <= self.floor || without == Without::Convergence)
+        };
+        if self.record.as_ref().is_some_and(droppable) {
+            self.record = None;
+        }
+    }
+}
+
+/// The one key of every history.
+pub fn key() -> Key {
+    Key::new(bytes::Bytes::from_static(b"key")).unwrap()
+}

@@ -1,0 +1,50 @@
+//! The rules of the protocol that can be taken away, to see that the histories notice.
+
+/// Which rule a history runs without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Without {
+    /// All rules hold.
+    Nothing,
+    /// Replicas remember no accepted versions, and do not even know that they do not.
+    Recent,
+    /// After a restart replicas promise what they cannot know.
+    Unsure,
+    /// Stragglers below the fence are accepted.
+    Fence,
+    /// Tombstones are dropped before all replicas are proven to have them.
+    Convergence,
+    /// A write counts a refusal as an accept.
+    StaleIsNoAccept,
+    /// A read counts a refused write-back as a copy.
+    StaleIsNoCopy,
+    /// Reads do not wait for their write-backs.
+    WriteBack,
+    /// A blocked write is stamped again without regard to what blocked it.
+    NewerStamp,
+    /// A write that was blocked once is taken for overwritten.
+    SecondAttempt,
+    /// Answers to the first attempt count for the second.
+    CountsPerAttempt,
+    /// A write takes a floor in its way for a concurrent write.
+    FloorIsNoExcuse,
+    /// Readers take no notice of floors.
+    FloorInReads,
+}
+
+impl Without {
+    /// Every rule.
+    pub const ALL: [Self; 12] = [
+        Self::Recent,
+        Self::Unsure,
+        Self::Fence,
+        Self::Convergence,
+        Self::StaleIsNoAccept,
+        Self::StaleIsNoCopy,
+        Self::WriteBack,
+        Self::NewerStamp,
+        Self::SecondAttempt,
+        Self::CountsPerAttempt,
+        Self::FloorIsNoExcuse,
+        Self::FloorInReads,
+    ];
+}

@@ -1,0 +1,173 @@
+//! Whole records in memory, in front of the engine: a point read of the engine costs 4.5 µs even when all
+//! its blocks are cached, more than all else that a replica does for a read; a hit here costs 0.2 µs.
+//!
+//! Promises that a hit is what the engine would have answered. Every stripe of keys has a count of
+//! *changes*: odd while a commit that touches the stripe is being written, even otherwise. A record is
+//! kept with the count that was read *before* the engine was asked, and is a hit only while the count
+//! is still the same: so a commit makes all its keys misses before any of it becomes visible, and what
+//! was read on either side of it is never taken for the present. (A sequence lock: Lameter, "Effective
+//! synchronization on Linux/NUMA systems", 2005, with the cached record as the optimistic reader.)
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use kvorum_core::key::{Key, STRIPES};
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+
+/// Larger records stay with the engine: copying them costs more than finding them.
+const RECORD_BYTES_MAX: usize = 4096;
+/// What an entry costs beside its bytes.
+const ENTRY_BYTES: usize = 160;
+/// The size of entry that the number of slots is estimated by.
+const ENTRY_BYTES_USUAL: usize = ENTRY_BYTES + 160;
+
+#[derive(Clone)]
+struct Entry {
+    record: Bytes,
+    changes: u64,
+}
+
+#[derive(Clone)]
+struct ByBytes;
+
+impl Weighter<Key, Entry> for ByBytes {
+    fn weight(&self, key: &Key, entry: &Entry) -> u64 {
+        u64::try_from(key.as_bytes().len() + entry.record.len() + ENTRY_BYTES).unwrap_or(u64::MAX)
+    }
+}
+
+/// The cache of one store.
+pub(super) struct RecordCache {
+    records: Cache<Key, Entry, ByBytes>,
+    changes: Box<[AtomicU64]>,
+}
+
+/// What a lookup found.
+pub(super) enum Lookup {
+    /// The record's encoded bytes.
+    Hit(Bytes),
+    /// Nothing; what the engine answers to a read that begins now may be kept with this.
+    Miss(Moment),
+}
+
+/// A stripe's count of changes at one moment.
+#[derive(Clone, Copy)]
+pub(super) struct Moment(u64);
+
+impl RecordCache {
+    pub(super) fn new(bytes_max: usize) -> Self {
+        let weight = u64::try_from(bytes_max).unwrap_or(u64::MAX);
+        Self {
+            records: Cache::with_weighter(bytes_max / ENTRY_BYTES_USUAL, weight, ByBytes),
+            changes: (0..STRIPES).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    fn changes(&self, key: &Key) -> &AtomicU64 {
+        self.changes.get(key.hash().stripe()).expect("a stripe is below the number of stripes")
+    }
+
+    pub(super) fn get(&self, key: &Key) -> Lookup {
+        let changes = self.changes(key).load(Ordering::SeqCst);
+        match self.records.get(key) {
+            Some(entry) if entry.changes == changes => Lookup::Hit(entry.record),
+            _ => Lookup::Miss(Moment(changes)),
+        }
+    }
+
+    /// Keeps what the engine answered to a read that began after `moment`.
+    pub(super) fn keep(&self, key: &Key, record: &Bytes, Moment(changes): Moment) {
+        if record.len() > RECORD_BYTES_MAX || changes % 2 == 1 {
+            return;
+        }
+        // A key shares the buffer it came in, which must not live as long as this.
+        let key = Key::new(Bytes::copy_from_slice(key.as_bytes())).expect("it was a key");
+        self.records.insert(key, Entry { record: record.clone(), changes });
+    }
+
+    /// A commit of these keys is about to be written. For the one thread that commits.
+    pub(super) fn begin_changes<'a>(&self, keys: impl Iterator<Item = &'a Key>) {
+        self.step(keys, 0);
+    }
+
+    /// It has been written, or has failed.
+    pub(super) fn end_changes<'a>(&self, keys: impl Iterator<Item = &'a Key>) {
+        self.step(keys, 1);
+    }
+
+    /// Steps each stripe once, however many of its keys there are: those that are at `parity` still.
+    fn step<'a>(&self, keys: impl Iterator<Item = &'a Key>, parity: u64) {
+        for key in keys {
+            let changes = self.changes(key);
+            if changes.load(Ordering::Relaxed) % 2 == parity {
+                changes.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Bytes held.
+    pub(super) fn used_bytes(&self) -> u64 {
+        self.records.weight()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn key(name: &'static str) -> Key {
+        Key::new(Bytes::from_static(name.as_bytes())).unwrap()
+    }
+
+    fn miss(cache: &RecordCache, key: &Key) -> Moment {
+        match cache.get(key) {
+            Lookup::Miss(moment) => moment,
+            Lookup::Hit(_) => panic!("a hit where a miss was due"),
+        }
+    }
+
+    #[test]
+    fn a_record_is_found_until_its_key_changes() {
+        let (cache, a) = (RecordCache::new(1 << 20), key("a"));
+        let moment = miss(&cache, &a);
+        cache.keep(&a, &Bytes::from_static(b"1"), moment);
+        assert!(matches!(cache.get(&a), Lookup::Hit(record) if record == "1"));
+        cache.begin_changes([&a, &a].into_iter());
+        miss(&cache, &a);
+        cache.end_changes([&a, &a].into_iter());
+        miss(&cache, &a);
+    }
+
+    #[test]
+    fn what_was_read_during_or_before_a_change_is_not_kept_for_after() {
+        let (cache, a) = (RecordCache::new(1 << 20), key("a"));
+        let before = miss(&cache, &a);
+        cache.begin_changes([&a].into_iter());
+        let during = miss(&cache, &a);
+        cache.keep(&a, &Bytes::from_static(b"old"), before);
+        miss(&cache, &a);
+        cache.keep(&a, &Bytes::from_static(b"old"), during);
+        miss(&cache, &a);
+        cache.end_changes([&a].into_iter());
+        miss(&cache, &a);
+        cache.keep(&a, &Bytes::from_static(b"old"), before);
+        cache.keep(&a, &Bytes::from_static(b"old"), during);
+        let after = miss(&cache, &a);
+        cache.keep(&a, &Bytes::from_static(b"new"), after);
+        assert!(matches!(cache.get(&a), Lookup::Hit(record) if record == "new"));
+    }
+
+    #[test]
+    fn the_bytes_held_stay_bounded() {
+        let cache = RecordCache::new(64 << 10);
+        let record = Bytes::from(vec![0; 1000]);
+        for i in 0..10_000_u32 {
+            let key = Key::new(Bytes::from(i.to_be_bytes().to_vec())).unwrap();
+            let moment = miss(&cache, &key);
+            cache.keep(&key, &record, moment);
+        }
+        assert!(cache.used_bytes() <= 64 << 10, "{}", cache.used_bytes());
+    }
+}
