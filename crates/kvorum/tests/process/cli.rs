@@ -96,7 +96,6 @@ fn wrong_usage_exits_2() {
         vec!["get", "k", "--ack", "x"],
         vec!["get", "k", "--ack", "2", "--from", "2"],
         vec!["get", ""],
-        vec!["serve"],
         vec!["serve", "--listen", "nonsense", "--cluster", "http://127.0.0.1:1", "--data-dir", empty.to_str().unwrap()],
     ] {
         let output = if arguments[0] == "serve" || arguments[0] == "nonsense" {

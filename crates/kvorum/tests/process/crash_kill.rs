@@ -23,7 +23,7 @@ struct Seen {
     /// Values whose keys are `once-VALUE`.
     once: Mutex<Vec<u64>>,
     /// Refused writes of keys that nobody else writes: none, while a majority is up.
-    refused: AtomicU64,
+    refused: Mutex<Vec<String>>,
     /// Refused requests to the shared keys: with a replica away, two writes that meet may leave neither with
     /// a majority, and the contract then says 504.
     contended: AtomicU64,
@@ -36,7 +36,7 @@ impl Seen {
             next_value: AtomicU64::new(INITIAL + 1),
             shared: (0..SHARED).map(|_| Mutex::new(Vec::new())).collect(),
             once: Mutex::new(Vec::new()),
-            refused: AtomicU64::new(0),
+            refused: Mutex::new(Vec::new()),
             contended: AtomicU64::new(0),
         }
     }
@@ -76,7 +76,7 @@ impl Seen {
         let value = self.value();
         match client.send("PUT", &once(value), &[], Some(value.to_string().as_bytes())) {
             Ok(response) if response.status == 201 => self.once.lock().unwrap().push(value),
-            _ => count(&self.refused),
+            other => self.refused.lock().unwrap().push(format!("{other:?}")),
         }
     }
 
@@ -209,7 +209,8 @@ fn unnoticed(rounds: usize, disturb: fn(&mut Cluster, &Seen, usize)) {
         checked = seen.check_once(&cluster, checked);
         seen.check_shared(&cluster);
         eprintln!("round {round}: {checked} keys are there, {:?} conflicts were refused", seen.contended);
-        assert_eq!(seen.refused.load(Ordering::Relaxed), 0, "errors while node {victim} was away");
+        let refused = seen.refused.lock().unwrap();
+        assert!(refused.is_empty(), "{} errors while node {victim} was away: {:?}", refused.len(), refused.first());
     }
     assert_eq!(seen.check_once(&cluster, 0), checked);
 }
