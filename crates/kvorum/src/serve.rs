@@ -72,6 +72,8 @@ fn start_logging(log: Log) {
     };
     let terminal = io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr).with_ansi(terminal);
+    // It would complain on stderr as well, and panic where that fails: on a full disk, say.
+    let builder = builder.log_internal_errors(false);
     match log.format {
         LogFormat::Text => builder.init(),
         LogFormat::Auto if terminal => builder.init(),
