@@ -269,6 +269,11 @@ fn peers(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     page.gauges("peer_clock_offset_seconds", "How far the peer's clock is ahead", offsets.collect::<Vec<_>>())?;
     let rebuilding = each(|peer| u64::from(peer.rebuilding.load(Ordering::Relaxed)));
     page.gauges("peer_rebuilding", "Whether the peer lost its data and has no vote", gauges(rebuilding, 1.0))?;
+    let heard = membership.others().map(|node| {
+        let sequence = membership.remembered(node).map_or(0, |note| note.sequence);
+        (label("peer", membership.url(node)), float(sequence))
+    });
+    page.gauges("peer_sequence", "How far the peer's store is known to be durable", heard.collect::<Vec<_>>())?;
     page.counters("peer_connects", "Connections made to the peer", each(|peer| load(&peer.connects)))?;
     page.counters("peer_refusals", "Handshakes refused by either side", each(|peer| load(&peer.refusals)))?;
     let errors = each(|peer| load(&peer.protocol_errors));
@@ -333,6 +338,7 @@ fn store(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     page.gauge("store_memtable_bytes", "Bytes in write buffers", float(stats.memtable_bytes))?;
     page.gauge("store_table_bytes", "Bytes of live table files", float(stats.table_bytes))?;
     page.gauge("store_records", "Records, estimated", float(stats.records))?;
+    page.gauge("store_sequence", "Grows with every commit", float(view.store.sequence()))?;
     page.gauge("store_cache_capacity_bytes", "What the cache may hold", float(stats.cache_capacity_bytes))?;
     page.gauge("store_cache_used_bytes", "What it holds", float(stats.cache_used_bytes))?;
     page.gauge(

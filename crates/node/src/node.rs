@@ -118,7 +118,8 @@ impl NodeView {
     /// Why it does not.
     pub fn serving(&self) -> Result<(), String> {
         if self.membership.abstains() == Some(kvorum_core::quorum::Failure::NotServing) {
-            return Err("the data directory is new: waiting to meet a majority of the cluster once".to_owned());
+            let awaited = self.membership.awaited().unwrap_or_default();
+            return Err(format!("the data directory is new, and a majority of its peers must have met it: {awaited}"));
         }
         Ok(())
     }
@@ -158,6 +159,7 @@ struct Node {
     drain: watch::Sender<bool>,
     commit: CommitThread<RocksStore>,
     pool: ReadPoolThreads,
+    notes: JoinHandle<()>,
 }
 
 struct ShardThread {
@@ -177,9 +179,11 @@ impl Node {
         let cluster_id = cluster_id(&layout);
         let data_dir = DataDir::open(&config.data_dir, cluster_id)?;
         let budget = MemoryBudget::new(config.memory_bytes.get()).expect("the configuration has checked it");
-        let (store, rebuilding) = open_store(&data_dir, budget)?;
+        let (store, rebuilding) = open_store(&data_dir, budget, durability(config))?;
+        let recovered = store.sequence();
         let skew_max_ms = u64::try_from(config.clock_skew_max.as_millis()).unwrap_or(u64::MAX);
-        let membership = Arc::new(Membership::new(layout, own, cluster_id, data_dir, rebuilding, skew_max_ms));
+        let membership = Membership::new(layout, own, cluster_id, data_dir, recovered, rebuilding, skew_max_ms);
+        let membership = Arc::new(membership);
         let commit_micros = store.commit_micros();
         let committer = Committer::new(store.clone(), commit_config(config), time.boot())?;
         let clock = Arc::new(Clock::new(time.clone(), committer.bound(), config.clock_skew_max));
@@ -194,8 +198,10 @@ impl Node {
         let now = move || Now { boot: time.boot(), wall_ms: time.wall_ms() };
         let (queue, commit) = CommitThread::start(committer, limits, pool.clone(), Mailboxes(mailboxes.clone()), now)?;
         let store: Arc<dyn Store> = store;
+        let noted = membership.clone();
+        let notes = std::thread::Builder::new().name("notes".to_owned()).spawn(move || noted.write_notes())?;
         let view = Arc::new(NodeView {
-            membership: membership.clone(),
+            membership,
             store,
             queue,
             commit: commit_metrics,
@@ -221,11 +227,11 @@ impl Node {
             let thread = thread.spawn(move || run_shard(&config, parts))?;
             shards.push(ShardThread { connections, thread });
         }
-        Ok(Self { view, shards, drain, commit, pool: pool_threads })
+        Ok(Self { view, shards, drain, commit, pool: pool_threads, notes })
     }
 
     fn stop(self, config: &Config) {
-        let Self { view, shards, drain, commit, pool } = self;
+        let Self { view, shards, drain, commit, pool, notes } = self;
         drain.send_replace(true);
         for shard in shards {
             drop(shard.connections);
@@ -235,7 +241,12 @@ impl Node {
         }
         let store = commit.stop();
         pool.stop();
-        if let Err(error) = store.flush() {
+        view.membership.stop_notes();
+        if notes.join().is_err() {
+            tracing::error!("the thread that writes notes ended in a panic");
+        }
+        let ended = store.sync_log().map_err(StartError::from).and_then(|()| Ok(view.membership.end_run()?));
+        if let Err(error) = ended.and_then(|()| Ok(store.flush()?)) {
             tracing::warn!(%error, "could not flush the store: the next start reads its log instead");
         }
         drop(view);
@@ -301,8 +312,13 @@ fn cluster_id(layout: &Layout) -> ClusterId {
     ClusterId(xxhash_rust::xxh3::xxh3_64(urls.join("\n").as_bytes()))
 }
 
-fn open_store(data_dir: &DataDir, budget: MemoryBudget) -> Result<(Arc<RocksStore>, Option<String>), StartError> {
+fn open_store(
+    data_dir: &DataDir,
+    budget: MemoryBudget,
+    durability: Durability,
+) -> Result<(Arc<RocksStore>, Option<String>), StartError> {
     let (store, log) = RocksStore::open_in(data_dir, budget)?;
+    data_dir.begin_run(durability == Durability::Os)?;
     if let Some(loss) = log.loss() {
         tracing::error!(reason = loss, "this node has lost what it acknowledged: rebuilding, without a vote");
     }
@@ -316,9 +332,13 @@ fn commit_config(config: &Config) -> CommitConfig {
         skew_max: config.clock_skew_max,
         bound_lead: BOUND_LEAD,
         batch_bytes_max: config.commit.queue_bytes_max.get().min(16 << 20),
-        durability: match config.durability {
-            crate::config::Durability::Fsync => Durability::Fsync,
-            crate::config::Durability::Os => Durability::Os,
-        },
+        durability: durability(config),
+    }
+}
+
+fn durability(config: &Config) -> Durability {
+    match config.durability {
+        crate::config::Durability::Fsync => Durability::Fsync,
+        crate::config::Durability::Os => Durability::Os,
     }
 }

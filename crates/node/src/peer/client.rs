@@ -216,6 +216,7 @@ impl PeerClient {
         peer.links.fetch_sub(1, Ordering::Relaxed);
         tracing::info!(peer = shard.membership.url(self.node), shard = shard.index, "peer connection ended");
         shard.operations.fail_all(shard, self.node);
+        shard.membership.write_notes_now();
     }
 
     async fn ping(&self, shard: &Rc<Shard>, link: &Rc<Link>) {
@@ -269,7 +270,10 @@ impl PeerClient {
                 self.waiting_since.set(shard.clock.boot());
                 shard.operations.on_read(shard, self.node, frame.id, answer);
             }
-            Message::Pong { wall_ms } => self.take_pong(shard, wall_ms),
+            Message::Pong { wall_ms, sequence } => {
+                self.take_pong(shard, wall_ms);
+                shard.membership.note_sequence(self.node, sequence);
+            }
             Message::Store { .. } | Message::Read { .. } | Message::Ping { .. } => {
                 return Err(ProtocolError::NotAnAnswer);
             }
