@@ -1,8 +1,11 @@
-//! One node, wired together: the only place that sees the configuration and knows all parts.
+//! One node, wired together: with `runtime.rs`, which does the same for a shard, the only place that sees
+//! the configuration and knows all parts.
 //!
 //! Starting: listener, data directory, store, commit thread, read pool, shards. The listener comes first, so
 //! that a port in use leaves the directory alone. Stopping is the same backwards: nothing new is taken,
-//! what is under way is finished, the queue of writes is drained, the store flushed.
+//! what is under way is finished, the queue of writes is drained, the store flushed. Connections are taken
+//! until the last shard is done, so that clients are told; two threads see to it that the process ends
+//! in time whatever the disk does.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -10,8 +13,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use kvorum_core::placement::{Layout, LayoutError, LayoutNode, NodeId};
-use tokio::net::TcpStream;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 
 use crate::clock::{Clock, SystemTime, TimeSource};
@@ -34,6 +37,12 @@ use crate::store::{Durability, HealthState, Store, StoreError};
 const HANDOVER_MAX: usize = 128;
 /// Clients get so long to finish when the node stops; the exit itself comes within ten seconds.
 const DRAIN_MAX: Duration = Duration::from_secs(7);
+/// After so long the engine's compactions, and the writes that wait for them, are given up.
+const HURRY_AFTER: Duration = Duration::from_secs(8);
+/// After so long the process ends, wherever it stands: what was acknowledged is in the log.
+const EXIT_AFTER: Duration = Duration::from_secs(9);
+/// Between two looks for a shard with room; the kernel keeps further connections meanwhile.
+const FULL_PAUSE: Duration = Duration::from_millis(1);
 /// Reads that wait for a thread of the pool.
 const READ_QUEUE_MAX: usize = 4096;
 /// How far ahead of its use the clock's bound is made durable.
@@ -157,6 +166,7 @@ struct Node {
     view: Arc<NodeView>,
     shards: Vec<ShardThread>,
     drain: watch::Sender<bool>,
+    store: Arc<RocksStore>,
     commit: CommitThread<RocksStore>,
     pool: ReadPoolThreads,
     notes: JoinHandle<()>,
@@ -197,12 +207,11 @@ impl Node {
         };
         let now = move || Now { boot: time.boot(), wall_ms: time.wall_ms() };
         let (queue, commit) = CommitThread::start(committer, limits, pool.clone(), Mailboxes(mailboxes.clone()), now)?;
-        let store: Arc<dyn Store> = store;
         let noted = membership.clone();
         let notes = std::thread::Builder::new().name("notes".to_owned()).spawn(move || noted.write_notes())?;
         let view = Arc::new(NodeView {
             membership,
-            store,
+            store: store.clone(),
             queue,
             commit: commit_metrics,
             commit_micros,
@@ -227,19 +236,45 @@ impl Node {
             let thread = thread.spawn(move || run_shard(&config, parts))?;
             shards.push(ShardThread { connections, thread });
         }
-        Ok(Self { view, shards, drain, commit, pool: pool_threads, notes })
+        Ok(Self { view, shards, drain, store, commit, pool: pool_threads, notes })
+    }
+
+    /// Tells the shards to finish, and sees to it that the process ends in time.
+    fn drain(&self) {
+        self.view.membership.drain();
+        self.drain.send_replace(true);
+        // Not held: the engine is closed when the node is done with it.
+        let store = Arc::downgrade(&self.store);
+        let hurry = move || {
+            std::thread::sleep(HURRY_AFTER);
+            if let Some(store) = store.upgrade() {
+                store.cancel_background_work();
+                tracing::warn!("stopping takes long: compactions and the writes that wait for them are given up");
+            }
+        };
+        // A thread of its own, which does nothing that could block: whoever reads the log may hang, too.
+        let exit = || {
+            std::thread::sleep(EXIT_AFTER);
+            std::process::exit(0);
+        };
+        let threads = [
+            std::thread::Builder::new().name("hurry".to_owned()).spawn(hurry),
+            std::thread::Builder::new().name("exit".to_owned()).spawn(exit),
+        ];
+        for error in threads.into_iter().filter_map(Result::err) {
+            tracing::warn!(%error, "nobody watches how long stopping takes");
+        }
     }
 
     fn stop(self, config: &Config) {
-        let Self { view, shards, drain, commit, pool, notes } = self;
-        drain.send_replace(true);
+        let Self { view, shards, drain: _, store, commit, pool, notes } = self;
         for shard in shards {
             drop(shard.connections);
             if shard.thread.join().is_err() {
                 tracing::error!("a shard ended in a panic");
             }
         }
-        let store = commit.stop();
+        let _ = commit.stop();
         pool.stop();
         view.membership.stop_notes();
         if notes.join().is_err() {
@@ -249,30 +284,48 @@ impl Node {
         if let Err(error) = ended.and_then(|()| Ok(store.flush()?)) {
             tracing::warn!(%error, "could not flush the store: the next start reads its log instead");
         }
-        drop(view);
+        drop((view, store));
         tracing::info!(url = config.own.as_str(), "node stopped");
     }
 }
 
-/// Hands connections to the shards in turn until the node is told to stop.
+/// Hands connections to the shards in turn, until the node has been told to stop and the shards are done.
 async fn accept(listener: TcpListener, node: &Node) -> std::io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut shards = node.shards.iter().cycle();
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        () = hand_over(&listener, &node.shards) => {}
+    }
+    node.drain();
+    tracing::info!("stopping: finishing what is under way");
+    tokio::select! {
+        () = node.drain.closed() => {}
+        () = hand_over(&listener, &node.shards) => {}
+    }
+    Ok(())
+}
+
+/// Takes connections for as long as there is a shard. Cancelled, it may drop the one connection that no
+/// shard has had room for.
+async fn hand_over(listener: &tokio::net::TcpListener, shards: &[ShardThread]) {
+    let mut turn = 0;
     loop {
-        let accepted = tokio::select! {
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
-            accepted = listener.accept() => accepted,
-        };
-        match accepted {
-            Ok((stream, _)) => {
-                let Some(shard) = shards.next() else { break };
-                if let Err(error) = hand_over(stream, shard).await {
-                    tracing::debug!(%error, "connection lost before it was served");
+        match listener.accept().await {
+            Ok((stream, _)) => match stream.set_nodelay(true).and_then(|()| stream.into_std()) {
+                Ok(mut stream) => {
+                    while let Some(refused) = offer(stream, shards, &mut turn) {
+                        if shards.iter().all(|shard| shard.connections.is_closed()) {
+                            return;
+                        }
+                        tokio::time::sleep(FULL_PAUSE).await;
+                        stream = refused;
+                    }
                 }
-            }
+                Err(error) => tracing::debug!(%error, "connection lost before it was served"),
+            },
             // Out of descriptors, most likely: those that are open may close.
             Err(error) => {
                 tracing::warn!(%error, "cannot accept connections");
@@ -280,15 +333,20 @@ async fn accept(listener: TcpListener, node: &Node) -> std::io::Result<()> {
             }
         }
     }
-    tracing::info!("stopping: finishing what is under way");
-    node.view.membership.drain();
-    Ok(())
 }
 
-async fn hand_over(stream: TcpStream, shard: &ShardThread) -> std::io::Result<()> {
-    stream.set_nodelay(true)?;
-    let stream = stream.into_std()?;
-    shard.connections.send(stream).await.map_err(|_| std::io::Error::other("the shard has stopped"))
+/// Gives a connection to the next shard, in turn, that has room for it; back if none has. A shard that is
+/// stuck or done is passed over.
+fn offer(mut stream: TcpHandover, shards: &[ShardThread], turn: &mut usize) -> Option<TcpHandover> {
+    let first = *turn % shards.len().max(1);
+    *turn = first + 1;
+    for shard in shards.iter().cycle().skip(first).take(shards.len()) {
+        match shard.connections.try_send(stream) {
+            Ok(()) => return None,
+            Err(TrySendError::Full(refused) | TrySendError::Closed(refused)) => stream = refused,
+        }
+    }
+    Some(stream)
 }
 
 /// How long connections may take to finish.

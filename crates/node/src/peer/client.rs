@@ -335,6 +335,10 @@ async fn shake_hands(
             }
             Ok(httparse::Status::Partial) => {}
             Ok(httparse::Status::Complete(end)) => {
+                // It is stopping, or full: as if nobody listened.
+                if response.code == Some(503) {
+                    return Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused).into());
+                }
                 if response.code != Some(101) {
                     let body = String::from_utf8_lossy(input.get(end..).unwrap_or_default());
                     let body: String = body.chars().take(500).collect();
