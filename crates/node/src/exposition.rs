@@ -1,4 +1,5 @@
-//! `/metrics`: everything that the node counts, as one page in Prometheus' text format.
+//! `/metrics`: everything that the node counts, as one page in the OpenMetrics text format, which
+//! Prometheus reads.
 //!
 //! Names follow Prometheus' conventions: `kvorum_` first, base units, unit last, `_total` for counters
 //! (which the encoder appends). Values are read when the page is asked for; nothing is locked for it.
@@ -45,8 +46,11 @@ type Labels<'a> = Vec<(&'static str, String)>;
 
 impl Page<'_> {
     fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        let counter = ConstCounter::new(value);
-        counter.encode(self.0.encode_descriptor(name, help, None, counter.metric_type())?)
+        self.encode(name, help, &ConstCounter::new(value))
+    }
+
+    fn encode(&mut self, name: &str, help: &str, metric: &impl EncodeMetric) -> fmt::Result {
+        metric.encode(self.0.encode_descriptor(name, help, None, metric.metric_type())?)
     }
 
     fn counters(
@@ -64,8 +68,7 @@ impl Page<'_> {
     }
 
     fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
-        let gauge = ConstGauge::new(value);
-        gauge.encode(self.0.encode_descriptor(name, help, None, gauge.metric_type())?)
+        self.encode(name, help, &ConstGauge::new(value))
     }
 
     fn gauges(
@@ -351,7 +354,8 @@ fn store(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     let stalled = f64::from(u8::from(stats.stall != Stall::None));
     page.gauge("store_stalled", "Whether the engine holds writes back now", stalled)?;
     page.counter("store_stalls", "How often it began to", stats.stalls)?;
-    page.counter("store_stall_microseconds", "For how long commits were held back", stats.stall_micros)?;
+    let stalled = ConstCounter::new(float(stats.stall_micros) * MICROS);
+    page.encode("store_stall_seconds", "For how long commits were held back", &stalled)?;
     page.counter("store_background_errors", "Failures of background work", stats.background_errors)?;
     page.counter("store_damaged_compactions", "Damaged files met by compaction", stats.damaged_compactions)?;
     page.counter("store_recoveries", "Recoveries from a full disk", stats.recoveries)?;
