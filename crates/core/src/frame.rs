@@ -107,6 +107,8 @@ pub enum Message {
     Pong {
         /// The sender's wall clock, in milliseconds since 1970.
         wall_ms: u64,
+        /// How far its store is durable.
+        sequence: u64,
     },
 }
 
@@ -223,8 +225,9 @@ fn put_fields<'a>(message: &'a Message, out: &mut BytesMut) -> (u8, u8, Option<&
             out.put_u64(*wall_ms);
             (PING, 0, None)
         }
-        Message::Pong { wall_ms } => {
+        Message::Pong { wall_ms, sequence } => {
             out.put_u64(*wall_ms);
+            out.put_u64(*sequence);
             (PONG, 0, None)
         }
     }
@@ -424,8 +427,11 @@ fn parse(head: Head, mut payload: Bytes) -> Result<Message, FrameError> {
         READ => Ok(Message::Read { key: parse_key(payload)?, version_only: head.flags & VERSION_ONLY != 0 }),
         STORE_ANSWER => parse_store_answer(&payload).map(Message::StoreAnswer),
         READ_ANSWER => parse_read_answer(payload).map(Message::ReadAnswer),
-        PING => parse_wall_ms(&payload).map(|wall_ms| Message::Ping { wall_ms }),
-        PONG => parse_wall_ms(&payload).map(|wall_ms| Message::Pong { wall_ms }),
+        PING => parse_u64(&payload).map(|wall_ms| Message::Ping { wall_ms }),
+        PONG => {
+            let (wall_ms, sequence) = payload.split_at_checked(8).ok_or(FrameError::Payload)?;
+            Ok(Message::Pong { wall_ms: parse_u64(wall_ms)?, sequence: parse_u64(sequence)? })
+        }
         unknown => Err(FrameError::Opcode(unknown)),
     }
 }
@@ -434,7 +440,7 @@ fn parse_key(bytes: Bytes) -> Result<Key, FrameError> {
     Key::new(bytes).map_err(|_| FrameError::Payload)
 }
 
-fn parse_wall_ms(payload: &[u8]) -> Result<u64, FrameError> {
+fn parse_u64(payload: &[u8]) -> Result<u64, FrameError> {
     payload.try_into().map(u64::from_be_bytes).map_err(|_| FrameError::Payload)
 }
 

@@ -87,7 +87,7 @@ fn samples() -> Vec<Message> {
         Message::ReadAnswer(ReadAnswer::Version { version: version(8), from: 1 }),
         Message::ReadAnswer(ReadAnswer::Absent { floor: version(9) }),
         Message::Ping { wall_ms: 0 },
-        Message::Pong { wall_ms: u64::MAX },
+        Message::Pong { wall_ms: u64::MAX, sequence: 7 },
     ];
     for failure in FAILURES {
         all.push(Message::StoreAnswer(StoreAnswer::Failed(failure)));
@@ -418,7 +418,7 @@ fn any_message() -> impl Strategy<Value = Message> {
         store_answer.prop_map(Message::StoreAnswer),
         read_answer.prop_map(Message::ReadAnswer),
         any::<u64>().prop_map(|wall_ms| Message::Ping { wall_ms }),
-        any::<u64>().prop_map(|wall_ms| Message::Pong { wall_ms }),
+        any::<(u64, u64)>().prop_map(|(wall_ms, sequence)| Message::Pong { wall_ms, sequence }),
     ]
 }
 

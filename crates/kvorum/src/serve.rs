@@ -71,12 +71,9 @@ fn start_logging(log: Log) {
         LogLevel::Trace => LevelFilter::TRACE,
     };
     let terminal = io::stderr().is_terminal();
-    // A line that cannot be written (a full disk) is lost: saying so on the same stream would be a panic.
-    let builder = tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_writer(io::stderr)
-        .with_ansi(terminal)
-        .log_internal_errors(false);
+    let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr).with_ansi(terminal);
+    // It would complain on stderr as well, and panic where that fails: on a full disk, say.
+    let builder = builder.log_internal_errors(false);
     match log.format {
         LogFormat::Text => builder.init(),
         LogFormat::Auto if terminal => builder.init(),

@@ -4,22 +4,25 @@
 //! LOCK        flock(2): one process at a time
 //! FORMAT      the version of this layout
 //! IDENTITY    cluster id and incarnation
-//! PEERS       the incarnation of each peer, as last seen
+//! PEERS       what is remembered of each peer: [`PeerNote`]
 //! SYNCED      the sync marker: how far the log was durable
+//! RUNNING     with `durability = "os"`: the boot of the machine on which the node ran last, until it has
+//!             stopped with everything on the disk
 //! REBUILDING  present while this node's answers count for nothing, with the reason
 //! store/      RocksDB
 //! ```
 //!
 //! Promises: a second process, a foreign directory, a newer format and another cluster are refused before
 //! anything is changed; what [`DataDir::remember`] and [`DataDir::set_rebuilding`] returned from is durable.
-//! It does *not* tell a directory that was restored from a copy from the original: its peers do.
+//! It does *not* tell a directory that was restored from a copy from the original: its peers do, by what
+//! they remember of the [`Run`] before.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kvorum_core::version::Incarnation;
 use rustix::fs::{FlockOperation, flock};
@@ -30,6 +33,9 @@ const FORMAT: u32 = 1;
 /// What FORMAT begins with.
 const FORMAT_NAME: &str = "kvorum data directory, format ";
 
+/// Where Linux says which start of the machine this is.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
 /// The hash of the list of URLs that a cluster was first started with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClusterId(pub u64);
@@ -37,6 +43,40 @@ pub struct ClusterId(pub u64);
 impl std::fmt::Display for ClusterId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:016x}", self.0)
+    }
+}
+
+/// One run of a node's process, drawn at random.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunId(pub u64);
+
+/// A run, and how far the store had got when it began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Which.
+    pub id: RunId,
+    /// The store's sequence when it was opened.
+    pub recovered: u64,
+}
+
+/// What is remembered of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerNote {
+    /// The data directory that it is known by.
+    pub incarnation: Incarnation,
+    /// The last of its runs that was seen to have everything from before.
+    pub run: RunId,
+    /// The greatest sequence that its store is known to have made durable, in that run or before.
+    pub sequence: u64,
+    /// Whether it is known to remember this node's directory, durably.
+    pub knows_us: bool,
+}
+
+impl PeerNote {
+    /// Whether a run of the same directory has lost something that an earlier one had.
+    #[must_use]
+    pub fn misses(&self, run: Run) -> bool {
+        run.id != self.run && run.recovered < self.sequence
     }
 }
 
@@ -95,8 +135,18 @@ pub struct DataDir {
     /// Held for its lock.
     _lock: File,
     incarnation: Incarnation,
+    run: RunId,
     is_new: bool,
-    peers: Mutex<BTreeMap<String, Incarnation>>,
+    peers: Mutex<Peers>,
+    /// Held while PEERS is written; what shards lock is `peers` alone.
+    writing_peers: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Peers {
+    notes: BTreeMap<String, PeerNote>,
+    /// Something has changed since the file was written.
+    is_dirty: bool,
 }
 
 impl DataDir {
@@ -124,11 +174,19 @@ impl DataDir {
             let text = read(&identity)?.ok_or(DataDirError::Damaged(identity))?;
             check_identity(path, &text, cluster)?
         };
-        let peers = match read(&path.join("PEERS"))? {
+        let notes = match read(&path.join("PEERS"))? {
             Some(text) => parse_peers(&text).ok_or_else(|| DataDirError::Damaged(path.join("PEERS")))?,
             None => BTreeMap::new(),
         };
-        Ok(Self { path: path.to_owned(), _lock: lock, incarnation, is_new, peers: Mutex::new(peers) })
+        Ok(Self {
+            path: path.to_owned(),
+            _lock: lock,
+            incarnation,
+            run: RunId(u64::from_be_bytes(draw(path)?)),
+            is_new,
+            peers: Mutex::new(Peers { notes, is_dirty: false }),
+            writing_peers: Mutex::default(),
+        })
     }
 
     /// The directory.
@@ -154,7 +212,7 @@ impl DataDir {
     /// # Errors
     /// [`DataDirError::Io`], where the operating system has no random numbers.
     pub fn draw(&self) -> Result<Incarnation, DataDirError> {
-        draw(&self.path)
+        Ok(Incarnation(u32::from_be_bytes(draw(&self.path)?)))
     }
 
     /// Whether this call of [`DataDir::open`] created it.
@@ -163,27 +221,110 @@ impl DataDir {
         self.is_new
     }
 
-    /// The incarnation that the peer had when it was last seen, if it ever was.
+    /// Drawn when this call of [`DataDir::open`] opened it.
     #[must_use]
-    pub fn remembered(&self, url: &str) -> Option<Incarnation> {
-        self.peers.lock().unwrap_or_else(PoisonError::into_inner).get(url).copied()
+    pub fn run(&self) -> RunId {
+        self.run
     }
 
-    /// Remembers the peer's incarnation, durably before it returns. Writes only what is new. Blocks.
+    /// What is remembered of the peer, if it was ever met.
+    #[must_use]
+    pub fn remembered(&self, url: &str) -> Option<PeerNote> {
+        self.peers().notes.get(url).copied()
+    }
+
+    /// Remembers a peer, durably before it returns. Writes only what is new. Blocks.
     ///
     /// # Errors
-    /// [`DataDirError::Io`]; the incarnation is not remembered then.
-    pub fn remember(&self, url: &str, incarnation: Incarnation) -> Result<(), DataDirError> {
-        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        if peers.get(url) == Some(&incarnation) {
+    /// [`DataDirError::Io`]; the note is not remembered then.
+    pub fn remember(&self, url: &str, note: PeerNote) -> Result<(), DataDirError> {
+        let _writing = self.writing_peers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = {
+            let peers = self.peers();
+            if peers.notes.get(url) == Some(&note) {
+                return Ok(());
+            }
+            peers.notes.clone()
+        };
+        next.insert(url.to_owned(), note);
+        self.write_peers(&next)?;
+        self.peers().notes.insert(url.to_owned(), note);
+        Ok(())
+    }
+
+    /// Changes what is remembered of a peer, durably only with the next [`DataDir::persist_peers`]; gives
+    /// what was remembered before. Does nothing for a peer that was never met. Does not block.
+    pub fn update(&self, url: &str, change: impl FnOnce(&mut PeerNote)) -> Option<PeerNote> {
+        let mut peers = self.peers();
+        let note = peers.notes.get_mut(url)?;
+        let before = *note;
+        change(note);
+        let is_changed = *note != before;
+        peers.is_dirty |= is_changed;
+        Some(before)
+    }
+
+    /// Makes durable what [`DataDir::update`] changed. Blocks.
+    ///
+    /// # Errors
+    /// [`DataDirError::Io`]; the next call tries again.
+    pub fn persist_peers(&self) -> Result<(), DataDirError> {
+        let _writing = self.writing_peers.lock().unwrap_or_else(PoisonError::into_inner);
+        let notes = {
+            let mut peers = self.peers();
+            if !std::mem::take(&mut peers.is_dirty) {
+                return Ok(());
+            }
+            peers.notes.clone()
+        };
+        self.write_peers(&notes).inspect_err(|_| self.peers().is_dirty = true)
+    }
+
+    fn peers(&self) -> MutexGuard<'_, Peers> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_peers(&self, notes: &BTreeMap<String, PeerNote>) -> Result<(), DataDirError> {
+        let lines = notes.iter().map(|(url, note)| {
+            let PeerNote { incarnation, run, sequence, knows_us } = note;
+            let knows_us = if *knows_us { "knows-us" } else { "met" };
+            format!("{:08x} {:016x} {sequence} {knows_us} {url}\n", incarnation.0, run.0)
+        });
+        write(&self.path, "PEERS", &with_checksum(&lines.collect::<String>()))
+    }
+
+    /// To be called when the store has been opened, before anything is acknowledged: what an earlier run had
+    /// acknowledged without syncing is lost if the machine was started anew since, and then the directory is
+    /// durably marked as rebuilding. With `unsynced` the same is made certain for this run. Blocks.
+    ///
+    /// # Errors
+    /// [`DataDirError::Io`].
+    pub fn begin_run(&self, unsynced: bool) -> Result<(), DataDirError> {
+        let before = read(&self.path.join("RUNNING"))?;
+        if before.is_none() && !unsynced {
             return Ok(());
         }
-        let mut next = peers.clone();
-        next.insert(url.to_owned(), incarnation);
-        let lines: String = next.iter().map(|(url, incarnation)| format!("{:08x} {url}\n", incarnation.0)).collect();
-        write(&self.path, "PEERS", &with_checksum(&lines))?;
-        *peers = next;
-        Ok(())
+        let boot_id = Path::new(BOOT_ID);
+        let boot = read(boot_id)?.ok_or_else(|| DataDirError::Damaged(boot_id.to_owned()))?;
+        if before.is_some_and(|before| before != boot) {
+            self.set_rebuilding(
+                "the machine stopped while this node ran with durability = \"os\": what was not on the disk is lost",
+            )?;
+            self.end_run()?;
+        }
+        if unsynced { write(&self.path, "RUNNING", &boot) } else { Ok(()) }
+    }
+
+    /// To be called when everything is on the disk and nothing will be acknowledged any more. Blocks.
+    ///
+    /// # Errors
+    /// [`DataDirError::Io`].
+    pub fn end_run(&self) -> Result<(), DataDirError> {
+        let path = self.path.join("RUNNING");
+        match fs::remove_file(&path).and_then(|()| File::open(&self.path)?.sync_all()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error("remove", &path)(error)),
+            _ => Ok(()),
+        }
     }
 
     /// Why this node's answers count for nothing, if they do.
@@ -318,15 +459,9 @@ fn lock(path: &Path) -> Result<File, DataDirError> {
     }
 }
 
-fn draw(path: &Path) -> Result<Incarnation, DataDirError> {
-    let mut drawn = [0; 4];
-    getrandom::fill(&mut drawn).map_err(|error| io_error("draw a random number for", path)(io::Error::other(error)))?;
-    Ok(Incarnation(u32::from_be_bytes(drawn)))
-}
-
 /// FORMAT comes last: with it the directory is complete.
 fn create(path: &Path, cluster: ClusterId) -> Result<Incarnation, DataDirError> {
-    let incarnation = draw(path)?;
+    let incarnation = Incarnation(u32::from_be_bytes(draw(path)?));
     let synced = path.join("SYNCED");
     fs::write(&synced, SyncMarker::encode(0)).map_err(io_error("write", &synced))?;
     File::open(&synced).and_then(|file| file.sync_all()).map_err(io_error("sync", &synced))?;
@@ -338,6 +473,12 @@ fn create(path: &Path, cluster: ClusterId) -> Result<Incarnation, DataDirError> 
         let _ = File::open(parent).and_then(|parent| parent.sync_all());
     }
     Ok(incarnation)
+}
+
+fn draw<const BYTES: usize>(path: &Path) -> Result<[u8; BYTES], DataDirError> {
+    let mut drawn = [0; BYTES];
+    getrandom::fill(&mut drawn).map_err(|error| io_error("draw a random number for", path)(io::Error::other(error)))?;
+    Ok(drawn)
 }
 
 fn check_format(path: &Path, text: &str) -> Result<(), DataDirError> {
@@ -363,14 +504,23 @@ fn check_identity(path: &Path, text: &str, cluster: ClusterId) -> Result<Incarna
     Ok(incarnation)
 }
 
-fn parse_peers(text: &str) -> Option<BTreeMap<String, Incarnation>> {
-    let lines = without_checksum(text)?.lines();
-    lines
-        .map(|line| {
-            let (incarnation, url) = line.split_once(' ')?;
-            Some((url.to_owned(), Incarnation(u32::from_str_radix(incarnation, 16).ok()?)))
-        })
-        .collect()
+fn parse_peers(text: &str) -> Option<BTreeMap<String, PeerNote>> {
+    without_checksum(text)?.lines().map(parse_peer).collect()
+}
+
+fn parse_peer(line: &str) -> Option<(String, PeerNote)> {
+    let mut words = line.splitn(5, ' ');
+    let note = PeerNote {
+        incarnation: Incarnation(u32::from_str_radix(words.next()?, 16).ok()?),
+        run: RunId(u64::from_str_radix(words.next()?, 16).ok()?),
+        sequence: words.next()?.parse().ok()?,
+        knows_us: match words.next()? {
+            "knows-us" => true,
+            "met" => false,
+            _ => return None,
+        },
+    };
+    Some((words.next()?.to_owned(), note))
 }
 
 /// Small text files carry a last line with the hash of what stands before it.

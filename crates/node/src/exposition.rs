@@ -1,4 +1,5 @@
-//! `/metrics`: everything that the node counts, as one page in Prometheus' text format.
+//! `/metrics`: everything that the node counts, as one page in the OpenMetrics text format, which
+//! Prometheus reads.
 //!
 //! Names follow Prometheus' conventions: `kvorum_` first, base units, unit last, `_total` for counters
 //! (which the encoder appends). Values are read when the page is asked for; nothing is locked for it.
@@ -45,8 +46,11 @@ type Labels<'a> = Vec<(&'static str, String)>;
 
 impl Page<'_> {
     fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        let counter = ConstCounter::new(value);
-        counter.encode(self.0.encode_descriptor(name, help, None, counter.metric_type())?)
+        self.encode(name, help, &ConstCounter::new(value))
+    }
+
+    fn encode(&mut self, name: &str, help: &str, metric: &impl EncodeMetric) -> fmt::Result {
+        metric.encode(self.0.encode_descriptor(name, help, None, metric.metric_type())?)
     }
 
     fn counters(
@@ -64,8 +68,7 @@ impl Page<'_> {
     }
 
     fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
-        let gauge = ConstGauge::new(value);
-        gauge.encode(self.0.encode_descriptor(name, help, None, gauge.metric_type())?)
+        self.encode(name, help, &ConstGauge::new(value))
     }
 
     fn gauges(
@@ -269,6 +272,11 @@ fn peers(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     page.gauges("peer_clock_offset_seconds", "How far the peer's clock is ahead", offsets.collect::<Vec<_>>())?;
     let rebuilding = each(|peer| u64::from(peer.rebuilding.load(Ordering::Relaxed)));
     page.gauges("peer_rebuilding", "Whether the peer lost its data and has no vote", gauges(rebuilding, 1.0))?;
+    let heard = membership.others().map(|node| {
+        let sequence = membership.remembered(node).map_or(0, |note| note.sequence);
+        (label("peer", membership.url(node)), float(sequence))
+    });
+    page.gauges("peer_sequence", "How far the peer's store is known to be durable", heard.collect::<Vec<_>>())?;
     page.counters("peer_connects", "Connections made to the peer", each(|peer| load(&peer.connects)))?;
     page.counters("peer_refusals", "Handshakes refused by either side", each(|peer| load(&peer.refusals)))?;
     let errors = each(|peer| load(&peer.protocol_errors));
@@ -333,6 +341,7 @@ fn store(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     page.gauge("store_memtable_bytes", "Bytes in write buffers", float(stats.memtable_bytes))?;
     page.gauge("store_table_bytes", "Bytes of live table files", float(stats.table_bytes))?;
     page.gauge("store_records", "Records, estimated", float(stats.records))?;
+    page.gauge("store_sequence", "Grows with every commit", float(view.store.sequence()))?;
     page.gauge("store_cache_capacity_bytes", "What the cache may hold", float(stats.cache_capacity_bytes))?;
     page.gauge("store_cache_used_bytes", "What it holds", float(stats.cache_used_bytes))?;
     page.gauge(
@@ -345,7 +354,8 @@ fn store(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     let stalled = f64::from(u8::from(stats.stall != Stall::None));
     page.gauge("store_stalled", "Whether the engine holds writes back now", stalled)?;
     page.counter("store_stalls", "How often it began to", stats.stalls)?;
-    page.counter("store_stall_microseconds", "For how long commits were held back", stats.stall_micros)?;
+    let stalled = ConstCounter::new(float(stats.stall_micros) * MICROS);
+    page.encode("store_stall_seconds", "For how long commits were held back", &stalled)?;
     page.counter("store_background_errors", "Failures of background work", stats.background_errors)?;
     page.counter("store_damaged_compactions", "Damaged files met by compaction", stats.damaged_compactions)?;
     page.counter("store_recoveries", "Recoveries from a full disk", stats.recoveries)?;

@@ -2,20 +2,29 @@
 //!
 //! The rule of amnesia (the project's design, "Versions"): a replica that has lost what it acknowledged
 //! must not vote. Each node remembers the incarnations of its peers durably *before* it counts an answer
-//! of theirs; a peer that comes back with another incarnation has lost its disk, is told so in the
-//! handshake, and is *rebuilding* from then on, as is a node whose log is shorter than what it had synced.
-//! A directory that was just created votes once a majority of the cluster, itself included, has met it
-//! without remembering another; on the first start of a whole cluster nobody is remembered.
+//! of theirs, and how far their stores were durable, as it heard at each pong. A peer that comes back with
+//! another incarnation, or with less than it had, is told so in the handshake, and is *rebuilding* from then
+//! on, as is a node whose log is shorter than what it had synced.
+//!
+//! A directory that was just created votes once a majority of the *others* remembers it durably, and none
+//! that was met remembers another. Any two such majorities share a node; so if this directory replaces one
+//! that voted, one of those it meets remembers that one. (A majority of all, this node included, would not
+//! do where their number is odd: of three, the two that are left of a quorum need not have met.) On the
+//! first start of a whole cluster nobody is remembered.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use kvorum_core::Incarnation;
 use kvorum_core::placement::{Layout, NodeId};
 use kvorum_core::quorum::Failure;
 
-use crate::data_dir::{ClusterId, DataDir, DataDirError};
+use crate::data_dir::{ClusterId, DataDir, DataDirError, PeerNote, Run};
 use crate::peer::handshake::Stranger;
+
+/// How far what is remembered of the peers' sequences may lag behind what was heard, after a crash.
+const NOTES_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Whether this node's answers count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +47,7 @@ pub struct PeerState {
     pub latency_us: AtomicU64,
     /// How far its wall clock is ahead of ours, in milliseconds.
     pub clock_offset_ms: AtomicI64,
-    /// It came back with another incarnation than the one remembered.
+    /// It came back with another incarnation than the one remembered, or with less than it had.
     pub rebuilding: AtomicBool,
     /// Connections made.
     pub connects: AtomicU64,
@@ -48,6 +57,12 @@ pub struct PeerState {
     pub protocol_errors: AtomicU64,
     /// Why there is no connection.
     pub trouble: Mutex<Option<String>>,
+}
+
+#[derive(Default)]
+struct Errand {
+    write_now: bool,
+    stop: bool,
 }
 
 /// Identity and standing of this node, and its view of the others.
@@ -62,6 +77,10 @@ pub struct Membership {
     draining: AtomicBool,
     peers: Vec<PeerState>,
     data_dir: DataDir,
+    run: Run,
+    /// What the thread of [`Membership::write_notes`] waits for.
+    errand: Mutex<Errand>,
+    errand_set: Condvar,
     skew_max_ms: u64,
     /// Handshakes of nodes that do not belong here.
     pub strangers: AtomicU64,
@@ -70,13 +89,15 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// Takes the opened directory; `own` is a node of `layout`; `rebuilding` says why, if it already is.
+    /// Takes the opened directory; `own` is a node of `layout`; `recovered` is the store's sequence when it
+    /// was opened; `rebuilding` says why, if it already is.
     #[must_use]
     pub fn new(
         layout: Layout,
         own: NodeId,
         cluster_id: ClusterId,
         data_dir: DataDir,
+        recovered: u64,
         rebuilding: Option<String>,
         skew_max_ms: u64,
     ) -> Self {
@@ -90,7 +111,10 @@ impl Membership {
             standing: AtomicU8::new(standing as u8),
             fenced: AtomicBool::new(false),
             draining: AtomicBool::new(false),
+            run: Run { id: data_dir.run(), recovered },
             data_dir,
+            errand: Mutex::default(),
+            errand_set: Condvar::new(),
             skew_max_ms,
             strangers: AtomicU64::new(0),
             last_stranger: Mutex::default(),
@@ -137,6 +161,12 @@ impl Membership {
         self.data_dir.incarnation()
     }
 
+    /// This run of the process.
+    #[must_use]
+    pub fn run(&self) -> Run {
+        self.run
+    }
+
     /// What is known of a node.
     ///
     /// # Panics
@@ -179,22 +209,102 @@ impl Membership {
         self.rebuilding.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The incarnation remembered for a peer.
+    /// What is remembered of a peer.
     #[must_use]
-    pub fn remembered(&self, url: &str) -> Option<Incarnation> {
-        self.data_dir.remembered(url)
+    pub fn remembered(&self, node: NodeId) -> Option<PeerNote> {
+        self.data_dir.remembered(self.url(node))
     }
 
-    /// Remembers a peer that is met for the first time. Blocks on the disk: not for a shard.
+    /// Meets a peer: whether its answers count, as far as this node knows. `knows_us` if it said that it
+    /// remembers this directory. Remembers it durably if it is met for the first time. Blocks on the disk:
+    /// not for a shard.
     ///
     /// # Errors
     /// If it could not be made durable; then the peer's answers must not be counted.
-    pub fn remember(&self, url: &str, incarnation: Incarnation) -> Result<(), DataDirError> {
-        if self.data_dir.remembered(url).is_none() {
-            self.data_dir.remember(url, incarnation)?;
-        }
+    pub fn meet(&self, node: NodeId, incarnation: Incarnation, run: Run, knows_us: bool) -> Result<bool, DataDirError> {
+        let votes = match self.remembered(node) {
+            None => {
+                let note = PeerNote { incarnation, run: run.id, sequence: run.recovered, knows_us };
+                self.data_dir.remember(self.url(node), note)?;
+                true
+            }
+            // What is remembered stays, so that the next run is measured by it, too.
+            Some(note) if note.incarnation != incarnation || note.misses(run) => false,
+            Some(note) => {
+                self.data_dir.update(self.url(node), |note| {
+                    note.run = run.id;
+                    note.sequence = note.sequence.max(run.recovered);
+                    note.knows_us |= knows_us;
+                });
+                if note.run != run.id || (knows_us && !note.knows_us) {
+                    self.write_notes_now();
+                }
+                true
+            }
+        };
+        self.peer(node).rebuilding.store(!votes, Ordering::Relaxed);
         self.confirm();
-        Ok(())
+        Ok(votes)
+    }
+
+    /// Takes what a peer answered on a connection that this node made: its store is durable up to
+    /// `sequence`. It serves such a connection only once it remembers this node durably. Does not block.
+    pub fn note_sequence(&self, node: NodeId, sequence: u64) {
+        if self.peer(node).rebuilding.load(Ordering::Relaxed) {
+            return;
+        }
+        let before = self.data_dir.update(self.url(node), |note| {
+            note.sequence = note.sequence.max(sequence);
+            note.knows_us = true;
+        });
+        if before.is_some_and(|note| !note.knows_us) {
+            self.confirm();
+            self.write_notes_now();
+        }
+    }
+
+    /// Has what was heard of the peers written soon: when a connection ends, it is the last for a while.
+    pub fn write_notes_now(&self) {
+        self.errand.lock().unwrap_or_else(PoisonError::into_inner).write_now = true;
+        self.errand_set.notify_one();
+    }
+
+    /// Keeps what was heard of the peers on disk, until [`Membership::stop_notes`]. For a thread of its own.
+    pub fn write_notes(&self) {
+        let mut is_failing = false;
+        loop {
+            let errand = self.errand.lock().unwrap_or_else(PoisonError::into_inner);
+            let waited =
+                self.errand_set.wait_timeout_while(errand, NOTES_INTERVAL, |errand| !errand.write_now && !errand.stop);
+            let (mut errand, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            errand.write_now = false;
+            let stop = errand.stop;
+            drop(errand);
+            let written = self.data_dir.persist_peers();
+            if let Err(error) = &written
+                && !is_failing
+            {
+                tracing::warn!(%error, "cannot write down what peers said");
+            }
+            is_failing = written.is_err();
+            if stop {
+                return;
+            }
+        }
+    }
+
+    /// Ends [`Membership::write_notes`], once everything is written.
+    pub fn stop_notes(&self) {
+        self.errand.lock().unwrap_or_else(PoisonError::into_inner).stop = true;
+        self.errand_set.notify_one();
+    }
+
+    /// Everything that was acknowledged is on the disk, and nothing more will be. Blocks on the disk.
+    ///
+    /// # Errors
+    /// If that could not be noted.
+    pub fn end_run(&self) -> Result<(), DataDirError> {
+        self.data_dir.end_run()
     }
 
     /// Loses the vote: durable, so that a restart does not give it back. Blocks on the disk.
@@ -213,8 +323,7 @@ impl Membership {
     }
 
     fn confirm(&self) {
-        let met = self.others().filter(|node| self.remembered(self.url(*node)).is_some()).count();
-        if met >= self.layout.nodes().len() / 2 {
+        if self.awaited().is_none() {
             let _ = self.standing.compare_exchange(
                 Standing::Unconfirmed as u8,
                 Standing::Voting as u8,
@@ -222,6 +331,18 @@ impl Membership {
                 Ordering::Acquire,
             );
         }
+    }
+
+    /// What a new directory waits for before it votes, in words; nothing once it has met enough peers.
+    #[must_use]
+    pub fn awaited(&self) -> Option<String> {
+        let knows_us = |node: &NodeId| self.remembered(*node).is_some_and(|note| note.knows_us);
+        let (met, missing): (Vec<NodeId>, Vec<NodeId>) = self.others().partition(knows_us);
+        let others = met.len() + missing.len();
+        let needed = if others == 0 { 0 } else { others / 2 + 1 };
+        let urls: Vec<&str> = missing.into_iter().map(|node| self.url(node)).collect();
+        (met.len() < needed)
+            .then(|| format!("met {} of the {needed} peers needed; waiting for: {}", met.len(), urls.join(", ")))
     }
 
     /// Whether the clock is too far from most peers' to accept or coordinate anything new.

@@ -1,8 +1,11 @@
-//! One node, wired together: the only place that sees the configuration and knows all parts.
+//! One node, wired together: with `runtime.rs`, which does the same for a shard, the only place that sees
+//! the configuration and knows all parts.
 //!
 //! Starting: listener, data directory, store, commit thread, read pool, shards. The listener comes first, so
 //! that a port in use leaves the directory alone. Stopping is the same backwards: nothing new is taken,
-//! what is under way is finished, the queue of writes is drained, the store flushed.
+//! what is under way is finished, the queue of writes is drained, the store flushed. Connections are taken
+//! until the last shard is done, so that clients are told; two threads see to it that the process ends
+//! in time whatever the disk does.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -10,8 +13,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use kvorum_core::placement::{Layout, LayoutError, LayoutNode, NodeId};
-use tokio::net::TcpStream;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 
 use crate::clock::{Clock, Incarnations, SystemTime, TimeSource};
@@ -34,6 +37,12 @@ use crate::store::{Durability, HealthState, Store, StoreError};
 const HANDOVER_MAX: usize = 128;
 /// Clients get so long to finish when the node stops; the exit itself comes within ten seconds.
 const DRAIN_MAX: Duration = Duration::from_secs(7);
+/// After so long the engine's compactions, and the writes that wait for them, are given up.
+const HURRY_AFTER: Duration = Duration::from_secs(8);
+/// After so long the process ends, wherever it stands: what was acknowledged is in the log.
+const EXIT_AFTER: Duration = Duration::from_secs(9);
+/// Between two looks for a shard with room; the kernel keeps further connections meanwhile.
+const FULL_PAUSE: Duration = Duration::from_millis(1);
 /// Reads that wait for a thread of the pool.
 const READ_QUEUE_MAX: usize = 4096;
 /// How far ahead of its use the clock's bound is made durable.
@@ -123,7 +132,8 @@ impl NodeView {
     /// Why it does not.
     pub fn serving(&self) -> Result<(), String> {
         if self.membership.abstains() == Some(kvorum_core::quorum::Failure::NotServing) {
-            return Err("the data directory is new: waiting to meet a majority of the cluster once".to_owned());
+            let awaited = self.membership.awaited().unwrap_or_default();
+            return Err(format!("the data directory is new, and a majority of its peers must have met it: {awaited}"));
         }
         Ok(())
     }
@@ -161,8 +171,10 @@ struct Node {
     view: Arc<NodeView>,
     shards: Vec<ShardThread>,
     drain: watch::Sender<bool>,
+    store: Arc<RocksStore>,
     commit: CommitThread<RocksStore>,
     pool: ReadPoolThreads,
+    notes: JoinHandle<()>,
 }
 
 struct ShardThread {
@@ -182,10 +194,12 @@ impl Node {
         let cluster_id = cluster_id(&layout);
         let data_dir = DataDir::open(&config.data_dir, cluster_id)?;
         let budget = MemoryBudget::new(config.memory_bytes.get()).expect("the configuration has checked it");
-        let (store, rebuilding) = open_store(&data_dir, budget)?;
+        let (store, rebuilding) = open_store(&data_dir, budget, durability(config))?;
         let incarnations = Incarnations { directory: data_dir.incarnation(), run: data_dir.draw()? };
+        let recovered = store.sequence();
         let skew_max_ms = u64::try_from(config.clock_skew_max.as_millis()).unwrap_or(u64::MAX);
-        let membership = Arc::new(Membership::new(layout, own, cluster_id, data_dir, rebuilding, skew_max_ms));
+        let membership = Membership::new(layout, own, cluster_id, data_dir, recovered, rebuilding, skew_max_ms);
+        let membership = Arc::new(membership);
         let commit_micros = store.commit_micros();
         let committer = Committer::new(store.clone(), commit_config(config), time.boot())?;
         let clock = Arc::new(Clock::new(time.clone(), committer.bound(), config.clock_skew_max, incarnations));
@@ -199,11 +213,12 @@ impl Node {
         };
         let now = move || Now { boot: time.boot(), wall_ms: time.wall_ms() };
         let (queue, commit) = CommitThread::start(committer, limits, pool.clone(), Mailboxes(mailboxes.clone()), now)?;
-        let store: Arc<dyn Store> = store;
+        let noted = membership.clone();
+        let notes = std::thread::Builder::new().name("notes".to_owned()).spawn(move || noted.write_notes())?;
         let view = Arc::new(NodeView {
             clock: clock.clone(),
-            membership: membership.clone(),
-            store,
+            membership,
+            store: store.clone(),
             queue,
             commit: commit_metrics,
             commit_micros,
@@ -228,47 +243,96 @@ impl Node {
             let thread = thread.spawn(move || run_shard(&config, parts))?;
             shards.push(ShardThread { connections, thread });
         }
-        Ok(Self { view, shards, drain, commit, pool: pool_threads })
+        Ok(Self { view, shards, drain, store, commit, pool: pool_threads, notes })
+    }
+
+    /// Tells the shards to finish, and sees to it that the process ends in time.
+    fn drain(&self) {
+        self.view.membership.drain();
+        self.drain.send_replace(true);
+        // Not held: the engine is closed when the node is done with it.
+        let store = Arc::downgrade(&self.store);
+        let hurry = move || {
+            std::thread::sleep(HURRY_AFTER);
+            if let Some(store) = store.upgrade() {
+                store.cancel_background_work();
+                tracing::warn!("stopping takes long: compactions and the writes that wait for them are given up");
+            }
+        };
+        // A thread of its own, which does nothing that could block: whoever reads the log may hang, too.
+        let exit = || {
+            std::thread::sleep(EXIT_AFTER);
+            std::process::exit(0);
+        };
+        let threads = [
+            std::thread::Builder::new().name("hurry".to_owned()).spawn(hurry),
+            std::thread::Builder::new().name("exit".to_owned()).spawn(exit),
+        ];
+        for error in threads.into_iter().filter_map(Result::err) {
+            tracing::warn!(%error, "nobody watches how long stopping takes");
+        }
     }
 
     fn stop(self, config: &Config) {
-        let Self { view, shards, drain, commit, pool } = self;
-        drain.send_replace(true);
+        let Self { view, shards, drain: _, store, commit, pool, notes } = self;
         for shard in shards {
             drop(shard.connections);
             if shard.thread.join().is_err() {
                 tracing::error!("a shard ended in a panic");
             }
         }
-        let store = commit.stop();
+        let _ = commit.stop();
         pool.stop();
-        if let Err(error) = store.flush() {
+        view.membership.stop_notes();
+        if notes.join().is_err() {
+            tracing::error!("the thread that writes notes ended in a panic");
+        }
+        let ended = store.sync_log().map_err(StartError::from).and_then(|()| Ok(view.membership.end_run()?));
+        if let Err(error) = ended.and_then(|()| Ok(store.flush()?)) {
             tracing::warn!(%error, "could not flush the store: the next start reads its log instead");
         }
-        drop(view);
+        drop((view, store));
         tracing::info!(url = config.own.as_str(), "node stopped");
     }
 }
 
-/// Hands connections to the shards in turn until the node is told to stop.
+/// Hands connections to the shards in turn, until the node has been told to stop and the shards are done.
 async fn accept(listener: TcpListener, node: &Node) -> std::io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut shards = node.shards.iter().cycle();
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        () = hand_over(&listener, &node.shards) => {}
+    }
+    node.drain();
+    tracing::info!("stopping: finishing what is under way");
+    tokio::select! {
+        () = node.drain.closed() => {}
+        () = hand_over(&listener, &node.shards) => {}
+    }
+    Ok(())
+}
+
+/// Takes connections for as long as there is a shard. Cancelled, it may drop the one connection that no
+/// shard has had room for.
+async fn hand_over(listener: &tokio::net::TcpListener, shards: &[ShardThread]) {
+    let mut turn = 0;
     loop {
-        let accepted = tokio::select! {
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
-            accepted = listener.accept() => accepted,
-        };
-        match accepted {
-            Ok((stream, _)) => {
-                let Some(shard) = shards.next() else { break };
-                if let Err(error) = hand_over(stream, shard).await {
-                    tracing::debug!(%error, "connection lost before it was served");
+        match listener.accept().await {
+            Ok((stream, _)) => match stream.set_nodelay(true).and_then(|()| stream.into_std()) {
+                Ok(mut stream) => {
+                    while let Some(refused) = offer(stream, shards, &mut turn) {
+                        if shards.iter().all(|shard| shard.connections.is_closed()) {
+                            return;
+                        }
+                        tokio::time::sleep(FULL_PAUSE).await;
+                        stream = refused;
+                    }
                 }
-            }
+                Err(error) => tracing::debug!(%error, "connection lost before it was served"),
+            },
             // Out of descriptors, most likely: those that are open may close.
             Err(error) => {
                 tracing::warn!(%error, "cannot accept connections");
@@ -276,15 +340,20 @@ async fn accept(listener: TcpListener, node: &Node) -> std::io::Result<()> {
             }
         }
     }
-    tracing::info!("stopping: finishing what is under way");
-    node.view.membership.drain();
-    Ok(())
 }
 
-async fn hand_over(stream: TcpStream, shard: &ShardThread) -> std::io::Result<()> {
-    stream.set_nodelay(true)?;
-    let stream = stream.into_std()?;
-    shard.connections.send(stream).await.map_err(|_| std::io::Error::other("the shard has stopped"))
+/// Gives a connection to the next shard, in turn, that has room for it; back if none has. A shard that is
+/// stuck or done is passed over.
+fn offer(mut stream: TcpHandover, shards: &[ShardThread], turn: &mut usize) -> Option<TcpHandover> {
+    let first = *turn % shards.len().max(1);
+    *turn = first + 1;
+    for shard in shards.iter().cycle().skip(first).take(shards.len()) {
+        match shard.connections.try_send(stream) {
+            Ok(()) => return None,
+            Err(TrySendError::Full(refused) | TrySendError::Closed(refused)) => stream = refused,
+        }
+    }
+    Some(stream)
 }
 
 /// How long connections may take to finish.
@@ -308,8 +377,13 @@ fn cluster_id(layout: &Layout) -> ClusterId {
     ClusterId(xxhash_rust::xxh3::xxh3_64(urls.join("\n").as_bytes()))
 }
 
-fn open_store(data_dir: &DataDir, budget: MemoryBudget) -> Result<(Arc<RocksStore>, Option<String>), StartError> {
+fn open_store(
+    data_dir: &DataDir,
+    budget: MemoryBudget,
+    durability: Durability,
+) -> Result<(Arc<RocksStore>, Option<String>), StartError> {
     let (store, log) = RocksStore::open_in(data_dir, budget)?;
+    data_dir.begin_run(durability == Durability::Os)?;
     if let Some(loss) = log.loss() {
         tracing::error!(reason = loss, "this node has lost what it acknowledged: rebuilding, without a vote");
     }
@@ -323,9 +397,13 @@ fn commit_config(config: &Config) -> CommitConfig {
         skew_max: config.clock_skew_max,
         bound_lead: BOUND_LEAD,
         batch_bytes_max: config.commit.queue_bytes_max.get().min(16 << 20),
-        durability: match config.durability {
-            crate::config::Durability::Fsync => Durability::Fsync,
-            crate::config::Durability::Os => Durability::Os,
-        },
+        durability: durability(config),
+    }
+}
+
+fn durability(config: &Config) -> Durability {
+    match config.durability {
+        crate::config::Durability::Fsync => Durability::Fsync,
+        crate::config::Durability::Os => Durability::Os,
     }
 }

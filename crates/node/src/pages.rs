@@ -91,7 +91,7 @@ fn peer(view: &NodeView, node: NodeId) -> Value {
     let latency_ms = peer.latency_us.load(Ordering::Relaxed) as f64 / 1000.0;
     json!({
         "state": state,
-        "incarnation": membership.remembered(membership.url(node)).map(|incarnation| format!("{:08x}", incarnation.0)),
+        "incarnation": membership.remembered(node).map(|note| format!("{:08x}", note.incarnation.0)),
         "latency_ms": is_up.then_some(latency_ms),
         "reason": trouble.filter(|_| !is_up),
         "rebuilding": is_rebuilding.then(|| format!("it lost what it had acknowledged; {REBUILDING}")),

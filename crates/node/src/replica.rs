@@ -107,6 +107,11 @@ impl<A> Replica<A> {
         self.store.health() != crate::store::HealthState::Healthy
     }
 
+    /// How far the store is durable.
+    pub fn sequence(&self) -> u64 {
+        self.store.sequence()
+    }
+
     /// Queues one submission.
     ///
     /// # Errors

@@ -38,10 +38,11 @@ pub(crate) struct ShardParts {
     pub(crate) view: Arc<NodeView>,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) connections: mpsc::Receiver<TcpHandover>,
+    /// Becomes true when the node drains; dropped when the shard has.
     pub(crate) drain: watch::Receiver<bool>,
 }
 
-/// Runs a shard until the node drains and its connections are done.
+/// Runs a shard until the node drains, its connections are done, and the node gives it no more of them.
 pub(crate) fn run_shard(config: &Config, parts: ShardParts) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("the node has started a runtime before, with the same limits");
@@ -54,21 +55,29 @@ async fn serve(config: &Config, parts: ShardParts) {
     shard.start(mailbox);
     let http = http(config, &shard, &view);
     tokio::task::spawn_local(http.clone().run_sweeper());
-    loop {
-        tokio::select! {
-            taken = connections.recv() => match taken {
-                Some(stream) => match TcpStream::from_std(stream) {
-                    Ok(stream) => serve_connection(stream, http.clone()),
-                    Err(error) => tracing::warn!(%error, "cannot serve a connection"),
-                },
-                None => break,
-            },
-            _ = drain.wait_for(|drains| *drains) => break,
-        }
+    tokio::select! {
+        () = take(&mut connections, &http) => {}
+        _ = drain.wait_for(|drains| *drains) => {}
     }
     http.drain();
-    if tokio::time::timeout(drain_max(), http.drained()).await.is_err() {
-        tracing::warn!(shard = index, connections = http.connections(), "connections did not finish in time");
+    tokio::select! {
+        drained = tokio::time::timeout(drain_max(), http.drained()) => if drained.is_err() {
+            tracing::warn!(shard = index, connections = http.connections(), "connections did not finish in time");
+        },
+        // Who comes now is told that the node is stopping.
+        () = take(&mut connections, &http) => {}
+    }
+    drop(drain);
+    take(&mut connections, &http).await;
+}
+
+/// Takes connections from the node until there will be no more. Cancel safe.
+async fn take(connections: &mut mpsc::Receiver<TcpHandover>, http: &Rc<HttpShard<Coordinator>>) {
+    while let Some(stream) = connections.recv().await {
+        match TcpStream::from_std(stream) {
+            Ok(stream) => serve_connection(stream, http.clone()),
+            Err(error) => tracing::warn!(%error, "cannot serve a connection"),
+        }
     }
 }
 

@@ -97,6 +97,10 @@ fn a_node_with_a_full_disk_refuses_writes_serves_reads_and_recovers() {
         wait_until("the node is ready again", || client.get("/readyz").status == 200);
         client.absent(&entity("full"));
     }
+    let logged = |what: &str| cluster.log(0).matches(what).count();
+    let (full, free) = (logged("the disk is full"), logged("the disk has space again"));
+    assert!(full >= 3 && full == free, "each change is logged: {full} and {free} times\n{}", cluster.log(0));
+    assert!(full <= 6, "and not each refusal: {full} times\n{}", cluster.log(0));
     cluster.kill(0);
     cluster.restart(0);
     let mut client = cluster.client(0);
@@ -155,6 +159,7 @@ fn one_full_disk_of_three_stops_nobody_else_and_its_node_answers_what_is_true() 
         write(&mut client);
     }
     client.ok("PUT", &entity_at("all", 3, 3), Some(b"v")).problem(503);
+    assert_eq!(cluster.log(0).matches("the disk is full").count(), 1, "not once for each refusal");
     // Through the others, the two of them are a majority.
     for index in 1..3 {
         let key = format!("through {index}");

@@ -1,5 +1,5 @@
 //! A write to the log that fails for another reason than space: the store is poisoned until a restart.
-//! The failure is real: the node is forbidden, while it runs, to write beyond the first bytes of any file.
+//! The failure is real: the node is forbidden, while it runs, to write beyond the beginning of any file.
 
 use std::process::Command;
 
@@ -21,8 +21,11 @@ fn spawn_undaunted(cluster: &mut Cluster, index: usize) {
     cluster.spawn_as(index, command);
 }
 
+/// More than a node logs, and less than it writes to the store.
+const BEGINNING: u64 = 100_000;
+
 fn forbid_writes(cluster: &Cluster, index: usize, forbidden: bool) {
-    let current = forbidden.then_some(1);
+    let current = forbidden.then_some(BEGINNING);
     prlimit(Some(cluster.pid(index)), Resource::Fsize, Rlimit { current, maximum: None }).expect("limits can be set");
 }
 
@@ -33,6 +36,7 @@ fn a_failed_log_write_leaves_a_node_that_only_reads_until_it_is_restarted() {
     cluster.wait_whole();
     let mut client = cluster.client(0);
     client.put(&entity("before"), b"v");
+    client.put(&entity("much"), &vec![b'v'; 2 * BEGINNING as usize]);
     forbid_writes(&cluster, 0, true);
     let first = client.ok("PUT", &entity("failed"), Some(b"v"));
     assert!(matches!(first.status, 503 | 504), "{first:?}");
@@ -44,6 +48,8 @@ fn a_failed_log_write_leaves_a_node_that_only_reads_until_it_is_restarted() {
         assert_eq!(client.value(&entity("before")), b"v", "reads go on");
         assert_eq!(client.get("/readyz").status, 503, "a log that has failed once is not trusted again");
     }
+    let logged = cluster.log(0).matches("a write to the log failed").count();
+    assert_eq!(logged, 1, "logged once, when it happened:\n{}", cluster.log(0));
     cluster.kill(0);
     cluster.restart(0);
     let mut client = cluster.client(0);
@@ -57,8 +63,9 @@ fn a_poisoned_replica_is_never_an_ack() {
     let mut cluster = Cluster::prepare(3, &[("KVORUM_COORDINATOR_DEADLINE", "2s")]);
     (0..3).for_each(|index| spawn_undaunted(&mut cluster, index));
     cluster.wait_whole();
-    forbid_writes(&cluster, 2, true);
     let mut client = cluster.client(0);
+    client.put(&entity_at("much", 3, 3), &vec![b'v'; 2 * BEGINNING as usize]);
+    forbid_writes(&cluster, 2, true);
     for number in 0..50 {
         client.put(&entity(format!("k{number}")), b"v");
         let problem = client.ok("PUT", &entity_at(format!("all {number}"), 3, 3), Some(b"v")).problem(504);
@@ -66,5 +73,6 @@ fn a_poisoned_replica_is_never_an_ack() {
     }
     cluster.kill(1);
     client.ok("PUT", &entity("k"), Some(b"v")).problem(504);
-    assert_eq!(client.value(&entity("k0")), b"v", "two answers can still be had");
+    assert_eq!(client.value(&entity("much")).len(), 2 * BEGINNING as usize, "two have it and can be asked");
+    client.get(&entity("k0")).problem(504);
 }

@@ -1,15 +1,17 @@
 //! SIGTERM: not ready, finish what is in flight, exit 0 within ten seconds.
 
+use std::io::Read;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
 use crate::support::http::request;
-use crate::support::{Cluster, entity, entity_at, wait_until};
+use crate::support::{Cluster, entity, entity_at, wait_until, wait_within};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Whether new work is turned away: not ready, or no longer listening.
+/// Whether new work is turned away: not ready.
 fn turned_away(cluster: &Cluster, index: usize) -> bool {
     !cluster.is_ready(index)
 }
@@ -48,6 +50,77 @@ fn a_put_whose_body_is_on_its_way_is_answered() {
     assert_eq!(cluster.wait_exit(0, LIMIT).code(), Some(0));
     cluster.restart(0);
     assert_eq!(cluster.client(0).value(&entity("in flight")), b"the whole value");
+}
+
+#[test]
+fn whoever_comes_during_the_drain_is_told_so() {
+    let mut cluster = Cluster::start(1);
+    let bytes = request("PUT", &entity("in flight"), &[("Expect", "100-continue")], Some(b"value"));
+    let (head, body) = bytes.split_at(bytes.len() - b"value".len());
+    let mut slow = cluster.client(0);
+    slow.write(head).unwrap();
+    assert_eq!(slow.receive_any("PUT").unwrap().status, 100);
+    let mut idle = cluster.client(0);
+    idle.put(&entity("k"), b"v");
+    cluster.signal(0, Signal::TERM);
+    // Each shard learns it for itself, and closes what is idle at that moment without a word.
+    wait_until("all shards drain", || {
+        let probe = || cluster.client(0).send("GET", "/readyz", &[], None);
+        (0..4).all(|_| probe().is_ok_and(|response| response.status == 503 && response.closes()))
+    });
+    for _ in 0..5 {
+        for (method, target) in [("GET", "/readyz"), ("GET", &entity("k")), ("PUT", &entity("late"))] {
+            let response = cluster.client(0).ok(method, target, (method == "PUT").then_some(b"v"));
+            let problem = response.problem(503);
+            assert!(problem["detail"].as_str().unwrap().contains("stopping"), "{problem}");
+            assert!(response.closes() && response.header("retry-after").is_some(), "{response:?}");
+        }
+    }
+    assert!(idle.send("GET", &entity("k"), &[], None).is_err(), "an idle connection is closed");
+    slow.write(body).unwrap();
+    assert_eq!(slow.receive("PUT").unwrap().status, 201);
+    assert_eq!(cluster.wait_exit(0, LIMIT).code(), Some(0));
+    cluster.restart(0);
+    cluster.client(0).absent(&entity("late"));
+}
+
+/// A node whose threads hang as soon as they log: nobody reads what it says, and the pipe is full.
+#[test]
+fn a_node_that_hangs_while_it_stops_ends_all_the_same() {
+    let mut cluster = Cluster::prepare(1, &[("KVORUM_LOG_LEVEL", "info")]);
+    let mut command = cluster.serve(0);
+    command.arg("--stop-on-stdin-eof").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    wait_until("the node is ready", || cluster.is_ready(0));
+    cluster.client(0).put(&entity("k"), b"v");
+    // Each is another stranger, so each is logged, until one shard after the other stops in the middle of a line.
+    let mut sent = 0_u64;
+    wait_until("the node hangs", || {
+        let cluster_id = format!("{sent:016x}");
+        sent += 1;
+        let headers = [
+            ("Connection", "Upgrade"),
+            ("Upgrade", "kvorum/1"),
+            ("Kvorum-Cluster", cluster_id.as_str()),
+            ("Kvorum-Node", "http://10.0.0.1:80"),
+            ("Kvorum-Incarnation", "1"),
+            ("Kvorum-Layout", "1"),
+            ("Kvorum-Deadline-Ms", "1"),
+            ("Kvorum-Run", "1"),
+            ("Kvorum-Recovered", "1"),
+        ];
+        let mut client = cluster.client(0).timeout(Duration::from_millis(500));
+        client.send("GET", "/_peer", &headers, None).is_err()
+    });
+    let begin = Instant::now();
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
+    let status = wait_within(LIMIT, "the node exits", || child.try_wait().unwrap());
+    assert_eq!(status.code(), Some(0), "after {:?}", begin.elapsed());
+    let mut log = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+    assert!(!log.contains("node stopped"), "it did not hang: {log}");
+    cluster.restart(0);
+    assert_eq!(cluster.client(0).value(&entity("k")), b"v");
 }
 
 #[test]

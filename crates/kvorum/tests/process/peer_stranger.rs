@@ -19,21 +19,22 @@ struct Impostor {
 
 impl Impostor {
     fn new() -> Self {
-        let mut cluster = Cluster::prepare(3, &[("KVORUM_PEER_RECONNECT_DELAY_MAX", "100ms")]);
+        // The real third node is met once: without it the two others would not vote.
+        let mut cluster = Cluster::with(3, &[("KVORUM_PEER_RECONNECT_DELAY_MAX", "100ms")]);
+        cluster.kill(2);
         let listener = TcpListener::bind(cluster.node(2).address).unwrap();
-        cluster.spawn(0);
-        cluster.spawn(1);
         let mut hello = accept(&listener).1;
+        let remembered = hello.iter().find(|(name, _)| name.eq_ignore_ascii_case("kvorum-remembers"));
+        let incarnation = remembered.expect("the third node was met").1.clone();
         for (name, value) in &mut hello {
             match name.to_ascii_lowercase().as_str() {
                 "kvorum-node" => *value = cluster.node(2).url(),
-                "kvorum-incarnation" => *value = "00c0ffee".to_owned(),
+                "kvorum-incarnation" => value.clone_from(&incarnation),
+                "kvorum-recovered" => *value = "1000000".to_owned(),
                 _ => {}
             }
         }
-        hello.retain(|(name, _)| !["host", "kvorum-remembers"].contains(&name.to_ascii_lowercase().as_str()));
-        cluster.wait_ready(0);
-        cluster.wait_ready(1);
+        hello.retain(|(name, _)| name != "Host" && !name.to_ascii_lowercase().starts_with("kvorum-remembers"));
         cluster.wait_answers(0, 2);
         Self { cluster, listener, hello }
     }
@@ -116,6 +117,8 @@ fn a_peer_of_another_version_cluster_or_layout_is_refused_and_counted() {
         ("kvorum-incarnation", "zz"),
         ("kvorum-deadline-ms", "-1"),
         ("kvorum-deadline-ms", "99999999"),
+        ("kvorum-run", ""),
+        ("kvorum-recovered", "1e6"),
     ];
     for change in strange {
         let (mut client, response) = impostor.greet(&[change]);

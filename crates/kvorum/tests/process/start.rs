@@ -132,6 +132,33 @@ fn a_setting_that_does_not_exist_or_makes_no_sense() {
 }
 
 #[test]
+fn a_new_node_says_whom_it_waits_for() {
+    let mut cluster = Cluster::prepare(3, &[]);
+    cluster.spawn(0);
+    cluster.spawn(1);
+    let missing = cluster.node(2).url();
+    for index in 0..2 {
+        wait_until("it has met the other", || {
+            let response = cluster.client(index).send("GET", "/readyz", &[], None);
+            response.is_ok_and(|response| response.text().contains("met 1 of the 2 peers needed"))
+        });
+        let mut client = cluster.client(index);
+        for target in ["/readyz", "/v0/status"] {
+            let detail = client.get(target).problem(503)["detail"].to_string();
+            assert!(detail.contains(&format!("waiting for: {missing}")), "{detail}");
+        }
+        client.ok("PUT", &entity("k"), Some(b"v")).problem(503);
+    }
+    cluster.spawn(2);
+    cluster.wait_whole();
+    cluster.kill_all();
+    cluster.spawn(0);
+    cluster.spawn(1);
+    cluster.wait_ready(0);
+    cluster.wait_answers(0, 2);
+}
+
+#[test]
 fn nodes_with_different_lists_do_not_peer() {
     let mut cluster = Cluster::prepare(2, &[("KVORUM_COORDINATOR_DEADLINE", "1s")]);
     let (first, second) = (cluster.node(0).url(), cluster.node(1).url());

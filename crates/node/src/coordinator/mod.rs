@@ -164,9 +164,6 @@ impl Coordinator {
     }
 
     fn admit(&self) -> Result<(), Refused> {
-        if self.shard.membership.is_draining() {
-            return Err(Refused::Draining);
-        }
         if self.shard.membership.is_fenced() {
             return Err(Refused::Fenced);
         }

@@ -8,6 +8,11 @@ fn open(directory: &TempDir) -> Result<DataDir, DataDirError> {
     DataDir::open(directory.path(), CLUSTER)
 }
 
+/// A peer with this directory.
+fn met(incarnation: u32) -> PeerNote {
+    PeerNote { incarnation: Incarnation(incarnation), run: RunId(1), sequence: 10, knows_us: false }
+}
+
 fn file(directory: &TempDir, name: &str) -> PathBuf {
     directory.path().join(name)
 }
@@ -94,7 +99,7 @@ fn another_cluster_is_refused_with_both_ids() {
 fn a_flipped_bit_in_identity_or_peers_is_damage() {
     for name in ["IDENTITY", "PEERS"] {
         let directory = tempdir().unwrap();
-        open(&directory).unwrap().remember("http://b:8080", Incarnation(7)).unwrap();
+        open(&directory).unwrap().remember("http://b:8080", met(7)).unwrap();
         let whole = fs::read(file(&directory, name)).unwrap();
         for index in 0..whole.len() {
             let mut bytes = whole.clone();
@@ -128,17 +133,82 @@ fn peers_are_remembered_across_restarts() {
     let directory = tempdir().unwrap();
     let first = open(&directory).unwrap();
     assert_eq!(first.remembered("http://b:8080"), None);
-    first.remember("http://b:8080", Incarnation(1)).unwrap();
-    first.remember("http://c:8080", Incarnation(2)).unwrap();
-    first.remember("http://b:8080", Incarnation(3)).unwrap();
-    assert_eq!(first.remembered("http://b:8080"), Some(Incarnation(3)));
+    first.remember("http://b:8080", met(1)).unwrap();
+    first.remember("http://c:8080", met(2)).unwrap();
+    first.remember("http://b:8080", met(3)).unwrap();
+    assert_eq!(first.remembered("http://b:8080"), Some(met(3)));
     drop(first);
     let second = open(&directory).unwrap();
-    assert_eq!(second.remembered("http://b:8080"), Some(Incarnation(3)));
-    assert_eq!(second.remembered("http://c:8080"), Some(Incarnation(2)));
+    assert_eq!(second.remembered("http://b:8080"), Some(met(3)));
+    assert_eq!(second.remembered("http://c:8080"), Some(met(2)));
     let before = fs::metadata(file(&directory, "PEERS")).unwrap().modified().unwrap();
-    second.remember("http://c:8080", Incarnation(2)).unwrap();
+    second.remember("http://c:8080", met(2)).unwrap();
     assert_eq!(fs::metadata(file(&directory, "PEERS")).unwrap().modified().unwrap(), before, "nothing new to write");
+}
+
+#[test]
+fn what_is_heard_of_a_peer_is_kept_once_it_is_persisted() {
+    let directory = tempdir().unwrap();
+    let node = open(&directory).unwrap();
+    assert_eq!(node.update("http://b:8080", |_| unreachable!()), None, "nobody to change");
+    node.remember("http://b:8080", met(1)).unwrap();
+    let heard = PeerNote { run: RunId(u64::MAX), sequence: u64::MAX, knows_us: true, ..met(1) };
+    assert_eq!(node.update("http://b:8080", |note| *note = heard), Some(met(1)));
+    assert_eq!(node.remembered("http://b:8080"), Some(heard));
+    drop(node);
+    let node = open(&directory).unwrap();
+    assert_eq!(node.remembered("http://b:8080"), Some(met(1)), "not persisted yet");
+    node.update("http://b:8080", |note| *note = heard);
+    fs::create_dir(file(&directory, "PEERS.new")).unwrap();
+    node.persist_peers().unwrap_err();
+    fs::remove_dir(file(&directory, "PEERS.new")).unwrap();
+    node.persist_peers().unwrap();
+    drop(node);
+    let node = open(&directory).unwrap();
+    assert_eq!(node.remembered("http://b:8080"), Some(heard), "a failure is tried again");
+    let before = fs::metadata(file(&directory, "PEERS")).unwrap().modified().unwrap();
+    node.persist_peers().unwrap();
+    assert_eq!(fs::metadata(file(&directory, "PEERS")).unwrap().modified().unwrap(), before, "nothing new to write");
+}
+
+#[test]
+fn each_run_is_another_and_less_than_an_earlier_one_had_is_a_loss() {
+    let directory = tempdir().unwrap();
+    let first = open(&directory).unwrap().run();
+    let second = open(&directory).unwrap().run();
+    assert_ne!(first, second, "two draws of 64 bits");
+    let note = met(1);
+    assert!(note.misses(Run { id: RunId(2), recovered: 9 }));
+    assert!(!note.misses(Run { id: RunId(2), recovered: 10 }));
+    assert!(!note.misses(Run { id: note.run, recovered: 9 }), "it had less when it began, and got further since");
+}
+
+#[test]
+fn an_unsynced_run_that_the_machine_did_not_survive_is_a_loss() {
+    let directory = tempdir().unwrap();
+    let running = file(&directory, "RUNNING");
+    let node = open(&directory).unwrap();
+    for _ in 0..2 {
+        node.begin_run(true).unwrap();
+        assert_eq!(fs::read(&running).unwrap(), fs::read(BOOT_ID).unwrap());
+    }
+    assert_eq!(node.rebuilding().unwrap(), None, "the process died and the machine did not");
+    node.begin_run(false).unwrap();
+    assert!(running.exists(), "what the run before left unsynced still is");
+    node.end_run().unwrap();
+    node.end_run().unwrap();
+    node.begin_run(false).unwrap();
+    assert!(!running.exists());
+    assert_eq!(node.rebuilding().unwrap(), None);
+    for unsynced in [true, false] {
+        let directory = tempdir().unwrap();
+        let running = file(&directory, "RUNNING");
+        let node = open(&directory).unwrap();
+        fs::write(&running, "00000000-0000-4000-8000-000000000000\n").unwrap();
+        node.begin_run(unsynced).unwrap();
+        assert!(node.rebuilding().unwrap().unwrap().contains("durability = \"os\""));
+        assert_eq!(running.exists(), unsynced);
+    }
 }
 
 #[test]
@@ -147,7 +217,7 @@ fn what_cannot_be_written_is_not_remembered() {
     let node = open(&directory).unwrap();
     // Nothing can be renamed over a directory that is not empty.
     fs::create_dir_all(file(&directory, "PEERS/x")).unwrap();
-    assert!(node.remember("http://b:8080", Incarnation(1)).is_err());
+    assert!(node.remember("http://b:8080", met(1)).is_err());
     assert_eq!(node.remembered("http://b:8080"), None);
 }
 

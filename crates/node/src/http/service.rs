@@ -33,8 +33,8 @@ use crate::coordinator::{Found, Looked};
 
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
-/// The text format of Prometheus.
-const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// What `exposition.rs` writes.
+const EXPOSITION: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Serves one request of a connection.
 pub(super) async fn handle<E: Entities>(

@@ -254,6 +254,7 @@ impl PeerClient {
             tracing::debug!(peer = url, shard = index, "peer connection of one shard ended");
         }
         shard.operations.fail_all(shard, self.node);
+        shard.membership.write_notes_now();
     }
 
     async fn ping(&self, shard: &Rc<Shard>, link: &Rc<Link>) {
@@ -309,7 +310,10 @@ impl PeerClient {
                 self.waiting_since.set(shard.clock.boot());
                 shard.operations.on_read(shard, self.node, frame.id, answer);
             }
-            Message::Pong { wall_ms } => self.take_pong(shard, wall_ms),
+            Message::Pong { wall_ms, sequence } => {
+                self.take_pong(shard, wall_ms);
+                shard.membership.note_sequence(self.node, sequence);
+            }
             Message::Store { .. } | Message::Read { .. } | Message::Ping { .. } => {
                 return Err(ProtocolError::NotAnAnswer);
             }
@@ -383,6 +387,10 @@ async fn shake_hands<S: AsyncRead + AsyncWrite + Unpin>(
                 return Err(ConnectError::Refused("its answer has too long a head".to_owned()));
             }
             Ok(httparse::Status::Partial) => {}
+            // It is stopping, or full: as if nobody listened.
+            Ok(httparse::Status::Complete(_)) if response.code == Some(503) => {
+                return Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused).into());
+            }
             Ok(httparse::Status::Complete(end)) if response.code == Some(101) => {
                 let hello = Hello::parse(header)?;
                 input.advance(end);

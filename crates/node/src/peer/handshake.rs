@@ -1,13 +1,14 @@
 //! The handshake: `GET /_peer` with `Upgrade: kvorum/1`, and its `101`, on the port that clients use.
 //!
-//! Both sides say who they are and what they remember of the other, and refuse a stranger: another
-//! protocol version, cluster, layout, or a deadline longer than what this node remembers accepted
-//! versions for.
+//! Both sides say who they are, how much they found in their store, and what they remember of the other,
+//! and refuse a stranger: another protocol version, cluster, layout, or a deadline longer than what this
+//! node remembers accepted versions for.
 
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, UPGRADE};
 use kvorum_core::Incarnation;
 use kvorum_core::placement::NodeId;
 
+use crate::data_dir::{Run, RunId};
 use crate::membership::Membership;
 
 /// The protocol and its version, as `Upgrade` names it.
@@ -20,7 +21,11 @@ const NODE: HeaderName = HeaderName::from_static("kvorum-node");
 const INCARNATION: HeaderName = HeaderName::from_static("kvorum-incarnation");
 const LAYOUT: HeaderName = HeaderName::from_static("kvorum-layout");
 const DEADLINE: HeaderName = HeaderName::from_static("kvorum-deadline-ms");
+const RUN: HeaderName = HeaderName::from_static("kvorum-run");
+const RECOVERED: HeaderName = HeaderName::from_static("kvorum-recovered");
 const REMEMBERS: HeaderName = HeaderName::from_static("kvorum-remembers");
+const REMEMBERS_RUN: HeaderName = HeaderName::from_static("kvorum-remembers-run");
+const REMEMBERS_SEQUENCE: HeaderName = HeaderName::from_static("kvorum-remembers-sequence");
 
 /// What one side says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,8 +40,21 @@ pub struct Hello {
     pub layout: u64,
     /// The longest that the speaker uses an answer for, from its request.
     pub deadline_ms: u64,
-    /// The incarnation that the speaker remembers of the listener.
-    pub remembers: Option<Incarnation>,
+    /// The run of the speaker's process, and how far its store had got when that began.
+    pub run: Run,
+    /// What the speaker remembers of the listener.
+    pub remembers: Option<Remembered>,
+}
+
+/// What one side remembers of the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remembered {
+    /// Its data directory.
+    pub incarnation: Incarnation,
+    /// The last of its runs that had everything from before.
+    pub run: RunId,
+    /// How far its store is known to have been durable.
+    pub sequence: u64,
 }
 
 /// Why a peer is refused: a short name for its headers and logs, and a sentence that says what to do.
@@ -89,14 +107,19 @@ impl Hello {
             incarnation: membership.incarnation(),
             layout: membership.layout().digest(),
             deadline_ms,
-            remembers: membership.remembered(membership.url(peer)),
+            run: membership.run(),
+            remembers: membership.remembered(peer).map(|note| Remembered {
+                incarnation: note.incarnation,
+                run: note.run,
+                sequence: note.sequence,
+            }),
         }
     }
 
     /// The headers that say it.
     #[must_use]
     pub fn headers(&self) -> HeaderMap {
-        let mut headers = HeaderMap::with_capacity(8);
+        let mut headers = HeaderMap::with_capacity(16);
         let mut put = |name, text: String| {
             headers.insert(name, HeaderValue::try_from(text).expect("digits and a checked URL are header text"));
         };
@@ -106,8 +129,12 @@ impl Hello {
         put(INCARNATION, format!("{:08x}", self.incarnation.0));
         put(LAYOUT, format!("{:016x}", self.layout));
         put(DEADLINE, self.deadline_ms.to_string());
+        put(RUN, format!("{:016x}", self.run.id.0));
+        put(RECOVERED, self.run.recovered.to_string());
         if let Some(remembers) = self.remembers {
-            put(REMEMBERS, format!("{:08x}", remembers.0));
+            put(REMEMBERS, format!("{:08x}", remembers.incarnation.0));
+            put(REMEMBERS_RUN, format!("{:016x}", remembers.run.0));
+            put(REMEMBERS_SEQUENCE, remembers.sequence.to_string());
         }
         headers
     }
@@ -122,6 +149,7 @@ impl Hello {
             std::str::from_utf8(value).map_err(|_| Stranger::Malformed(name))
         };
         let hex64 = |name| u64::from_str_radix(text(name)?, 16).map_err(|_| Stranger::Malformed(name));
+        let decimal = |name| text(name)?.parse::<u64>().map_err(|_| Stranger::Malformed(name));
         let incarnation = |name| {
             let number = u32::from_str_radix(text(name)?, 16).map_err(|_| Stranger::Malformed(name))?;
             Ok(Incarnation(number))
@@ -134,11 +162,33 @@ impl Hello {
             url: text("kvorum-node")?.to_owned(),
             incarnation: incarnation("kvorum-incarnation")?,
             layout: hex64("kvorum-layout")?,
-            deadline_ms: text("kvorum-deadline-ms")?.parse().map_err(|_| Stranger::Malformed("kvorum-deadline-ms"))?,
+            deadline_ms: decimal("kvorum-deadline-ms")?,
+            run: Run { id: RunId(hex64("kvorum-run")?), recovered: decimal("kvorum-recovered")? },
             remembers: match header("kvorum-remembers") {
                 None => None,
-                Some(_) => Some(incarnation("kvorum-remembers")?),
+                Some(_) => Some(Remembered {
+                    incarnation: incarnation("kvorum-remembers")?,
+                    run: RunId(hex64("kvorum-remembers-run")?),
+                    sequence: decimal("kvorum-remembers-sequence")?,
+                }),
             },
+        })
+    }
+
+    /// What this node must have lost, if what the speaker remembers of it is true.
+    fn accuses(&self, membership: &Membership) -> Option<String> {
+        let (url, own, remembers) = (&self.url, membership.run(), self.remembers?);
+        if remembers.incarnation != membership.incarnation() {
+            return Some(format!(
+                "{url} remembers another data directory of this node: what that one had acknowledged is not here"
+            ));
+        }
+        (remembers.run != own.id && own.recovered < remembers.sequence).then(|| {
+            format!(
+                "{url} remembers that this node had stored up to sequence {}, and it came back with {}: \
+                 its data directory is an older copy, or has lost its end",
+                remembers.sequence, own.recovered
+            )
         })
     }
 
@@ -173,15 +223,9 @@ impl Hello {
 /// # Errors
 /// If the peer could not be remembered durably.
 pub fn introduce(membership: &Membership, node: NodeId, hello: &Hello) -> Result<bool, crate::data_dir::DataDirError> {
-    if hello.remembers.is_some_and(|remembered| remembered != membership.incarnation()) {
-        let reason = format!(
-            "{} remembers another data directory of this node: what that one had acknowledged is not here",
-            hello.url
-        );
+    if let Some(reason) = hello.accuses(membership) {
         membership.become_rebuilding(&reason)?;
     }
-    membership.remember(&hello.url, hello.incarnation)?;
-    let is_known = membership.remembered(&hello.url) == Some(hello.incarnation);
-    membership.peer(node).rebuilding.store(!is_known, std::sync::atomic::Ordering::Relaxed);
-    Ok(is_known)
+    let knows_us = hello.remembers.is_some_and(|remembers| remembers.incarnation == membership.incarnation());
+    membership.meet(node, hello.incarnation, hello.run, knows_us)
 }

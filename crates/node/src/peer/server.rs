@@ -135,7 +135,10 @@ fn take(shard: &Rc<Shard>, link: &Rc<Link>, taken: Frame, works: &mut Vec<Work>)
             }
         }
         Message::Read { key, version_only } => read(shard, link, id, &key, version_only),
-        Message::Ping { .. } => reply(link, &frame(shard, id, Message::Pong { wall_ms: shard.clock.wall_ms() })),
+        Message::Ping { .. } => {
+            let pong = Message::Pong { wall_ms: shard.clock.wall_ms(), sequence: shard.replica.sequence() };
+            reply(link, &frame(shard, id, pong));
+        }
         Message::StoreAnswer(_) | Message::ReadAnswer(_) | Message::Pong { .. } => {
             return Err(ProtocolError::NotARequest);
         }

@@ -1,4 +1,5 @@
-//! Whether the store takes writes: atomics that the engine's threads set and every request reads.
+//! Whether the store takes writes: atomics that the engine's threads set and every request reads. Each
+//! change is logged, once, where it happens.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -66,12 +67,23 @@ impl Health {
 
     /// No commit from now on. The first reason is kept.
     pub fn set_poisoned(&self, reason: &str) {
-        let _ = self.poison.set(reason.to_owned());
+        if self.poison.set(reason.to_owned()).is_ok() {
+            tracing::error!(reason, "a write to the log failed: the store takes no writes until a restart");
+        }
     }
 
-    /// There is no space, or there is again.
-    pub fn set_disk_full(&self, full: bool) {
-        self.disk_full.store(full, Ordering::Relaxed);
+    /// There is no space.
+    pub fn set_disk_full(&self, reason: &str) {
+        if !self.disk_full.swap(true, Ordering::Relaxed) {
+            tracing::error!(reason, "the disk is full: the store takes no writes until there is space");
+        }
+    }
+
+    /// There is space, or there is again. Cheap: for every commit.
+    pub fn set_space(&self) {
+        if self.disk_full.load(Ordering::Relaxed) && self.disk_full.swap(false, Ordering::Relaxed) {
+            tracing::info!("the disk has space again: the store takes writes");
+        }
     }
 
     /// How far writes are held back.

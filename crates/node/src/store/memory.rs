@@ -70,7 +70,10 @@ impl MemoryStore {
     /// What the commits from now on meet. [`Fault::None`] makes space again, and mends no poison.
     pub fn set_fault(&self, fault: Fault) {
         self.state().fault = fault;
-        self.health().set_disk_full(fault == Fault::DiskFull);
+        match fault {
+            Fault::DiskFull => self.health().set_disk_full("told to be full"),
+            _ => self.health().set_space(),
+        }
     }
 
     /// The machine dies and starts again: of the commits that were not synced, the oldest `kept` survive.

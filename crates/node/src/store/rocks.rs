@@ -142,10 +142,18 @@ impl RocksStore {
         })
     }
 
-    /// The flags that the engine's events set, to log their changes.
-    #[must_use]
-    pub fn health_flags(&self) -> Arc<Health> {
-        Arc::clone(&self.health)
+    /// Makes everything durable that was committed, whatever was asked for. Blocks.
+    ///
+    /// # Errors
+    /// As [`Store::commit`].
+    pub fn sync_log(&self) -> Result<(), StoreError> {
+        self.refuse_if_poisoned()?;
+        self.db.flush_wal(true).map_err(|error| self.write_error(&error))
+    }
+
+    /// Gives up compactions and flushes, and fails what waits for them. For the end: there is no way back.
+    pub fn cancel_background_work(&self) {
+        self.db.cancel_all_background_work(false);
     }
 
     fn family(&self) -> &ColumnFamily {
@@ -165,8 +173,12 @@ impl RocksStore {
     /// of it, and nothing after it would be found by a recovery.
     fn write_error(&self, error: &rocksdb::Error) -> StoreError {
         if let StoreError::DiskFull = classify(error) {
-            self.health.set_disk_full(true);
+            self.health.set_disk_full(error.as_ref());
             return StoreError::DiskFull;
+        }
+        // A write that waited for compaction when the node gave that up: nothing was written.
+        if error.kind() == ErrorKind::ShutdownInProgress {
+            return StoreError::Io(error.as_ref().to_owned());
         }
         self.health.set_poisoned(error.as_ref());
         StoreError::Poisoned(error.as_ref().to_owned())
@@ -249,7 +261,7 @@ impl Store for RocksStore {
         self.records.end_changes(keys());
         written.map_err(|error| self.write_error(&error))?;
         self.commit_micros.record(u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX));
-        self.health.set_disk_full(false);
+        self.health.set_space();
         if let Some(marker) = &self.marker {
             self.mark(marker);
         }
@@ -265,10 +277,12 @@ impl Store for RocksStore {
     }
 
     fn flush(&self) -> Result<(), StoreError> {
-        self.refuse_if_poisoned()?;
+        self.sync_log()?;
         let default = self.db.cf_handle("default").expect("every database has the default family");
-        self.db.flush_wal(true).map_err(|error| self.write_error(&error))?;
-        self.db.flush_cfs_opt(&[default, self.family()], &FlushOptions::default()).map_err(|error| {
+        let mut options = FlushOptions::default();
+        // Otherwise it waits until it would hold no write back, and at the end there is none.
+        options.set_allow_write_stall(true);
+        self.db.flush_cfs_opt(&[default, self.family()], &options).map_err(|error| {
             // The log still has everything: a failed flush is the engine's to retry, and poisons nothing.
             classify(&error)
         })
@@ -305,7 +319,8 @@ impl Store for RocksStore {
     }
 }
 
-/// Where the engine's threads report to. Only atomics: a callback must not block.
+/// Where the engine's threads report to. Atomics, and a line of log where one changes: a callback must not
+/// block.
 struct Listener {
     health: Arc<Health>,
 }
@@ -321,7 +336,9 @@ impl EventListener for Listener {
                 self.health.damaged_compactions.fetch_add(1, Ordering::Relaxed);
                 status.reset();
             }
-            StoreError::DiskFull if status.severity() == StatusSeverity::KHardError => self.health.set_disk_full(true),
+            StoreError::DiskFull if status.severity() == StatusSeverity::KHardError => {
+                self.health.set_disk_full(error.as_ref());
+            }
             _ if status.severity() >= StatusSeverity::KFatalError => self.health.set_poisoned(error.as_ref()),
             _ => {}
         }
@@ -329,7 +346,7 @@ impl EventListener for Listener {
 
     fn on_error_recovery_end(&self, info: &BackgroundErrorRecoveryInfo) {
         if info.new_bg_error().result().is_ok() {
-            self.health.set_disk_full(false);
+            self.health.set_space();
             self.health.recoveries.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -293,5 +293,5 @@ fn member(url: &str) -> LayoutNode {
 
 fn membership(layout: Layout, own: NodeId, dir: &TempDir) -> Membership {
     let data_dir = DataDir::open(&dir.path().join("data"), CLUSTER).unwrap();
-    Membership::new(layout, own, CLUSTER, data_dir, None, 60_000)
+    Membership::new(layout, own, CLUSTER, data_dir, 0, None, 60_000)
 }

@@ -199,7 +199,7 @@ fn probes_and_pages() {
             assert_eq!(node.ask(&format!("GET {path}")).await.status, 200);
         }
         let metrics = node.ask("GET /metrics").await;
-        assert!(metrics.header("content-type").unwrap().starts_with("text/plain; version=0.0.4"));
+        assert!(metrics.header("content-type").unwrap().starts_with("application/openmetrics-text; version=1.0.0"));
         assert_eq!(metrics.body, b"# EOF\n");
         let cluster = node.ask("GET /v0/cluster").await;
         assert_eq!(cluster.header("content-type"), Some("application/json"));

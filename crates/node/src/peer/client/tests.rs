@@ -12,6 +12,7 @@ fn hello() -> Hello {
         incarnation: Incarnation(2),
         layout: 3,
         deadline_ms: 4,
+        run: crate::data_dir::Run { id: crate::data_dir::RunId(5), recovered: 6 },
         remembers: None,
     }
 }
@@ -78,7 +79,7 @@ fn answers_of_a_peer_without_a_vote_count_for_nothing() {
     }
     assert_eq!(counted(stored, false), Message::StoreAnswer(StoreAnswer::Failed(Failure::Rebuilding)));
     assert_eq!(counted(absent, false), Message::ReadAnswer(ReadAnswer::Failed(Failure::Rebuilding)));
-    let pong = Message::Pong { wall_ms: Hlc::ZERO.raw() };
+    let pong = Message::Pong { wall_ms: Hlc::ZERO.raw(), sequence: 0 };
     assert_eq!(counted(pong.clone(), false), pong, "the peer is alive all the same");
 }
 

@@ -1,0 +1,175 @@
+//! A replica that has lost what it acknowledged must not vote: the handshakes of whole clusters, with real
+//! data directories and without sockets.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_possible_truncation, missing_docs)]
+
+use std::path::Path;
+
+use kvorum_core::placement::{Layout, LayoutNode, NodeId};
+use kvorum_node::data_dir::{ClusterId, DataDir};
+use kvorum_node::membership::{Membership, Standing};
+use kvorum_node::peer::handshake::{Hello, introduce};
+use tempfile::TempDir;
+
+fn url(node: usize) -> String {
+    format!("http://node-{node}:8080")
+}
+
+/// Starts a node of `n` whose store was recovered up to a sequence.
+fn start(n: usize, node: usize, directory: &Path, recovered: u64) -> Membership {
+    let nodes = (0..n).map(|node| LayoutNode { url: url(node), weight: 1, zone: None });
+    let layout = Layout::new(1, nodes.collect()).unwrap();
+    let own = layout.nodes().iter().position(|member| member.url == url(node)).unwrap();
+    let cluster = ClusterId(7);
+    let data_dir = DataDir::open(directory, cluster).unwrap();
+    let rebuilding = data_dir.rebuilding().unwrap();
+    Membership::new(layout, NodeId(own as u8), cluster, data_dir, recovered, rebuilding, 60_000)
+}
+
+/// `caller` connects to `called`. Whether each counts the other's answers.
+fn connect(caller: &Membership, called: &Membership) -> (bool, bool) {
+    let id = |of: &Membership, who: &Membership| of.node_by_url(who.url(who.own())).unwrap();
+    let request = Hello::ours(caller, 1, id(caller, called)).headers();
+    let answer = Hello::ours(called, 1, id(called, caller)).headers();
+    let read =
+        |headers: &hyper::HeaderMap| Hello::parse(|name| headers.get(name).map(|value| value.as_bytes())).unwrap();
+    let called_counts = introduce(called, id(called, caller), &read(&request)).unwrap();
+    let caller_counts = introduce(caller, id(caller, called), &read(&answer)).unwrap();
+    (caller_counts, called_counts)
+}
+
+/// `called` answers a ping of `caller`.
+fn pong(caller: &Membership, called: &Membership, sequence: u64) {
+    caller.note_sequence(caller.node_by_url(called.url(called.own())).unwrap(), sequence);
+}
+
+/// Both connect to each other, and hear each other's sign of life.
+fn meet(one: &Membership, other: &Membership) {
+    for (caller, called) in [(one, other), (other, one)] {
+        connect(caller, called);
+        pong(caller, called, called.run().recovered);
+    }
+}
+
+fn directories(n: usize) -> Vec<TempDir> {
+    (0..n).map(|_| tempfile::tempdir().unwrap()).collect()
+}
+
+fn votes(node: &Membership) -> bool {
+    node.standing() == Standing::Voting
+}
+
+#[test]
+fn a_new_directory_votes_once_a_majority_of_the_others_knows_it() {
+    for (n, needed) in [(1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (6, 3), (7, 4)] {
+        let directories = directories(n);
+        let nodes: Vec<Membership> = (0..n).map(|node| start(n, node, directories[node].path(), 0)).collect();
+        for met in 0..n {
+            assert_eq!(votes(&nodes[0]), met >= needed, "{met} of {n}");
+            assert_eq!(nodes[0].awaited().is_none(), met >= needed);
+            if let Some(awaited) = nodes[0].awaited() {
+                assert!(awaited.starts_with(&format!("met {met} of the {needed} peers needed")), "{awaited}");
+                assert!((1..n).all(|node| awaited.contains(&url(node)) == (node > met)), "{awaited}");
+            }
+            if met + 1 < n {
+                meet(&nodes[0], &nodes[met + 1]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_may_not_remember_this_directory_has_not_met_it() {
+    let directories = directories(2);
+    let nodes: Vec<Membership> = (0..2).map(|node| start(2, node, directories[node].path(), 0)).collect();
+    // Each has heard who the other is; whether that was written down over there is not known.
+    connect(&nodes[0], &nodes[1]);
+    assert!(!votes(&nodes[0]) && !votes(&nodes[1]));
+    pong(&nodes[0], &nodes[1], 0);
+    assert!(votes(&nodes[0]) && !votes(&nodes[1]));
+    connect(&nodes[0], &nodes[1]);
+    assert!(votes(&nodes[1]), "it was told by the second handshake");
+}
+
+#[test]
+fn a_wiped_node_does_not_vote_with_the_help_of_one_it_never_met() {
+    // Nodes 0 and 2 of three are a quorum, and node 1 has met neither. Node 2 is wiped while 0 is away.
+    let directories = directories(3);
+    let third = start(3, 2, directories[2].path(), 0);
+    meet(&start(3, 0, directories[0].path(), 0), &third);
+    assert!(!votes(&third), "whoever is to remember it has not met it yet");
+    drop(third);
+    let fresh = tempfile::tempdir().unwrap();
+    let wiped = start(3, 2, fresh.path(), 0);
+    let never_met = start(3, 1, directories[1].path(), 0);
+    meet(&wiped, &never_met);
+    assert!(!votes(&wiped) && !votes(&never_met), "acknowledged writes would vanish");
+    meet(&wiped, &start(3, 0, directories[0].path(), 0));
+    assert_eq!(wiped.standing(), Standing::Rebuilding, "node 0 remembers");
+    drop(wiped);
+    assert_eq!(start(3, 2, fresh.path(), 0).standing(), Standing::Rebuilding, "nor after a restart");
+}
+
+#[test]
+fn a_node_that_has_voted_votes_after_a_restart_without_meeting_anybody() {
+    let directories = directories(3);
+    let nodes: Vec<Membership> = (0..3).map(|node| start(3, node, directories[node].path(), 0)).collect();
+    meet(&nodes[0], &nodes[1]);
+    meet(&nodes[0], &nodes[2]);
+    nodes[0].stop_notes();
+    nodes[0].write_notes();
+    drop(nodes);
+    assert!(votes(&start(3, 0, directories[0].path(), 0)));
+}
+
+#[test]
+fn a_run_that_begins_with_less_than_was_heard_of_the_one_before_loses_its_vote() {
+    for (recovered, lost) in [(0, true), (99, true), (100, false), (150, false)] {
+        for restarts in [false, true] {
+            for it_calls in [false, true] {
+                let directories = directories(2);
+                let peer = start(2, 0, directories[0].path(), 0);
+                let node = start(2, 1, directories[1].path(), 0);
+                meet(&peer, &node);
+                pong(&peer, &node, 100);
+                pong(&peer, &node, 40);
+                drop(node);
+                let peer = if restarts {
+                    peer.stop_notes();
+                    peer.write_notes();
+                    drop(peer);
+                    start(2, 0, directories[0].path(), 0)
+                } else {
+                    peer
+                };
+                let node = start(2, 1, directories[1].path(), recovered);
+                for _ in 0..2 {
+                    let (caller, called) = if it_calls { (&node, &peer) } else { (&peer, &node) };
+                    let (caller_counts, called_counts) = connect(caller, called);
+                    let peer_counts = if it_calls { called_counts } else { caller_counts };
+                    assert_eq!(peer_counts, !lost, "{recovered}");
+                    assert_eq!(node.standing() == Standing::Rebuilding, lost, "{recovered}");
+                    // What it does from now on makes up for nothing.
+                    pong(&peer, &node, 1_000);
+                }
+                assert!(votes(&peer));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_run_that_goes_on_is_not_measured_by_where_it_began() {
+    let directories = directories(2);
+    let peer = start(2, 0, directories[0].path(), 0);
+    let node = start(2, 1, directories[1].path(), 0);
+    meet(&peer, &node);
+    pong(&peer, &node, 100);
+    peer.stop_notes();
+    peer.write_notes();
+    drop(peer);
+    let peer = start(2, 0, directories[0].path(), 0);
+    assert_eq!(connect(&node, &peer), (true, true));
+    assert_eq!(connect(&peer, &node), (true, true));
+    assert!(votes(&peer) && votes(&node));
+}
