@@ -7,7 +7,7 @@
 //! Across restarts it holds because no stamp passes the *bound*, a reading that is durable in the
 //! store before it is used; a restarted clock begins above it. While the store takes no writes, stamps
 //! may pass it: then they carry an incarnation that was drawn for this run alone, so that no version is
-//! given twice whatever a later run stamps (`docs/decisions/0014-stamps-without-a-disk.md`).
+//! given twice whatever a later run stamps (`docs/decisions/0015-stamps-without-a-disk.md`).
 //!
 //! No stamp is further than `skew_max` ahead of the wall clock: replicas would refuse it, and the clock,
 //! which never goes back, would give nothing but such stamps from then on.
@@ -141,6 +141,12 @@ impl Clock {
                 Err(changed) => last = changed,
             }
         }
+    }
+
+    /// The least reading that needs the bound raised.
+    #[must_use]
+    pub fn past_bound(&self) -> Hlc {
+        Hlc::from_raw(self.bound.load(Ordering::Acquire)).next()
     }
 
     /// Moves the clock to what a peer has shown, unless that is further ahead than `skew_max`.

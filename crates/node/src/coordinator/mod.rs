@@ -187,13 +187,18 @@ impl Coordinator {
             | Failure::Rebuilding
             | Failure::NotServing => Refused::CannotWrite,
         })?;
+        // It may have space again: whoever asks for a write is who finds out.
         if self.shard.replica.disk_refuses() && self.needs_own(key, acks) {
-            return Err(Refused::CannotWrite);
+            match raise_bound(&self.shard, self.shard.clock.past_bound()).await {
+                Ok(()) => {}
+                Err(Failure::Overloaded) => return Err(Refused::Overloaded),
+                Err(_) => return Err(Refused::CannotWrite),
+            }
         }
         Ok(version)
     }
 
-    /// Whether a write cannot succeed without this node's own disk: then nobody is bothered.
+    /// Whether a write cannot succeed without this node's own disk: then nobody else is bothered.
     fn needs_own(&self, key: &Key, acks: Acks) -> bool {
         let membership = &self.shard.membership;
         let replicas = membership.layout().preference_list(key.hash().partition());
@@ -217,13 +222,10 @@ pub(crate) async fn stamp(shard: &Rc<Shard>, above: Hlc) -> Result<Version, Fail
         if shard.replica.disk_refuses() {
             return stamp_past_bound(shard, above);
         }
-        let (send, receive) = tokio::sync::oneshot::channel();
-        shard.replica.raise_bound(needed, Asker::Bound(send)).map_err(|_| Failure::Overloaded)?;
-        match receive.await {
-            Ok(Ok(())) => {}
-            Ok(Err(Failure::DiskFull | Failure::Disk)) => return stamp_past_bound(shard, above),
-            Ok(Err(failure)) => return Err(failure),
-            Err(_) => return Err(Failure::NotServing),
+        match raise_bound(shard, needed).await {
+            Ok(()) => {}
+            Err(Failure::DiskFull | Failure::Disk) => return stamp_past_bound(shard, above),
+            Err(failure) => return Err(failure),
         }
     }
     shard.clock.stamp(above).map_err(|no_stamp| match no_stamp {
@@ -231,6 +233,12 @@ pub(crate) async fn stamp(shard: &Rc<Shard>, above: Hlc) -> Result<Version, Fail
         // Others use up the lead faster than it is raised.
         NoStamp::PastBound { .. } => Failure::Overloaded,
     })
+}
+
+async fn raise_bound(shard: &Shard, to: Hlc) -> Result<(), Failure> {
+    let (send, receive) = tokio::sync::oneshot::channel();
+    shard.replica.raise_bound(to, Asker::Bound(send)).map_err(|_| Failure::Overloaded)?;
+    receive.await.unwrap_or(Err(Failure::NotServing))
 }
 
 fn stamp_past_bound(shard: &Shard, above: Hlc) -> Result<Version, Failure> {

@@ -285,10 +285,13 @@ fn a_replica_that_fails_fast_is_not_asked_first() {
                 rig.answer(0, &frame, Message::ReadAnswer(ReadAnswer::Failed(Failure::Disk))).await;
                 (asked, frame) = rig.next_of_any().await;
             }
+            // Slower than a failure, and well within the hedge's delay.
+            let begin = Instant::now();
+            until(|| begin.elapsed() > Duration::from_millis(3)).await;
             rig.answer(asked, &frame, version_of(&record)).await;
             get.await.unwrap().unwrap();
         }
-        assert!(failed <= 2, "asked first {failed} times of 10");
+        assert!(failed <= 5, "asked first {failed} times of 10");
     });
 }
 

@@ -206,11 +206,13 @@ impl Rig {
     /// What one of the first two peers is asked next.
     pub(super) async fn next_of_any(&mut self) -> (usize, Frame) {
         let [first, second, ..] = &mut self.peers[..] else { panic!("there are two peers") };
-        tokio::select! {
-            frame = first.asked.recv() => (0, frame.unwrap()),
-            frame = second.asked.recv() => (1, frame.unwrap()),
-            () = tokio::time::sleep(LONG) => panic!("nobody was asked anything"),
-        }
+        let asked = async {
+            tokio::select! {
+                frame = first.asked.recv() => (0, frame.unwrap()),
+                frame = second.asked.recv() => (1, frame.unwrap()),
+            }
+        };
+        tokio::time::timeout(LONG, asked).await.expect("nobody was asked anything")
     }
 
     pub(super) async fn answer(&mut self, peer: usize, question: &Frame, message: Message) {
