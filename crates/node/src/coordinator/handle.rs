@@ -53,7 +53,7 @@ impl Operations {
             Letters::Read(answer) => {
                 operation.reading.remove(rank);
                 self.note_latency(shard, letter.node, took);
-                let answer = checked(&operation.key, answer);
+                let answer = checked(shard, &operation.key, answer);
                 self.handle_read(operation, rank, answer, took, commands)
             }
             Letters::Held(held) => {
@@ -250,6 +250,10 @@ impl Operations {
     }
 
     pub(super) fn decide_not_enough(&self, shard: &Shard, operation: &mut Operation) {
+        // A read that some replica had no room for has had no effect, and may find room when it is asked again.
+        if matches!(operation.machine, Machine::Read { .. }) && operation.was_refused_for_room() {
+            return operation.decide(Err(Refused::Overloaded));
+        }
         self.metrics.not_enough_replicas.fetch_add(1, Ordering::Relaxed);
         let (required, acked, receipt) = (operation.acks.ack(), operation.acked(), operation.receipt(shard));
         operation.decide(Err(Refused::NotEnough { required, acked, receipt }));
@@ -293,11 +297,11 @@ impl Operations {
     }
 }
 
-/// A record from a peer is used only if its digest is right.
-fn checked(key: &Key, answer: ReadAnswer) -> Answer {
+/// A record from a peer is used only if its digest is right, and if there is memory for it.
+fn checked(shard: &Shard, key: &Key, answer: ReadAnswer) -> Answer {
     match answer {
         ReadAnswer::Record(bytes) => match Record::decode(key, bytes) {
-            Ok(record) => Answer::Record(record),
+            Ok(record) => shard.large_values.keep(record).map_or(Answer::Failed(Failure::Overloaded), Answer::Record),
             Err(_) => Answer::Failed(Failure::Corrupt),
         },
         ReadAnswer::Version { version, .. } => Answer::Version(version),

@@ -168,6 +168,12 @@ impl Operation {
         self.is_released && (matches!(self.machine, Machine::Read { .. }) || self.storing.is_empty())
     }
 
+    /// Whether a replica, or this node on its behalf, was overloaded.
+    pub(super) fn was_refused_for_room(&self) -> bool {
+        let overloaded = super::failure_name(Failure::Overloaded);
+        self.notes.iter().any(|note| note.outcome == overloaded)
+    }
+
     /// Answers that count, for the body of a `504`.
     pub(super) fn acked(&self) -> u8 {
         match &self.machine {

@@ -76,7 +76,8 @@ impl Link {
             return Err(Failure::Unreachable);
         }
         let mut outgoing = self.outgoing.borrow_mut();
-        if outgoing.small.len() + outgoing.large_bytes >= self.queue_bytes_max {
+        // Large frames share bytes that are charged to the node's memory for large values.
+        if outgoing.small.len() >= self.queue_bytes_max {
             return Err(Failure::Overloaded);
         }
         if let Some(large) = frame::encode(frame, &mut outgoing.small) {
