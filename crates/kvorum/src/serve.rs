@@ -71,7 +71,12 @@ fn start_logging(log: Log) {
         LogLevel::Trace => LevelFilter::TRACE,
     };
     let terminal = io::stderr().is_terminal();
-    let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr).with_ansi(terminal);
+    // A line that cannot be written (a full disk) is lost: saying so on the same stream would be a panic.
+    let builder = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(io::stderr)
+        .with_ansi(terminal)
+        .log_internal_errors(false);
     match log.format {
         LogFormat::Text => builder.init(),
         LogFormat::Auto if terminal => builder.init(),

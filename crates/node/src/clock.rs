@@ -5,13 +5,18 @@
 //! clock: what claims to be later than that is not believed.
 //!
 //! Across restarts it holds because no stamp passes the *bound*, a reading that is durable in the
-//! store before it is used; a restarted clock begins above it.
+//! store before it is used; a restarted clock begins above it. While the store takes no writes, stamps
+//! may pass it: then they carry an incarnation that was drawn for this run alone, so that no version is
+//! given twice whatever a later run stamps (`docs/decisions/0014-stamps-without-a-disk.md`).
+//!
+//! No stamp is further than `skew_max` ahead of the wall clock: replicas would refuse it, and the clock,
+//! which never goes back, would give nothing but such stamps from then on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use kvorum_core::Hlc;
+use kvorum_core::{Hlc, Incarnation, Version};
 
 /// Where time comes from: the system's clocks, or a simulator's.
 pub trait TimeSource: Send + Sync + 'static {
@@ -38,11 +43,25 @@ impl TimeSource for SystemTime {
     }
 }
 
-/// A stamp would pass the durable bound: raise it to `needed` at least, then stamp again.
+/// Why there is no stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PastBound {
-    /// The stamp that could not be given.
-    pub needed: Hlc,
+pub enum NoStamp {
+    /// It would pass the durable bound: raise that to `needed` at least, then stamp again.
+    PastBound {
+        /// The stamp that could not be given.
+        needed: Hlc,
+    },
+    /// It would be more than `skew_max` ahead of the wall clock.
+    TooFarAhead,
+}
+
+/// Who stamps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Incarnations {
+    /// The data directory's, for stamps up to the durable bound.
+    pub directory: Incarnation,
+    /// Drawn at random for this run, for stamps past the bound; never made durable.
+    pub run: Incarnation,
 }
 
 /// The clock that all shards share.
@@ -53,14 +72,21 @@ pub struct Clock {
     /// No stamp above this; written by the commit thread once it is durable.
     bound: Arc<AtomicU64>,
     skew_max_ms: u64,
+    incarnations: Incarnations,
 }
 
 impl Clock {
     /// Starts above `bound`, the durable bound of the run before.
     #[must_use]
-    pub fn new(time: Arc<dyn TimeSource>, bound: Arc<AtomicU64>, skew_max: Duration) -> Self {
+    pub fn new(
+        time: Arc<dyn TimeSource>,
+        bound: Arc<AtomicU64>,
+        skew_max: Duration,
+        incarnations: Incarnations,
+    ) -> Self {
         let last = AtomicU64::new(bound.load(Ordering::Acquire));
-        Self { time, last, bound, skew_max_ms: u64::try_from(skew_max.as_millis()).unwrap_or(u64::MAX) }
+        let skew_max_ms = u64::try_from(skew_max.as_millis()).unwrap_or(u64::MAX);
+        Self { time, last, bound, skew_max_ms, incarnations }
     }
 
     /// The wall clock, in milliseconds since 1970.
@@ -84,15 +110,31 @@ impl Clock {
     /// A stamp greater than `above` and than everything stamped or observed before.
     ///
     /// # Errors
-    /// [`PastBound`] if the durable bound must be raised first.
-    pub fn stamp(&self, above: Hlc) -> Result<Hlc, PastBound> {
+    /// [`NoStamp`]; the clock has not moved then.
+    pub fn stamp(&self, above: Hlc) -> Result<Version, NoStamp> {
+        let bound = Hlc::from_raw(self.bound.load(Ordering::Acquire));
+        self.advance(above, bound).map(|hlc| Version { hlc, incarnation: self.incarnations.directory })
+    }
+
+    /// A stamp as [`Clock::stamp`] gives it, but that it may pass the bound: for a store that takes no writes.
+    ///
+    /// # Errors
+    /// [`NoStamp::TooFarAhead`]; the clock has not moved then.
+    pub fn stamp_past_bound(&self, above: Hlc) -> Result<Version, NoStamp> {
+        let hlc = self.advance(above, Hlc::from_raw(u64::MAX))?;
+        Ok(Version { hlc, incarnation: self.incarnations.run })
+    }
+
+    fn advance(&self, above: Hlc, bound: Hlc) -> Result<Hlc, NoStamp> {
         let wall_ms = self.time.wall_ms();
-        let bound = self.bound.load(Ordering::Acquire);
         let mut last = self.last.load(Ordering::Relaxed);
         loop {
             let stamp = Hlc::from_raw(last).max(above).tick(wall_ms);
-            if stamp.raw() > bound {
-                return Err(PastBound { needed: stamp });
+            if stamp.millis() > wall_ms.saturating_add(self.skew_max_ms) {
+                return Err(NoStamp::TooFarAhead);
+            }
+            if stamp > bound {
+                return Err(NoStamp::PastBound { needed: stamp });
             }
             match self.last.compare_exchange_weak(last, stamp.raw(), Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return Ok(stamp),
@@ -112,6 +154,13 @@ impl Clock {
     #[must_use]
     pub fn reading(&self) -> Hlc {
         Hlc::from_raw(self.last.load(Ordering::Relaxed))
+    }
+
+    /// Whether the clock itself is so far ahead of the wall clock that it gives no stamps: the wall clock was
+    /// set back.
+    #[must_use]
+    pub fn is_stuck_ahead(&self) -> bool {
+        self.is_too_far_ahead(self.reading())
     }
 
     /// Whether a version claims to be stamped more than `skew_max` after now.
@@ -141,19 +190,24 @@ mod tests {
         }
     }
 
+    const INCARNATIONS: Incarnations = Incarnations { directory: Incarnation(1), run: Incarnation(2) };
+
     fn clock(wall_ms: u64, bound_ms: u64) -> (Clock, Arc<Fixed>, Arc<AtomicU64>) {
         let time = Arc::new(Fixed(AtomicU64::new(wall_ms)));
         let bound = Arc::new(AtomicU64::new(Hlc::from_millis(bound_ms).raw()));
-        (Clock::new(time.clone(), bound.clone(), Duration::from_secs(60)), time, bound)
+        (Clock::new(time.clone(), bound.clone(), Duration::from_secs(60), INCARNATIONS), time, bound)
+    }
+
+    fn millis(stamp: Result<Version, NoStamp>) -> Result<u64, NoStamp> {
+        stamp.map(|version| version.hlc.millis())
     }
 
     #[test]
     fn a_stamp_never_passes_the_bound() {
         let (clock, _, bound) = clock(1000, 500);
-        let refused = clock.stamp(Hlc::ZERO).expect_err("the bound is behind the wall");
-        assert_eq!(refused.needed.millis(), 1000);
+        assert_eq!(clock.stamp(Hlc::ZERO), Err(NoStamp::PastBound { needed: Hlc::from_millis(1000) }));
         bound.store(Hlc::from_millis(2000).raw(), Ordering::Release);
-        assert_eq!(clock.stamp(Hlc::ZERO).map(Hlc::millis), Ok(1000));
+        assert_eq!(millis(clock.stamp(Hlc::ZERO)), Ok(1000));
     }
 
     #[test]
@@ -164,14 +218,14 @@ mod tests {
         time.0.store(10, Ordering::Relaxed);
         let second = clock.stamp(Hlc::ZERO).unwrap();
         assert!(second > first);
-        assert!(clock.stamp(Hlc::from_millis(5000)).unwrap() > Hlc::from_millis(5000));
+        assert!(clock.stamp(Hlc::from_millis(5000)).unwrap().hlc > Hlc::from_millis(5000));
     }
 
     #[test]
     fn a_restarted_clock_begins_above_the_bound() {
         let (clock, _, bound) = clock(100, 5000);
         bound.store(u64::MAX, Ordering::Release);
-        assert!(clock.stamp(Hlc::ZERO).unwrap() > Hlc::from_millis(5000));
+        assert!(clock.stamp(Hlc::ZERO).unwrap().hlc > Hlc::from_millis(5000));
     }
 
     #[test]
@@ -179,8 +233,45 @@ mod tests {
         let (clock, _, bound) = clock(1000, 0);
         bound.store(u64::MAX, Ordering::Release);
         clock.observe(Hlc::from_millis(1000 + 60_001));
-        assert_eq!(clock.stamp(Hlc::ZERO).map(Hlc::millis), Ok(1000));
+        assert_eq!(millis(clock.stamp(Hlc::ZERO)), Ok(1000));
         clock.observe(Hlc::from_millis(1000 + 60_000));
-        assert!(clock.stamp(Hlc::ZERO).unwrap() > Hlc::from_millis(1000 + 60_000));
+        assert!(clock.stamp(Hlc::ZERO).unwrap().hlc > Hlc::from_millis(1000 + 60_000));
+    }
+
+    #[test]
+    fn a_stamp_that_replicas_would_refuse_is_not_given_and_does_not_move_the_clock() {
+        let (clock, _, bound) = clock(1000, 0);
+        let far = Hlc::from_millis(1000 + 60_001);
+        assert_eq!(clock.stamp(far), Err(NoStamp::TooFarAhead), "and asks for no bound up there");
+        assert_eq!(clock.stamp_past_bound(far), Err(NoStamp::TooFarAhead));
+        bound.store(u64::MAX, Ordering::Release);
+        assert_eq!(clock.stamp(far), Err(NoStamp::TooFarAhead));
+        assert!(!clock.is_stuck_ahead());
+        assert_eq!(millis(clock.stamp(Hlc::ZERO)), Ok(1000));
+    }
+
+    #[test]
+    fn a_clock_gives_nothing_while_the_wall_is_set_far_back() {
+        let (clock, time, bound) = clock(100_000, 0);
+        bound.store(u64::MAX, Ordering::Release);
+        clock.stamp(Hlc::ZERO).unwrap();
+        time.0.store(100_000 - 60_001, Ordering::Relaxed);
+        assert!(clock.is_stuck_ahead());
+        assert_eq!(clock.stamp(Hlc::ZERO), Err(NoStamp::TooFarAhead));
+        time.0.store(100_000 - 60_000, Ordering::Relaxed);
+        assert!(!clock.is_stuck_ahead());
+        clock.stamp(Hlc::ZERO).unwrap();
+    }
+
+    #[test]
+    fn only_stamps_past_the_bound_carry_the_incarnation_of_the_run() {
+        let (clock, _, bound) = clock(1000, 500);
+        assert!(clock.stamp(Hlc::ZERO).is_err());
+        let past = clock.stamp_past_bound(Hlc::ZERO).unwrap();
+        assert_eq!((past.hlc.millis(), past.incarnation), (1000, INCARNATIONS.run));
+        bound.store(u64::MAX, Ordering::Release);
+        let within = clock.stamp(Hlc::ZERO).unwrap();
+        assert_eq!(within.incarnation, INCARNATIONS.directory);
+        assert!(within.hlc > past.hlc);
     }
 }

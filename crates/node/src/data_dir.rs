@@ -149,6 +149,14 @@ impl DataDir {
         self.incarnation
     }
 
+    /// Drawn anew at every call, and remembered by nobody.
+    ///
+    /// # Errors
+    /// [`DataDirError::Io`], where the operating system has no random numbers.
+    pub fn draw(&self) -> Result<Incarnation, DataDirError> {
+        draw(&self.path)
+    }
+
     /// Whether this call of [`DataDir::open`] created it.
     #[must_use]
     pub fn is_new(&self) -> bool {
@@ -310,11 +318,15 @@ fn lock(path: &Path) -> Result<File, DataDirError> {
     }
 }
 
-/// FORMAT comes last: with it the directory is complete.
-fn create(path: &Path, cluster: ClusterId) -> Result<Incarnation, DataDirError> {
+fn draw(path: &Path) -> Result<Incarnation, DataDirError> {
     let mut drawn = [0; 4];
     getrandom::fill(&mut drawn).map_err(|error| io_error("draw a random number for", path)(io::Error::other(error)))?;
-    let incarnation = Incarnation(u32::from_be_bytes(drawn));
+    Ok(Incarnation(u32::from_be_bytes(drawn)))
+}
+
+/// FORMAT comes last: with it the directory is complete.
+fn create(path: &Path, cluster: ClusterId) -> Result<Incarnation, DataDirError> {
+    let incarnation = draw(path)?;
     let synced = path.join("SYNCED");
     fs::write(&synced, SyncMarker::encode(0)).map_err(io_error("write", &synced))?;
     File::open(&synced).and_then(|file| file.sync_all()).map_err(io_error("sync", &synced))?;

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
-use crate::clock::{Clock, SystemTime, TimeSource};
+use crate::clock::{Clock, Incarnations, SystemTime, TimeSource};
 use crate::commit::queue::Now;
 use crate::commit::{CommitConfig, CommitMetrics, CommitQueue, CommitThread, Committer, Done, QueueLimits, Sink};
 use crate::config::Config;
@@ -73,6 +73,8 @@ pub enum StartError {
 
 /// What the node shows of itself: to `/readyz`, `/metrics` and `/v0/cluster`.
 pub struct NodeView {
+    /// The hybrid logical clock.
+    pub clock: Arc<Clock>,
     /// Identity, standing and peers.
     pub membership: Arc<Membership>,
     /// The store.
@@ -104,6 +106,9 @@ impl NodeView {
         }
         if self.membership.is_fenced() {
             return Err("the clock is too far from most peers': set it right".to_owned());
+        }
+        if self.clock.is_stuck_ahead() {
+            return Err("the wall clock was set back by more than clock.skew_max: set it right, or wait".to_owned());
         }
         match self.store.health() {
             HealthState::Healthy => {}
@@ -184,11 +189,12 @@ impl Node {
             tracing::warn!(%excess, "limits allow more memory than memory_bytes and 128 MiB");
         }
         let (store, rebuilding) = open_store(&data_dir, budget)?;
+        let incarnations = Incarnations { directory: data_dir.incarnation(), run: data_dir.draw()? };
         let skew_max_ms = u64::try_from(config.clock_skew_max.as_millis()).unwrap_or(u64::MAX);
         let membership = Arc::new(Membership::new(layout, own, cluster_id, data_dir, rebuilding, skew_max_ms));
         let commit_micros = store.commit_micros();
         let committer = Committer::new(store.clone(), commit_config(config), time.boot())?;
-        let clock = Arc::new(Clock::new(time.clone(), committer.bound(), config.clock_skew_max));
+        let clock = Arc::new(Clock::new(time.clone(), committer.bound(), config.clock_skew_max, incarnations));
         let commit_metrics = committer.metrics();
         let (pool, pool_threads) = ReadPool::start(config.runtime.read_threads.get(), READ_QUEUE_MAX)?;
         let shard_count = config.runtime.shards.get();
@@ -201,6 +207,7 @@ impl Node {
         let (queue, commit) = CommitThread::start(committer, limits, pool.clone(), Mailboxes(mailboxes.clone()), now)?;
         let store: Arc<dyn Store> = store;
         let view = Arc::new(NodeView {
+            clock: clock.clone(),
             membership: membership.clone(),
             store,
             queue,

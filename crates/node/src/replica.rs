@@ -140,6 +140,11 @@ impl<A> Replica<A> {
         self.membership.abstains().map_or(answer, StoreAnswer::Failed)
     }
 
+    /// The same for a read.
+    pub fn held(&self, held: Held) -> Held {
+        self.membership.abstains().map_or(held, Held::Failed)
+    }
+
     fn ticket(&self, asker: A) -> Ticket {
         let slot = self.askers.borrow_mut().insert(asker);
         Ticket { shard: self.shard, id: u64::try_from(slot).expect("a slot is a small number") }

@@ -125,11 +125,14 @@ impl Shard {
                     let _ = waiting.send(bound.map(|_| ()));
                 }
             }
-            Event::Read { ticket, held } => match self.replica.redeem(ticket) {
-                Asker::Peer(asker) => asker.read(self, held),
-                Asker::Operation(id) => self.operations.on_held(self, id.get(), held),
-                Asker::Bound(_) => unreachable!("a stamp asks for no read"),
-            },
+            Event::Read { ticket, held } => {
+                let held = self.replica.held(held);
+                match self.replica.redeem(ticket) {
+                    Asker::Peer(asker) => asker.read(self, held),
+                    Asker::Operation(id) => self.operations.on_held(self, id.get(), held),
+                    Asker::Bound(_) => unreachable!("a stamp asks for no read"),
+                }
+            }
         }
     }
 
@@ -137,7 +140,7 @@ impl Shard {
     pub fn start(self: &Rc<Self>, mailbox: Arc<Mailbox>) {
         tokio::task::spawn_local(self.clone().take_mail(mailbox));
         tokio::task::spawn_local(self.flusher.clone().run());
-        tokio::task::spawn_local(crate::coordinator::operations::run_timers(self.clone()));
+        tokio::task::spawn_local(crate::coordinator::timers::run_timers(self.clone()));
         for peer in self.peers.iter().flatten() {
             tokio::task::spawn_local(peer.clone().run(self.clone()));
         }

@@ -29,12 +29,20 @@ struct Gated {
     opened: Condvar,
     commits: Mutex<Vec<usize>>,
     always_cold: AtomicBool,
+    reads_closed: Mutex<bool>,
+    reads_opened: Condvar,
+    reads_waiting: Mutex<usize>,
 }
 
 impl Gated {
     fn set_closed(&self, closed: bool) {
         *self.closed.lock().unwrap() = closed;
         self.opened.notify_all();
+    }
+
+    fn set_reads_closed(&self, closed: bool) {
+        *self.reads_closed.lock().unwrap() = closed;
+        self.reads_opened.notify_all();
     }
 }
 
@@ -43,6 +51,13 @@ impl Store for Gated {
         if tier == Tier::Cache && self.always_cold.load(Ordering::Relaxed) {
             return Err(StoreError::NeedsDisk);
         }
+        *self.reads_waiting.lock().unwrap() += 1;
+        let mut closed = self.reads_closed.lock().unwrap();
+        while *closed && tier == Tier::Disk {
+            closed = self.reads_opened.wait(closed).unwrap();
+        }
+        drop(closed);
+        *self.reads_waiting.lock().unwrap() -= 1;
         self.inner.get(key, tier)
     }
     fn salvage(&self, key: &Key) -> Option<Bytes> {
@@ -239,6 +254,36 @@ fn cold_records_are_looked_up_through_the_pool() {
     let _ = rig.thread.stop();
     let (_, done) = rig.answers.try_recv().unwrap();
     assert_eq!(done, [accepted(0, 1)]);
+}
+
+#[test]
+fn what_is_out_with_the_read_pool_counts_against_the_limits() {
+    let bytes = work(0, 0, WALL_MS).bytes();
+    let rig = Rig::start(QueueLimits { works_max: 3, ..WIDE }, 10);
+    rig.queue.submit(work(0, 0, WALL_MS)).unwrap();
+    assert_eq!(rig.answers(1), [accepted(0, 0)]);
+    rig.store.always_cold.store(true, Ordering::Relaxed);
+    rig.store.set_reads_closed(true);
+    rig.queue.submit(work(0, 0, WALL_MS)).unwrap();
+    rig.queue.submit(work(0, 0, WALL_MS)).unwrap();
+    let deadline = Instant::now() + LONG;
+    while *rig.store.reads_waiting.lock().unwrap() < 2 {
+        assert!(Instant::now() < deadline);
+        std::thread::yield_now();
+    }
+    // A raise goes through the thread, so the batch with the two of them is over.
+    rig.queue.submit(Work::RaiseBound { to: Hlc::ZERO, ticket: Ticket { shard: 0, id: 9 } }).unwrap();
+    assert!(matches!(rig.answers(1)[..], [Done::Raised { .. }]));
+    while rig.queue.load().works > 2 {
+        assert!(Instant::now() < deadline);
+        std::thread::yield_now();
+    }
+    assert_eq!(rig.queue.load(), Load { works: 2, bytes: 2 * bytes });
+    rig.store.set_reads_closed(false);
+    assert_eq!(rig.answers(2), [accepted(0, 0), accepted(0, 0)]);
+    let queue = rig.queue.clone();
+    let _ = rig.thread.stop();
+    assert_eq!(queue.load(), Load::default());
 }
 
 #[test]

@@ -438,6 +438,25 @@ fn the_bound_is_raised_for_free_and_only_when_it_is_near() {
 }
 
 #[test]
+fn a_raise_leads_the_stamps_where_they_are_ahead_of_the_wall_clock() {
+    let store = Arc::new(MemoryStore::default());
+    let mut committer = start(&store);
+    let ahead = Hlc::from_millis(EPOCH_MS + 30_000);
+    let mut raises = 0;
+    // A thousand stamps from a clock that a peer has moved ahead, each asking if it must.
+    let mut stamp = ahead;
+    for _ in 0..1000 {
+        stamp = stamp.tick(EPOCH_MS);
+        if stamp.raw() > committer.bound().load(Ordering::Relaxed) {
+            let mut works = vec![Work::RaiseBound { to: stamp, ticket: Ticket { shard: 0, id: 0 } }];
+            committer.run(&mut works, Duration::ZERO, EPOCH_MS, &mut Vec::new());
+            raises += 1;
+        }
+    }
+    assert_eq!(raises, 1);
+}
+
+#[test]
 fn a_failed_commit_raises_no_bound_and_remembers_nothing() {
     let store = Arc::new(MemoryStore::default());
     let mut committer = start(&store);

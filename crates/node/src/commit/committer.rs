@@ -61,7 +61,8 @@ pub struct Committer<S> {
     /// The batch in the making; empty between runs.
     batch: Batch,
     overlay: Overlay,
-    /// What the batch must raise the bound to, at least.
+    /// The greatest stamp above the bound in this batch, applied or asked for: the bound goes past it, by
+    /// the lead. After the commit's attempt, the bound that it was to make durable.
     bound_wanted: Hlc,
     /// What the batch added to the recent set, to be taken back if it fails.
     remembered: Vec<Fingerprint>,
@@ -268,7 +269,7 @@ impl<S: Store> Committer<S> {
         self.overlay.insert(&key, hash, version);
         self.remember(Fingerprint::new(hash, version));
         if version.hlc > self.bound {
-            self.bound_wanted = self.bound_wanted.max(self.ahead_of(version.hlc));
+            self.bound_wanted = self.bound_wanted.max(version.hlc);
         }
         self.batch.put(key, record);
     }
@@ -293,7 +294,9 @@ impl<S: Store> Committer<S> {
         let wanted = self.bound_wanted > self.bound;
         // A raise costs nothing in a commit that happens anyway, and spares one of its own.
         if wanted || (!self.batch.is_empty() && self.bound < Hlc::from_millis(half_ms)) {
-            self.bound_wanted = self.bound_wanted.max(lead_end).max(self.bound);
+            // The lead counts from the stamps where they are ahead of the wall clock: they go on from there,
+            // and each would cost a raise of its own.
+            self.bound_wanted = self.ahead_of(self.bound_wanted.max(wall)).max(self.bound);
             self.batch.put_metadata(BOUND, self.bound_wanted.raw().to_be_bytes().to_vec());
         }
         if self.batch.is_empty() {

@@ -46,6 +46,14 @@ pub struct Submission {
     pub ticket: Ticket,
 }
 
+impl Submission {
+    /// What it counts against the queue's bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.key.as_bytes().len() + self.record.len()
+    }
+}
+
 /// What was done to bring a record's current version into the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
@@ -82,9 +90,7 @@ impl Work {
     #[must_use]
     pub fn bytes(&self) -> usize {
         match self {
-            Self::Store(submission) | Self::Again { submission, .. } => {
-                submission.key.as_bytes().len() + submission.record.len()
-            }
+            Self::Store(submission) | Self::Again { submission, .. } => submission.bytes(),
             Self::RaiseBound { .. } => 0,
         }
     }

@@ -4,8 +4,8 @@
 //! batch is synced the next one gathers: that is the group commit, and no timer is needed for it.
 //!
 //! Every work that was taken is answered exactly once, also when the thread is told to stop. Works whose
-//! lookup needs the disk wait in the read pool, bounded by its queue, and come back past the bounds here,
-//! because they were let in before.
+//! lookup needs the disk wait in the read pool, and count here until they are answered: they come back past
+//! the bounds, because they were let in before.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -56,7 +56,10 @@ struct Shared {
 #[derive(Default)]
 struct State {
     works: Vec<Work>,
+    /// Everything that is not answered: what waits, what is being committed, what is out with the read pool.
     load: Load,
+    /// What of it is in `works`.
+    waiting: Load,
     /// Works out with the read pool.
     warming: usize,
     /// Whether the thread sleeps: nobody wakes it while it does not.
@@ -107,7 +110,7 @@ impl CommitQueue {
         self.shared.wake(state);
     }
 
-    /// What waits or is being committed.
+    /// What was submitted and is not answered.
     #[must_use]
     pub fn load(&self) -> Load {
         self.shared.lock().load
@@ -153,6 +156,11 @@ impl Load {
         self.works += 1;
         self.bytes += work.bytes();
     }
+
+    fn subtract(&mut self, part: Self) {
+        self.works -= part.works;
+        self.bytes -= part.bytes;
+    }
 }
 
 impl State {
@@ -162,6 +170,12 @@ impl State {
 
     fn push(&mut self, work: Work) {
         self.load.add(&work);
+        self.requeue(work);
+    }
+
+    /// Takes back what was counted when it was let in, and has not been answered since.
+    fn requeue(&mut self, work: Work) {
+        self.waiting.add(&work);
         self.works.push(work);
     }
 }
@@ -186,11 +200,11 @@ impl Shared {
     }
 
     /// Gives back what `answered` took of the limits, and swaps all that waits into the empty `works`.
-    /// Blocks while nothing does. Nothing once everything is answered and the thread shall stop.
+    /// Blocks while nothing does. Says how much that is; nothing once everything is answered and the thread
+    /// shall stop.
     fn take(&self, works: &mut Vec<Work>, answered: Load) -> Option<Load> {
         let mut state = self.lock();
-        state.load.works -= answered.works;
-        state.load.bytes -= answered.bytes;
+        state.load.subtract(answered);
         while state.works.is_empty() {
             if state.stopping && state.warming == 0 {
                 return None;
@@ -200,7 +214,7 @@ impl Shared {
             state.idle = false;
         }
         std::mem::swap(&mut state.works, works);
-        Some(state.load)
+        Some(std::mem::take(&mut state.waiting))
     }
 }
 
@@ -222,16 +236,16 @@ impl<S: Store, K: Sink, N: FnMut() -> Now> Runner<S, K, N> {
         let _refuse = StopOnDrop(Arc::clone(&self.shared));
         let mut works = Vec::new();
         let mut done = Vec::new();
-        let mut taken = Load::default();
-        while let Some(load) = self.shared.take(&mut works, taken) {
-            taken = load;
+        let mut answered = Load::default();
+        while let Some(taken) = self.shared.take(&mut works, answered) {
+            answered = taken;
             while !works.is_empty() {
                 let begin = Instant::now();
                 let now = (self.now)();
                 self.committer.run(&mut works, now.boot, now.wall_ms, &mut done);
                 self.metrics.batch_micros.record(u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX));
                 self.deliver(&mut done);
-                self.warm();
+                answered.subtract(self.warm());
             }
         }
         Arc::clone(self.committer.store())
@@ -253,9 +267,12 @@ impl<S: Store, K: Sink, N: FnMut() -> Now> Runner<S, K, N> {
         }
     }
 
-    /// Has the cold lookups read by the pool; each comes back by itself, read or not.
-    fn warm(&mut self) {
+    /// Has the cold lookups read by the pool; each comes back by itself, read or not. How much they are.
+    fn warm(&mut self) -> Load {
+        let mut out = Load::default();
         for Cold { submission, reads } in self.committer.take_cold() {
+            out.works += 1;
+            out.bytes += submission.bytes();
             add(&self.metrics.cold_reads, 1);
             self.shared.lock().warming += 1;
             let store = Arc::clone(self.committer.store());
@@ -264,6 +281,7 @@ impl<S: Store, K: Sink, N: FnMut() -> Now> Runner<S, K, N> {
             // A refused job is dropped, which brings the work back too.
             let _ = self.pool.submit(Box::new(move || warming.read(&*store)));
         }
+        out
     }
 }
 
@@ -291,7 +309,7 @@ impl Drop for Warming {
         let reads = if self.read { Reads::Ahead(self.reads + 1) } else { Reads::Refused };
         let mut state = self.shared.lock();
         state.warming -= 1;
-        state.push(Work::Again { submission, reads });
+        state.requeue(Work::Again { submission, reads });
         self.shared.wake(state);
     }
 }

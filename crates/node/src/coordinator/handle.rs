@@ -10,14 +10,15 @@ use kvorum_core::quorum::write::WriteStep;
 use kvorum_core::quorum::{Current, Failure, Rank, ReadAnswer, StoreAnswer};
 use kvorum_core::{Key, Record, Version};
 
-use super::operations::{Letter, Letters, Machine, Note, Operation, OperationId, Operations, Outcome, Step, find};
+use super::operations::{Letter, Letters, Machine, Operation, OperationId, Operations, Outcome, Step, find};
 use super::{Found, Looked, Refused, Written};
+use crate::clock::NoStamp;
 use crate::replica::Held;
 use crate::shard::{Asker, Shard};
 
 impl Operations {
     /// Hands out all answers that wait, and those that come meanwhile.
-    pub(super) fn handle_inbox(&self, shard: &Rc<Shard>) {
+    pub(super) fn handle_inbox(&self, shard: &Rc<Shard>, now: Duration) {
         if self.is_handling.replace(true) {
             return;
         }
@@ -25,21 +26,29 @@ impl Operations {
         loop {
             let Some(letter) = self.inbox.borrow_mut().pop_front() else { break };
             let id = OperationId::from_raw(letter.id);
-            match self.handle(shard, id, letter, &mut commands) {
+            match self.handle(shard, id, now, letter, &mut commands) {
                 Step::Nothing => {}
                 Step::Restamp(above) => self.restamp(shard, id, above),
-                Step::Commands => self.carry_out(shard, id, &mut commands),
+                Step::Commands => self.carry_out(shard, id, now, &mut commands),
             }
         }
         self.commands.replace(commands);
         self.is_handling.set(false);
     }
 
-    fn handle(&self, shard: &Rc<Shard>, id: OperationId, letter: Letter, commands: &mut Vec<Command>) -> Step {
-        let now = shard.clock.boot();
+    fn handle(
+        &self,
+        shard: &Rc<Shard>,
+        id: OperationId,
+        now: Duration,
+        letter: Letter,
+        commands: &mut Vec<Command>,
+    ) -> Step {
         let mut table = self.table.borrow_mut();
         let Some(operation) = find(&mut table, id) else {
-            self.metrics.late_answers.fetch_add(1, Ordering::Relaxed);
+            if id.generation() != 0 {
+                self.metrics.late_answers.fetch_add(1, Ordering::Relaxed);
+            }
             return Step::Nothing;
         };
         let Some(rank) = operation.rank(shard, letter.node) else { return Step::Nothing };
@@ -51,19 +60,17 @@ impl Operations {
         let step = match letter.answer {
             Letters::Stored(answer) => self.handle_stored(shard, operation, id, rank, answer, took, commands),
             Letters::Read(answer) => {
-                operation.reading.remove(rank);
-                self.note_latency(shard, letter.node, took);
                 let answer = checked(shard, &operation.key, answer);
-                self.handle_read(operation, rank, answer, took, commands)
+                self.note_latency(shard, letter.node, &answer, operation.waited_for(rank, now));
+                self.handle_read(shard, operation, rank, answer, took, commands)
             }
             Letters::Held(held) => {
-                operation.reading.remove(rank);
                 let answer = match held {
                     Held::Record(record) => Answer::Record(record),
                     Held::Absent { floor } => Answer::Absent { floor },
                     Held::Failed(failure) => Answer::Failed(failure),
                 };
-                self.handle_read(operation, rank, answer, took, commands)
+                self.handle_read(shard, operation, rank, answer, took, commands)
             }
         };
         let is_over = operation.is_over();
@@ -74,8 +81,13 @@ impl Operations {
         step
     }
 
-    fn note_latency(&self, shard: &Shard, node: NodeId, took: Duration) {
-        if let Some(peer) = shard.peer(node) {
+    /// Only answers that count tell how fast a replica is. One that fails fast must not look fast, or it is
+    /// asked first by every read.
+    fn note_latency(&self, shard: &Shard, node: NodeId, answer: &Answer, took: Duration) {
+        let Some(peer) = shard.peer(node) else { return };
+        if let Answer::Failed(_) = answer {
+            peer.note_read(took.max(self.hedging.delay()));
+        } else {
             peer.note_read(took);
             self.hedging.note(took);
         }
@@ -111,14 +123,19 @@ impl Operations {
                 let accepted = (answer == StoreAnswer::Accepted).then(|| record.version());
                 let step = machine.on_answer(attempt, rank, answer);
                 if id.round() == operation.round {
-                    operation.note(rank, Note { outcome, version: version.or(accepted), micros: micros(took) });
+                    operation.note(rank, outcome, version.or(accepted), took);
                 }
                 self.write_step(shard, operation, step)
             }
             Machine::Read { machine, write_back } => {
                 if id.round() == operation.round {
-                    let version = *write_back;
-                    machine.on_store(rank, version, answer, &mut |command| commands.push(command));
+                    let written = *write_back;
+                    machine.on_store(rank, written, answer, &mut |command| commands.push(command));
+                    if answer == StoreAnswer::Accepted {
+                        operation.note(rank, "written-back", Some(written), took);
+                    } else {
+                        operation.note(rank, outcome, version, took);
+                    }
                 }
                 Step::Commands
             }
@@ -145,6 +162,7 @@ impl Operations {
 
     fn handle_read(
         &self,
+        shard: &Shard,
         operation: &mut Operation,
         rank: Rank,
         answer: Answer,
@@ -160,34 +178,42 @@ impl Operations {
         if let Answer::Failed(Failure::Corrupt) = answer {
             self.metrics.corrupt_answers.fetch_add(1, Ordering::Relaxed);
         }
-        operation.note(rank, Note { outcome, version, micros: micros(took) });
+        operation.reading.remove(rank);
+        operation.note(rank, outcome, version, took);
         if let Machine::Read { machine, .. } = &mut operation.machine {
             machine.on_read(rank, answer, &mut |command| commands.push(command));
+        }
+        if operation.is_hopeless && operation.reading.is_empty() {
+            self.decide_not_enough(shard, operation);
         }
         Step::Commands
     }
 
     /// Does what a read's state machine asks for.
-    pub(super) fn carry_out(&self, shard: &Rc<Shard>, id: OperationId, commands: &mut Vec<Command>) {
+    pub(super) fn carry_out(&self, shard: &Rc<Shard>, id: OperationId, now: Duration, commands: &mut Vec<Command>) {
         for command in commands.drain(..) {
             match command {
-                Command::Ask { rank, version_only } => self.ask(shard, id, rank, version_only),
+                Command::Ask { rank, version_only } => self.ask(shard, id, now, rank, version_only),
                 Command::Store { rank, record } => self.write_back(shard, id, rank, &record),
                 Command::Done(outcome) => self.found(shard, id, outcome),
                 Command::Hopeless => {
                     if let Some(operation) = find(&mut self.table.borrow_mut(), id) {
-                        self.decide_not_enough(shard, operation);
+                        // Those asked are about to answer, unless they are slow: then the timer ends it.
+                        operation.is_hopeless = true;
+                        if operation.reading.is_empty() {
+                            self.decide_not_enough(shard, operation);
+                        }
                     }
                 }
             }
         }
     }
 
-    fn ask(&self, shard: &Rc<Shard>, id: OperationId, rank: Rank, version_only: bool) {
+    fn ask(&self, shard: &Rc<Shard>, id: OperationId, now: Duration, rank: Rank, version_only: bool) {
         let mut table = self.table.borrow_mut();
         let Some(operation) = find(&mut table, id) else { return };
         let Some(node) = operation.node(shard, rank) else { return };
-        operation.reading.insert(rank);
+        operation.note_asked(rank, now);
         let key = operation.key.clone();
         drop(table);
         match shard.peer(node) {
@@ -220,7 +246,9 @@ impl Operations {
         let (key, id) = (operation.key.clone(), id.with_round(operation.round));
         drop(table);
         self.metrics.write_backs.fetch_add(1, Ordering::Relaxed);
-        self.send_store(shard, id, node, &key, record, true);
+        if let Err(failure) = self.send_store(shard, id, node, &key, record, true) {
+            self.post(id.get(), node, Letters::Stored(StoreAnswer::Failed(failure)));
+        }
     }
 
     fn found(&self, shard: &Rc<Shard>, id: OperationId, outcome: ReadOutcome) {
@@ -244,53 +272,70 @@ impl Operations {
         if let Some((damaged, key, record, replicas)) = mend {
             for node in damaged.iter().filter_map(|rank| replicas.get(usize::from(rank.0))) {
                 self.metrics.mends.fetch_add(1, Ordering::Relaxed);
-                self.send_store(shard, OperationId::NOBODY, *node, &key, &record, true);
+                // If it cannot be sent, the next read finds the damage again.
+                let _ = self.send_store(shard, self.id_of_nobody(), *node, &key, &record, true);
             }
         }
     }
 
     pub(super) fn decide_not_enough(&self, shard: &Shard, operation: &mut Operation) {
-        // A read that some replica had no room for has had no effect, and may find room when it is asked again.
-        if matches!(operation.machine, Machine::Read { .. }) && operation.was_refused_for_room() {
+        if operation.is_decided {
+            return;
+        }
+        let (required, acked, receipt) = (operation.acks.ack(), operation.acked(), operation.receipt(shard));
+        let overloaded = failure_name(Failure::Overloaded);
+        // A read has no effect, and where somebody had no room for it now there may be some later.
+        if matches!(operation.machine, Machine::Read { .. })
+            && receipt.replicas.iter().any(|replica| replica.outcome == overloaded)
+        {
             return operation.decide(Err(Refused::Overloaded));
         }
         self.metrics.not_enough_replicas.fetch_add(1, Ordering::Relaxed);
-        let (required, acked, receipt) = (operation.acks.ack(), operation.acked(), operation.receipt(shard));
         operation.decide(Err(Refused::NotEnough { required, acked, receipt }));
     }
 
-    /// Starts a blocked write over with a newer stamp; waits for the clock's bound if it must.
+    /// Starts a blocked write over with a newer stamp; waits for the clock's bound if it must. A stamp that
+    /// replicas would refuse is not tried.
     fn restamp(&self, shard: &Rc<Shard>, id: OperationId, above: Version) {
         self.metrics.restamps.fetch_add(1, Ordering::Relaxed);
         match shard.clock.stamp(above.hlc) {
-            Ok(hlc) => self.send_restamped(shard, id, hlc),
-            Err(_) => {
+            Ok(version) => self.send_restamped(shard, id, version),
+            Err(NoStamp::TooFarAhead) => self.give_up(shard, id),
+            Err(NoStamp::PastBound { .. }) => {
                 let shard = shard.clone();
                 // Ends with the stamp's own limits; the request's deadline goes on meanwhile.
                 tokio::task::spawn_local(async move {
-                    if let Ok(hlc) = super::stamp(&shard, above.hlc).await {
-                        shard.operations.send_restamped(&shard, id, hlc);
-                        shard.operations.handle_inbox(&shard);
+                    let stamped = super::stamp(&shard, above.hlc).await;
+                    match stamped {
+                        Ok(version) => shard.operations.send_restamped(&shard, id, version),
+                        Err(_) => shard.operations.give_up(&shard, id),
                     }
+                    shard.operations.handle_inbox(&shard, shard.clock.boot());
                 });
             }
         }
     }
 
-    fn send_restamped(&self, shard: &Rc<Shard>, id: OperationId, hlc: kvorum_core::Hlc) {
+    fn give_up(&self, shard: &Shard, id: OperationId) {
+        if let Some(operation) = find(&mut self.table.borrow_mut(), id) {
+            self.decide_not_enough(shard, operation);
+        }
+    }
+
+    fn send_restamped(&self, shard: &Rc<Shard>, id: OperationId, version: Version) {
         let mut table = self.table.borrow_mut();
-        let Some(operation) = find(&mut table, id) else { return };
+        let Some(operation) = find(&mut table, id).filter(|operation| !operation.is_decided) else { return };
         let Machine::Write { machine, record, attempts } = &mut operation.machine else { return };
-        if hlc <= machine.newest().hlc {
+        if version.hlc <= machine.newest().hlc {
             // An answer that came while the bound was raised showed something newer still.
             let above = machine.newest();
             drop(table);
             return self.restamp(shard, id, above);
         }
-        let version = Version { hlc, incarnation: shard.membership.incarnation() };
         *record = record.restamp(&operation.key, version);
         attempts.add(machine.restamped());
         operation.round = operation.round.wrapping_add(1);
+        operation.forget_notes();
         let id = id.with_round(operation.round);
         drop(table);
         self.send_write(shard, id);
@@ -308,10 +353,6 @@ fn checked(shard: &Shard, key: &Key, answer: ReadAnswer) -> Answer {
         ReadAnswer::Absent { floor } => Answer::Absent { floor },
         ReadAnswer::Failed(failure) => Answer::Failed(failure),
     }
-}
-
-fn micros(took: Duration) -> Option<u32> {
-    u32::try_from(took.as_micros()).ok()
 }
 
 /// A failure as receipts and metrics name it.

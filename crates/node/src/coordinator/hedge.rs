@@ -56,7 +56,7 @@ impl Hedging {
         let moved = if took_us > delay {
             delay.saturating_add((step * PERCENTILE).div_ceil(1000))
         } else {
-            delay.saturating_sub(step * (1000 - PERCENTILE) / 1000 + u32::from(delay.is_multiple_of(2)))
+            delay.saturating_sub(((step * (1000 - PERCENTILE) + 500) / 1000).max(1))
         };
         self.delay_us.set(moved.clamp(DELAY_MIN_US, self.delay_max_us));
     }
@@ -66,13 +66,15 @@ impl Hedging {
         self.tokens.set((self.tokens.get() + self.budget_percent).min(BURST * COST));
     }
 
-    /// Takes one hedge out of the budget, if it has one.
-    pub fn spend(&self) -> bool {
-        let left = self.tokens.get().checked_sub(COST);
-        if let Some(left) = left {
-            self.tokens.set(left);
-        }
-        left.is_some()
+    /// Whether the budget has a hedge left.
+    #[must_use]
+    pub fn can_spend(&self) -> bool {
+        self.tokens.get() >= COST
+    }
+
+    /// Takes one hedge out of the budget.
+    pub fn spend(&self) {
+        self.tokens.set(self.tokens.get().saturating_sub(COST));
     }
 }
 
@@ -103,11 +105,16 @@ mod tests {
     #[test]
     fn the_budget_is_a_share_of_the_reads() {
         let hedging = Hedging::new(5, Duration::from_secs(1));
-        while hedging.spend() {}
+        while hedging.can_spend() {
+            hedging.spend();
+        }
         let mut spent = 0;
         for _ in 0..10_000 {
             hedging.earn();
-            spent += u32::from(hedging.spend());
+            if hedging.can_spend() {
+                hedging.spend();
+                spent += 1;
+            }
         }
         assert_eq!(spent, 500);
     }

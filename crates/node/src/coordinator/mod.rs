@@ -1,7 +1,8 @@
 //! The coordinator: takes a client's request, asks the key's replicas, answers at the `ack`-th of `from`.
 //!
 //! [`Coordinator`] is what `http` calls; [`operations`] holds the requests under way and does what the
-//! state machines of `kvorum_core::quorum` say; [`hedge`] decides when a read asks more replicas.
+//! state machines of `kvorum_core::quorum` say; [`hedge`] decides when a read asks more replicas, [`timers`]
+//! sees to it, and to deadlines.
 //!
 //! Cancel safety: dropping one of the futures gives up the *answer*. A write that was sent goes on, and
 //! may take effect; a read is forgotten.
@@ -9,6 +10,10 @@
 mod handle;
 pub mod hedge;
 pub mod operations;
+pub(crate) mod timers;
+
+#[cfg(test)]
+mod tests;
 
 pub use handle::failure_name;
 
@@ -17,19 +22,20 @@ use std::rc::Rc;
 use kvorum_core::quorum::{Acks, Failure};
 use kvorum_core::{Hlc, Key, Record, Version};
 
+use crate::clock::NoStamp;
 use crate::large_values::Body;
 use crate::shard::{Asker, Shard};
 use operations::Outcome;
 
-/// How often a stamp that passes the clock's bound is tried again.
-const STAMP_ATTEMPTS: usize = 3;
+/// How often the clock's bound is raised for one stamp.
+const RAISES_MAX: usize = 3;
 
 /// One replica's part in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaReceipt {
     /// The replica's URL.
     pub node: Rc<str>,
-    /// What it answered: `accepted`, `stale`, `unreachable`, …
+    /// What it answered last: `accepted`, `stale`, `record`, `written-back`, `unreachable`, …
     pub outcome: &'static str,
     /// The version that it accepted or holds.
     pub version: Option<Version>,
@@ -81,9 +87,9 @@ pub enum Refused {
     Overloaded,
     /// The node is stopping.
     Draining,
-    /// The disk refuses.
+    /// The disk refuses, and the other replicas cannot be enough.
     CannotWrite,
-    /// The clock is too far from most peers'.
+    /// The clock is too far from most peers', or ahead of the wall clock.
     Fenced,
     /// The directory is new and too few peers have been met.
     NotServing,
@@ -122,7 +128,7 @@ impl Coordinator {
         value: Body,
         trace: bool,
     ) -> Result<Written, Refused> {
-        let version = self.begin_write(acks).await?;
+        let version = self.begin_write(&key, acks).await?;
         let record = value.into_record(|value| Record::value(&key, version, acks.from(), content_type, value));
         self.write(key, acks, record, trace).await
     }
@@ -132,7 +138,7 @@ impl Coordinator {
     /// # Errors
     /// [`Refused`].
     pub async fn delete(&self, key: Key, acks: Acks, trace: bool) -> Result<Written, Refused> {
-        let version = self.begin_write(acks).await?;
+        let version = self.begin_write(&key, acks).await?;
         let record = Record::tombstone(&key, version, acks.from());
         self.write(key, acks, record, trace).await
     }
@@ -172,33 +178,65 @@ impl Coordinator {
     }
 
     /// Admits a write and stamps it, without asking anybody first.
-    async fn begin_write(&self, acks: Acks) -> Result<Version, Refused> {
+    async fn begin_write(&self, key: &Key, acks: Acks) -> Result<Version, Refused> {
         self.admit()?;
-        // Without this node's own disk the others must suffice; where they cannot, nobody is bothered.
-        if acks.from() == 1 && self.shard.peers.len() == 1 && self.shard.replica.disk_refuses() {
+        let version = stamp(&self.shard, Hlc::ZERO).await.map_err(|failure| match failure {
+            Failure::Overloaded => Refused::Overloaded,
+            Failure::ClockSkew => Refused::Fenced,
+            Failure::DiskFull
+            | Failure::Disk
+            | Failure::Corrupt
+            | Failure::Unreachable
+            | Failure::Timeout
+            | Failure::Rebuilding
+            | Failure::NotServing => Refused::CannotWrite,
+        })?;
+        if self.shard.replica.disk_refuses() && self.needs_own(key, acks) {
             return Err(Refused::CannotWrite);
         }
-        let hlc = stamp(&self.shard, Hlc::ZERO).await.map_err(|failure| match failure {
-            Failure::Overloaded => Refused::Overloaded,
-            _ => Refused::CannotWrite,
-        })?;
-        Ok(Version { hlc, incarnation: self.shard.membership.incarnation() })
+        Ok(version)
+    }
+
+    /// Whether a write cannot succeed without this node's own disk: then nobody is bothered.
+    fn needs_own(&self, key: &Key, acks: Acks) -> bool {
+        let membership = &self.shard.membership;
+        let replicas = membership.layout().preference_list(key.hash().partition());
+        acks.ack() == acks.from()
+            && replicas.iter().take(usize::from(acks.from())).any(|node| *node == membership.own())
     }
 }
 
-/// Stamps above `above`, raising the durable bound first if it must be. Cancel safe.
+/// Stamps above `above`, raising the durable bound first if it must be, and past it if the disk takes no
+/// writes. Cancel safe.
 ///
 /// # Errors
-/// Why the bound could not be raised.
-pub(crate) async fn stamp(shard: &Rc<Shard>, above: Hlc) -> Result<Hlc, Failure> {
-    for _ in 0..STAMP_ATTEMPTS {
-        let past = match shard.clock.stamp(above) {
-            Ok(hlc) => return Ok(hlc),
-            Err(past) => past,
+/// [`Failure::ClockSkew`] if replicas would refuse the stamp; else why the bound could not be raised.
+pub(crate) async fn stamp(shard: &Rc<Shard>, above: Hlc) -> Result<Version, Failure> {
+    for _ in 0..RAISES_MAX {
+        let needed = match shard.clock.stamp(above) {
+            Ok(version) => return Ok(version),
+            Err(NoStamp::TooFarAhead) => return Err(Failure::ClockSkew),
+            Err(NoStamp::PastBound { needed }) => needed,
         };
+        if shard.replica.disk_refuses() {
+            return stamp_past_bound(shard, above);
+        }
         let (send, receive) = tokio::sync::oneshot::channel();
-        shard.replica.raise_bound(past.needed, Asker::Bound(send)).map_err(|_| Failure::Overloaded)?;
-        receive.await.map_err(|_| Failure::NotServing)??;
+        shard.replica.raise_bound(needed, Asker::Bound(send)).map_err(|_| Failure::Overloaded)?;
+        match receive.await {
+            Ok(Ok(())) => {}
+            Ok(Err(Failure::DiskFull | Failure::Disk)) => return stamp_past_bound(shard, above),
+            Ok(Err(failure)) => return Err(failure),
+            Err(_) => return Err(Failure::NotServing),
+        }
     }
-    Err(Failure::Overloaded)
+    shard.clock.stamp(above).map_err(|no_stamp| match no_stamp {
+        NoStamp::TooFarAhead => Failure::ClockSkew,
+        // Others use up the lead faster than it is raised.
+        NoStamp::PastBound { .. } => Failure::Overloaded,
+    })
+}
+
+fn stamp_past_bound(shard: &Shard, above: Hlc) -> Result<Version, Failure> {
+    shard.clock.stamp_past_bound(above).map_err(|_| Failure::ClockSkew)
 }

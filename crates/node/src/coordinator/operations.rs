@@ -25,7 +25,7 @@ use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::read::{Command, Read};
 use kvorum_core::quorum::write::{Attempt, Write};
 use kvorum_core::quorum::{Acks, Failure, Rank, ReadAnswer, ReplicaSet, StoreAnswer};
-use kvorum_core::{Key, Record, Version};
+use kvorum_core::{Key, PartitionId, Record, Version};
 use slab::Slab;
 use tokio::sync::Notify;
 
@@ -35,15 +35,12 @@ use crate::metrics::CoordinatorMetrics;
 use crate::replica::Held;
 use crate::shard::{Asker, FanOut, Shard};
 
-/// How often deadlines are looked at.
-const SWEEP_INTERVAL: Duration = Duration::from_millis(50);
-
 /// Names a request and a round of it, in frames and tickets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperationId(u64);
 
 impl OperationId {
-    fn new(slot: usize, generation: u32, round: u8) -> Self {
+    pub(super) fn new(slot: usize, generation: u32, round: u8) -> Self {
         let slot = u64::try_from(slot).expect("a slot is a small number") & 0xffff_ffff;
         Self(u64::from(generation & 0x00ff_ffff) << 40 | u64::from(round) << 32 | slot)
     }
@@ -53,9 +50,6 @@ impl OperationId {
     pub fn get(self) -> u64 {
         self.0
     }
-
-    /// Of messages whose answers nobody reads: no slot has this generation.
-    pub(super) const NOBODY: Self = Self(0);
 
     pub(super) fn from_raw(raw: u64) -> Self {
         Self(raw)
@@ -73,7 +67,7 @@ impl OperationId {
         u8::try_from(self.0 >> 32 & 0xff).expect("eight bits")
     }
 
-    fn generation(self) -> u32 {
+    pub(super) fn generation(self) -> u32 {
         u32::try_from(self.0 >> 40).expect("24 bits")
     }
 }
@@ -88,10 +82,13 @@ pub enum Outcome {
 
 /// What one replica did, for the receipt.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Note {
-    pub(super) outcome: &'static str,
-    pub(super) version: Option<Version>,
-    pub(super) micros: Option<u32>,
+struct Note {
+    outcome: &'static str,
+    version: Option<Version>,
+    /// From the request's begin to the answer.
+    micros: Option<u32>,
+    /// When it was asked last, for a read.
+    asked: Duration,
 }
 
 #[expect(clippy::large_enum_variant, reason = "it lives in the table's slots, not on its own")]
@@ -104,6 +101,7 @@ pub(super) struct Operation {
     pub(super) generation: u32,
     pub(super) round: u8,
     pub(super) key: Key,
+    partition: PartitionId,
     pub(super) acks: Acks,
     pub(super) machine: Machine,
     pub(super) started: Duration,
@@ -113,17 +111,23 @@ pub(super) struct Operation {
     pub(super) storing: ReplicaSet,
     notes: Vec<Note>,
     pub(super) has_trace: bool,
+    /// A write of which something has left this shard.
+    is_sent: bool,
+    /// When a read that is still undecided is hedged again.
+    pub(super) hedge_at: Duration,
+    /// A read that cannot succeed, and waits a moment for those whom it has asked: its `504` counts them.
+    pub(super) is_hopeless: bool,
     outcome: Option<Result<Outcome, Refused>>,
     /// Decided: nothing more goes to the client.
     pub(super) is_decided: bool,
     /// The client's future has its outcome, or is gone.
-    is_released: bool,
+    pub(super) is_released: bool,
     waker: Option<Waker>,
 }
 
 impl Operation {
     pub(super) fn replicas<'a>(&self, shard: &'a Shard) -> &'a [NodeId] {
-        let all = shard.membership.layout().preference_list(self.key.hash().partition());
+        let all = shard.membership.layout().preference_list(self.partition);
         all.get(..usize::from(self.acks.from())).unwrap_or(all)
     }
 
@@ -132,10 +136,27 @@ impl Operation {
         u8::try_from(index).ok().map(Rank)
     }
 
-    pub(super) fn note(&mut self, rank: Rank, note: Note) {
-        if let Some(slot) = self.notes.get_mut(usize::from(rank.0)) {
-            *slot = note;
+    pub(super) fn note(&mut self, rank: Rank, outcome: &'static str, version: Option<Version>, took: Duration) {
+        if let Some(note) = self.notes.get_mut(usize::from(rank.0)) {
+            *note = Note { outcome, version, micros: u32::try_from(took.as_micros()).ok(), asked: note.asked };
         }
+    }
+
+    /// What was answered is about an earlier attempt, and not for the receipt.
+    pub(super) fn forget_notes(&mut self) {
+        self.notes.fill(Note::default());
+    }
+
+    pub(super) fn note_asked(&mut self, rank: Rank, now: Duration) {
+        self.reading.insert(rank);
+        if let Some(note) = self.notes.get_mut(usize::from(rank.0)) {
+            note.asked = now;
+        }
+    }
+
+    /// How long a replica has had for its answer to a read.
+    pub(super) fn waited_for(&self, rank: Rank, now: Duration) -> Duration {
+        now.saturating_sub(self.notes.get(usize::from(rank.0)).map_or(self.started, |note| note.asked))
     }
 
     pub(super) fn receipt(&self, shard: &Shard) -> Receipt {
@@ -165,24 +186,21 @@ impl Operation {
 
     /// Nobody waits for it: neither its client nor, if it is a write, one of its replicas.
     pub(super) fn is_over(&self) -> bool {
-        self.is_released && (matches!(self.machine, Machine::Read { .. }) || self.storing.is_empty())
+        self.is_released && self.is_over_when_released()
     }
 
-    /// Whether a replica, or this node on its behalf, was overloaded.
-    pub(super) fn was_refused_for_room(&self) -> bool {
-        let overloaded = super::failure_name(Failure::Overloaded);
-        self.notes.iter().any(|note| note.outcome == overloaded)
+    fn is_over_when_released(&self) -> bool {
+        matches!(self.machine, Machine::Read { .. }) || self.storing.is_empty()
     }
 
-    /// Answers that count, for the body of a `504`.
+    /// Answers that count, for the body of a `504`. What was answered may be enough in number and still not
+    /// in what it says; then the one that is missing is a replica that holds what was read.
     pub(super) fn acked(&self) -> u8 {
-        match &self.machine {
+        let acked = match &self.machine {
             Machine::Write { machine, .. } => machine.acked(),
-            Machine::Read { .. } => {
-                let answered = self.notes.iter().filter(|note| note.version.is_some()).count();
-                u8::try_from(answered).unwrap_or(u8::MAX)
-            }
-        }
+            Machine::Read { machine, .. } => machine.answered().len(),
+        };
+        acked.min(self.acks.ack() - 1)
     }
 }
 
@@ -228,12 +246,16 @@ pub struct Operations {
     pub(super) is_handling: Cell<bool>,
     pub(super) commands: RefCell<Vec<Command>>,
     /// Reads by the time at which the rest of their replicas is asked.
-    hedges: RefCell<VecDeque<(Duration, OperationId)>>,
+    pub(super) hedges: RefCell<VecDeque<(Duration, OperationId)>>,
     pub(super) hedging: Hedging,
-    /// Writes that were answered and wait for their last replicas, oldest first.
-    lingering: RefCell<VecDeque<OperationId>>,
+    /// Writes that were answered and wait for their last replicas, oldest first; and some that no longer do.
+    pub(super) lingering: RefCell<VecDeque<OperationId>>,
+    /// Those that do.
+    lingering_live: Cell<usize>,
     lingering_max: usize,
-    timers: Notify,
+    /// Stores for nobody so far: each has an id of its own, by which its chunks are put together.
+    mends: Cell<u32>,
+    pub(super) timers: Notify,
     pub(super) metrics: Arc<CoordinatorMetrics>,
 }
 
@@ -250,14 +272,16 @@ impl Operations {
             hedges: RefCell::default(),
             hedging,
             lingering: RefCell::default(),
+            lingering_live: Cell::new(0),
             lingering_max,
+            mends: Cell::new(0),
             timers: Notify::new(),
             metrics,
         }
     }
 
-    fn insert(&self, shard: &Shard, key: Key, acks: Acks, has_trace: bool, machine: Machine) -> OperationId {
-        let started = shard.clock.boot();
+    fn insert(&self, shard: &Shard, key: Key, acks: Acks, begin: Begin, machine: Machine) -> OperationId {
+        let Begin { now: started, partition, has_trace } = begin;
         let generation = self.generation.get().wrapping_add(1) & 0x00ff_ffff;
         // Zero is nobody's.
         let generation = generation.max(1);
@@ -270,6 +294,7 @@ impl Operations {
             generation,
             round: 1,
             key,
+            partition,
             acks,
             machine,
             started,
@@ -278,6 +303,9 @@ impl Operations {
             storing: ReplicaSet::EMPTY,
             notes: vec![Note::default(); usize::from(acks.from())],
             has_trace,
+            is_sent: false,
+            hedge_at: Duration::MAX,
+            is_hopeless: false,
             outcome: None,
             is_decided: false,
             is_released: false,
@@ -289,9 +317,10 @@ impl Operations {
     /// Sends a stamped write to all its replicas.
     pub fn begin_write(&self, shard: &Rc<Shard>, key: Key, acks: Acks, record: Record, has_trace: bool) -> OperationId {
         let machine = Machine::Write { machine: Write::new(acks), record, attempts: Attempts::first() };
-        let id = self.insert(shard, key, acks, has_trace, machine);
+        let begin = Begin { now: shard.clock.boot(), partition: key.hash().partition(), has_trace };
+        let id = self.insert(shard, key, acks, begin, machine);
         self.send_write(shard, id);
-        self.handle_inbox(shard);
+        self.handle_inbox(shard, begin.now);
         id
     }
 
@@ -306,11 +335,24 @@ impl Operations {
             (operation.key.clone(), record, operation.replicas(shard))
         };
         let own = shard.membership.own();
-        for node in replicas.iter().filter(|node| **node != own) {
-            self.send_store(shard, id, *node, &key, &record, false);
+        let mut is_sent = false;
+        let mut is_overloaded = false;
+        let peers = replicas.iter().filter(|node| **node != own);
+        for node in peers.chain(replicas.iter().filter(|node| **node == own)) {
+            match self.send_store(shard, id, *node, &key, &record, false) {
+                Ok(()) => is_sent = true,
+                Err(failure) => {
+                    is_overloaded |= failure == Failure::Overloaded;
+                    self.post(id.get(), *node, Letters::Stored(StoreAnswer::Failed(failure)));
+                }
+            }
         }
-        if replicas.contains(&own) {
-            self.send_store(shard, id, own, &key, &record, false);
+        let mut table = self.table.borrow_mut();
+        let Some(operation) = find(&mut table, id) else { return };
+        operation.is_sent |= is_sent;
+        if !operation.is_sent && is_overloaded {
+            // Nobody has heard of it: the client may try again without a doubt about what it did.
+            operation.decide(Err(Refused::Overloaded));
         }
     }
 
@@ -322,48 +364,51 @@ impl Operations {
         key: &Key,
         record: &Record,
         is_repair: bool,
-    ) {
-        let sent = if let Some(peer) = shard.peer(node) {
+    ) -> Result<(), Failure> {
+        if let Some(peer) = shard.peer(node) {
             let message = Message::Store { key: key.clone(), record: record.bytes().clone(), repair: is_repair };
             peer.send(shard, id.get(), message)
         } else {
             let submission = shard.replica.submission(key.clone(), record, is_repair, Asker::Operation(id));
             shard.replica.store(submission).map_err(|(_, failure)| failure)
-        };
-        if let Err(failure) = sent {
-            self.post(id.get(), node, Letters::Stored(StoreAnswer::Failed(failure)));
         }
+    }
+
+    /// An id for a store whose answer nobody reads: no request has this generation.
+    pub(super) fn id_of_nobody(&self) -> OperationId {
+        let number = self.mends.get().wrapping_add(1);
+        self.mends.set(number);
+        OperationId::new(usize::try_from(number).expect("32 bits fit"), 0, 0)
     }
 
     /// Asks the fastest replicas, or all.
     pub fn begin_read(&self, shard: &Rc<Shard>, key: Key, acks: Acks, has_trace: bool) -> OperationId {
-        let (first, record_from) = self.choose(shard, &key, acks);
+        let begin = Begin { now: shard.clock.boot(), partition: key.hash().partition(), has_trace };
+        let (first, record_from) = self.choose(shard, begin, acks);
         let mut machine = Read::new(acks, first, record_from);
         let mut commands = self.commands.take();
         machine.start(&mut |command| commands.push(command));
         let machine = Machine::Read { machine, write_back: Version::ZERO };
-        let id = self.insert(shard, key, acks, has_trace, machine);
-        self.carry_out(shard, id, &mut commands);
+        let id = self.insert(shard, key, acks, begin, machine);
+        self.carry_out(shard, id, begin.now, &mut commands);
         self.commands.replace(commands);
-        self.handle_inbox(shard);
+        self.handle_inbox(shard, begin.now);
         self.hedging.earn();
-        if first.len() < acks.from() && self.is_undecided(id) {
-            let mut hedges = self.hedges.borrow_mut();
-            if hedges.is_empty() {
-                self.timers.notify_one();
-            }
-            hedges.push_back((shard.clock.boot() + self.hedging.delay(), id));
+        // Also where all are asked at once: what they hold may still have to be fetched from another.
+        if acks.from() > 1 {
+            self.arm_hedge(id, begin.now);
         }
         id
     }
 
     /// The `ack` replicas that are asked first, and the one of them that is asked for the record: this
     /// node before all, then those that answer fastest, then those that may not answer at all.
-    fn choose(&self, shard: &Shard, key: &Key, acks: Acks) -> (ReplicaSet, Rank) {
-        let replicas = shard.membership.layout().preference_list(key.hash().partition());
-        let now = shard.clock.boot();
+    fn choose(&self, shard: &Shard, begin: Begin, acks: Acks) -> (ReplicaSet, Rank) {
+        let replicas = shard.membership.layout().preference_list(begin.partition);
+        let now = begin.now;
         let delay = self.hedging.delay();
         let cost = |node: &NodeId| match shard.peer(*node) {
+            None if shard.membership.abstains().is_some() => (3, 0),
             None => (0, 0),
             Some(peer) if !peer.is_up() || !peer.votes() => (3, 0),
             Some(peer) if peer.is_suspect(now, delay) => (2, peer.cost()),
@@ -380,10 +425,6 @@ impl Operations {
             record_from.get_or_insert(best);
         }
         (first, record_from.unwrap_or(Rank(0)))
-    }
-
-    fn is_undecided(&self, id: OperationId) -> bool {
-        find(&mut self.table.borrow_mut(), id).is_some_and(|operation| !operation.is_decided)
     }
 
     /// The client's part: waits for the outcome. Dropping it releases the request.
@@ -404,19 +445,19 @@ impl Operations {
     /// A replica's answer to a store.
     pub fn on_stored(&self, shard: &Rc<Shard>, node: NodeId, id: u64, answer: StoreAnswer) {
         self.post(id, node, Letters::Stored(answer));
-        self.handle_inbox(shard);
+        self.handle_inbox(shard, shard.clock.boot());
     }
 
     /// A peer's answer to a read.
     pub fn on_read(&self, shard: &Rc<Shard>, node: NodeId, id: u64, answer: ReadAnswer) {
         self.post(id, node, Letters::Read(answer));
-        self.handle_inbox(shard);
+        self.handle_inbox(shard, shard.clock.boot());
     }
 
     /// This node's answer to a read that needed the disk.
     pub fn on_held(&self, shard: &Rc<Shard>, id: u64, held: Held) {
         self.post(id, shard.membership.own(), Letters::Held(held));
-        self.handle_inbox(shard);
+        self.handle_inbox(shard, shard.clock.boot());
     }
 
     /// The connection to `node` ended: everything that waits on it fails.
@@ -435,7 +476,7 @@ impl Operations {
         for (id, answer) in waiting {
             self.post(id.get(), node, answer);
         }
-        self.handle_inbox(shard);
+        self.handle_inbox(shard, shard.clock.boot());
     }
 
     pub(super) fn post(&self, id: u64, node: NodeId, answer: Letters) {
@@ -444,22 +485,37 @@ impl Operations {
 
     /// The client's future is gone: forgets a read, keeps a write for its last replicas.
     fn release(&self, id: OperationId) {
-        let mut table = self.table.borrow_mut();
-        let Some(operation) = find(&mut table, id) else { return };
-        operation.is_released = true;
-        operation.waker = None;
-        let is_over = operation.is_over();
-        drop(table);
-        if is_over {
-            return self.remove(id);
-        }
-        let mut lingering = self.lingering.borrow_mut();
-        lingering.push_back(id);
-        let evicted = if lingering.len() > self.lingering_max { lingering.pop_front() } else { None };
-        drop(lingering);
-        if let Some(oldest) = evicted {
+        if let Some(oldest) = self.linger(id) {
             self.remove(oldest);
         }
+    }
+
+    /// Whom to forget, now that the client of `id` is gone.
+    fn linger(&self, id: OperationId) -> Option<OperationId> {
+        let mut table = self.table.borrow_mut();
+        let operation = find(&mut table, id)?;
+        if operation.is_over_when_released() {
+            return Some(id);
+        }
+        operation.is_released = true;
+        operation.waker = None;
+        drop(table);
+        let table = &mut *self.table.borrow_mut();
+        let mut lingering = self.lingering.borrow_mut();
+        lingering.push_back(id);
+        self.lingering_live.set(self.lingering_live.get() + 1);
+        let mut evicted = None;
+        if self.lingering_live.get() > self.lingering_max {
+            while evicted.is_none() {
+                let oldest = lingering.pop_front().expect("those that live are in the list");
+                evicted = find(table, oldest).map(|_| oldest);
+            }
+        } else if lingering.len() > 2 * self.lingering_max {
+            // Behind one slow write many may have come to their end.
+            lingering.retain(|id| find(table, *id).is_some());
+        }
+        drop(lingering);
+        evicted
     }
 
     /// Forgets a request; a write that some replica has not confirmed is counted.
@@ -469,79 +525,16 @@ impl Operations {
             return;
         }
         let operation = table.remove(id.slot());
-        if let Machine::Write { machine, .. } = &operation.machine {
+        if operation.is_released {
+            self.lingering_live.set(self.lingering_live.get() - 1);
+        }
+        if let Machine::Write { machine, .. } = &operation.machine
+            && operation.is_sent
+        {
             let missing = u64::from(machine.missing().len());
             if missing > 0 {
                 self.metrics.unconfirmed_stores.fetch_add(missing, Ordering::Relaxed);
             }
-        }
-    }
-
-    /// Asks the rest for the reads whose delay has passed, and ends what is past its deadline.
-    fn on_timer(&self, shard: &Rc<Shard>, sweep: bool) {
-        let now = shard.clock.boot();
-        loop {
-            let due = self.hedges.borrow().front().copied().filter(|(at, _)| *at <= now);
-            let Some((_, id)) = due else { break };
-            self.hedges.borrow_mut().pop_front();
-            self.hedge(shard, id, now);
-        }
-        if sweep {
-            self.sweep(shard, now);
-        }
-        self.handle_inbox(shard);
-    }
-
-    fn hedge(&self, shard: &Rc<Shard>, id: OperationId, now: Duration) {
-        let mut commands = self.commands.take();
-        {
-            let mut table = self.table.borrow_mut();
-            let Some(operation) = find(&mut table, id).filter(|operation| !operation.is_decided) else {
-                drop(table);
-                self.commands.replace(commands);
-                return;
-            };
-            let waited = now.saturating_sub(operation.started);
-            let delay = self.hedging.delay();
-            let mut is_forced = false;
-            for rank in operation.reading.iter() {
-                let Some(peer) = operation.node(shard, rank).and_then(|node| shard.peer(node)) else { continue };
-                is_forced |= peer.is_suspect(now, delay);
-                // Whoever made this necessary took at least so long.
-                peer.note_read(waited);
-            }
-            if is_forced || self.hedging.spend() {
-                self.metrics.hedges.fetch_add(1, Ordering::Relaxed);
-                if let Machine::Read { machine, .. } = &mut operation.machine {
-                    machine.on_hedge(&mut |command| commands.push(command));
-                }
-            } else {
-                self.metrics.hedges_denied.fetch_add(1, Ordering::Relaxed);
-                self.hedges.borrow_mut().push_back((now + delay, id));
-            }
-        }
-        self.carry_out(shard, id, &mut commands);
-        self.commands.replace(commands);
-    }
-
-    fn sweep(&self, shard: &Rc<Shard>, now: Duration) {
-        let mut over = Vec::new();
-        for (slot, operation) in &mut *self.table.borrow_mut() {
-            if operation.deadline > now {
-                continue;
-            }
-            if !operation.is_decided {
-                self.decide_not_enough(shard, operation);
-            }
-            if operation.is_released {
-                over.push(OperationId::new(slot, operation.generation, 0));
-            }
-        }
-        over.into_iter().for_each(|id| self.remove(id));
-        let table = &mut *self.table.borrow_mut();
-        let mut lingering = self.lingering.borrow_mut();
-        while lingering.front().is_some_and(|id| find(table, *id).is_none()) {
-            lingering.pop_front();
         }
     }
 
@@ -558,34 +551,12 @@ impl Operations {
     }
 }
 
-/// The shard's timers: hedges to the millisecond, deadlines by sweeping. Runs until it is dropped.
-pub async fn run_timers(shard: Rc<Shard>) {
-    let operations = &shard.operations;
-    let mut swept = shard.clock.boot();
-    loop {
-        let next_hedge = operations.hedges.borrow().front().map(|(at, _)| *at);
-        let now = shard.clock.boot();
-        let until_sweep = (swept + SWEEP_INTERVAL).saturating_sub(now);
-        let wait = match next_hedge {
-            Some(at) => Some(at.saturating_sub(now).min(until_sweep)),
-            None if operations.under_way() > 0 => Some(until_sweep),
-            None => None,
-        };
-        match wait {
-            None => operations.timers.notified().await,
-            Some(wait) => tokio::select! {
-                () = tokio::time::sleep(wait) => {}
-                () = operations.timers.notified() => {}
-            },
-        }
-        let now = shard.clock.boot();
-        let is_sweep = now.saturating_sub(swept) >= SWEEP_INTERVAL;
-        if is_sweep {
-            swept = now;
-        }
-        operations.on_timer(&shard, is_sweep);
-        operations.metrics.note_state(operations.under_way(), operations.hedging.delay());
-    }
+/// What is known of a request before it is one.
+#[derive(Clone, Copy)]
+struct Begin {
+    now: Duration,
+    partition: PartitionId,
+    has_trace: bool,
 }
 
 /// What an answer leads to.

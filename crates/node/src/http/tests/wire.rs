@@ -375,7 +375,7 @@ fn a_connection_that_was_parked_goes_on() {
 #[test]
 fn a_reader_that_stops_is_cut_off() {
     let settings = HttpSettings { write_timeout: SOON, value_bytes_max: 64 << 20, ..settings() };
-    with(settings, |node| async move {
+    with_memory(128 << 20, settings, |node| async move {
         node.entities.insert(b"k", &vec![b'v'; 32 << 20]);
         let mut whole = node.connect().await;
         whole.send("GET /v0/entity?id=k HTTP/1.1\r\nHost: x\r\n\r\n").await;

@@ -1,0 +1,351 @@
+//! The coordinator on a shard with real parts: store in memory, commit thread, connections over loopback.
+//! Only the peers are played: they say what a test tells them to, when it tells them to.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+mod rig;
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use kvorum_core::frame::{Frame, Message};
+use kvorum_core::placement::NodeId;
+use kvorum_core::quorum::{Acks, Current, Failure, ReadAnswer, StoreAnswer};
+use kvorum_core::{Hlc, Incarnation, Key, Record, Version};
+
+use super::{Looked, Refused};
+use crate::shard::FanOut;
+use crate::store::memory::Fault;
+use rig::{LONG, RUN, Rig, Settings, run, until};
+
+const QUORUM: (u8, u8) = (2, 3);
+
+fn acks((ack, from): (u8, u8)) -> Acks {
+    Acks::new(ack, from).unwrap()
+}
+
+fn key(text: &str) -> Key {
+    Key::new(text.to_owned().into()).unwrap()
+}
+
+fn key_of(store: &Frame) -> Key {
+    let Message::Store { key, .. } = &store.message else { panic!("{store:?}") };
+    key.clone()
+}
+
+fn accepted() -> Message {
+    Message::StoreAnswer(StoreAnswer::Accepted)
+}
+
+fn version_of(record: &Record) -> Message {
+    Message::ReadAnswer(ReadAnswer::Version { version: record.version(), from: record.from() })
+}
+
+fn record_of(record: &Record) -> Message {
+    Message::ReadAnswer(ReadAnswer::Record(record.bytes().clone()))
+}
+
+/// A record by somebody else, a little newer than anything stamped so far.
+fn newer(rig: &Rig, key: &Key) -> Record {
+    let hlc = Hlc::from_millis(rig.shard.clock.wall_ms() + 2000);
+    Record::value(key, Version { hlc, incarnation: Incarnation(77) }, 3, None, b"newer")
+}
+
+#[test]
+fn a_far_future_record_costs_its_own_key_a_504_and_nothing_else() {
+    run(async {
+        let mut rig = Rig::start(3, Settings::default()).await;
+        let begin = Instant::now();
+        let far = Version { hlc: Hlc::from_millis(rig.shard.clock.wall_ms() + 3_600_000), incarnation: Incarnation(7) };
+        let stale = Message::StoreAnswer(StoreAnswer::Stale(Current::Record(far)));
+        let put = rig.put(&key("poisoned"), acks(QUORUM));
+        for peer in 0..2 {
+            let store = rig.next(peer).await;
+            rig.answer(peer, &store, stale.clone()).await;
+        }
+        assert!(matches!(put.await.unwrap(), Err(Refused::NotEnough { .. })));
+        assert!(begin.elapsed() < LONG, "at once, not at the deadline");
+        let put = rig.put(&key("other"), acks(QUORUM));
+        let store = rig.next(0).await;
+        assert_eq!(key_of(&store), key("other"), "the poisoned key was not tried again");
+        rig.answer(0, &store, accepted()).await;
+        let written = put.await.unwrap().unwrap();
+        assert!(!rig.shard.clock.is_too_far_ahead(written.version.hlc));
+    });
+}
+
+#[test]
+fn a_coordinator_whose_disk_refuses_succeeds_through_the_others() {
+    run(async {
+        let mut rig = Rig::start(3, Settings::default()).await;
+        rig.store.set_fault(Fault::DiskFull);
+        let mut last = Version::ZERO;
+        for number in 0..3 {
+            let put = rig.put(&key("k"), acks(QUORUM));
+            for peer in 0..2 {
+                let store = rig.next(peer).await;
+                rig.answer(peer, &store, accepted()).await;
+            }
+            let written = put.await.unwrap().unwrap();
+            assert_eq!(written.version.incarnation, RUN, "write {number} is past the bound, which is 0");
+            assert!(written.version > last);
+            last = written.version;
+        }
+        let refused = rig.put(&key("k"), acks((3, 3))).await.unwrap();
+        assert_eq!(refused, Err(Refused::CannotWrite), "nobody was bothered");
+        rig.store.set_fault(Fault::None);
+        let put = rig.put(&key("k"), acks(QUORUM));
+        let store = rig.next(0).await;
+        rig.answer(0, &store, accepted()).await;
+        let written = put.await.unwrap().unwrap();
+        assert_eq!(written.version.incarnation, rig.shard.membership.incarnation());
+        assert!(written.version.hlc > last.hlc);
+    });
+}
+
+#[test]
+fn a_write_that_a_full_queue_refused_was_sent_to_nobody() {
+    run(async {
+        let mut rig = Rig::start(1, Settings::default()).await;
+        rig.put(&key("k"), acks((1, 1))).await.unwrap().unwrap();
+        rig.stop_commits();
+        assert_eq!(rig.put(&key("k"), acks((1, 1))).await.unwrap(), Err(Refused::Overloaded));
+        assert_eq!(rig.metrics().unconfirmed_stores.load(Ordering::Relaxed), 0, "and owes nobody anything");
+        assert_eq!(rig.shard.operations.under_way(), 0);
+    });
+}
+
+#[test]
+fn each_mend_has_an_id_of_its_own() {
+    run(async {
+        let mut rig = Rig::start(3, Settings { fan_out: FanOut::All, ..Settings::default() }).await;
+        let record = rig.stored_everywhere(&key("k")).await;
+        let mut ids = Vec::new();
+        for round in 1..=2 {
+            let get = rig.get(&key("k"), acks(QUORUM));
+            let damaged = rig.next(0).await;
+            rig.answer(0, &damaged, Message::ReadAnswer(ReadAnswer::Failed(Failure::Corrupt))).await;
+            until(|| rig.metrics().corrupt_answers.load(Ordering::Relaxed) == round).await;
+            let whole = rig.next(1).await;
+            rig.answer(1, &whole, version_of(&record)).await;
+            get.await.unwrap().unwrap();
+            let mend = rig.next(0).await;
+            assert!(matches!(mend.message, Message::Store { repair: true, .. }));
+            ids.push(mend.id);
+        }
+        assert_ne!(ids[0], ids[1], "their chunks must not be mixed");
+    });
+}
+
+#[test]
+fn a_holder_that_goes_silent_while_the_record_is_fetched_is_hedged_too() {
+    run(async {
+        let mut rig = Rig::start(3, Settings::default()).await;
+        rig.stored_everywhere(&key("k")).await;
+        let newer = newer(&rig, &key("k"));
+        let begin = Instant::now();
+        let get = rig.get(&key("k"), acks(QUORUM));
+        // One peer is asked first and keeps still; the hedge asks the other, who knows of something newer.
+        let (slow, first) = rig.next_of_any().await;
+        let other = 1 - slow;
+        let asked = rig.next(other).await;
+        rig.answer(other, &asked, version_of(&newer)).await;
+        let fetch = rig.next(other).await;
+        assert!(matches!(fetch.message, Message::Read { version_only: false, .. }));
+        rig.answer(slow, &first, version_of(&newer)).await;
+        // The fetch is never answered.
+        let fetch = rig.next(slow).await;
+        assert!(matches!(fetch.message, Message::Read { version_only: false, .. }));
+        rig.answer(slow, &fetch, record_of(&newer)).await;
+        assert_eq!(get.await.unwrap().unwrap().value, Looked::Record(newer));
+        assert!(begin.elapsed() < LONG, "long before the deadline");
+    });
+}
+
+#[test]
+fn a_receipt_shows_write_backs() {
+    run(async {
+        let mut rig = Rig::start(3, Settings { fan_out: FanOut::All, ..Settings::default() }).await;
+        rig.stored_everywhere(&key("k")).await;
+        let newer = newer(&rig, &key("k"));
+        let get = rig.get(&key("k"), acks(QUORUM));
+        // The other peer keeps still, so that this node is needed for the majority.
+        let asked = rig.next(0).await;
+        rig.answer(0, &asked, version_of(&newer)).await;
+        let fetch = rig.next(0).await;
+        rig.answer(0, &fetch, record_of(&newer)).await;
+        let found = get.await.unwrap().unwrap();
+        let receipt = found.receipt.unwrap();
+        let own = receipt.replicas.iter().find(|replica| *replica.node == *rig.shard.membership.url(NodeId(0)));
+        let own = own.unwrap();
+        assert_eq!((own.outcome, own.version), ("written-back", Some(newer.version())));
+    });
+}
+
+#[test]
+fn a_hopeless_read_counts_all_that_answer_soon() {
+    run(async {
+        let mut rig = Rig::start(3, Settings::default()).await;
+        rig.disconnect(1).await;
+        let get = rig.get(&key("k"), acks((3, 3)));
+        let asked = rig.next(0).await;
+        rig.answer(0, &asked, Message::ReadAnswer(ReadAnswer::Absent { floor: Version::ZERO })).await;
+        let Err(Refused::NotEnough { required, acked, receipt }) = get.await.unwrap() else { panic!("not refused") };
+        assert_eq!((required, acked), (3, 2));
+        assert_eq!(receipt.replicas.iter().filter(|replica| replica.outcome == "absent").count(), 2);
+        // And does not wait for the silent.
+        let begin = Instant::now();
+        let get = rig.get(&key("k"), acks((3, 3)));
+        let Err(Refused::NotEnough { acked, .. }) = get.await.unwrap() else { panic!("not refused") };
+        assert_eq!(acked, 1);
+        assert!(begin.elapsed() < LONG, "long before the deadline");
+    });
+}
+
+#[test]
+fn a_finished_write_takes_no_place_from_one_that_still_waits() {
+    run(async {
+        let mut rig = Rig::start(3, Settings { lingering_max: 2, ..Settings::default() }).await;
+        for number in 0..10 {
+            let put = rig.put(&key("k"), acks(QUORUM));
+            let (first, second) = (rig.next(0).await, rig.next(1).await);
+            rig.answer(0, &first, accepted()).await;
+            put.await.unwrap().unwrap();
+            if number > 0 {
+                rig.answer(1, &second, accepted()).await;
+                until(|| rig.shard.operations.under_way() == 1).await;
+            }
+        }
+        assert_eq!(rig.metrics().unconfirmed_stores.load(Ordering::Relaxed), 0, "the first may still be confirmed");
+        for _ in 0..2 {
+            let put = rig.put(&key("k"), acks(QUORUM));
+            let first = rig.next(0).await;
+            rig.answer(0, &first, accepted()).await;
+            put.await.unwrap().unwrap();
+            rig.next(1).await;
+        }
+        until(|| rig.metrics().unconfirmed_stores.load(Ordering::Relaxed) == 1).await;
+        assert_eq!(rig.shard.operations.under_way(), 2, "the oldest gave way to the third");
+    });
+}
+
+#[test]
+fn a_second_attempt_does_not_show_what_answered_the_first() {
+    run(async {
+        let mut rig = Rig::start(5, Settings { deadline: Duration::from_millis(800), ..Settings::default() }).await;
+        let stale = StoreAnswer::Stale(Current::Record(newer(&rig, &key("k")).version()));
+        let put = rig.put(&key("k"), acks((3, 5)));
+        let accepts = rig.next(3).await;
+        rig.answer(3, &accepts, accepted()).await;
+        for peer in 0..3 {
+            let store = rig.next(peer).await;
+            rig.answer(peer, &store, Message::StoreAnswer(stale)).await;
+        }
+        for peer in 0..3 {
+            let store = rig.next(peer).await;
+            rig.answer(peer, &store, Message::StoreAnswer(StoreAnswer::Failed(Failure::DiskFull))).await;
+        }
+        let Err(Refused::NotEnough { acked, receipt, .. }) = put.await.unwrap() else { panic!("not refused") };
+        assert_eq!(acked, 1, "this node");
+        let silent = receipt.replicas.iter().find(|replica| *replica.node == *rig.shard.membership.url(NodeId(4)));
+        let silent = silent.unwrap();
+        assert_eq!((silent.outcome, silent.version), ("no-answer", None));
+    });
+}
+
+#[test]
+fn a_read_that_came_back_after_the_vote_was_lost_counts_for_nothing() {
+    run(async {
+        let rig = Rig::start(1, Settings::default()).await;
+        rig.put(&key("k"), acks((1, 1))).await.unwrap().unwrap();
+        rig.store.make_cold(&key("k"));
+        let (open, gate) = std::sync::mpsc::channel::<()>();
+        assert!(rig.shard.pool.submit(Box::new(move || gate.recv().unwrap_or_default())).is_ok());
+        let get = rig.get(&key("k"), acks((1, 1)));
+        until(|| rig.shard.replica.waiting() == 1).await;
+        rig.shard.membership.become_rebuilding("a test").unwrap();
+        drop(open);
+        let Err(Refused::NotEnough { receipt, .. }) = get.await.unwrap() else { panic!("it voted") };
+        assert_eq!(receipt.replicas[0].outcome, "rebuilding");
+    });
+}
+
+#[test]
+fn a_replica_that_fails_fast_is_not_asked_first() {
+    run(async {
+        let mut rig = Rig::start(3, Settings::default()).await;
+        // Among equals the preference list decides, and it shall prefer the one that fails.
+        let key = (0..).map(|number| key(&number.to_string())).find(|key| rig.rank(key, 0) < rig.rank(key, 1)).unwrap();
+        let record = rig.stored_everywhere(&key).await;
+        let mut failed = 0;
+        for _ in 0..10 {
+            let get = rig.get(&key, acks(QUORUM));
+            let (mut asked, mut frame) = rig.next_of_any().await;
+            if asked == 0 {
+                failed += 1;
+                rig.answer(0, &frame, Message::ReadAnswer(ReadAnswer::Failed(Failure::Disk))).await;
+                (asked, frame) = rig.next_of_any().await;
+            }
+            rig.answer(asked, &frame, version_of(&record)).await;
+            get.await.unwrap().unwrap();
+        }
+        assert!(failed <= 2, "asked first {failed} times of 10");
+    });
+}
+
+#[test]
+fn a_node_without_a_vote_asks_others_first() {
+    run(async {
+        let mut rig = Rig::start(3, Settings::default()).await;
+        let record = rig.stored_everywhere(&key("k")).await;
+        rig.shard.membership.become_rebuilding("a test").unwrap();
+        let get = rig.get(&key("k"), acks((1, 3)));
+        let (peer, asked) = rig.next_of_any().await;
+        assert!(matches!(asked.message, Message::Read { version_only: false, .. }));
+        rig.answer(peer, &asked, record_of(&record)).await;
+        let found = get.await.unwrap().unwrap();
+        let own = found.receipt.unwrap();
+        let own = own.replicas.iter().find(|replica| *replica.node == *rig.shard.membership.url(NodeId(0))).unwrap();
+        assert_eq!(own.outcome, "no-answer");
+    });
+}
+
+/// Longer than half of what the next two tests give to large values.
+static LARGE: [u8; 60_000] = [7; 60_000];
+
+#[test]
+fn a_large_record_is_charged_from_its_request_to_the_last_of_its_copies() {
+    run(async {
+        let mut rig = Rig::start(3, Settings { large_bytes_max: 100_000, ..Settings::default() }).await;
+        let put = rig.put_value(&key("k"), acks(QUORUM), &LARGE);
+        let first = rig.next(0).await;
+        rig.answer(0, &first, accepted()).await;
+        put.await.unwrap().unwrap();
+        assert_eq!(rig.shard.large_values.used(), LARGE.len(), "a replica has not confirmed it");
+        let second = rig.next(1).await;
+        rig.answer(1, &second, accepted()).await;
+        until(|| rig.shard.large_values.used() == 0).await;
+        let Message::Store { record, .. } = first.message else { panic!("{first:?}") };
+        let get = rig.get(&key("k"), acks((3, 3)));
+        let (one, two) = (rig.next(0).await, rig.next(1).await);
+        assert!(rig.shard.large_values.used() >= LARGE.len(), "the read has this node's copy");
+        let version = Record::decode(&key("k"), record).unwrap();
+        rig.answer(0, &one, version_of(&version)).await;
+        rig.answer(1, &two, version_of(&version)).await;
+        drop(get.await.unwrap().unwrap());
+        until(|| rig.shard.large_values.used() == 0).await;
+    });
+}
+
+#[test]
+fn a_read_that_finds_no_room_for_its_record_is_refused_and_holds_none() {
+    run(async {
+        let rig = Rig::start(1, Settings { large_bytes_max: 100_000, ..Settings::default() }).await;
+        rig.put_value(&key("k"), acks((1, 1)), &LARGE).await.unwrap().unwrap();
+        until(|| rig.shard.large_values.used() == 0).await;
+        let first = rig.get(&key("k"), acks((1, 1))).await.unwrap().unwrap();
+        assert_eq!(rig.get(&key("k"), acks((1, 1))).await.unwrap(), Err(Refused::Overloaded));
+        drop(first);
+        assert_eq!(rig.shard.large_values.used(), 0);
+        rig.get(&key("k"), acks((1, 1))).await.unwrap().unwrap();
+    });
+}

@@ -1,0 +1,322 @@
+//! A shard of node 0, and its peers, played.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use kvorum_core::frame::{Decoder, Frame, Message, encode};
+use kvorum_core::placement::{Layout, LayoutNode, NodeId};
+use kvorum_core::quorum::Acks;
+use kvorum_core::{Hlc, Incarnation, Key, Record};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::OwnedWriteHalf;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, LocalSet};
+
+use crate::clock::{Clock, Incarnations, SystemTime, TimeSource};
+use crate::commit::queue::Now;
+use crate::commit::{CommitConfig, CommitThread, Committer, Done, QueueLimits, Sink};
+use crate::coordinator::hedge::Hedging;
+use crate::coordinator::operations::Operations;
+use crate::coordinator::{Coordinator, Found, Refused, Written};
+use crate::data_dir::{ClusterId, DataDir};
+use crate::large_values::{Body, LargeValues};
+use crate::mailbox::{Event, Mailbox};
+use crate::membership::Membership;
+use crate::metrics::CoordinatorMetrics;
+use crate::peer::client::PeerClient;
+use crate::peer::handshake::Hello;
+use crate::read_pool::{ReadPool, ReadPoolThreads};
+use crate::replica::Replica;
+use crate::shard::{FanOut, Shard, ShardSettings};
+use crate::store::Durability;
+use crate::store::memory::MemoryStore;
+
+/// Longer than anything should take, and shorter than the deadline.
+pub(super) const LONG: Duration = Duration::from_secs(10);
+/// The incarnation of the run.
+pub(super) const RUN: Incarnation = Incarnation(0x0b5e_55ed);
+const CLUSTER: ClusterId = ClusterId(7);
+
+pub(super) struct Settings {
+    pub(super) fan_out: FanOut,
+    pub(super) deadline: Duration,
+    pub(super) lingering_max: usize,
+    pub(super) large_bytes_max: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { fan_out: FanOut::Hedged, deadline: 2 * LONG, lingering_max: 100, large_bytes_max: 1 << 20 }
+    }
+}
+
+/// Runs a test on a shard's kind of runtime.
+pub(super) fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    LocalSet::new().block_on(&runtime, test);
+}
+
+pub(super) async fn until(mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LONG;
+    while !condition() {
+        assert!(Instant::now() < deadline, "it never came to be");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+struct Post(Arc<Mailbox>);
+
+impl Sink for Post {
+    fn deliver(&mut self, _: u16, done: &mut Vec<Done>) {
+        self.0.post(done.drain(..).map(Event::Commit));
+    }
+}
+
+/// What it was asked, pings aside; and where its answers go.
+struct Peer {
+    asked: mpsc::Receiver<Frame>,
+    answers: OwnedWriteHalf,
+    reader: JoinHandle<()>,
+    _dir: TempDir,
+}
+
+pub(super) struct Rig {
+    pub(super) shard: Rc<Shard>,
+    pub(super) store: Arc<MemoryStore>,
+    metrics: Arc<CoordinatorMetrics>,
+    commits: Option<CommitThread<MemoryStore>>,
+    peers: Vec<Peer>,
+    _pool: ReadPoolThreads,
+    _dir: TempDir,
+}
+
+impl Rig {
+    /// Node 0 of `nodes`, connected to all others.
+    pub(super) async fn start(nodes: usize, settings: Settings) -> Self {
+        let mut listeners = Vec::new();
+        for _ in 1..nodes {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            listeners.push((format!("http://{}", listener.local_addr().unwrap()), listener));
+        }
+        // A layout sorts its nodes; this node's URL, a prefix of all others, comes first.
+        listeners.sort_by(|(one, _), (other, _)| one.cmp(other));
+        let urls = std::iter::once("http://127.0.0.1:1").chain(listeners.iter().map(|(url, _)| url.as_str()));
+        let members = urls.map(member).collect();
+        let layout = Layout::new(1, members).unwrap();
+        let mut rig = Self::alone(layout.clone(), &settings);
+        for (index, (_, listener)) in (1..).zip(listeners) {
+            let dir = TempDir::new().unwrap();
+            let membership = membership(layout.clone(), NodeId(index), &dir);
+            rig.peers.push(Peer::connect(&listener, &membership, &rig.shard.settings, dir).await);
+        }
+        until(|| rig.shard.peers.iter().flatten().all(|peer| peer.is_up() && peer.votes())).await;
+        rig
+    }
+
+    fn alone(layout: Layout, settings: &Settings) -> Self {
+        let dir = TempDir::new().unwrap();
+        let membership = Arc::new(membership(layout, NodeId(0), &dir));
+        let time: Arc<dyn TimeSource> = Arc::new(SystemTime);
+        let store = Arc::new(MemoryStore::default());
+        let skew_max = Duration::from_secs(60);
+        let config = CommitConfig {
+            retention: settings.deadline + Duration::from_millis(500),
+            recent_entries_max: 1000,
+            skew_max,
+            bound_lead: Duration::from_secs(1),
+            batch_bytes_max: 1 << 20,
+            durability: Durability::Fsync,
+        };
+        let committer = Committer::new(store.clone(), config, Duration::ZERO).unwrap();
+        let incarnations = Incarnations { directory: membership.incarnation(), run: RUN };
+        let clock = Arc::new(Clock::new(time.clone(), committer.bound(), skew_max, incarnations));
+        let (pool, pool_threads) = ReadPool::start(1, 100).unwrap();
+        let mailbox: Arc<Mailbox> = Arc::default();
+        let limits = QueueLimits { works_max: 100, bytes_max: 1 << 20 };
+        let now = move || Now { boot: time.boot(), wall_ms: time.wall_ms() };
+        let (queue, commits) =
+            CommitThread::start(committer, limits, pool.clone(), Post(mailbox.clone()), now).unwrap();
+        let metrics: Arc<CoordinatorMetrics> = Arc::default();
+        let peers = (0..=u8::MAX).map(NodeId).take(membership.layout().nodes().len());
+        let large_values = LargeValues::new(settings.large_bytes_max);
+        let shard = Rc::new(Shard {
+            index: 0,
+            settings: ShardSettings {
+                deadline: settings.deadline,
+                fan_out: settings.fan_out,
+                frame_bytes_max: 1 << 20,
+                partial_bytes_max: 1 << 20,
+                peer_queue_bytes_max: 1 << 20,
+                connect_timeout: LONG,
+                reconnect_delay_max: LONG,
+            },
+            clock,
+            replica: Replica::new(
+                0,
+                store.clone(),
+                queue,
+                pool.clone(),
+                mailbox.clone(),
+                membership.clone(),
+                large_values.clone(),
+            ),
+            pool,
+            large_values,
+            flusher: Rc::default(),
+            peers: peers.map(|node| (node != NodeId(0)).then(|| PeerClient::new(node))).collect(),
+            operations: Operations::new(
+                Hedging::new(5, Duration::from_millis(100)),
+                settings.lingering_max,
+                metrics.clone(),
+            ),
+            membership,
+        });
+        shard.start(mailbox);
+        Self { shard, store, metrics, commits: Some(commits), peers: Vec::new(), _pool: pool_threads, _dir: dir }
+    }
+
+    pub(super) fn metrics(&self) -> &CoordinatorMetrics {
+        &self.metrics
+    }
+
+    pub(super) fn put(&self, key: &Key, acks: Acks) -> JoinHandle<Result<Written, Refused>> {
+        self.put_value(key, acks, b"value")
+    }
+
+    pub(super) fn put_value(
+        &self,
+        key: &Key,
+        acks: Acks,
+        value: &'static [u8],
+    ) -> JoinHandle<Result<Written, Refused>> {
+        let (coordinator, key) = (Coordinator::new(self.shard.clone()), key.clone());
+        let charge = self.shard.large_values.charge(value.len()).unwrap();
+        let body = Body::new(value.into(), charge);
+        tokio::task::spawn_local(async move { coordinator.put(key, acks, None, body, true).await })
+    }
+
+    pub(super) fn get(&self, key: &Key, acks: Acks) -> JoinHandle<Result<Found, Refused>> {
+        let (coordinator, key) = (Coordinator::new(self.shard.clone()), key.clone());
+        tokio::task::spawn_local(async move { coordinator.get(key, acks, true).await })
+    }
+
+    /// Writes a key that all replicas accept; what they hold then.
+    pub(super) async fn stored_everywhere(&mut self, key: &Key) -> Record {
+        let from = u8::try_from(self.peers.len() + 1).unwrap();
+        let put = self.put(key, Acks::new(from, from).unwrap());
+        let mut stored = None;
+        for peer in 0..self.peers.len() {
+            let store = self.next(peer).await;
+            self.answer(peer, &store, super::accepted()).await;
+            let Message::Store { record, .. } = store.message else { panic!("{:?}", store.message) };
+            stored = Some(Record::decode(key, record).unwrap());
+        }
+        put.await.unwrap().unwrap();
+        stored.expect("there are peers")
+    }
+
+    /// What peer number `peer` (node `peer + 1`) is asked next.
+    pub(super) async fn next(&mut self, peer: usize) -> Frame {
+        let frame = tokio::time::timeout(LONG, self.peers[peer].asked.recv()).await;
+        frame.unwrap_or_else(|_| panic!("peer {peer} was asked nothing")).expect("the connection is up")
+    }
+
+    /// What one of the first two peers is asked next.
+    pub(super) async fn next_of_any(&mut self) -> (usize, Frame) {
+        let [first, second, ..] = &mut self.peers[..] else { panic!("there are two peers") };
+        let either = async {
+            tokio::select! {
+                frame = first.asked.recv() => (0, frame.unwrap()),
+                frame = second.asked.recv() => (1, frame.unwrap()),
+            }
+        };
+        tokio::time::timeout(LONG, either).await.expect("nobody was asked anything")
+    }
+
+    pub(super) async fn answer(&mut self, peer: usize, question: &Frame, message: Message) {
+        let mut out = BytesMut::new();
+        assert!(encode(&Frame { id: question.id, hlc: Hlc::ZERO, message }, &mut out).is_none(), "it is small");
+        self.peers[peer].answers.write_all(&out).await.unwrap();
+    }
+
+    /// Ends the connection to a peer, which does not come back.
+    pub(super) async fn disconnect(&mut self, peer: usize) {
+        self.peers[peer].reader.abort();
+        self.peers[peer].answers.shutdown().await.unwrap();
+        let client = self.shard.peers[peer + 1].clone().unwrap();
+        until(|| !client.is_up()).await;
+    }
+
+    /// From now on the queue to the commit thread takes nothing.
+    pub(super) fn stop_commits(&mut self) {
+        drop(self.commits.take().expect("once").stop());
+    }
+
+    pub(super) fn rank(&self, key: &Key, peer: u8) -> usize {
+        let replicas = self.shard.membership.layout().preference_list(key.hash().partition());
+        replicas.iter().position(|node| node.0 == peer + 1).unwrap()
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if let Some(commits) = self.commits.take() {
+            drop(commits.stop());
+        }
+    }
+}
+
+impl Peer {
+    async fn connect(listener: &TcpListener, membership: &Membership, settings: &ShardSettings, dir: TempDir) -> Self {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut input = BytesMut::new();
+        let end = loop {
+            assert!(stream.read_buf(&mut input).await.unwrap() > 0);
+            if let Some(at) = input.windows(4).position(|four| four == b"\r\n\r\n") {
+                break at + 4;
+            }
+        };
+        let _head = input.split_to(end);
+        let hello = Hello::ours(membership, settings.deadline_ms(), NodeId(0)).headers();
+        let mut head = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\n".to_owned();
+        for (name, value) in &hello {
+            head.push_str(&format!("{name}: {}\r\n", value.to_str().unwrap()));
+        }
+        head.push_str("\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        Self::serve(stream, input, dir)
+    }
+
+    fn serve(stream: TcpStream, mut input: BytesMut, dir: TempDir) -> Self {
+        let (mut questions, answers) = stream.into_split();
+        let (ask, asked) = mpsc::channel(1000);
+        let reader = tokio::task::spawn_local(async move {
+            let mut decoder = Decoder::new(1 << 20, 1 << 20);
+            loop {
+                while let Some(frame) = decoder.decode(&mut input).unwrap() {
+                    if !matches!(frame.message, Message::Ping { .. }) && ask.send(frame).await.is_err() {
+                        return;
+                    }
+                }
+                if !matches!(questions.read_buf(&mut input).await, Ok(count) if count > 0) {
+                    return;
+                }
+            }
+        });
+        Self { asked, answers, reader, _dir: dir }
+    }
+}
+
+fn member(url: &str) -> LayoutNode {
+    LayoutNode { url: url.to_owned(), weight: 1, zone: None }
+}
+
+fn membership(layout: Layout, own: NodeId, dir: &TempDir) -> Membership {
+    let data_dir = DataDir::open(&dir.path().join("data"), CLUSTER).unwrap();
+    Membership::new(layout, own, CLUSTER, data_dir, None, 60_000)
+}

@@ -1,0 +1,135 @@
+//! What passing time does to requests: hedges to the millisecond, deadlines by sweeping.
+
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::operations::{Machine, OperationId, Operations, find};
+use crate::shard::Shard;
+
+/// How often deadlines are looked at.
+const SWEEP_INTERVAL: Duration = Duration::from_millis(50);
+
+impl Operations {
+    /// Has a read, unless it is decided already, looked at once the delay has passed.
+    pub(super) fn arm_hedge(&self, id: OperationId, now: Duration) {
+        let mut table = self.table.borrow_mut();
+        let Some(operation) = find(&mut table, id).filter(|operation| !operation.is_decided) else { return };
+        let at = now + self.hedging.delay();
+        operation.hedge_at = at;
+        let mut hedges = self.hedges.borrow_mut();
+        if hedges.is_empty() {
+            self.timers.notify_one();
+        }
+        hedges.push_back((at, id));
+    }
+
+    /// Asks more replicas for the reads whose delay has passed, and ends what is past its deadline.
+    fn on_timer(&self, shard: &Rc<Shard>, now: Duration, sweep: bool) {
+        loop {
+            let due = self.hedges.borrow().front().copied().filter(|(at, _)| *at <= now);
+            let Some((_, id)) = due else { break };
+            self.hedges.borrow_mut().pop_front();
+            self.hedge(shard, id, now);
+        }
+        if sweep {
+            self.sweep(shard, now);
+        }
+        self.handle_inbox(shard, now);
+    }
+
+    /// Asks whom it has not asked yet. For as long as a read is undecided, whoever it waits for then may be the
+    /// slow one: the next sweep after another delay comes here again.
+    fn hedge(&self, shard: &Rc<Shard>, id: OperationId, now: Duration) {
+        let mut commands = self.commands.take();
+        {
+            let mut table = self.table.borrow_mut();
+            let Some(operation) = find(&mut table, id).filter(|operation| !operation.is_decided) else {
+                drop(table);
+                self.commands.replace(commands);
+                return;
+            };
+            let delay = self.hedging.delay();
+            operation.hedge_at = now + delay;
+            let mut is_forced = false;
+            for rank in operation.reading.iter() {
+                let Some(peer) = operation.node(shard, rank).and_then(|node| shard.peer(node)) else { continue };
+                is_forced |= peer.is_suspect(now, delay);
+                // Whoever made this necessary took at least so long.
+                peer.note_read(operation.waited_for(rank, now));
+            }
+            if operation.is_hopeless {
+                self.decide_not_enough(shard, operation);
+            } else if is_forced || self.hedging.can_spend() {
+                if let Machine::Read { machine, .. } = &mut operation.machine {
+                    machine.on_hedge(&mut |command| commands.push(command));
+                }
+                if !commands.is_empty() {
+                    self.metrics.hedges.fetch_add(1, Ordering::Relaxed);
+                    if !is_forced {
+                        self.hedging.spend();
+                    }
+                }
+            } else {
+                self.metrics.hedges_denied.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        self.carry_out(shard, id, now, &mut commands);
+        self.commands.replace(commands);
+    }
+
+    fn sweep(&self, shard: &Rc<Shard>, now: Duration) {
+        let (mut over, mut slow) = (Vec::new(), Vec::new());
+        for (slot, operation) in &mut *self.table.borrow_mut() {
+            if operation.deadline > now {
+                if !operation.is_decided && operation.hedge_at <= now {
+                    slow.push(OperationId::new(slot, operation.generation, operation.round));
+                }
+                continue;
+            }
+            if !operation.is_decided {
+                self.decide_not_enough(shard, operation);
+            }
+            if operation.is_released {
+                over.push(OperationId::new(slot, operation.generation, 0));
+            }
+        }
+        slow.into_iter().for_each(|id| self.hedge(shard, id, now));
+        over.into_iter().for_each(|id| self.remove(id));
+        let table = &mut *self.table.borrow_mut();
+        let mut lingering = self.lingering.borrow_mut();
+        while lingering.front().is_some_and(|id| find(table, *id).is_none()) {
+            lingering.pop_front();
+        }
+    }
+}
+
+/// The shard's timers. Runs until it is dropped.
+pub(crate) async fn run_timers(shard: Rc<Shard>) {
+    let operations = &shard.operations;
+    let mut swept = shard.clock.boot();
+    loop {
+        let next_hedge = operations.hedges.borrow().front().map(|(at, _)| *at);
+        let now = shard.clock.boot();
+        let until_sweep = (swept + SWEEP_INTERVAL).saturating_sub(now);
+        let wait = match next_hedge {
+            Some(at) => Some(at.saturating_sub(now).min(until_sweep)),
+            None if operations.under_way() > 0 => Some(until_sweep),
+            None => None,
+        };
+        match wait {
+            None => operations.timers.notified().await,
+            Some(wait) => tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = operations.timers.notified() => {}
+            },
+        }
+        let now = shard.clock.boot();
+        let is_sweep = now.saturating_sub(swept) >= SWEEP_INTERVAL;
+        if is_sweep {
+            swept = now;
+        }
+        operations.on_timer(&shard, now, is_sweep);
+        operations.metrics.note_state(operations.under_way(), operations.hedging.delay());
+    }
+}
