@@ -9,7 +9,8 @@
 //!
 //! A payload over [`CHUNK_BYTES`] travels as chunks: frames of the same id, opcode, flags and hlc, all
 //! full and flagged `MORE` but the last, so that frames of small messages can go in between. Within one
-//! direction of a connection an id therefore belongs to one message at a time.
+//! direction of a connection an id therefore belongs to one message at a time, and at most
+//! [`INTERLEAVED_MAX`] messages are unfinished.
 //!
 //! Every length is checked against its limit before anything is kept for it. What arrives whole is
 //! shared with the buffer it was read into, never copied: a key or record that outlives its request
@@ -28,6 +29,9 @@ use crate::version::{Hlc, Version};
 
 /// Longest payload of one frame; a longer one travels in several.
 pub const CHUNK_BYTES: usize = 64 * 1024;
+/// Most large messages under way at once in one direction of a connection: a sender begins the next when one
+/// is done, and a receiver has room for so many of the longest.
+pub const INTERLEAVED_MAX: usize = 4;
 /// Bytes before the payload.
 pub const HEADER_BYTES: usize = UNSUMMED + 4;
 /// Bytes that a message adds to the value it carries at most: the key, and the record around the value.
@@ -315,7 +319,7 @@ struct Partial {
 impl Decoder {
     /// Takes messages of at most `payload_bytes_max`, and holds at most `partial_bytes_max` of those
     /// that have not arrived whole (in buffers that may be twice that size). A sender that interleaves
-    /// more than that loses the connection, so it must keep few large messages under way at once.
+    /// more than that loses the connection; room for [`INTERLEAVED_MAX`] of the longest is enough.
     #[must_use]
     pub fn new(payload_bytes_max: usize, partial_bytes_max: usize) -> Self {
         Self { payload_bytes_max, partial_bytes_max, partial_bytes: 0, partial: BTreeMap::new() }

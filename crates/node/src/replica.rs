@@ -70,7 +70,9 @@ impl<A> Replica<A> {
             found => return Some(check(key, found, &self.large_values)),
         }
         let ticket = self.ticket(asker());
-        let (store, mailbox, key) = (self.store.clone(), self.mailbox.clone(), key.clone());
+        // A key of its own: a peer's is a slice of the buffer that it was read into.
+        let key = Key::new(bytes::Bytes::copy_from_slice(key.as_bytes())).expect("these bytes were a key before");
+        let (store, mailbox) = (self.store.clone(), self.mailbox.clone());
         let large_values = self.large_values.clone();
         let job = move || {
             let held = check(&key, store.get(&key, Tier::Disk), &large_values);

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use bytes::{Bytes, BytesMut};
 use hyper::StatusCode;
 use hyper::header::{CONNECTION, HeaderMap, HeaderValue};
-use kvorum_core::record::RECORD_OVERHEAD_MAX;
+use kvorum_core::frame::{INTERLEAVED_MAX, PAYLOAD_OVERHEAD_MAX};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::LocalSet;
@@ -30,9 +30,6 @@ use crate::peer::server;
 use crate::replica::Replica;
 use crate::shard::{FanOut, Shard, ShardSettings};
 use crate::store::PageLimit;
-
-/// Bytes of a frame beyond its value: the key, its length, and the record's header.
-const FRAME_OVERHEAD: usize = 2 + kvorum_core::key::KEY_BYTES_MAX + RECORD_OVERHEAD_MAX;
 
 /// What a shard is given by its node.
 pub(crate) struct ShardParts {
@@ -77,7 +74,7 @@ async fn serve(config: &Config, parts: ShardParts) {
 
 fn shard(config: &Config, index: u16, clock: Arc<Clock>, view: &Arc<NodeView>, mailbox: &Arc<Mailbox>) -> Rc<Shard> {
     let membership = view.membership.clone();
-    let frame_bytes_max = config.limits.value_bytes_max.get() + FRAME_OVERHEAD;
+    let frame_bytes_max = config.limits.value_bytes_max.get() + PAYLOAD_OVERHEAD_MAX;
     let settings = ShardSettings {
         deadline: config.coordinator.deadline,
         fan_out: match config.coordinator.read_fanout {
@@ -85,7 +82,7 @@ fn shard(config: &Config, index: u16, clock: Arc<Clock>, view: &Arc<NodeView>, m
             ReadFanout::All => FanOut::All,
         },
         frame_bytes_max,
-        partial_bytes_max: frame_bytes_max * 4,
+        partial_bytes_max: frame_bytes_max * INTERLEAVED_MAX,
         peer_queue_bytes_max: config.peer.queue_bytes_max.get(),
         connect_timeout: config.peer.connect_timeout,
         reconnect_delay_max: config.peer.reconnect_delay_max,
@@ -226,7 +223,6 @@ impl PeerUpgrade for Doors {
                 return;
             }
             let link = Link::new(stream, shard.settings.peer_queue_bytes_max, shard.flusher.clone());
-            tokio::task::spawn_local(link.clone().write_when_blocked());
             server::serve(shard, link, node, BytesMut::from(&*read_ahead)).await;
         });
     }

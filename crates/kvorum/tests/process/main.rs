@@ -1,7 +1,7 @@
 //! Real nodes, real ports, real RocksDB: the contract of `docs/` held from outside.
 //!
 //! Where a new test goes: `api_*` one node and what a client sees; `cli` the client's commands; `cluster_*`
-//! several healthy or missing nodes; `crash_*` death, damage and full disks; `peer_*` bad peers and crowds;
+//! several healthy or missing nodes; `crash_*` death, damage and full disks; `peer_*` bad peers, crowds and large values;
 //! `start` refusals to start; `drain` SIGTERM; `memory` the budget. `support` is what
 //! they share.
 //! A test is named by its rule. Nothing waits a fixed time: `support::wait` asks until a deadline.
@@ -33,6 +33,7 @@ mod crash_poisoned;
 mod drain;
 mod memory;
 mod peer_crowd;
+mod peer_large;
 mod peer_stranger;
 mod start;
 mod support;

@@ -13,9 +13,10 @@ use bytes::{Buf, BytesMut};
 use kvorum_core::Key;
 use kvorum_core::frame::{Decoder, Frame, Message};
 use kvorum_core::placement::NodeId;
-use kvorum_core::quorum::Failure;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::time::MissedTickBehavior;
 
 use super::handshake::{self, Hello, Stranger};
 use super::link::Link;
@@ -26,12 +27,17 @@ use crate::shard::Shard;
 const NO_REQUEST: u64 = u64::MAX;
 /// How often an open connection is asked for a sign of life.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
-/// A connection that has been silent for so long while asked is closed.
-const SILENCE_MAX: Duration = Duration::from_secs(3);
+/// A connection on which so many pings in a row have brought nothing is closed. Counted instead of timed: a
+/// shard that was stopped itself has not asked meanwhile.
+const UNHEARD_PINGS_MAX: u32 = 3;
 /// The first delay before connecting again; doubled up to `peer.reconnect_delay_max`.
 const RECONNECT_DELAY_MIN: Duration = Duration::from_millis(20);
+/// A connection that lived for so long was none of a peer that takes connections and drops them.
+const LASTING: Duration = Duration::from_secs(1);
 /// Longest head of a handshake's answer.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
+/// As much of a refusal's body is read.
+const REFUSAL_BYTES_MAX: usize = 4 * 1024;
 
 /// One shard's connection to one peer.
 pub struct PeerClient {
@@ -46,9 +52,10 @@ pub struct PeerClient {
     waiting_since: Cell<Duration>,
     /// Exponentially weighted mean of the time to answer a read, in microseconds.
     read_us: Cell<u32>,
-    /// When the last ping went out, and when the last byte came in.
+    /// When the last ping went out.
     pinged_at: Cell<Duration>,
-    heard_at: Cell<Duration>,
+    /// Pings since the last byte came in.
+    unheard_pings: Cell<u32>,
 }
 
 /// Why there is no connection.
@@ -66,6 +73,24 @@ enum ConnectError {
     NotRemembered(String),
 }
 
+/// How long to wait before the next attempt to connect.
+struct BackOff {
+    next: Duration,
+    max: Duration,
+}
+
+impl BackOff {
+    /// After a connection that lived for `lived`, which is zero if it was refused.
+    fn after(&mut self, lived: Duration) -> Duration {
+        if lived >= LASTING {
+            self.next = RECONNECT_DELAY_MIN;
+        }
+        let delay = self.next;
+        self.next = (delay * 2).min(self.max);
+        delay
+    }
+}
+
 impl PeerClient {
     /// A client for `node`, not connected yet.
     #[must_use]
@@ -78,7 +103,7 @@ impl PeerClient {
             waiting_since: Cell::default(),
             read_us: Cell::new(0),
             pinged_at: Cell::default(),
-            heard_at: Cell::default(),
+            unheard_pings: Cell::new(0),
         })
     }
 
@@ -143,19 +168,23 @@ impl PeerClient {
     /// Keeps a connection to the peer. Runs until it is dropped.
     pub async fn run(self: Rc<Self>, shard: Rc<Shard>) {
         let url = shard.membership.url(self.node).to_owned();
-        let mut delay = RECONNECT_DELAY_MIN;
+        let mut back_off = BackOff { next: RECONNECT_DELAY_MIN, max: shard.settings.reconnect_delay_max };
         loop {
-            match self.connect(&shard, &url).await {
+            let lived = match self.connect(&shard, &url).await {
                 Ok((link, input, votes)) => {
-                    delay = RECONNECT_DELAY_MIN;
+                    let connected = shard.clock.boot();
                     self.serve(&shard, link, input, votes).await;
+                    shard.clock.boot().saturating_sub(connected)
                 }
-                Err(error) => self.note_trouble(&shard, &url, &error),
-            }
+                Err(error) => {
+                    self.note_trouble(&shard, &url, &error);
+                    Duration::ZERO
+                }
+            };
+            let delay = back_off.after(lived);
             // Half of the delay is random, so that peers of a restarted node do not come in step.
             let random = u32::from(u8::try_from(shard.clock.boot().subsec_nanos() >> 4 & 0xff).expect("eight bits"));
             tokio::time::sleep(delay / 2 + delay * random / 512).await;
-            delay = (delay * 2).min(shard.settings.reconnect_delay_max);
         }
     }
 
@@ -178,7 +207,8 @@ impl PeerClient {
             let authority = url.strip_prefix("http://").unwrap_or(url);
             let mut stream = TcpStream::connect(authority).await?;
             stream.set_nodelay(true)?;
-            let (hello, input) = shake_hands(&mut stream, shard, self.node, authority).await?;
+            let ours = Hello::ours(&shard.membership, shard.settings.deadline_ms(), self.node);
+            let (hello, input) = shake_hands(&mut stream, &ours, authority).await?;
             Ok::<_, ConnectError>((stream, hello, input))
         };
         let (stream, hello, input) = tokio::time::timeout(shard.settings.connect_timeout, attempt)
@@ -196,14 +226,19 @@ impl PeerClient {
     async fn serve(self: &Rc<Self>, shard: &Rc<Shard>, link: Rc<Link>, input: BytesMut, votes: bool) {
         let peer = shard.membership.peer(self.node);
         peer.connects.fetch_add(1, Ordering::Relaxed);
-        peer.links.fetch_add(1, Ordering::Relaxed);
+        let was_alone = peer.links.fetch_add(1, Ordering::Relaxed) == 0;
         *peer.trouble.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
-        tracing::info!(peer = shard.membership.url(self.node), shard = shard.index, votes, "connected to peer");
+        // Each shard has its connection: said once for the node.
+        let (url, index) = (shard.membership.url(self.node), shard.index);
+        if was_alone {
+            tracing::info!(peer = url, votes, "connected to peer");
+        } else {
+            tracing::debug!(peer = url, votes, shard = index, "another shard connected to peer");
+        }
         self.votes.set(votes);
         self.reads_waiting.set(0);
-        let now = shard.clock.boot();
-        self.heard_at.set(now);
-        self.pinged_at.set(now);
+        self.unheard_pings.set(0);
+        self.pinged_at.set(shard.clock.boot());
         *self.link.borrow_mut() = Some(link.clone());
         tokio::select! {
             () = self.take_answers(shard, &link, input) => {}
@@ -213,21 +248,26 @@ impl PeerClient {
         link.close();
         *self.link.borrow_mut() = None;
         self.reads_waiting.set(0);
-        peer.links.fetch_sub(1, Ordering::Relaxed);
-        tracing::info!(peer = shard.membership.url(self.node), shard = shard.index, "peer connection ended");
+        if peer.links.fetch_sub(1, Ordering::Relaxed) == 1 {
+            tracing::info!(peer = url, "peer connection ended");
+        } else {
+            tracing::debug!(peer = url, shard = index, "peer connection of one shard ended");
+        }
         shard.operations.fail_all(shard, self.node);
     }
 
     async fn ping(&self, shard: &Rc<Shard>, link: &Rc<Link>) {
         let mut ticks = tokio::time::interval(PING_INTERVAL);
+        // Ticks that were missed while this node was stopped are not made up for: the peer needs time to answer.
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let now = shard.clock.boot();
-            if self.pinged_at.get() > self.heard_at.get() && now.saturating_sub(self.heard_at.get()) > SILENCE_MAX {
+            if self.unheard_pings.get() >= UNHEARD_PINGS_MAX {
                 tracing::warn!(peer = shard.membership.url(self.node), "peer is silent");
                 return;
             }
-            self.pinged_at.set(now);
+            self.unheard_pings.set(self.unheard_pings.get() + 1);
+            self.pinged_at.set(shard.clock.boot());
             let message = Message::Ping { wall_ms: shard.clock.wall_ms() };
             // A full queue is a sign of silence as well; the next tick decides.
             let _ = link.send(&Frame { id: NO_REQUEST, hlc: shard.clock.reading(), message });
@@ -250,7 +290,7 @@ impl PeerClient {
                 }
             }
             match link.read(&mut input).await {
-                Ok(true) => self.heard_at.set(shard.clock.boot()),
+                Ok(true) => self.unheard_pings.set(0),
                 Ok(false) | Err(_) => return,
             }
         }
@@ -262,7 +302,7 @@ impl PeerClient {
     }
 
     fn take(&self, shard: &Rc<Shard>, frame: Frame) -> Result<(), ProtocolError> {
-        match frame.message {
+        match counted(frame.message, self.votes.get()) {
             Message::StoreAnswer(answer) => shard.operations.on_stored(shard, self.node, frame.id, answer),
             Message::ReadAnswer(answer) => {
                 self.reads_waiting.set(self.reads_waiting.get().saturating_sub(1));
@@ -304,13 +344,21 @@ pub async fn introduce(shard: &Rc<Shard>, node: NodeId, hello: Hello) -> Result<
     receive.await.map_err(|_| "the read pool stopped".to_owned())?
 }
 
-async fn shake_hands(
-    stream: &mut TcpStream,
-    shard: &Shard,
-    node: NodeId,
+/// The answer as it counts: that of a peer without a vote, which may not know it yet, counts for nothing.
+fn counted(message: Message, votes: bool) -> Message {
+    match message {
+        Message::StoreAnswer(_) if !votes => Message::StoreAnswer(StoreAnswer::Failed(Failure::Rebuilding)),
+        Message::ReadAnswer(_) if !votes => Message::ReadAnswer(ReadAnswer::Failed(Failure::Rebuilding)),
+        other => other,
+    }
+}
+
+/// Says who this node is; what the peer says of itself, and what it sent behind that.
+async fn shake_hands<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: &mut S,
+    ours: &Hello,
     authority: &str,
 ) -> Result<(Hello, BytesMut), ConnectError> {
-    let ours = Hello::ours(&shard.membership, shard.settings.deadline_ms(), node);
     let mut request = format!("GET {} HTTP/1.1\r\nHost: {authority}\r\nConnection: Upgrade\r\n", handshake::PATH);
     for (name, value) in &ours.headers() {
         request.push_str(&format!("{name}: {}\r\n", value.to_str().unwrap_or_default()));
@@ -324,25 +372,43 @@ async fn shake_hands(
         }
         let mut headers = [httparse::EMPTY_HEADER; 32];
         let mut response = httparse::Response::new(&mut headers);
-        match response.parse(&input) {
+        let parsed = response.parse(&input);
+        let header = |name: &str| {
+            let header = response.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
+            header.map(|header| header.value)
+        };
+        match parsed {
             Err(_) => return Err(ConnectError::Refused("what answers there does not speak HTTP".to_owned())),
             Ok(httparse::Status::Partial) if input.len() > HEAD_BYTES_MAX => {
                 return Err(ConnectError::Refused("its answer has too long a head".to_owned()));
             }
             Ok(httparse::Status::Partial) => {}
-            Ok(httparse::Status::Complete(end)) => {
-                if response.code != Some(101) {
-                    let body = String::from_utf8_lossy(input.get(end..).unwrap_or_default());
-                    let body: String = body.chars().take(500).collect();
-                    return Err(ConnectError::Refused(format!("{} {body}", response.code.unwrap_or(0))));
-                }
-                let hello = Hello::parse(|name| {
-                    let header = response.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
-                    header.map(|header| header.value)
-                })?;
+            Ok(httparse::Status::Complete(end)) if response.code == Some(101) => {
+                let hello = Hello::parse(header)?;
                 input.advance(end);
                 return Ok((hello, input));
+            }
+            Ok(httparse::Status::Complete(end)) => {
+                let length = header("content-length").and_then(|value| std::str::from_utf8(value).ok()?.parse().ok());
+                let code = response.code.unwrap_or_default();
+                input.advance(end);
+                return Err(refusal(stream, code, input, length.unwrap_or(0)).await);
             }
         }
     }
 }
+
+/// What the peer says in the body of its refusal, of which `body` is the beginning.
+async fn refusal<S: AsyncRead + Unpin>(stream: &mut S, code: u16, mut body: BytesMut, length: usize) -> ConnectError {
+    while body.len() < length.min(REFUSAL_BYTES_MAX) && stream.read_buf(&mut body).await.is_ok_and(|count| count > 0) {}
+    let problem = serde_json::from_slice::<serde_json::Value>(&body).unwrap_or_default();
+    let reason = match problem.get("detail").and_then(serde_json::Value::as_str) {
+        Some(detail) => detail.to_owned(),
+        None => String::from_utf8_lossy(&body).chars().take(500).collect(),
+    };
+    ConnectError::Refused(format!("{code}: {reason}"))
+}
+
+#[cfg(test)]
+#[path = "client/tests.rs"]
+mod tests;

@@ -2,22 +2,32 @@
 //!
 //! Frames are appended to one buffer and leave it in one `write` for all that gathered during a turn of
 //! the shard: the [`Flusher`] runs after every task that was ready. Large frames go out in chunks between
-//! the small ones. The buffer is bounded: a peer that does not read gets [`Failure::Overloaded`] frames.
+//! the small ones, few of them at once. What waits is bounded: [`Link::send`] refuses when it is too much,
+//! and [`Link::answer`], which never does, is bounded by what was asked.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::{Rc, Weak};
+use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use kvorum_core::frame::{self, Frame, LargeFrame};
+use kvorum_core::frame::{self, Frame, INTERLEAVED_MAX, LargeFrame};
 use kvorum_core::quorum::Failure;
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
+use tokio::time::MissedTickBehavior;
 
 /// What is buffered at least before the next chunk of a large frame is added.
 const WRITE_BYTES: usize = 64 * 1024;
 /// A buffer that grew beyond this is given back once it is empty.
 const KEEP_BYTES: usize = 256 * 1024;
+/// Room for incoming bytes that is made at a time; many small reads share it.
+const READ_BYTES: usize = 32 * 1024;
+/// With less room than this, more is made before the next read.
+const READ_ROOM_MIN: usize = 4 * 1024;
 
 /// How an attempt to write ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,13 +40,36 @@ enum Flushed {
 #[derive(Default)]
 struct Outgoing {
     small: BytesMut,
+    /// The first [`INTERLEAVED_MAX`] may have begun, the others have not.
     large: VecDeque<LargeFrame>,
     large_bytes: usize,
 }
 
+impl Outgoing {
+    fn bytes(&self) -> usize {
+        self.small.len() + self.large_bytes
+    }
+
+    /// Adds chunks of the large frames that are under way, in turn, until there is enough for one write.
+    fn add_chunks(&mut self) {
+        while self.small.len() < WRITE_BYTES
+            && let Some(mut large) = self.large.pop_front()
+        {
+            let before = large.bytes_left();
+            let more = large.next_chunk(&mut self.small);
+            self.large_bytes -= before - large.bytes_left();
+            if more {
+                // Behind the others that have begun, before those that have to wait for one to end.
+                self.large.insert(self.large.len().min(INTERLEAVED_MAX - 1), large);
+            }
+        }
+    }
+}
+
 /// One upgraded connection. Lives as long as its reader task; `close` ends that.
 pub struct Link {
-    stream: TcpStream,
+    /// Borrowed within one poll or call only.
+    stream: RefCell<TcpStream>,
     outgoing: RefCell<Outgoing>,
     queue_bytes_max: usize,
     /// In the flusher's list.
@@ -46,7 +79,10 @@ pub struct Link {
     /// Wakes who waits for the queue to shrink.
     drained: Notify,
     closed: Cell<bool>,
-    close: Notify,
+    /// Bytes came in or went out since this was last looked at.
+    has_moved: Cell<bool>,
+    /// The last read filled the room that there was.
+    was_full: Cell<bool>,
     flusher: Rc<Flusher>,
 }
 
@@ -54,37 +90,54 @@ impl Link {
     /// Takes an upgraded connection.
     pub fn new(stream: TcpStream, queue_bytes_max: usize, flusher: Rc<Flusher>) -> Rc<Self> {
         Rc::new(Self {
-            stream,
+            stream: RefCell::new(stream),
             outgoing: RefCell::default(),
             queue_bytes_max,
             dirty: Cell::new(false),
             blocked: Notify::new(),
             drained: Notify::new(),
             closed: Cell::new(false),
-            close: Notify::new(),
+            has_moved: Cell::new(true),
+            was_full: Cell::new(false),
             flusher,
         })
     }
 
-    /// Queues a frame; it is written at the end of the shard's turn.
+    /// Queues a frame; it is written at the end of the shard's turn, or with the first [`WRITE_BYTES`].
     ///
     /// # Errors
     /// [`Failure::Unreachable`] after the connection broke; [`Failure::Overloaded`] when `queue_bytes_max`
-    /// bytes are waiting already.
+    /// bytes are waiting already. Large frames do not count: what they share is charged to the node's memory for
+    /// large values.
     pub fn send(self: &Rc<Self>, frame: &Frame) -> Result<(), Failure> {
+        if !self.closed.get() && self.outgoing.borrow().small.len() >= self.queue_bytes_max {
+            return Err(Failure::Overloaded);
+        }
+        self.answer(frame)
+    }
+
+    /// Queues a frame however much waits already: for answers of a few bytes, without which the peer would
+    /// wait in vain. There are no more of them than questions taken, and [`Link::is_congested`] says when
+    /// to take no more.
+    ///
+    /// # Errors
+    /// [`Failure::Unreachable`] after the connection broke.
+    pub fn answer(self: &Rc<Self>, frame: &Frame) -> Result<(), Failure> {
         if self.closed.get() {
             return Err(Failure::Unreachable);
         }
         let mut outgoing = self.outgoing.borrow_mut();
-        // Large frames share bytes that are charged to the node's memory for large values.
-        if outgoing.small.len() >= self.queue_bytes_max {
-            return Err(Failure::Overloaded);
-        }
+        let before = outgoing.small.len();
         if let Some(large) = frame::encode(frame, &mut outgoing.small) {
             outgoing.large_bytes += large.bytes_left();
             outgoing.large.push_back(large);
         }
+        let is_worth_a_write = before < WRITE_BYTES && outgoing.small.len() >= WRITE_BYTES;
         drop(outgoing);
+        if is_worth_a_write {
+            // A turn with thousands of requests would fill the queue to a peer that reads.
+            self.flush_or_hand_over();
+        }
         if !self.dirty.replace(true) {
             self.flusher.add(self.clone());
         }
@@ -93,13 +146,17 @@ impl Link {
 
     /// Bytes that wait to be written.
     pub fn queued_bytes(&self) -> usize {
-        let outgoing = self.outgoing.borrow();
-        outgoing.small.len() + outgoing.large_bytes
+        self.outgoing.borrow().bytes()
     }
 
-    /// Waits while so much is queued that nothing more should be read from this peer. Cancel safe.
+    /// Whether so much is queued that nothing more should be taken from this peer.
+    pub fn is_congested(&self) -> bool {
+        self.queued_bytes() >= self.queue_bytes_max / 2
+    }
+
+    /// Waits until the link is not congested, or closed. Cancel safe.
     pub async fn until_uncongested(&self) {
-        while !self.closed.get() && self.queued_bytes() >= self.queue_bytes_max / 2 {
+        while !self.closed.get() && self.is_congested() {
             self.drained.notified().await;
         }
     }
@@ -107,7 +164,8 @@ impl Link {
     /// Ends the connection: both its tasks return.
     pub fn close(&self) {
         self.closed.set(true);
-        self.close.notify_waiters();
+        // Wakes whoever waits for the socket, in either direction. It may be gone already.
+        let _ = rustix::net::shutdown(&*self.stream.borrow(), rustix::net::Shutdown::Both);
         self.blocked.notify_one();
         self.drained.notify_one();
     }
@@ -117,55 +175,79 @@ impl Link {
         self.closed.get()
     }
 
+    /// Closes the link once nothing has moved on it in either direction for `limit` to twice as long; whether
+    /// that is what ended it. Returns late after another end: it holds nothing meanwhile.
+    pub async fn close_when_silent(link: Weak<Self>, limit: Duration) -> bool {
+        let mut ticks = tokio::time::interval(limit);
+        // A process that was stopped has missed ticks, not bytes.
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            match link.upgrade() {
+                Some(link) if !link.is_closed() => {
+                    if link.is_silent() {
+                        link.close();
+                        return true;
+                    }
+                }
+                _ => return false,
+            }
+        }
+    }
+
+    /// Whether nothing has moved since this was last asked.
+    fn is_silent(&self) -> bool {
+        !self.has_moved.replace(false)
+    }
+
     /// Reads what is there into `input`; `Ok(false)` at the end of the stream or after `close`.
     /// Cancel safe.
     pub async fn read(&self, input: &mut BytesMut) -> std::io::Result<bool> {
-        loop {
-            if self.closed.get() {
-                return Ok(false);
-            }
-            tokio::select! {
-                biased;
-                () = self.close.notified() => return Ok(false),
-                ready = self.stream.readable() => ready?,
-            }
-            input.reserve(WRITE_BYTES / 2);
-            match self.stream.try_read_buf(input) {
-                Ok(count) => return Ok(count > 0),
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-            }
+        if self.was_full.replace(false) {
+            // There is more, and others wait: among them the flusher, with the answers to what came before.
+            tokio::task::yield_now().await;
         }
+        if input.capacity() - input.len() < READ_ROOM_MIN {
+            input.reserve(READ_BYTES);
+        }
+        let room = input.capacity() - input.len();
+        // A new future each time: it keeps nothing between polls, and would keep the borrow. It knows that a
+        // read that left room has emptied the socket, which `try_read` does not.
+        let read = poll_fn(|context| {
+            let mut stream = self.stream.borrow_mut();
+            pin!(stream.read_buf(input)).poll(context)
+        });
+        let count = read.await?;
+        self.was_full.set(count == room);
+        self.has_moved.set(true);
+        Ok(count > 0 && !self.closed.get())
     }
 
     fn flush(&self) -> Flushed {
         self.dirty.set(false);
         let mut outgoing = self.outgoing.borrow_mut();
         let outgoing = &mut *outgoing;
-        loop {
-            while outgoing.small.len() < WRITE_BYTES
-                && let Some(mut large) = outgoing.large.pop_front()
-            {
-                let before = large.bytes_left();
-                let more = large.next_chunk(&mut outgoing.small);
-                outgoing.large_bytes -= before - large.bytes_left();
-                if more {
-                    outgoing.large.push_back(large);
-                }
-            }
+        let flushed = loop {
+            outgoing.add_chunks();
             if outgoing.small.is_empty() {
                 if outgoing.small.capacity() > KEEP_BYTES {
                     outgoing.small = BytesMut::new();
                 }
-                self.drained.notify_waiters();
-                return Flushed::All;
+                break Flushed::All;
             }
-            match self.stream.try_write(&outgoing.small) {
-                Ok(written) => outgoing.small.advance(written),
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Flushed::Blocked,
-                Err(_) => return Flushed::Broken,
+            match self.stream.borrow().try_write(&outgoing.small) {
+                Ok(written) => {
+                    outgoing.small.advance(written);
+                    self.has_moved.set(true);
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break Flushed::Blocked,
+                Err(_) => break Flushed::Broken,
             }
+        };
+        if outgoing.bytes() < self.queue_bytes_max / 2 {
+            self.drained.notify_waiters();
         }
+        flushed
     }
 
     fn flush_or_hand_over(&self) {
@@ -184,10 +266,7 @@ impl Link {
                 if self.closed.get() {
                     return;
                 }
-                let writable = tokio::select! {
-                    () = self.close.notified() => return,
-                    writable = self.stream.writable() => writable,
-                };
+                let writable = poll_fn(|context| self.stream.borrow().poll_write_ready(context)).await;
                 if writable.is_err() {
                     return self.close();
                 }
@@ -229,3 +308,7 @@ impl Flusher {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "link/tests.rs"]
+pub(super) mod tests;

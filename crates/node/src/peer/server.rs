@@ -1,9 +1,11 @@
-//! The replica's side of a peer connection: requests in, answers out.
+//! The replica's side of a peer connection: requests in, answers out. Every request that was taken is
+//! answered, unless the connection ends; while too many answers wait to be sent, none is taken.
 
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use kvorum_core::frame::{Decoder, Frame, Message};
 use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer};
@@ -13,6 +15,12 @@ use super::link::Link;
 use crate::commit::Work;
 use crate::replica::Held;
 use crate::shard::{Asker, Shard};
+
+/// A connection on which nothing has moved for so long, to twice as long, is closed: its peer asks for a
+/// sign of life every second, unless it has lost its power or its network.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// Records up to this are copied out of the buffer that they were read into.
+const COPIED_BYTES_MAX: usize = 8 * 1024;
 
 /// A peer's question that waits for another thread.
 pub struct PeerAsker {
@@ -24,22 +32,28 @@ pub struct PeerAsker {
 impl PeerAsker {
     /// Sends the answer to a store.
     pub fn stored(&self, shard: &Shard, answer: StoreAnswer) {
-        reply(shard, &self.link, self.id, Message::StoreAnswer(answer));
+        reply(&self.link, &frame(shard, self.id, Message::StoreAnswer(answer)));
     }
 
     /// Sends the answer to a read.
     pub fn read(&self, shard: &Shard, held: Held) {
-        reply(shard, &self.link, self.id, Message::ReadAnswer(read_answer(held, self.version_only)));
+        reply(&self.link, &frame(shard, self.id, Message::ReadAnswer(read_answer(held, self.version_only))));
     }
 }
 
 /// Serves one peer until the connection ends. `input` is what was read behind the handshake.
 pub async fn serve(shard: Rc<Shard>, link: Rc<Link>, node: NodeId, mut input: BytesMut) {
+    tokio::task::spawn_local(link.clone().write_when_blocked());
+    tokio::task::spawn_local(close_when_silent(shard.clone(), Rc::downgrade(&link), node));
     let mut decoder = Decoder::new(shard.settings.frame_bytes_max, shard.settings.partial_bytes_max);
     let mut works = Vec::new();
-    loop {
+    while !link.is_closed() {
         match take_frames(&shard, &link, &mut decoder, &mut input, &mut works) {
-            Ok(()) => {}
+            Ok(Taken::All) => match link.read(&mut input).await {
+                Ok(true) => {}
+                Ok(false) | Err(_) => break,
+            },
+            Ok(Taken::Congested) => link.until_uncongested().await,
             Err(error) => {
                 let peer = shard.membership.peer(node);
                 peer.protocol_errors.fetch_add(1, Ordering::Relaxed);
@@ -47,13 +61,23 @@ pub async fn serve(shard: Rc<Shard>, link: Rc<Link>, node: NodeId, mut input: By
                 break;
             }
         }
-        link.until_uncongested().await;
-        match link.read(&mut input).await {
-            Ok(true) => {}
-            Ok(false) | Err(_) => break,
-        }
     }
     link.close();
+}
+
+async fn close_when_silent(shard: Rc<Shard>, link: Weak<Link>, node: NodeId) {
+    if Link::close_when_silent(link, SILENCE_MAX).await {
+        tracing::info!(peer = shard.membership.url(node), "peer has gone silent: its connection is closed");
+    }
+}
+
+/// Why no more frames are taken for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Taken {
+    /// There are no more.
+    All,
+    /// Too many answers wait to be sent.
+    Congested,
 }
 
 fn take_frames(
@@ -62,24 +86,22 @@ fn take_frames(
     decoder: &mut Decoder,
     input: &mut BytesMut,
     works: &mut Vec<Work>,
-) -> Result<(), ProtocolError> {
-    let mut taken = Ok(());
-    loop {
+) -> Result<Taken, ProtocolError> {
+    let taken = loop {
+        if link.is_congested() {
+            break Ok(Taken::Congested);
+        }
         match decoder.decode(input) {
             Ok(Some(frame)) => {
                 shard.clock.observe(frame.hlc);
                 if let Err(error) = take(shard, link, frame, works) {
-                    taken = Err(error);
-                    break;
+                    break Err(error);
                 }
             }
-            Ok(None) => break,
-            Err(error) => {
-                taken = Err(error.into());
-                break;
-            }
+            Ok(None) => break Ok(Taken::All),
+            Err(error) => break Err(error.into()),
         }
-    }
+    };
     // What arrived together goes to the commit thread together.
     shard.replica.store_all(works);
     for refused in works.drain(..) {
@@ -92,10 +114,11 @@ fn take_frames(
     taken
 }
 
-fn take(shard: &Rc<Shard>, link: &Rc<Link>, frame: Frame, works: &mut Vec<Work>) -> Result<(), ProtocolError> {
-    let id = frame.id;
-    match frame.message {
+fn take(shard: &Rc<Shard>, link: &Rc<Link>, taken: Frame, works: &mut Vec<Work>) -> Result<(), ProtocolError> {
+    let id = taken.id;
+    match taken.message {
         Message::Store { key, record, repair } => {
+            let (key, record) = detach(key, record);
             let refused = match Record::decode(&key, record) {
                 Err(_) => Some(Failure::Corrupt),
                 Ok(record) => match shard.replica.refuses_stores() {
@@ -108,11 +131,11 @@ fn take(shard: &Rc<Shard>, link: &Rc<Link>, frame: Frame, works: &mut Vec<Work>)
                 },
             };
             if let Some(failure) = refused {
-                reply(shard, link, id, Message::StoreAnswer(StoreAnswer::Failed(failure)));
+                reply(link, &frame(shard, id, Message::StoreAnswer(StoreAnswer::Failed(failure))));
             }
         }
         Message::Read { key, version_only } => read(shard, link, id, &key, version_only),
-        Message::Ping { .. } => reply(shard, link, id, Message::Pong { wall_ms: shard.clock.wall_ms() }),
+        Message::Ping { .. } => reply(link, &frame(shard, id, Message::Pong { wall_ms: shard.clock.wall_ms() })),
         Message::StoreAnswer(_) | Message::ReadAnswer(_) | Message::Pong { .. } => {
             return Err(ProtocolError::NotARequest);
         }
@@ -120,10 +143,25 @@ fn take(shard: &Rc<Shard>, link: &Rc<Link>, frame: Frame, works: &mut Vec<Work>)
     Ok(())
 }
 
+/// Gives what is small an allocation of its own: otherwise each record that waits for the commit thread would
+/// keep the whole buffer that it was read into. What is longer is most of its buffer, and counted as such.
+fn detach(key: Key, record: Bytes) -> (Key, Bytes) {
+    if record.len() > COPIED_BYTES_MAX {
+        return (key, record);
+    }
+    let bytes = key.as_bytes();
+    let mut own = BytesMut::with_capacity(bytes.len() + record.len());
+    own.extend_from_slice(bytes);
+    own.extend_from_slice(&record);
+    let mut own = own.freeze();
+    let key = Key::new(own.split_to(bytes.len())).expect("these bytes were a key before");
+    (key, own)
+}
+
 fn read(shard: &Rc<Shard>, link: &Rc<Link>, id: u64, key: &Key, version_only: bool) {
     let asker = || Asker::Peer(PeerAsker { link: link.clone(), id, version_only });
     if let Some(held) = shard.replica.read(key, asker) {
-        reply(shard, link, id, Message::ReadAnswer(read_answer(held, version_only)));
+        reply(link, &frame(shard, id, Message::ReadAnswer(read_answer(held, version_only))));
     }
 }
 
@@ -136,9 +174,21 @@ fn read_answer(held: Held, version_only: bool) -> ReadAnswer {
     }
 }
 
-fn reply(shard: &Shard, link: &Rc<Link>, id: u64, message: Message) {
-    // A link that broke or is full loses its answer; the coordinator's deadline covers that.
-    let _ = link.send(&Frame { id, hlc: shard.clock.reading(), message });
+fn frame(shard: &Shard, id: u64, message: Message) -> Frame {
+    Frame { id, hlc: shard.clock.reading(), message }
+}
+
+/// Sends an answer: if there is no room for a record, that it failed. A link that broke loses it, and the
+/// coordinator knows.
+fn reply(link: &Rc<Link>, frame: &Frame) {
+    let sent = match frame.message {
+        Message::ReadAnswer(ReadAnswer::Record(_)) => link.send(frame),
+        _ => link.answer(frame),
+    };
+    if sent == Err(Failure::Overloaded) {
+        let message = Message::ReadAnswer(ReadAnswer::Failed(Failure::Overloaded));
+        let _ = link.answer(&Frame { message, ..*frame });
+    }
 }
 
 /// Why a connection is closed for what came over it.
@@ -154,3 +204,7 @@ pub enum ProtocolError {
     #[error("a request came where answers belong")]
     NotAnAnswer,
 }
+
+#[cfg(test)]
+#[path = "server/tests.rs"]
+mod tests;

@@ -1,0 +1,55 @@
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use kvorum_core::Hlc;
+
+use super::*;
+use crate::peer::link::tests::{pair, receive, run};
+
+#[test]
+fn a_small_record_leaves_the_buffer_that_it_was_read_into() {
+    let mut input = BytesMut::with_capacity(32 * 1024);
+    input.extend_from_slice(b"keyrecord");
+    let read = input.freeze();
+    let (key, record) = detach(Key::new(read.slice(..3)).unwrap(), read.slice(3..));
+    assert_eq!((key.as_bytes(), &record[..]), (&b"key"[..], &b"record"[..]));
+    assert!(read.is_unique(), "nothing holds it any more");
+}
+
+#[test]
+fn a_long_record_is_not_copied() {
+    let read = Bytes::from(vec![7; COPIED_BYTES_MAX + 2]);
+    let (key, record) = detach(Key::new(read.slice(..1)).unwrap(), read.slice(1..));
+    assert_eq!((key.as_bytes(), record.as_ptr()), (&[7][..], read[1..].as_ptr()));
+    let (_, record) = detach(key, read.slice(2..));
+    assert_ne!(record.as_ptr(), read[2..].as_ptr(), "a byte less is");
+}
+
+#[test]
+fn every_question_is_answered_when_records_do_not_fit_the_queue() {
+    run(|flusher| async move {
+        // Two fill the queue, and are not yet worth a write.
+        let length = 30 * 1024;
+        let (near, far) = pair(2 * length, &flusher).await;
+        let answers = [
+            Message::ReadAnswer(ReadAnswer::Record(vec![1; length].into())),
+            Message::ReadAnswer(ReadAnswer::Absent { floor: kvorum_core::Version::ZERO }),
+            Message::StoreAnswer(StoreAnswer::Accepted),
+        ];
+        let count = 30;
+        for id in 0..count {
+            let message = answers[usize::try_from(id).unwrap() % 3].clone();
+            reply(&near, &Frame { id, hlc: Hlc::ZERO, message });
+        }
+        assert!(near.queued_bytes() < 4 * length, "the bound holds for records");
+        let mut decoder = Decoder::new(2 * length, 8 * length);
+        let mut received = receive(&far, &mut decoder, usize::try_from(count).unwrap()).await;
+        received.sort_by_key(|frame| frame.id);
+        for (id, frame) in (0..count).zip(&received) {
+            let expected = match id {
+                id if id % 3 > 0 || id < 6 => &answers[usize::try_from(id).unwrap() % 3],
+                _ => &Message::ReadAnswer(ReadAnswer::Failed(Failure::Overloaded)),
+            };
+            assert!(frame.id == id && frame.message == *expected, "answer {id}");
+        }
+    });
+}
