@@ -150,6 +150,15 @@ impl Record {
         &self.bytes
     }
 
+    /// The same record with its bytes in another owner's keeping, which must not change them.
+    #[must_use]
+    pub fn kept_by(self, keep: impl FnOnce(Bytes) -> Bytes) -> Self {
+        let length = self.bytes.len();
+        let bytes = keep(self.bytes);
+        assert_eq!(bytes.len(), length, "the bytes stay what they were");
+        Self { bytes, ..self }
+    }
+
     /// When and by whom it was stamped.
     #[must_use]
     pub fn version(&self) -> Version {

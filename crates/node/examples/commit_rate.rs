@@ -18,7 +18,7 @@ use kvorum_node::store::options::MemoryBudget;
 use kvorum_node::store::rocks::RocksStore;
 use kvorum_node::store::{Durability, Store};
 
-struct Channel(mpsc::Sender<usize>);
+struct Channel(mpsc::SyncSender<usize>);
 
 impl Sink for Channel {
     fn deliver(&mut self, _: u16, done: &mut Vec<Done>) {
@@ -67,7 +67,7 @@ fn main() {
     let committer = Committer::new(Arc::clone(&store), config, begin.elapsed()).unwrap();
     let metrics = committer.metrics();
     let (pool, _pool_threads) = ReadPool::start(2, 100).unwrap();
-    let (sender, answers) = mpsc::channel();
+    let (sender, answers) = mpsc::sync_channel(1 << 16);
     let limits = QueueLimits { works_max: 1 << 16, bytes_max: 64 << 20 };
     let now = move || Now { boot: begin.elapsed(), wall_ms: wall_ms() };
     let (queue, thread) = CommitThread::start(committer, limits, pool, Channel(sender), now).unwrap();

@@ -200,7 +200,11 @@ fn http(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     };
     page.gauge("http_connections", "Open connections", float(sum(|shard| &shard.connections)))?;
     page.gauge("http_requests_in_flight", "Requests being served", float(sum(|shard| &shard.in_flight)))?;
-    page.gauge("http_buffered_bytes", "Bytes of large values in memory", float(sum(|shard| &shard.buffered_bytes)))?;
+    page.gauge(
+        "large_value_bytes",
+        "Bytes of large values in memory",
+        float(u64::try_from(view.large_values.used()).unwrap_or(u64::MAX)),
+    )?;
     page.counter("http_connections_accepted", "Connections taken", sum(|shard| &shard.connections_total))?;
     page.counters(
         "http_timeouts",

@@ -10,6 +10,7 @@ pub mod data_dir;
 mod exposition;
 pub mod histogram;
 pub mod http;
+pub mod large_values;
 pub mod mailbox;
 pub mod membership;
 pub mod metrics;

@@ -24,6 +24,7 @@ use crate::config::Config;
 use crate::data_dir::{ClusterId, DataDir, DataDirError};
 use crate::histogram::Histogram;
 use crate::http::HttpMetrics;
+use crate::large_values::LargeValues;
 use crate::mailbox::{Event, Mailbox};
 use crate::membership::Membership;
 use crate::metrics::CoordinatorMetrics;
@@ -95,6 +96,8 @@ pub struct NodeView {
     pub commit_micros: Arc<Histogram>,
     /// Blocking reads.
     pub pool: ReadPool,
+    /// Memory for large values.
+    pub large_values: Arc<LargeValues>,
     /// What each shard's coordinator counts.
     pub coordinators: Vec<Arc<CoordinatorMetrics>>,
     /// What each shard's HTTP side counts.
@@ -194,6 +197,9 @@ impl Node {
         let cluster_id = cluster_id(&layout);
         let data_dir = DataDir::open(&config.data_dir, cluster_id)?;
         let budget = MemoryBudget::new(config.memory_bytes.get()).expect("the configuration has checked it");
+        if let Some(excess) = config.excess_bytes() {
+            tracing::warn!(%excess, "limits allow more memory than memory_bytes and 128 MiB");
+        }
         let (store, rebuilding) = open_store(&data_dir, budget, durability(config))?;
         let incarnations = Incarnations { directory: data_dir.incarnation(), run: data_dir.draw()? };
         let recovered = store.sequence();
@@ -223,6 +229,7 @@ impl Node {
             commit: commit_metrics,
             commit_micros,
             pool,
+            large_values: LargeValues::new(config.coordinator.request_bytes_max.get()),
             coordinators: (0..shard_count).map(|_| Arc::default()).collect(),
             http: (0..shard_count).map(|_| Arc::default()).collect(),
         });

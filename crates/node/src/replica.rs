@@ -13,6 +13,7 @@ use kvorum_core::{Key, Record, Version};
 use slab::Slab;
 
 use crate::commit::{CommitQueue, Submission, Ticket, Work};
+use crate::large_values::LargeValues;
 use crate::mailbox::{Event, Mailbox};
 use crate::membership::Membership;
 use crate::read_pool::ReadPool;
@@ -40,6 +41,7 @@ pub struct Replica<A> {
     pool: ReadPool,
     mailbox: Arc<Mailbox>,
     membership: Arc<Membership>,
+    large_values: Arc<LargeValues>,
     askers: RefCell<Slab<A>>,
 }
 
@@ -52,8 +54,9 @@ impl<A> Replica<A> {
         pool: ReadPool,
         mailbox: Arc<Mailbox>,
         membership: Arc<Membership>,
+        large_values: Arc<LargeValues>,
     ) -> Self {
-        Self { shard, store, queue, pool, mailbox, membership, askers: RefCell::default() }
+        Self { shard, store, queue, pool, mailbox, membership, large_values, askers: RefCell::default() }
     }
 
     /// What is held for `key`, or `None` if the disk has to be read: then the answer comes through the
@@ -64,14 +67,15 @@ impl<A> Replica<A> {
         }
         match self.store.get(key, Tier::Cache) {
             Err(StoreError::NeedsDisk) => {}
-            found => return Some(check(key, found)),
+            found => return Some(check(key, found, &self.large_values)),
         }
         let ticket = self.ticket(asker());
         // A key of its own: a peer's is a slice of the buffer that it was read into.
         let key = Key::new(bytes::Bytes::copy_from_slice(key.as_bytes())).expect("these bytes were a key before");
         let (store, mailbox) = (self.store.clone(), self.mailbox.clone());
+        let large_values = self.large_values.clone();
         let job = move || {
-            let held = check(&key, store.get(&key, Tier::Disk));
+            let held = check(&key, store.get(&key, Tier::Disk), &large_values);
             mailbox.post([Event::Read { ticket, held }]);
         };
         if self.pool.submit(Box::new(job)).is_ok() {
@@ -168,12 +172,13 @@ impl<A> Replica<A> {
     }
 }
 
-/// Turns what the store found into what the replica says: nothing unchecked leaves it.
-fn check(key: &Key, found: Result<Option<bytes::Bytes>, StoreError>) -> Held {
+/// Turns what the store found into what the replica says: nothing unchecked leaves it, nor anything large that
+/// there is no memory for.
+fn check(key: &Key, found: Result<Option<bytes::Bytes>, StoreError>, large_values: &Arc<LargeValues>) -> Held {
     match found {
         Ok(None) => Held::Absent { floor: Version::ZERO },
         Ok(Some(bytes)) => match Record::decode(key, bytes) {
-            Ok(record) => Held::Record(record),
+            Ok(record) => large_values.keep(record).map_or(Held::Failed(Failure::Overloaded), Held::Record),
             Err(
                 error @ (RecordError::Truncated | RecordError::Format(_) | RecordError::Header | RecordError::Digest),
             ) => {

@@ -105,6 +105,7 @@ fn shard(config: &Config, index: u16, clock: Arc<Clock>, view: &Arc<NodeView>, m
         view.pool.clone(),
         mailbox.clone(),
         membership.clone(),
+        view.large_values.clone(),
     );
     let mut peers: Vec<_> = membership.layout().nodes().iter().map(|_| None).collect();
     for node in membership.others() {
@@ -119,6 +120,7 @@ fn shard(config: &Config, index: u16, clock: Arc<Clock>, view: &Arc<NodeView>, m
         membership,
         replica,
         pool: view.pool.clone(),
+        large_values: view.large_values.clone(),
         flusher: Rc::default(),
         peers,
         operations: Operations::new(hedging, config.coordinator.requests_max.get(), metrics),
@@ -133,7 +135,6 @@ fn http(config: &Config, shard: &Rc<Shard>, view: &Arc<NodeView>) -> Rc<HttpShar
         write_timeout: config.limits.write_timeout,
         connections_max: config.limits.connections_max.get(),
         requests_max: config.coordinator.requests_max.get(),
-        buffered_bytes_max: config.coordinator.request_bytes_max.get(),
         scan_page_bytes: config.limits.scan_page_bytes.get(),
         default_from: config.acks.from(),
         nodes: u8::try_from(shard.peers.len()).expect("at most 128 nodes"),
@@ -145,6 +146,7 @@ fn http(config: &Config, shard: &Rc<Shard>, view: &Arc<NodeView>) -> Rc<HttpShar
         ranges: doors.clone(),
         admin: doors.clone(),
         peers: doors,
+        large_values: view.large_values.clone(),
         metrics: view.http.get(usize::from(shard.index)).expect("one for each shard").clone(),
         wall: Box::new(move || SystemTime::UNIX_EPOCH + Duration::from_millis(clock.wall_ms())),
         request_id_seed: shard.clock.wall_ms() << 16 | u64::from(shard.index) << 8,

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use crate::clock::Clock;
 use crate::commit::Done;
 use crate::coordinator::operations::{OperationId, Operations};
+use crate::large_values::LargeValues;
 use crate::mailbox::{Event, Mailbox};
 use crate::membership::Membership;
 use crate::peer::client::PeerClient;
@@ -80,6 +81,8 @@ pub struct Shard {
     pub replica: Replica<Asker>,
     /// Blocking work that is not the request path's.
     pub pool: ReadPool,
+    /// The node's memory for large values.
+    pub large_values: Arc<LargeValues>,
     /// Writes the peer connections.
     pub flusher: Rc<Flusher>,
     /// By node; none for this one.

@@ -6,7 +6,7 @@ use super::sources::Problem;
 use super::{ByteSize, Config, Count, Member, NodeUrl};
 
 /// Room that a record, its key and a frame's header take beside the value.
-const OVERHEAD_BYTES: u64 = 8 << 10;
+pub(super) const OVERHEAD_BYTES: u64 = 8 << 10;
 
 impl Config {
     /// Finds this node in the cluster, and puts the members and the default of `from` together.
@@ -63,7 +63,6 @@ impl Config {
         let room = [
             ("coordinator.request_bytes_max", self.coordinator.request_bytes_max),
             ("commit.queue_bytes_max", self.commit.queue_bytes_max),
-            ("peer.queue_bytes_max", self.peer.queue_bytes_max),
         ];
         for (name, size) in room {
             if size.0 < value.0 + OVERHEAD_BYTES {

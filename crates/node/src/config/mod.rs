@@ -8,6 +8,7 @@
 //! Only `node.rs` sees a [`Config`]; it hands each part of the node its own section.
 
 mod identity;
+mod memory;
 mod settings;
 mod sources;
 #[cfg(test)]
@@ -90,7 +91,7 @@ pub struct Coordinator {
     pub hedge_budget: Percent,
     /// Requests in flight, per shard.
     pub requests_max: Count,
-    /// Bytes of values of requests in flight, per shard.
+    /// Bytes of large values that are held for requests, on all shards.
     pub request_bytes_max: ByteSize,
 }
 
@@ -118,7 +119,7 @@ pub struct Peer {
     pub connect_timeout: Duration,
     /// Longest pause between two attempts to connect.
     pub reconnect_delay_max: Duration,
-    /// What may wait to be sent, per peer and shard.
+    /// Bytes of frames that may wait to be sent, per connection. Large values do not count: see `LargeValues`.
     pub queue_bytes_max: ByteSize,
 }
 
@@ -142,7 +143,7 @@ pub struct Log {
     pub level: LogLevel,
 }
 
-/// What was said about the cluster, before it is put together.
+/// What was said about the cluster and its memory, before it is put together.
 #[derive(Clone, Debug, Default)]
 struct Named {
     cluster: Vec<NodeUrl>,
@@ -150,6 +151,11 @@ struct Named {
     from: Option<Count>,
     zones: Vec<(NodeUrl, Zone)>,
     weights: Vec<(NodeUrl, Count)>,
+    /// Where none: a share of `memory_bytes`.
+    request_bytes_max: Option<ByteSize>,
+    peer_queue_bytes_max: Option<ByteSize>,
+    commit_queue_bytes_max: Option<ByteSize>,
+    recent_versions_max: Option<Count>,
 }
 
 impl Config {

@@ -150,9 +150,11 @@ pub static SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "coordinator.request_bytes_max",
-        default: "32MiB",
-        doc: "Bytes of values of requests in flight, per shard; over it: 503.",
-        set: |c, text| size(text, 64 * KIB, 64 * GIB).map(|value| c.coordinator.request_bytes_max = value),
+        default: "auto",
+        doc: "Bytes of large values that requests hold, on all shards; over it: 503. `auto`: by memory_bytes.",
+        set: |c, text| {
+            optional(text, "auto", |text| size(text, 64 * KIB, 64 * GIB)).map(|value| c.named.request_bytes_max = value)
+        },
     },
     Setting {
         name: "clock.skew_max",
@@ -210,9 +212,12 @@ pub static SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "peer.queue_bytes_max",
-        default: "16MiB",
-        doc: "What may wait to be sent, per peer and shard; over it the replica counts as failed.",
-        set: |c, text| size(text, 64 * KIB, 64 * GIB).map(|value| c.peer.queue_bytes_max = value),
+        default: "auto",
+        doc: "Frames that may wait to be sent, per connection; over it the replica counts as failed. `auto`: by memory_bytes.",
+        set: |c, text| {
+            let value = optional(text, "auto", |text| size(text, 64 * KIB, 64 * GIB));
+            value.map(|value| c.named.peer_queue_bytes_max = value)
+        },
     },
     Setting {
         name: "commit.queue_records_max",
@@ -222,15 +227,21 @@ pub static SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "commit.queue_bytes_max",
-        default: "32MiB",
-        doc: "Bytes of the writes waiting for the commit thread.",
-        set: |c, text| size(text, 64 * KIB, 64 * GIB).map(|value| c.commit.queue_bytes_max = value),
+        default: "auto",
+        doc: "Bytes of the writes waiting for the commit thread. `auto`: by memory_bytes.",
+        set: |c, text| {
+            let value = optional(text, "auto", |text| size(text, 64 * KIB, 64 * GIB));
+            value.map(|value| c.named.commit_queue_bytes_max = value)
+        },
     },
     Setting {
         name: "commit.recent_versions_max",
-        default: "500000",
-        doc: "Accepted versions remembered, to tell a late answer from a stale one.",
-        set: |c, text| count(text, 1024, 1 << 28).map(|value| c.commit.recent_versions_max = value),
+        default: "auto",
+        doc: "Accepted versions remembered, to tell a late answer from a stale one. `auto`: by memory_bytes.",
+        set: |c, text| {
+            let value = optional(text, "auto", |text| count(text, 1024, 1 << 28));
+            value.map(|value| c.named.recent_versions_max = value)
+        },
     },
     Setting {
         name: "log.format",

@@ -163,6 +163,10 @@ pub fn load(sources: &Sources) -> Result<Effective, ConfigError> {
             "cluster" => entry.value = config.own.to_string(),
             "advertise" => entry.value = config.own.to_string(),
             "replication.from" => entry.value = config.acks.from().to_string(),
+            "coordinator.request_bytes_max" => entry.value = config.coordinator.request_bytes_max.to_string(),
+            "peer.queue_bytes_max" => entry.value = config.peer.queue_bytes_max.to_string(),
+            "commit.queue_bytes_max" => entry.value = config.commit.queue_bytes_max.to_string(),
+            "commit.recent_versions_max" => entry.value = config.commit.recent_versions_max.to_string(),
             "runtime.shards" => entry.value = config.runtime.shards.to_string(),
             _ => {}
         }
@@ -215,6 +219,7 @@ fn settle(sources: &Sources) -> Result<(Config, Vec<Entry>), ConfigError> {
         entries.push(entry);
     }
     if problems.is_empty() {
+        config.share_memory();
         problems = config.disagreements();
     }
     if problems.is_empty() { Ok((config, entries)) } else { Err(ConfigError { problems }) }

@@ -243,13 +243,66 @@ fn settings_that_disagree_are_refused() {
     for (name, value, part) in [
         ("replication.from", "2", "more than the 1 nodes"),
         ("limits.value_bytes_max", "200MiB", "more than a quarter of memory_bytes"),
-        ("peer.queue_bytes_max", "1MiB", "no room for a value"),
+        ("coordinator.request_bytes_max", "1MiB", "no room for a value"),
         ("commit.queue_bytes_max", "8MiB", "no room for a value"),
     ] {
         assert!(refusal(&flags(&[(name, value)])).contains(part), "{name}");
     }
     let text = refusal(&flags(&[("cluster", THREE), ("layout.zones", "http://stranger:1=a")]));
     assert_eq!(text, "layout.zones names http://stranger:1, which is not in `cluster`");
+}
+
+/// A cluster of so many nodes, of which this is the first.
+fn shape(memory: &str, shards: usize, nodes: u16) -> Config {
+    let cluster: Vec<String> = (0..nodes).map(|node| format!("http://127.0.0.1:{}", 8080 + node)).collect();
+    let shards = shards.to_string();
+    let sources = flags(&[("memory_bytes", memory), ("runtime.shards", &shards), ("cluster", &cluster.join(","))]);
+    load(&sources).unwrap().config
+}
+
+#[test]
+fn everything_that_is_bounded_fits_into_memory_bytes_and_what_may_come_on_top() {
+    for (memory, shards_max, nodes_max) in
+        [("64MiB", 8, 3), ("128MiB", 16, 3), ("512MiB", 16, 5), ("4GiB", 64, 10), ("64GiB", 64, 10)]
+    {
+        for shards in (0..=6).map(|power| 1 << power).filter(|shards| *shards <= shards_max) {
+            for nodes in 1..=nodes_max {
+                let config = shape(memory, shards, nodes);
+                let most = ByteSize(config.bounded_bytes());
+                assert_eq!(config.excess_bytes(), None, "{memory}, {shards} shards, {nodes} nodes: {most}");
+            }
+        }
+    }
+    assert!(shape("64MiB", 2, 20).excess_bytes().is_some(), "a node that may take more says so");
+}
+
+#[test]
+fn one_node_fits_into_memory_bytes_alone() {
+    for memory in ["512MiB", "4GiB"] {
+        let config = shape(memory, 16, 1);
+        assert!(config.bounded_bytes() <= config.memory_bytes.0);
+    }
+}
+
+#[test]
+fn what_is_set_is_kept_and_the_rest_follows_from_memory_bytes() {
+    let share = |memory: &str| load(&flags(&[("memory_bytes", memory)])).unwrap().config;
+    let (small, large) = (share("64MiB"), share("1GiB"));
+    assert!(small.commit.queue_bytes_max < large.commit.queue_bytes_max);
+    assert!(small.commit.recent_versions_max < large.commit.recent_versions_max);
+    assert!(small.coordinator.request_bytes_max < large.coordinator.request_bytes_max);
+    let sources = [
+        ("coordinator.request_bytes_max", "99MiB"),
+        ("commit.queue_bytes_max", "98MiB"),
+        ("peer.queue_bytes_max", "97MiB"),
+        ("commit.recent_versions_max", "9600"),
+    ];
+    let Effective { config, entries } = load(&flags(&sources)).unwrap();
+    assert_eq!(config.coordinator.request_bytes_max.get(), 99 << 20);
+    assert_eq!(config.commit.queue_bytes_max.get(), 98 << 20);
+    assert_eq!(config.peer.queue_bytes_max.get(), 97 << 20);
+    assert_eq!(config.commit.recent_versions_max.get(), 9600);
+    assert!(entries.iter().all(|entry| entry.value != "auto" || entry.name == "log.format"));
 }
 
 #[test]

@@ -44,6 +44,10 @@ impl Count {
     pub fn get(self) -> usize {
         self.0 as usize
     }
+
+    pub(super) fn at_least_one(number: u32) -> Self {
+        Self(number.max(1))
+    }
 }
 
 impl Default for Count {

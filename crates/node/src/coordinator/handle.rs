@@ -60,7 +60,7 @@ impl Operations {
         let step = match letter.answer {
             Letters::Stored(answer) => self.handle_stored(shard, operation, id, rank, answer, took, commands),
             Letters::Read(answer) => {
-                let answer = checked(&operation.key, answer);
+                let answer = checked(shard, &operation.key, answer);
                 self.note_latency(shard, letter.node, &answer, operation.waited_for(rank, now));
                 self.handle_read(shard, operation, rank, answer, took, commands)
             }
@@ -282,8 +282,15 @@ impl Operations {
         if operation.is_decided {
             return;
         }
-        self.metrics.not_enough_replicas.fetch_add(1, Ordering::Relaxed);
         let (required, acked, receipt) = (operation.acks.ack(), operation.acked(), operation.receipt(shard));
+        let overloaded = failure_name(Failure::Overloaded);
+        // A read has no effect, and where somebody had no room for it now there may be some later.
+        if matches!(operation.machine, Machine::Read { .. })
+            && receipt.replicas.iter().any(|replica| replica.outcome == overloaded)
+        {
+            return operation.decide(Err(Refused::Overloaded));
+        }
+        self.metrics.not_enough_replicas.fetch_add(1, Ordering::Relaxed);
         operation.decide(Err(Refused::NotEnough { required, acked, receipt }));
     }
 
@@ -335,11 +342,11 @@ impl Operations {
     }
 }
 
-/// A record from a peer is used only if its digest is right.
-fn checked(key: &Key, answer: ReadAnswer) -> Answer {
+/// A record from a peer is used only if its digest is right, and if there is memory for it.
+fn checked(shard: &Shard, key: &Key, answer: ReadAnswer) -> Answer {
     match answer {
         ReadAnswer::Record(bytes) => match Record::decode(key, bytes) {
-            Ok(record) => Answer::Record(record),
+            Ok(record) => shard.large_values.keep(record).map_or(Answer::Failed(Failure::Overloaded), Answer::Record),
             Err(_) => Answer::Failed(Failure::Corrupt),
         },
         ReadAnswer::Version { version, .. } => Answer::Version(version),

@@ -23,6 +23,7 @@ use kvorum_core::quorum::{Acks, Failure};
 use kvorum_core::{Hlc, Key, Record, Version};
 
 use crate::clock::NoStamp;
+use crate::large_values::Body;
 use crate::shard::{Asker, Shard};
 use operations::Outcome;
 
@@ -124,11 +125,11 @@ impl Coordinator {
         key: Key,
         acks: Acks,
         content_type: Option<&[u8]>,
-        value: &[u8],
+        value: Body,
         trace: bool,
     ) -> Result<Written, Refused> {
         let version = self.begin_write(&key, acks).await?;
-        let record = Record::value(&key, version, acks.from(), content_type, value);
+        let record = value.into_record(|value| Record::value(&key, version, acks.from(), content_type, value));
         self.write(key, acks, record, trace).await
     }
 

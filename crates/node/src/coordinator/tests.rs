@@ -311,3 +311,44 @@ fn a_node_without_a_vote_asks_others_first() {
         assert_eq!(own.outcome, "no-answer");
     });
 }
+
+/// Longer than half of what the next two tests give to large values.
+static LARGE: [u8; 60_000] = [7; 60_000];
+
+#[test]
+fn a_large_record_is_charged_from_its_request_to_the_last_of_its_copies() {
+    run(async {
+        let mut rig = Rig::start(3, Settings { large_bytes_max: 100_000, ..Settings::default() }).await;
+        let put = rig.put_value(&key("k"), acks(QUORUM), &LARGE);
+        let first = rig.next(0).await;
+        rig.answer(0, &first, accepted()).await;
+        put.await.unwrap().unwrap();
+        assert_eq!(rig.shard.large_values.used(), LARGE.len(), "a replica has not confirmed it");
+        let second = rig.next(1).await;
+        rig.answer(1, &second, accepted()).await;
+        until(|| rig.shard.large_values.used() == 0).await;
+        let Message::Store { record, .. } = first.message else { panic!("{first:?}") };
+        let get = rig.get(&key("k"), acks((3, 3)));
+        let (one, two) = (rig.next(0).await, rig.next(1).await);
+        assert!(rig.shard.large_values.used() >= LARGE.len(), "the read has this node's copy");
+        let version = Record::decode(&key("k"), record).unwrap();
+        rig.answer(0, &one, version_of(&version)).await;
+        rig.answer(1, &two, version_of(&version)).await;
+        drop(get.await.unwrap().unwrap());
+        until(|| rig.shard.large_values.used() == 0).await;
+    });
+}
+
+#[test]
+fn a_read_that_finds_no_room_for_its_record_is_refused_and_holds_none() {
+    run(async {
+        let rig = Rig::start(1, Settings { large_bytes_max: 100_000, ..Settings::default() }).await;
+        rig.put_value(&key("k"), acks((1, 1)), &LARGE).await.unwrap().unwrap();
+        until(|| rig.shard.large_values.used() == 0).await;
+        let first = rig.get(&key("k"), acks((1, 1))).await.unwrap().unwrap();
+        assert_eq!(rig.get(&key("k"), acks((1, 1))).await.unwrap(), Err(Refused::Overloaded));
+        drop(first);
+        assert_eq!(rig.shard.large_values.used(), 0);
+        rig.get(&key("k"), acks((1, 1))).await.unwrap().unwrap();
+    });
+}

@@ -2,16 +2,15 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::budget::{Budget, Charge};
-use super::io::Payload;
 use super::range::{RangeBody, RangeBroken};
+use crate::large_values::{self, Charge, LargeValues};
 
 /// Why a request's body could not be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,9 +23,9 @@ pub(super) enum BodyError {
     Broken,
 }
 
-/// A whole value, and the memory it is charged with.
+/// A value as far as it has come, and the memory it is charged with.
 #[derive(Debug, Default)]
-pub(super) struct Value {
+struct Value {
     parts: Parts,
     charge: Option<Charge>,
 }
@@ -45,18 +44,26 @@ impl Default for Parts {
 }
 
 impl Value {
-    pub(super) fn as_bytes(&self) -> &[u8] {
+    fn len(&self) -> usize {
         match &self.parts {
-            Parts::One(bytes) => bytes,
-            Parts::Many(bytes) => bytes,
+            Parts::One(bytes) => bytes.len(),
+            Parts::Many(bytes) => bytes.len(),
         }
     }
 
-    fn push(&mut self, data: Bytes, expected: usize, budget: &Rc<Budget>) -> Result<(), BodyError> {
-        let length = self.as_bytes().len() + data.len();
+    fn whole(self) -> large_values::Body {
+        let bytes = match self.parts {
+            Parts::One(bytes) => bytes,
+            Parts::Many(bytes) => bytes.into(),
+        };
+        large_values::Body::new(bytes, self.charge)
+    }
+
+    fn push(&mut self, data: Bytes, expected: usize, memory: &Arc<LargeValues>) -> Result<(), BodyError> {
+        let length = self.len() + data.len();
         match &mut self.charge {
             Some(charge) => charge.grow_to(length),
-            none => budget.charge(length).map(|charge| *none = charge),
+            none => memory.charge(length).map(|charge| *none = charge),
         }
         .map_err(|_| BodyError::NoRoom)?;
         match &mut self.parts {
@@ -77,18 +84,22 @@ impl Value {
 ///
 /// # Errors
 /// [`BodyError`]; a declared length over the limit is refused before anything is read.
-pub(super) async fn gather(body: &mut Incoming, bytes_max: usize, budget: &Rc<Budget>) -> Result<Value, BodyError> {
+pub(super) async fn gather(
+    body: &mut Incoming,
+    bytes_max: usize,
+    memory: &Arc<LargeValues>,
+) -> Result<large_values::Body, BodyError> {
     declared_length(body, bytes_max)?;
     let mut value = Value::default();
     while let Some(data) = next_data(body).await? {
         // What is declared has been checked; what is not shows only as it comes.
         let expected = declared_length(body, bytes_max)?;
-        if value.as_bytes().len() + data.len() > bytes_max {
+        if value.len() + data.len() > bytes_max {
             return Err(BodyError::TooLarge);
         }
-        value.push(data, expected, budget)?;
+        value.push(data, expected, memory)?;
     }
-    Ok(value)
+    Ok(value.whole())
 }
 
 /// Reads a body of at most `bytes_max` and forgets it, so that the connection can go on.
@@ -132,40 +143,39 @@ async fn next_data(body: &mut Incoming) -> Result<Option<Bytes>, BodyError> {
 #[derive(Debug)]
 pub(super) enum ResponseBody {
     /// Everything at once; nothing after it was taken.
-    Whole(Option<Payload>),
+    Whole(Bytes),
     Range(Box<RangeBody>),
 }
 
 impl ResponseBody {
     pub(super) fn empty() -> Self {
-        Self::Whole(None)
+        Self::Whole(Bytes::new())
     }
 
-    pub(super) fn whole(bytes: Bytes, charge: Option<Charge>) -> Self {
-        Self::Whole((!bytes.is_empty()).then(|| Payload::new(bytes, charge)))
+    pub(super) fn whole(bytes: Bytes) -> Self {
+        Self::Whole(bytes)
     }
 }
 
 impl Body for ResponseBody {
-    type Data = Payload;
+    type Data = Bytes;
     type Error = RangeBroken;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Payload>, RangeBroken>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, RangeBroken>>> {
         match &mut *self {
-            Self::Whole(payload) => Poll::Ready(payload.take().map(|payload| Ok(Frame::data(payload)))),
-            Self::Range(range) => range
-                .poll_next(cx)
-                .map(|next| next.map(|record| record.map(|bytes| Frame::data(Payload::new(bytes, None))))),
+            Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Self::Range(range) => range.poll_next(cx).map(|next| next.map(|record| record.map(Frame::data))),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Self::Whole(None))
+        matches!(self, Self::Whole(bytes) if bytes.is_empty())
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Whole(payload) => SizeHint::with_exact(payload.as_ref().map_or(0, |payload| payload.len() as u64)),
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Self::Range(_) => SizeHint::new(),
         }
     }

@@ -15,7 +15,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use hyper::rt::ReadBufCursor;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -230,36 +230,5 @@ impl hyper::rt::Write for Io {
     /// Nothing: the connection's task decides how the connection ends.
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
-    }
-}
-
-/// A part of an answer's body, which holds its share of the shard's memory until it has been sent.
-#[derive(Debug)]
-pub(super) struct Payload {
-    bytes: Bytes,
-    _charge: Option<super::budget::Charge>,
-}
-
-impl Payload {
-    pub(super) fn new(bytes: Bytes, charge: Option<super::budget::Charge>) -> Self {
-        Self { bytes, _charge: charge }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.bytes.len()
-    }
-}
-
-impl Buf for Payload {
-    fn remaining(&self) -> usize {
-        self.bytes.remaining()
-    }
-
-    fn chunk(&self) -> &[u8] {
-        self.bytes.chunk()
-    }
-
-    fn advance(&mut self, count: usize) {
-        self.bytes.advance(count);
     }
 }

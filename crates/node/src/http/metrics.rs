@@ -39,8 +39,6 @@ pub struct HttpMetrics {
     pub connections_total: AtomicU64,
     /// Requests in flight now, streams included.
     pub in_flight: AtomicU64,
-    /// Bytes of large values buffered now.
-    pub buffered_bytes: AtomicU64,
     /// Heads or bodies that did not come in time.
     pub request_timeouts: AtomicU64,
     /// Connections closed because nothing came.

@@ -13,7 +13,6 @@
 //! Read `connection.rs` for a connection's life, `service.rs` for a request's.
 
 mod body;
-mod budget;
 mod connection;
 mod error;
 mod io;
@@ -46,7 +45,6 @@ use tokio::time::Instant;
 pub use self::metrics::{HttpMetrics, METHODS, STATUSES};
 pub use self::range::{PageFuture, RangeError, Ranges};
 
-use self::budget::Budget;
 use self::error::{HttpError, RequestId, Shed};
 use self::io::Shared;
 use self::metrics::count;
@@ -54,6 +52,7 @@ use self::range::RangeBody;
 use self::request::ReplicationDefaults;
 use self::watch::{Coarse, Phase, SWEEP_EVERY, Verdict, Watch};
 use crate::coordinator::{Coordinator, Found, Refused, Written};
+use crate::large_values::{Body, FREE_BYTES, LargeValues};
 
 /// What a connection between nodes is upgraded to.
 pub const PEER_PROTOCOL: &str = "kvorum/1";
@@ -79,8 +78,6 @@ pub struct HttpSettings {
     pub connections_max: usize,
     /// Requests in flight, streams included.
     pub requests_max: usize,
-    /// Bytes of large values on their way in or out.
-    pub buffered_bytes_max: usize,
     /// Bytes of one page of a range.
     pub scan_page_bytes: usize,
     /// Replicas of a key where the request does not say.
@@ -97,7 +94,7 @@ pub trait Entities: 'static {
         key: Key,
         acks: Acks,
         content_type: Option<&[u8]>,
-        value: &[u8],
+        value: Body,
         trace: bool,
     ) -> impl Future<Output = Result<Written, Refused>>;
 
@@ -114,7 +111,7 @@ impl Entities for Coordinator {
         key: Key,
         acks: Acks,
         content_type: Option<&[u8]>,
-        value: &[u8],
+        value: Body,
         trace: bool,
     ) -> impl Future<Output = Result<Written, Refused>> {
         Self::put(self, key, acks, content_type, value, trace)
@@ -185,6 +182,8 @@ pub struct HttpParts<E> {
     pub admin: Rc<dyn Admin>,
     /// Takes peers.
     pub peers: Rc<dyn PeerUpgrade>,
+    /// The node's memory for large values.
+    pub large_values: Arc<LargeValues>,
     /// Counters, which the node renders.
     pub metrics: Arc<HttpMetrics>,
     /// The wall clock.
@@ -199,7 +198,6 @@ pub struct HttpShard<E> {
     settings: HttpSettings,
     protocol: http1::Builder,
     shared: Rc<Shared>,
-    budget: Rc<Budget>,
     started: Instant,
     connections: RefCell<Slab<Rc<Watch>>>,
     in_flight: Rc<Cell<usize>>,
@@ -245,7 +243,6 @@ impl<E: Entities> HttpShard<E> {
         protocol.header_read_timeout(None);
         Rc::new(Self {
             next_request_id: Cell::new(parts.request_id_seed),
-            budget: Budget::new(settings.buffered_bytes_max),
             parts,
             settings,
             protocol,
@@ -266,7 +263,6 @@ impl<E: Entities> HttpShard<E> {
         while !(self.draining.get() && self.connections.borrow().is_empty()) {
             ticks.tick().await;
             self.shared.now.set(Coarse(self.started.elapsed()));
-            self.parts.metrics.buffered_bytes.store(self.budget.used() as u64, Ordering::Relaxed);
             for (_, watch) in &*self.connections.borrow() {
                 if self.draining.get() && matches!(watch.phase(), Phase::Parked | Phase::Idle) {
                     watch.tell(Verdict::Drain);
@@ -356,15 +352,17 @@ impl<E: Entities> HttpShard<E> {
         HttpError::Defect { request_id }
     }
 
-    /// A range as of now, not yet opened.
-    fn range_until(&self, end: Option<Bytes>) -> RangeBody {
+    /// A range as of now, not yet opened, with room for its pages.
+    fn range_until(&self, end: Option<Bytes>) -> Result<RangeBody, HttpError> {
+        let page_bytes = self.settings.scan_page_bytes;
+        let room = self.large_values().charge(page_bytes.max(FREE_BYTES + 1)).map_err(|_| self.shed(Shed::Memory))?;
         let metrics = Arc::clone(&self.parts.metrics);
         let on_broken = Box::new(move |reason: &str| {
             count(&metrics.ranges_broken);
             tracing::error!(reason, "range broken off");
         });
         let source = Rc::clone(&self.parts.ranges);
-        RangeBody::new(source, end, self.settings.scan_page_bytes, self.wall_ms(), on_broken)
+        Ok(RangeBody::new(source, end, page_bytes, room, self.wall_ms(), on_broken))
     }
 
     /// Counts why a connection ends.
@@ -407,8 +405,8 @@ impl<E: Entities> HttpShard<E> {
         &self.protocol
     }
 
-    fn budget(&self) -> &Rc<Budget> {
-        &self.budget
+    fn large_values(&self) -> &Arc<LargeValues> {
+        &self.parts.large_values
     }
 
     fn entities(&self) -> &E {

@@ -14,6 +14,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use kvorum_core::{Key, Record};
 
 use super::Busy;
+use crate::large_values::{Charge, NoRoom};
 use crate::store::{Page, PageLimit};
 
 /// Records of one page at most: the other bound is in bytes.
@@ -48,6 +49,8 @@ pub(super) struct RangeBody {
     source: Rc<dyn Ranges>,
     end: Option<Bytes>,
     limit: PageLimit,
+    /// For one page.
+    room: Option<Charge>,
     wall_ms: u64,
     records: std::vec::IntoIter<(Bytes, Bytes)>,
     next: Next,
@@ -68,11 +71,12 @@ impl std::fmt::Debug for RangeBody {
 }
 
 impl RangeBody {
-    /// A stream without records yet. `on_broken` hears why it breaks off, if it does.
+    /// A stream without records yet, with `room` for `page_bytes`. `on_broken` hears why it breaks off, if it does.
     pub(super) fn new(
         source: Rc<dyn Ranges>,
         end: Option<Bytes>,
         page_bytes: usize,
+        room: Option<Charge>,
         wall_ms: u64,
         on_broken: Box<dyn Fn(&str)>,
     ) -> Self {
@@ -80,6 +84,7 @@ impl RangeBody {
             source,
             end,
             limit: PageLimit { records: PAGE_RECORDS, bytes: page_bytes },
+            room,
             wall_ms,
             records: Vec::new().into_iter(),
             next: Next::Nothing,
@@ -94,8 +99,7 @@ impl RangeBody {
     /// That of the page.
     pub(super) async fn open(&mut self, start: Bytes) -> Result<(), RangeError> {
         let first = self.source.page(start, self.end.clone(), self.limit).await?;
-        self.turn_to(first);
-        Ok(())
+        self.turn_to(first).map_err(|NoRoom| RangeError::Overloaded)
     }
 
     /// Keeps the request in flight until the stream is done or dropped.
@@ -119,7 +123,11 @@ impl RangeBody {
                     self.next = Next::Coming(self.source.page(start, self.end.clone(), self.limit));
                 }
                 Next::Coming(page) => match ready!(page.as_mut().poll(cx)) {
-                    Ok(page) => self.turn_to(page),
+                    Ok(page) => {
+                        if self.turn_to(page).is_err() {
+                            return self.broken("there is no memory for a large record".to_owned());
+                        }
+                    }
                     Err(RangeError::Overloaded) => return self.broken("the read pool is full".to_owned()),
                     Err(RangeError::Failed(reason)) => return self.broken(reason),
                 },
@@ -127,12 +135,18 @@ impl RangeBody {
         }
     }
 
-    fn turn_to(&mut self, page: Page) {
+    fn turn_to(&mut self, page: Page) -> Result<(), NoRoom> {
+        let bytes = page.records.iter().map(|(key, record)| key.len() + record.len()).sum();
+        // A page has a record at least, however large.
+        if let Some(room) = &mut self.room {
+            room.grow_to(bytes)?;
+        }
         self.next = match page.records.last() {
             Some((last, _)) if page.more => Next::Start(after(last)),
             _ => Next::Nothing,
         };
         self.records = page.records.into_iter();
+        Ok(())
     }
 
     fn broken(&mut self, reason: String) -> Poll<Option<Result<Bytes, RangeBroken>>> {

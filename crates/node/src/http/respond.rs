@@ -8,7 +8,6 @@ use hyper::{Response, StatusCode};
 use kvorum_core::{Record, Version};
 
 use super::body::ResponseBody;
-use super::budget::Charge;
 use super::error::{HttpError, NOT_ENOUGH_REPLICAS};
 use super::problem::{self, PROBLEM_JSON};
 use super::range::RangeBody;
@@ -19,7 +18,7 @@ use crate::coordinator::Receipt;
 pub(super) enum Answer {
     Stored { version: Version, receipt: Option<Receipt> },
     Deleted { version: Version, receipt: Option<Receipt> },
-    Value { record: Record, charge: Option<Charge>, receipt: Option<Receipt> },
+    Value { record: Record, receipt: Option<Receipt> },
     NotModified { version: Version, receipt: Option<Receipt> },
     Range(Box<RangeBody>),
     Page { content_type: &'static str, content: Bytes },
@@ -64,7 +63,7 @@ pub(super) fn response(answer: Result<Answer, Failure>, mut headers: HeaderMap, 
             if status == StatusCode::GATEWAY_TIMEOUT {
                 reason = Some(hyper::ext::ReasonPhrase::from_static(NOT_ENOUGH_REPLICAS.as_bytes()));
             }
-            (status, ResponseBody::whole(body.into(), None))
+            (status, ResponseBody::whole(body.into()))
         }
     };
     let mut response = Response::new(body);
@@ -95,11 +94,11 @@ fn success(answer: Answer, headers: &mut HeaderMap, form: Form) -> (StatusCode, 
             versioned(headers, version, receipt.as_ref(), form);
             (StatusCode::NOT_MODIFIED, ResponseBody::empty())
         }
-        Answer::Value { record, charge, receipt } => {
+        Answer::Value { record, receipt } => {
             versioned(headers, record.version(), receipt.as_ref(), form);
             headers.insert(header::LAST_MODIFIED, last_modified(record.version()));
             headers.insert(header::CONTENT_TYPE, content_type(&record));
-            (StatusCode::OK, ResponseBody::whole(record.payload(), charge))
+            (StatusCode::OK, ResponseBody::whole(record.payload()))
         }
         Answer::Range(range) => {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(OCTETS));
@@ -107,7 +106,7 @@ fn success(answer: Answer, headers: &mut HeaderMap, form: Form) -> (StatusCode, 
         }
         Answer::Page { content_type, content } => {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-            (StatusCode::OK, ResponseBody::whole(content, None))
+            (StatusCode::OK, ResponseBody::whole(content))
         }
         Answer::SwitchProtocols(peer) => {
             *headers = peer;

@@ -5,11 +5,7 @@
 //! than the limit, the connection ends instead.
 
 use std::convert::Infallible;
-use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
 
 use bytes::Bytes;
 use hyper::body::{Body, Incoming};
@@ -30,6 +26,7 @@ use super::respond::{Answer, Failure, Form, Framing, none_match_fails, response}
 use super::watch::{Phase, Watch};
 use super::{Entities, Hello, HttpShard};
 use crate::coordinator::{Found, Looked};
+use crate::large_values;
 
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -49,7 +46,7 @@ pub(super) async fn handle<E: Entities>(
     let method = MethodLabel::of(&head.method);
     let form = Form { traced: is_traced(&head.headers), one_shot: head.version == Version::HTTP_10 };
     let exchange = Exchange { shard: &shard, watch: &watch, hello: &hello, head: &head, body };
-    let mut answer = caught(&shard, exchange.answer()).await;
+    let mut answer = exchange.answer().await;
     if let Ok(Answer::Range(range)) = &mut answer {
         range.hold(busy);
     }
@@ -62,22 +59,6 @@ pub(super) async fn handle<E: Entities>(
 
 fn is_traced(headers: &HeaderMap) -> bool {
     headers.get("kvorum-trace").is_some_and(|value| value.as_bytes() == b"1")
-}
-
-/// A panic while answering is this request's 500 and nobody else's concern.
-async fn caught<E: Entities>(
-    shard: &HttpShard<E>,
-    answer: impl Future<Output = Result<Answer, Failure>>,
-) -> Result<Answer, Failure> {
-    let mut answer = pin!(answer);
-    poll_fn(|cx| {
-        catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(cx))).unwrap_or_else(|_| {
-            let error = shard.defect("the request's handler panicked");
-            // Whether its body was read is unknown.
-            Poll::Ready(Err(Failure { error, framing: Framing::Lost }))
-        })
-    })
-    .await
 }
 
 /// A request being answered.
@@ -126,10 +107,10 @@ impl<E: Entities> Exchange<'_, E> {
     async fn put(&mut self, key: Key, acks: Acks) -> Result<Answer, Failure> {
         let settings = self.shard.settings();
         let value = if self.body.is_end_stream() {
-            super::body::Value::default()
+            large_values::Body::default()
         } else {
             self.reading();
-            match gather(&mut self.body, settings.value_bytes_max, self.shard.budget()).await {
+            match gather(&mut self.body, settings.value_bytes_max, self.shard.large_values()).await {
                 Ok(value) => value,
                 Err(BodyError::NoRoom) => return Err(self.reject(self.shard.shed(Shed::Memory)).await),
                 Err(error @ (BodyError::TooLarge | BodyError::Broken)) => return Err(self.body_failure(error)),
@@ -138,7 +119,7 @@ impl<E: Entities> Exchange<'_, E> {
         self.serving();
         let content_type = self.head.headers.get(header::CONTENT_TYPE).map(header::HeaderValue::as_bytes);
         let traced = is_traced(&self.head.headers);
-        let written = self.shard.entities().put(key, acks, content_type, value.as_bytes(), traced).await;
+        let written = self.shard.entities().put(key, acks, content_type, value, traced).await;
         let written = written.map_err(|refused| kept(HttpError::Refused(refused)))?;
         Ok(Answer::Stored { version: written.version, receipt: written.receipt })
     }
@@ -179,16 +160,12 @@ impl<E: Entities> Exchange<'_, E> {
             Looked::Record(record) if none_match_fails(&self.head.headers, record.version()) => {
                 Ok(Answer::NotModified { version: record.version(), receipt })
             }
-            Looked::Record(record) => {
-                let charge = self.shard.budget().charge(record.bytes().len());
-                let charge = charge.map_err(|_| self.shard.shed(Shed::Memory))?;
-                Ok(Answer::Value { record, charge, receipt })
-            }
+            Looked::Record(record) => Ok(Answer::Value { record, receipt }),
         }
     }
 
     async fn range(&self, start: Bytes, end: Option<Bytes>) -> Result<Answer, HttpError> {
-        let mut body = self.shard.range_until(end);
+        let mut body = self.shard.range_until(end)?;
         // The answer to HEAD needs no records.
         let opened = if self.head.method == Method::HEAD { Ok(()) } else { body.open(start).await };
         match opened {

@@ -103,13 +103,14 @@ impl Link {
         })
     }
 
-    /// Queues a frame; it is written at the end of the shard's turn.
+    /// Queues a frame; it is written at the end of the shard's turn, or with the first [`WRITE_BYTES`].
     ///
     /// # Errors
     /// [`Failure::Unreachable`] after the connection broke; [`Failure::Overloaded`] when `queue_bytes_max`
-    /// bytes are waiting already.
+    /// bytes are waiting already. Large frames do not count: what they share is charged to the node's memory for
+    /// large values.
     pub fn send(self: &Rc<Self>, frame: &Frame) -> Result<(), Failure> {
-        if !self.closed.get() && self.queued_bytes() >= self.queue_bytes_max {
+        if !self.closed.get() && self.outgoing.borrow().small.len() >= self.queue_bytes_max {
             return Err(Failure::Overloaded);
         }
         self.answer(frame)
@@ -126,11 +127,17 @@ impl Link {
             return Err(Failure::Unreachable);
         }
         let mut outgoing = self.outgoing.borrow_mut();
+        let before = outgoing.small.len();
         if let Some(large) = frame::encode(frame, &mut outgoing.small) {
             outgoing.large_bytes += large.bytes_left();
             outgoing.large.push_back(large);
         }
+        let is_worth_a_write = before < WRITE_BYTES && outgoing.small.len() >= WRITE_BYTES;
         drop(outgoing);
+        if is_worth_a_write {
+            // A turn with thousands of requests would fill the queue to a peer that reads.
+            self.flush_or_hand_over();
+        }
         if !self.dirty.replace(true) {
             self.flusher.add(self.clone());
         }

@@ -56,7 +56,8 @@ struct Contents {
 impl Contents {
     fn apply(&mut self, batch: &Batch) {
         for (key, record) in batch.records() {
-            self.records.insert(Bytes::copy_from_slice(key.as_bytes()), record.clone());
+            // Copies, as a file has: who handed them in need not keep them.
+            self.records.insert(Bytes::copy_from_slice(key.as_bytes()), Bytes::copy_from_slice(record));
             self.sequence += 1;
         }
         for (name, value) in batch.metadata() {

@@ -81,6 +81,8 @@ fn memory(options: &mut Options, budget: MemoryBudget, cache: &Cache) {
     options.set_memtable_prefix_bloom_ratio(0.02);
     options.set_memtable_whole_key_filtering(true);
     options.set_max_open_files(512);
+    // For each file that a compaction reads, and charged to nothing.
+    options.set_compaction_readahead_size((budget.cache / 256).clamp(128 * KIB, 2 * MIB));
 }
 
 fn logs(options: &mut Options, budget: MemoryBudget) {

@@ -24,6 +24,7 @@ use crate::coordinator::hedge::Hedging;
 use crate::coordinator::operations::Operations;
 use crate::coordinator::{Coordinator, Found, Refused, Written};
 use crate::data_dir::{ClusterId, DataDir};
+use crate::large_values::{Body, LargeValues};
 use crate::mailbox::{Event, Mailbox};
 use crate::membership::Membership;
 use crate::metrics::CoordinatorMetrics;
@@ -45,11 +46,12 @@ pub(super) struct Settings {
     pub(super) fan_out: FanOut,
     pub(super) deadline: Duration,
     pub(super) lingering_max: usize,
+    pub(super) large_bytes_max: usize,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { fan_out: FanOut::Hedged, deadline: 2 * LONG, lingering_max: 100 }
+        Self { fan_out: FanOut::Hedged, deadline: 2 * LONG, lingering_max: 100, large_bytes_max: 1 << 20 }
     }
 }
 
@@ -141,6 +143,7 @@ impl Rig {
             CommitThread::start(committer, limits, pool.clone(), Post(mailbox.clone()), now).unwrap();
         let metrics: Arc<CoordinatorMetrics> = Arc::default();
         let peers = (0..=u8::MAX).map(NodeId).take(membership.layout().nodes().len());
+        let large_values = LargeValues::new(settings.large_bytes_max);
         let shard = Rc::new(Shard {
             index: 0,
             settings: ShardSettings {
@@ -153,8 +156,17 @@ impl Rig {
                 reconnect_delay_max: LONG,
             },
             clock,
-            replica: Replica::new(0, store.clone(), queue, pool.clone(), mailbox.clone(), membership.clone()),
+            replica: Replica::new(
+                0,
+                store.clone(),
+                queue,
+                pool.clone(),
+                mailbox.clone(),
+                membership.clone(),
+                large_values.clone(),
+            ),
             pool,
+            large_values,
             flusher: Rc::default(),
             peers: peers.map(|node| (node != NodeId(0)).then(|| PeerClient::new(node))).collect(),
             operations: Operations::new(
@@ -173,8 +185,19 @@ impl Rig {
     }
 
     pub(super) fn put(&self, key: &Key, acks: Acks) -> JoinHandle<Result<Written, Refused>> {
+        self.put_value(key, acks, b"value")
+    }
+
+    pub(super) fn put_value(
+        &self,
+        key: &Key,
+        acks: Acks,
+        value: &'static [u8],
+    ) -> JoinHandle<Result<Written, Refused>> {
         let (coordinator, key) = (Coordinator::new(self.shard.clone()), key.clone());
-        tokio::task::spawn_local(async move { coordinator.put(key, acks, None, b"value", true).await })
+        let charge = self.shard.large_values.charge(value.len()).unwrap();
+        let body = Body::new(value.into(), charge);
+        tokio::task::spawn_local(async move { coordinator.put(key, acks, None, body, true).await })
     }
 
     pub(super) fn get(&self, key: &Key, acks: Acks) -> JoinHandle<Result<Found, Refused>> {

@@ -5,6 +5,7 @@ use kvorum_core::Version;
 use super::fake::receipt;
 use super::{settings, with};
 use crate::coordinator::Refused;
+use crate::http::RangeError;
 
 #[test]
 fn put_get_head_delete() {
@@ -215,15 +216,12 @@ fn probes_and_pages() {
 }
 
 #[test]
-fn a_defect_is_500_with_a_request_id_and_harms_nobody_else() {
+fn a_defect_is_500_with_a_request_id_and_is_counted() {
     with(settings(), |node| async move {
-        let mut other = node.connect().await;
-        other.assert_alive().await;
-        let mut client = node.connect().await;
-        let answer = client.ask("GET /v0/entity?id=panic").await;
+        *node.ranges.failure.borrow_mut() = Some(RangeError::Failed("the disk".into()));
+        let answer = node.ask("GET /v0/entities?start=k").await;
         assert_eq!(answer.status, 500);
         assert_eq!(answer.problem()["request_id"], "0000000000000abc");
-        other.assert_alive().await;
         assert_eq!(super::read(&node.metrics.defects), 1);
         assert_eq!(super::read(&node.metrics.in_flight), 0);
     });

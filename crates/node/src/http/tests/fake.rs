@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use hyper::StatusCode;
@@ -15,10 +16,10 @@ use tokio::sync::Notify;
 
 use crate::coordinator::{Found, Looked, Receipt, Refused, ReplicaReceipt, Written};
 use crate::http::{Admin, Entities, PEER_PROTOCOL, PageFuture, PeerRefusal, PeerUpgrade, RangeError, Ranges};
+use crate::large_values::{Body, LargeValues};
 use crate::store::{Page, PageLimit};
 
 /// One map, and an answer that a test can set.
-#[derive(Default)]
 pub(super) struct FakeEntities {
     pub records: RefCell<BTreeMap<Vec<u8>, Record>>,
     pub refusal: RefCell<Option<Refused>>,
@@ -27,12 +28,24 @@ pub(super) struct FakeEntities {
     pub release: Notify,
     pub requests: Cell<u32>,
     clock: Cell<u64>,
+    large_values: Arc<LargeValues>,
 }
 
 impl FakeEntities {
-    async fn enter(&self, key: &Key) -> Result<(), Refused> {
+    pub(super) fn new(large_values: Arc<LargeValues>) -> Self {
+        Self {
+            records: RefCell::default(),
+            refusal: RefCell::default(),
+            held: Cell::default(),
+            release: Notify::new(),
+            requests: Cell::default(),
+            clock: Cell::default(),
+            large_values,
+        }
+    }
+
+    async fn enter(&self) -> Result<(), Refused> {
         self.requests.set(self.requests.get() + 1);
-        assert!(key.as_bytes() != b"panic", "a defect");
         while self.held.get() {
             self.release.notified().await;
         }
@@ -72,26 +85,31 @@ impl Entities for FakeEntities {
         key: Key,
         acks: Acks,
         content_type: Option<&[u8]>,
-        value: &[u8],
+        value: Body,
         trace: bool,
     ) -> Result<Written, Refused> {
-        self.enter(&key).await?;
+        self.enter().await?;
         let version = self.stamp();
-        let record = Record::value(&key, version, acks.from(), content_type, value);
+        let record = value.into_record(|value| Record::value(&key, version, acks.from(), content_type, value));
+        // What is stored is no longer on its way.
+        let stored = Record::decode(&key, Bytes::copy_from_slice(record.bytes()));
+        let record = stored.expect("it was a record");
         self.records.borrow_mut().insert(key.as_bytes().to_vec(), record);
         Ok(Written { version, receipt: trace.then(|| receipt(version)) })
     }
 
     async fn delete(&self, key: Key, acks: Acks, trace: bool) -> Result<Written, Refused> {
-        self.enter(&key).await?;
+        self.enter().await?;
         let version = self.stamp();
         self.records.borrow_mut().insert(key.as_bytes().to_vec(), Record::tombstone(&key, version, acks.from()));
         Ok(Written { version, receipt: trace.then(|| receipt(version)) })
     }
 
     async fn get(&self, key: Key, _: Acks, trace: bool) -> Result<Found, Refused> {
-        self.enter(&key).await?;
+        self.enter().await?;
         let record = self.records.borrow().get(key.as_bytes()).cloned();
+        let record = record.map(|record| self.large_values.keep(record)).transpose();
+        let record = record.map_err(|_| Refused::Overloaded)?;
         let version = record.as_ref().map_or(Version::ZERO, Record::version);
         let value = record.map_or(Looked::Absent { floor: Version::ZERO }, Looked::Record);
         Ok(Found { value, receipt: trace.then(|| receipt(version)) })

@@ -21,6 +21,7 @@ use tokio::net::{TcpListener, TcpStream};
 use self::fake::{FakeAdmin, FakeEntities, FakePeers, FakeRanges};
 use super::watch::Phase;
 use super::{HttpMetrics, HttpParts, HttpSettings, HttpShard, serve_connection};
+use crate::large_values::LargeValues;
 
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -33,6 +34,7 @@ struct Node {
     admin: Rc<FakeAdmin>,
     peers: Rc<FakePeers>,
     metrics: Arc<HttpMetrics>,
+    large_values: Arc<LargeValues>,
 }
 
 pub(super) fn settings() -> HttpSettings {
@@ -43,7 +45,6 @@ pub(super) fn settings() -> HttpSettings {
         write_timeout: Duration::from_secs(30),
         connections_max: 100,
         requests_max: 100,
-        buffered_bytes_max: 64 << 20,
         scan_page_bytes: 4096,
         default_from: 3,
         nodes: 3,
@@ -52,16 +53,21 @@ pub(super) fn settings() -> HttpSettings {
 
 /// Runs a test against a node of its own.
 fn with<F: Future>(settings: HttpSettings, test: impl FnOnce(Rc<Node>) -> F) {
+    with_memory(64 << 20, settings, test);
+}
+
+/// The same with so many bytes for large values.
+fn with_memory<F: Future>(large_bytes_max: usize, settings: HttpSettings, test: impl FnOnce(Rc<Node>) -> F) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async {
-        let node = start(settings).await;
+        let node = start(settings, LargeValues::new(large_bytes_max)).await;
         tokio::time::timeout(3 * PATIENCE, test(node)).await.expect("the test ends in time");
     });
 }
 
-async fn start(settings: HttpSettings) -> Rc<Node> {
-    let entities = Rc::<FakeEntities>::default();
+async fn start(settings: HttpSettings, large_values: Arc<LargeValues>) -> Rc<Node> {
+    let entities = Rc::new(FakeEntities::new(large_values.clone()));
     let ranges = Rc::new(FakeRanges {
         entities: Rc::clone(&entities),
         pages: Default::default(),
@@ -74,6 +80,7 @@ async fn start(settings: HttpSettings) -> Rc<Node> {
         ranges: Rc::<FakeRanges>::clone(&ranges),
         admin: Rc::<FakeAdmin>::clone(&admin),
         peers: Rc::<FakePeers>::clone(&peers),
+        large_values: Arc::clone(&large_values),
         metrics: Arc::clone(&metrics),
         wall: Box::new(SystemTime::now),
         request_id_seed: 0xabc,
@@ -89,7 +96,7 @@ async fn start(settings: HttpSettings) -> Rc<Node> {
             serve_connection(stream, Rc::clone(&acceptor));
         }
     });
-    Rc::new(Node { shard, address, entities, ranges, admin, peers, metrics })
+    Rc::new(Node { shard, address, entities, ranges, admin, peers, metrics, large_values })
 }
 
 /// Waits for a condition.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::{Client, Node, Phase, read, settings, until, with};
+use super::{Client, Node, Phase, read, settings, until, with, with_memory};
 use crate::http::HttpSettings;
 
 const SOON: Duration = Duration::from_millis(200);
@@ -375,7 +375,7 @@ fn a_connection_that_was_parked_goes_on() {
 #[test]
 fn a_reader_that_stops_is_cut_off() {
     let settings = HttpSettings { write_timeout: SOON, value_bytes_max: 64 << 20, ..settings() };
-    with(settings, |node| async move {
+    with_memory(128 << 20, settings, |node| async move {
         node.entities.insert(b"k", &vec![b'v'; 32 << 20]);
         let mut whole = node.connect().await;
         whole.send("GET /v0/entity?id=k HTTP/1.1\r\nHost: x\r\n\r\n").await;
@@ -429,12 +429,11 @@ fn requests_over_the_limit_are_shed_and_keep_their_connection() {
 
 #[test]
 fn values_on_their_way_share_a_budget() {
-    let settings = HttpSettings { buffered_bytes_max: 300_000, ..settings() };
-    with(settings, |node| async move {
+    with_memory(300_000, settings(), |node| async move {
         let mut slow = node.connect().await;
         slow.send("PUT /v0/entity?id=slow HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n").await;
         slow.send(vec![b'x'; 199_999]).await;
-        until("the slow one is charged", || node.shard.budget.used() > 190_000).await;
+        until("the slow one is charged", || node.large_values.used() > 190_000).await;
         let mut client = node.connect().await;
         let shed = client.ask_with("PUT /v0/entity?id=k", &[b'y'; 200_000]).await;
         assert_eq!((shed.status, shed.header("connection")), (503, None));
@@ -444,7 +443,7 @@ fn values_on_their_way_share_a_budget() {
         slow.send("x").await;
         assert_eq!(slow.answer(false).await.status, 201);
         assert_eq!(client.ask("GET /v0/entity?id=large").await.body.len(), 200_000);
-        until("everything is given back", || node.shard.budget.used() == 0).await;
+        until("everything is given back", || node.large_values.used() == 0).await;
     });
 }
 

@@ -102,19 +102,35 @@ fn no_more_large_frames_are_begun_than_may_be_under_way_and_none_waits_for_ever(
 #[test]
 fn a_full_queue_refuses_what_is_sent_and_takes_what_is_answered() {
     run(|flusher| async move {
-        let (near, far) = pair(10 * CHUNK_BYTES, &flusher).await;
+        let (near, far) = pair(1000, &flusher).await;
         assert!(!near.is_congested());
-        near.send(&store(0, 10 * CHUNK_BYTES)).unwrap();
+        near.send(&store(0, 1000)).unwrap();
         assert!(near.is_congested());
         assert_eq!(near.send(&store(1, 1)), Err(Failure::Overloaded));
         let answer = frame(2, Message::StoreAnswer(StoreAnswer::Accepted));
         near.answer(&answer).unwrap();
         let mut decoder = Decoder::new(11 * CHUNK_BYTES, 11 * CHUNK_BYTES);
         let (received, ()) = tokio::join!(receive(&far, &mut decoder, 2), near.until_uncongested());
-        assert_eq!(received, [answer, store(0, 10 * CHUNK_BYTES)]);
+        assert_eq!(received, [store(0, 1000), answer]);
+        near.send(&store(4, 10 * CHUNK_BYTES)).unwrap();
+        assert!(near.is_congested());
+        near.send(&store(5, 1)).expect("large frames are bounded elsewhere");
+        assert_eq!(receive(&far, &mut decoder, 2).await, [store(5, 1), store(4, 10 * CHUNK_BYTES)]);
         near.close();
         assert_eq!(near.answer(&store(3, 1)), Err(Failure::Unreachable));
         assert_eq!(near.send(&store(3, 1)), Err(Failure::Unreachable));
+    });
+}
+
+#[test]
+fn a_turn_with_many_requests_does_not_fill_the_queue_to_a_peer_that_reads() {
+    run(|flusher| async move {
+        let (near, far) = pair(WRITE_BYTES + 10_000, &flusher).await;
+        let frames: Vec<Frame> = (0..130).map(|id| store(id, 1000)).collect();
+        // Nothing else has a turn meanwhile.
+        frames.iter().for_each(|frame| near.send(frame).unwrap());
+        let mut decoder = Decoder::new(CHUNK_BYTES, CHUNK_BYTES);
+        assert_eq!(receive(&far, &mut decoder, frames.len()).await, frames);
     });
 }
 
