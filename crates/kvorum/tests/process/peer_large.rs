@@ -11,6 +11,7 @@ const MIB: usize = 1024 * 1024;
 fn many_large_values_at_once_are_all_stored_and_answered() {
     let settings = [
         ("KVORUM_DURABILITY", "os"),
+        ("KVORUM_MEMORY_BYTES", "1GiB"),
         ("KVORUM_LIMITS_VALUE_BYTES_MAX", "1MiB"),
         ("KVORUM_COORDINATOR_REQUEST_BYTES_MAX", "64MiB"),
         ("KVORUM_COORDINATOR_DEADLINE", "20s"),

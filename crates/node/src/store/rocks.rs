@@ -3,7 +3,7 @@
 //! Errors are told apart by the prefix of their message: the crate passes no subcodes on, but RocksDB puts
 //! the subcode's text directly after the code's, before anything of the environment's (`util/status.cc`).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -27,6 +27,8 @@ use crate::data_dir::{DataDir, DataDirError, Log, SyncMarker};
 use crate::histogram::Histogram;
 
 const METADATA: &str = "metadata";
+/// Space that commits leave on the disk.
+const SPACE_RESERVED: u64 = 4 << 20;
 
 /// RocksDB in one directory. Dropping it closes it without a flush: the log has everything.
 pub struct RocksStore {
@@ -42,6 +44,7 @@ pub struct RocksStore {
     synced: WriteOptions,
     unsynced: WriteOptions,
     marker: Option<SyncMarker>,
+    path: PathBuf,
     commit_micros: Arc<Histogram>,
 }
 
@@ -55,7 +58,7 @@ pub enum OpenError {
     )]
     Store {
         /// Where.
-        path: std::path::PathBuf,
+        path: PathBuf,
         /// What.
         source: StoreError,
     },
@@ -138,6 +141,7 @@ impl RocksStore {
             synced,
             unsynced: WriteOptions::default(),
             marker: None,
+            path: path.to_owned(),
             commit_micros: Arc::default(),
         })
     }
@@ -182,6 +186,15 @@ impl RocksStore {
         }
         self.health.set_poisoned(error.as_ref());
         StoreError::Poisoned(error.as_ref().to_owned())
+    }
+
+    /// Whether the disk has room for `bytes` in the log and a new log after it. The engine survives a full
+    /// disk in every place but one: where it meets it while it begins a new log, it takes no writes until a
+    /// restart. So the last of the space is left to it.
+    fn has_space(&self, bytes: usize) -> bool {
+        let needed = u64::try_from(bytes).unwrap_or(u64::MAX).saturating_add(SPACE_RESERVED);
+        // What cannot be asked is left to the write to find out.
+        rustix::fs::statvfs(&self.path).map_or(true, |disk| disk.f_bavail.saturating_mul(disk.f_frsize) >= needed)
     }
 
     fn refuse_if_poisoned(&self) -> Result<(), StoreError> {
@@ -243,6 +256,10 @@ impl Store for RocksStore {
 
     fn commit(&self, batch: &Batch, durability: Durability) -> Result<(), StoreError> {
         self.refuse_if_poisoned()?;
+        if !self.has_space(batch.bytes()) {
+            self.health.set_disk_full("no space beyond the reserve");
+            return Err(StoreError::DiskFull);
+        }
         let mut writes = WriteBatch::with_capacity_bytes(batch.bytes() + 16 * batch.records().len() + 64);
         for (key, record) in batch.records() {
             writes.put(key.as_bytes(), record);
