@@ -329,7 +329,7 @@ fn commit_config(config: &Config) -> CommitConfig {
         recent_entries_max: config.commit.recent_versions_max.get(),
         skew_max: config.clock_skew_max,
         bound_lead: BOUND_LEAD,
-        batch_bytes_max: config.commit.queue_bytes_max.get().min(16 << 20),
+        batch_bytes_max: config.batch_bytes_max(),
         durability: match config.durability {
             crate::config::Durability::Fsync => Durability::Fsync,
             crate::config::Durability::Os => Durability::Os,
