@@ -403,7 +403,7 @@ fn commit_config(config: &Config) -> CommitConfig {
         recent_entries_max: config.commit.recent_versions_max.get(),
         skew_max: config.clock_skew_max,
         bound_lead: BOUND_LEAD,
-        batch_bytes_max: config.commit.queue_bytes_max.get().min(16 << 20),
+        batch_bytes_max: config.batch_bytes_max(),
         durability: durability(config),
     }
 }

@@ -10,7 +10,7 @@ use super::{ByteSize, Config, Count};
 use crate::store::options::MemoryBudget;
 
 /// What code, stacks, allocator and the buffers of connections may take beyond `memory_bytes`.
-const CODE_AND_CONNECTIONS_BYTES: u64 = 64 << 20;
+const CODE_AND_CONNECTIONS_BYTES: u64 = 48 << 20;
 /// What the node may take beyond `memory_bytes`.
 const BEYOND_BYTES: u64 = 128 << 20;
 /// An accepted version in both generations of the set, at its emptiest.
@@ -19,8 +19,8 @@ const RECENT_VERSION_BYTES: u64 = 2 * 18;
 const PEER_QUEUE_BYTES_MIN: u64 = 256 << 10;
 /// Marks and counts of changes of the stripes, and each shard's scratch.
 const FIXED_BYTES: u64 = 4 << 20;
-/// A commit is written as one batch, which is a copy of its records.
-const BATCH_BYTES_MAX: u64 = 16 << 20;
+/// Bytes of one commit at most. It is written as one batch, which is a copy of its records.
+const BATCH_BYTES_MAX: usize = 16 << 20;
 
 impl Config {
     /// Gives every buffer that no setting bounds its share.
@@ -31,7 +31,7 @@ impl Config {
         // A node has to have room for what its peers send it of theirs, too.
         let requests = (sixteenth / (self.peers() + 1)).max(2 * value);
         self.coordinator.request_bytes_max = named.request_bytes_max.unwrap_or(ByteSize(requests));
-        self.commit.queue_bytes_max = named.commit_queue_bytes_max.unwrap_or(ByteSize(sixteenth.max(value)));
+        self.commit.queue_bytes_max = named.commit_queue_bytes_max.unwrap_or(ByteSize(sixteenth.max(2 * value)));
         let per_link = (sixteenth / self.links().max(1)).max(PEER_QUEUE_BYTES_MIN);
         self.peer.queue_bytes_max = named.peer_queue_bytes_max.unwrap_or(ByteSize(per_link));
         let recent = u32::try_from(sixteenth / 2 / RECENT_VERSION_BYTES).unwrap_or(u32::MAX);
@@ -47,7 +47,13 @@ impl Config {
         let commit = self.commit.queue_bytes_max.0;
         let recent = self.commit.recent_versions_max.get() as u64 * RECENT_VERSION_BYTES;
         let peers = self.peers() * requests + self.links() * self.peer.queue_bytes_max.0;
-        store as u64 + requests + commit + commit.min(BATCH_BYTES_MAX) + peers + recent + FIXED_BYTES
+        store as u64 + requests + commit + self.batch_bytes_max() as u64 + peers + recent + FIXED_BYTES
+    }
+
+    /// Bytes of one commit, unless it has a single record.
+    #[must_use]
+    pub fn batch_bytes_max(&self) -> usize {
+        (self.commit.queue_bytes_max.get() / 2).min(BATCH_BYTES_MAX)
     }
 
     /// By how much the limits allow more than `memory_bytes` and what may come on top of it.
