@@ -98,17 +98,12 @@ impl<S: Store> Committer<S> {
                 bytes.try_into().map_err(|_| StoreError::Corrupt("the clock bound is not 8 bytes long".to_owned()))?,
             )),
         };
-        let mut recent = RecentSet::new(boot, config.retention, config.recent_entries_max);
-        if bound == Hlc::ZERO {
-            // The first record of a store brings the first bound with it: this one has no past to forget.
-            recent.nothing_before();
-        }
         Ok(Self {
             store,
             config,
             metrics: Arc::default(),
             marks: Marks::at(bound),
-            recent,
+            recent: RecentSet::new(boot, config.retention, config.recent_entries_max),
             bound,
             shared_bound: Arc::new(AtomicU64::new(bound.raw())),
             batch: Batch::default(),

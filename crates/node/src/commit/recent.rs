@@ -83,11 +83,6 @@ impl RecentSet {
         }
     }
 
-    /// That nothing has ever been accepted: what is not contained was not.
-    pub fn nothing_before(&mut self) {
-        self.unsure_until = Duration::ZERO;
-    }
-
     /// Before each batch: forgets what may be forgotten, and what must be.
     pub fn advance(&mut self, now: Duration) {
         let aged = now.saturating_sub(self.young_since) > self.retention;

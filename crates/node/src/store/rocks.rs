@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -45,6 +45,8 @@ pub struct RocksStore {
     unsynced: WriteOptions,
     marker: Option<SyncMarker>,
     path: PathBuf,
+    /// The disk was found full by us, not by the engine.
+    is_reserve_reached: AtomicBool,
     commit_micros: Arc<Histogram>,
 }
 
@@ -142,6 +144,7 @@ impl RocksStore {
             unsynced: WriteOptions::default(),
             marker: None,
             path: path.to_owned(),
+            is_reserve_reached: AtomicBool::new(false),
             commit_micros: Arc::default(),
         })
     }
@@ -258,6 +261,7 @@ impl Store for RocksStore {
         self.refuse_if_poisoned()?;
         if !self.has_space(batch.bytes()) {
             self.health.set_disk_full("no space beyond the reserve");
+            self.is_reserve_reached.store(true, Ordering::Relaxed);
             return Err(StoreError::DiskFull);
         }
         let mut writes = WriteBatch::with_capacity_bytes(batch.bytes() + 16 * batch.records().len() + 64);
@@ -306,6 +310,11 @@ impl Store for RocksStore {
     }
 
     fn health(&self) -> HealthState {
+        // Nobody but us knows of the reserve, so nobody else says when there is space beyond it again.
+        if self.is_reserve_reached.load(Ordering::Relaxed) && self.has_space(0) {
+            self.is_reserve_reached.store(false, Ordering::Relaxed);
+            self.health.set_space();
+        }
         self.health.state()
     }
 

@@ -112,6 +112,8 @@ impl Rig {
         for (index, (_, listener)) in (1..).zip(listeners) {
             let dir = TempDir::new().unwrap();
             let membership = membership(layout.clone(), NodeId(index), &dir);
+            let ours = &rig.shard.membership;
+            membership.meet(NodeId(0), ours.incarnation(), ours.run(), true).unwrap();
             rig.peers.push(Peer::connect(&listener, &membership, &rig.shard.settings, dir).await);
         }
         until(|| rig.shard.peers.iter().flatten().all(|peer| peer.is_up() && peer.votes())).await;
