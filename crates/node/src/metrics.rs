@@ -1,4 +1,4 @@
-//! What the node counts of its own work. `http` and `commit` have metrics of their own; [`crate::exposition`]
+//! What the node counts of its own work. `http` and `commit` have metrics of their own; `exposition`
 //! puts them all into one page.
 
 use std::sync::atomic::{AtomicU64, Ordering};

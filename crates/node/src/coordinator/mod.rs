@@ -1,7 +1,7 @@
 //! The coordinator: takes a client's request, asks the key's replicas, answers at the `ack`-th of `from`.
 //!
 //! [`Coordinator`] is what `http` calls; [`operations`] holds the requests under way and does what the
-//! state machines of `kvorum_core::quorum` say; [`hedge`] decides when a read asks more replicas, [`timers`]
+//! state machines of `kvorum_core::quorum` say; [`hedge`] decides when a read asks more replicas, `timers`
 //! sees to it, and to deadlines.
 //!
 //! Cancel safety: dropping one of the futures gives up the *answer*. A write that was sent goes on, and

@@ -103,7 +103,7 @@ impl Link {
         })
     }
 
-    /// Queues a frame; it is written at the end of the shard's turn, or with the first [`WRITE_BYTES`].
+    /// Queues a frame; it is written at the end of the shard's turn, or with the first `WRITE_BYTES`.
     ///
     /// # Errors
     /// [`Failure::Unreachable`] after the connection broke; [`Failure::Overloaded`] when `queue_bytes_max`
