@@ -68,8 +68,7 @@ fn a_fill_a_slow_range_reader_and_5000_connections_stay_within_the_budget() {
     fill(&cluster, megabytes);
     within_budget(&cluster, "after the fill");
     let (records, bytes) = sip(&mut cluster.client(1));
-    // Two of three replicas have each write; under a load like this one the third may have refused some.
-    assert!(bytes * 10 >= megabytes * 8_000_000, "a full range of {records} records has only {bytes} bytes");
+    assert!(bytes >= megabytes * 1_000_000, "a full range of {records} records has only {bytes} bytes");
     within_budget(&cluster, "after a slow range");
     let mut crowd: Vec<Client> = (0..5_000).map(|_| cluster.client(0)).collect();
     for client in &mut crowd {
