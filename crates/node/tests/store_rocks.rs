@@ -388,6 +388,39 @@ fn a_full_disk_refuses_writes_serves_reads_and_resumes_by_itself() {
     }
 }
 
+/// Beyond the reserve that commits leave to it: others fill the disk, too, and then the engine's own work fails.
+#[test]
+fn the_engine_recovers_by_itself_when_a_flush_has_met_a_full_disk() {
+    const LENGTH: usize = 20_000;
+    const PUTS: u32 = 150;
+    let Some(disk) = Tmpfs::mount("32m") else { return };
+    let path = disk.0.path().join("node");
+    let (directory, store, _) = open(&path);
+    for number in 0..PUTS {
+        try_put(&store, number, LENGTH).unwrap();
+    }
+    let ballast = disk.0.path().join("ballast");
+    let free = rustix::fs::statvfs(disk.0.path()).map(|disk| disk.f_bavail * disk.f_frsize).unwrap();
+    std::fs::write(&ballast, vec![1; usize::try_from(free).unwrap() - (1 << 20)]).unwrap();
+    assert_eq!(store.flush(), Err(StoreError::DiskFull));
+    assert_eq!(store.health(), HealthState::DiskFull);
+    assert_eq!(try_put(&store, PUTS, LENGTH), Err(StoreError::DiskFull));
+    assert_has(&store, 0..PUTS, LENGTH);
+
+    std::fs::remove_file(&ballast).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while store.stats().recoveries == 0 || store.health() != HealthState::Healthy {
+        assert!(Instant::now() < deadline, "no recovery: {:?}", store.stats());
+        std::thread::yield_now();
+    }
+    try_put(&store, PUTS, LENGTH).unwrap();
+    store.flush().unwrap();
+    drop((directory, store));
+    let (_directory, store, log) = open(&path);
+    assert_eq!(log, Log::Whole);
+    assert_has(&store, 0..=PUTS, LENGTH);
+}
+
 const LIMITED: &str = "KVORUM_TEST_LIMITED_DIR";
 
 /// Runs itself again in a process whose files may not grow beyond 100 KB, where the log write then fails

@@ -332,7 +332,11 @@ impl Operations {
             drop(table);
             return self.restamp(shard, id, above);
         }
-        *record = record.restamp(&operation.key, version);
+        // A copy, and charged as one for as long as the first is on its way to anybody.
+        let Ok(restamped) = shard.large_values.keep(record.restamp(&operation.key, version)) else {
+            return self.decide_not_enough(shard, operation);
+        };
+        *record = restamped;
         attempts.add(machine.restamped());
         operation.round = operation.round.wrapping_add(1);
         operation.forget_notes();

@@ -85,8 +85,6 @@ pub struct Found {
 pub enum Refused {
     /// A queue is full.
     Overloaded,
-    /// The node is stopping.
-    Draining,
     /// The disk refuses, and the other replicas cannot be enough.
     CannotWrite,
     /// The clock is too far from most peers', or ahead of the wall clock.

@@ -31,6 +31,8 @@ pub enum Stall {
 #[derive(Debug, Default)]
 pub struct Health {
     disk_full: AtomicBool,
+    /// No more than the space that is left to the engine; what that itself has met is `disk_full`.
+    reserve_reached: AtomicBool,
     /// Why no commit succeeds until a restart. Set once.
     poison: OnceLock<String>,
     stall: AtomicU8,
@@ -52,7 +54,7 @@ impl Health {
     pub fn state(&self) -> HealthState {
         if self.poison.get().is_some() {
             HealthState::Poisoned
-        } else if self.disk_full.load(Ordering::Relaxed) {
+        } else if self.disk_full.load(Ordering::Relaxed) || self.reserve_reached.load(Ordering::Relaxed) {
             HealthState::DiskFull
         } else {
             HealthState::Healthy
@@ -76,6 +78,24 @@ impl Health {
     pub fn set_disk_full(&self, reason: &str) {
         if !self.disk_full.swap(true, Ordering::Relaxed) {
             tracing::error!(reason, "the disk is full: the store takes no writes until there is space");
+        }
+    }
+
+    /// Whether commits are refused for the sake of the engine's reserve.
+    #[must_use]
+    pub fn is_reserve_reached(&self) -> bool {
+        self.reserve_reached.load(Ordering::Relaxed)
+    }
+
+    /// Commits are refused for the sake of the engine's reserve, or no longer.
+    pub fn set_reserve_reached(&self, reached: bool) {
+        if self.reserve_reached.swap(reached, Ordering::Relaxed) != reached {
+            if reached {
+                let reason = "what is left is the engine's own";
+                tracing::error!(reason, "the disk is full: the store takes no writes until there is space");
+            } else {
+                tracing::info!("the disk has space again: the store takes writes");
+            }
         }
     }
 

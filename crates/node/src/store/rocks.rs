@@ -5,11 +5,12 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
 use kvorum_core::key::Key;
+use rocksdb::checkpoint::Checkpoint;
 use rocksdb::event_listener::{
     BackgroundErrorRecoveryInfo, DBBackgroundErrorReason, DBWriteStallCondition, EventListener, MutableStatus,
     StatusSeverity, WriteStallInfo,
@@ -45,8 +46,6 @@ pub struct RocksStore {
     unsynced: WriteOptions,
     marker: Option<SyncMarker>,
     path: PathBuf,
-    /// The disk was found full by us, not by the engine.
-    is_reserve_reached: AtomicBool,
     commit_micros: Arc<Histogram>,
 }
 
@@ -144,7 +143,6 @@ impl RocksStore {
             unsynced: WriteOptions::default(),
             marker: None,
             path: path.to_owned(),
-            is_reserve_reached: AtomicBool::new(false),
             commit_micros: Arc::default(),
         })
     }
@@ -156,6 +154,16 @@ impl RocksStore {
     pub fn sync_log(&self) -> Result<(), StoreError> {
         self.refuse_if_poisoned()?;
         self.db.flush_wal(true).map_err(|error| self.write_error(&error))
+    }
+
+    /// Writes a snapshot of everything committed so far into `path`, which must not exist: table files as hard
+    /// links. Writes go on meanwhile. Blocks.
+    ///
+    /// # Errors
+    /// [`StoreError::DiskFull`], [`StoreError::Corrupt`] or [`StoreError::Io`].
+    pub fn checkpoint(&self, path: &Path) -> Result<(), StoreError> {
+        let checkpoint = Checkpoint::new(&self.db).and_then(|checkpoint| checkpoint.create_checkpoint(path));
+        checkpoint.map_err(|error| classify(&error))
     }
 
     /// Gives up compactions and flushes, and fails what waits for them. For the end: there is no way back.
@@ -260,8 +268,7 @@ impl Store for RocksStore {
     fn commit(&self, batch: &Batch, durability: Durability) -> Result<(), StoreError> {
         self.refuse_if_poisoned()?;
         if !self.has_space(batch.bytes()) {
-            self.health.set_disk_full("no space beyond the reserve");
-            self.is_reserve_reached.store(true, Ordering::Relaxed);
+            self.health.set_reserve_reached(true);
             return Err(StoreError::DiskFull);
         }
         let mut writes = WriteBatch::with_capacity_bytes(batch.bytes() + 16 * batch.records().len() + 64);
@@ -283,6 +290,7 @@ impl Store for RocksStore {
         written.map_err(|error| self.write_error(&error))?;
         self.commit_micros.record(u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX));
         self.health.set_space();
+        self.health.set_reserve_reached(false);
         if let Some(marker) = &self.marker {
             self.mark(marker);
         }
@@ -310,10 +318,10 @@ impl Store for RocksStore {
     }
 
     fn health(&self) -> HealthState {
-        // Nobody but us knows of the reserve, so nobody else says when there is space beyond it again.
-        if self.is_reserve_reached.load(Ordering::Relaxed) && self.has_space(0) {
-            self.is_reserve_reached.store(false, Ordering::Relaxed);
-            self.health.set_space();
+        // Nobody but us knows of the reserve, so nobody else says when there is space beyond it again. The engine
+        // says itself when it has recovered from what it has met.
+        if self.health.is_reserve_reached() && self.has_space(0) {
+            self.health.set_reserve_reached(false);
         }
         self.health.state()
     }
