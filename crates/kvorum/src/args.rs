@@ -44,6 +44,8 @@ pub(crate) enum Command {
     /// Show the cluster as one node sees it: who is up, and how the data is spread.
     #[command(after_help = "Example:\n  kvorum status --url http://127.0.0.1:8081")]
     Status(ServerArgs),
+    Backup(BackupArgs),
+    Restore(RestoreArgs),
     /// Check or show the settings of a node.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -199,6 +201,39 @@ pub(crate) struct RangeArgs {
     pub(crate) end: Option<OsString>,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
+}
+
+/// Take a backup of a running node into a new directory, without stopping it.
+///
+/// Run it on the node's machine, as a user who may write to its data directory. Where DIR is on the same file
+/// system, tables are hard links, and the backup costs no space until the node has rewritten them.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  kvorum backup /var/backups/kvorum-monday --url http://10.0.0.2:8080 --timeout 10m")]
+pub(crate) struct BackupArgs {
+    /// Where to put it; must not exist.
+    pub(crate) dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+/// Make the data directory of a node from one of its backups.
+///
+/// Takes the settings that `serve` will be started with. The node then counts for no quorum until it has been
+/// rebuilt from its replicas, which have what was acknowledged since.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  kvorum restore /var/backups/kvorum-monday --listen 10.0.0.2:8080 --data-dir /var/lib/kvorum \\
+    --cluster http://10.0.0.1:8080,http://10.0.0.2:8080,http://10.0.0.3:8080")]
+pub(crate) struct RestoreArgs {
+    /// What `kvorum backup` made.
+    pub(crate) backup: PathBuf,
+    #[command(flatten)]
+    pub(crate) node: NodeArgs,
+    /// All nodes of the cluster are being restored, and what was acknowledged since their backups is given up:
+    /// the node votes at once.
+    #[arg(long)]
+    pub(crate) whole_cluster: bool,
 }
 
 fn timeout(text: &str) -> Result<Duration, String> {

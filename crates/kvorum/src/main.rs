@@ -1,9 +1,10 @@
 //! The binary: subcommands, and nothing that another crate could own.
 //!
 //! `serve` runs a node, `dev` a cluster of them on this machine; `put`, `get`, `delete`, `range` and
-//! `status` are clients. Exit codes are part of the interface: see [`outcome::Outcome`].
+//! `status` are clients; `backup` and `restore` keep a node's data. Exit codes are part of the interface: see [`outcome::Outcome`].
 
 mod args;
+mod backup;
 mod client;
 mod dev;
 mod documents;
@@ -32,6 +33,8 @@ fn main() -> ExitCode {
         Command::Delete(args) => entity::delete(&args),
         Command::Range(args) => entity::range(&args),
         Command::Status(args) => status::status(&args),
+        Command::Backup(args) => backup::backup(&args),
+        Command::Restore(args) => backup::restore(&args),
         Command::Config(ConfigCommand::Check { file }) => serve::check(&file),
         Command::Config(ConfigCommand::Print(args)) => serve::print(&args),
         Command::Completions { shell } => documents::completions(shell),

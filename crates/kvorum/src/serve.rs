@@ -46,7 +46,7 @@ pub(crate) fn print(args: &NodeArgs) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn effective(args: &NodeArgs) -> Result<Effective> {
+pub(crate) fn effective(args: &NodeArgs) -> Result<Effective> {
     let flags = [
         ("listen", &args.listen),
         ("cluster", &args.cluster),

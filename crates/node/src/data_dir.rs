@@ -10,6 +10,7 @@
 //!             stopped with everything on the disk
 //! REBUILDING  present while this node's answers count for nothing, with the reason
 //! store/      RocksDB
+//! backup/     the last backup taken, until it is moved elsewhere
 //! ```
 //!
 //! Promises: a second process, a foreign directory, a newer format and another cluster are refused before
@@ -320,7 +321,11 @@ impl DataDir {
     /// # Errors
     /// [`DataDirError::Io`].
     pub fn end_run(&self) -> Result<(), DataDirError> {
-        let path = self.path.join("RUNNING");
+        self.remove("RUNNING")
+    }
+
+    fn remove(&self, name: &str) -> Result<(), DataDirError> {
+        let path = self.path.join(name);
         match fs::remove_file(&path).and_then(|()| File::open(&self.path)?.sync_all()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error("remove", &path)(error)),
             _ => Ok(()),
@@ -345,6 +350,14 @@ impl DataDir {
             return Ok(());
         }
         write(&self.path, "REBUILDING", &format!("{}\n", reason.replace('\n', " ")))
+    }
+
+    /// Takes back what [`DataDir::set_rebuilding`] noted, durably before it returns. Blocks.
+    ///
+    /// # Errors
+    /// [`DataDirError::Io`].
+    pub fn clear_rebuilding(&self) -> Result<(), DataDirError> {
+        self.remove("REBUILDING")
     }
 
     /// Opens the sync marker and compares it with how far the store's log was recovered.
@@ -524,11 +537,11 @@ fn parse_peer(line: &str) -> Option<(String, PeerNote)> {
 }
 
 /// Small text files carry a last line with the hash of what stands before it.
-fn with_checksum(text: &str) -> String {
+pub(crate) fn with_checksum(text: &str) -> String {
     format!("{text}checksum {:016x}\n", xxh3_64(text.as_bytes()))
 }
 
-fn without_checksum(text: &str) -> Option<&str> {
+pub(crate) fn without_checksum(text: &str) -> Option<&str> {
     let end = text.strip_suffix('\n')?;
     let (body, checksum) = end.split_at_checked(end.rfind("checksum ")?)?;
     (*checksum == format!("checksum {:016x}", xxh3_64(body.as_bytes()))).then_some(body)

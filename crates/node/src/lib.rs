@@ -2,6 +2,7 @@
 //!
 //! Read in this order: [`http`], [`coordinator`], [`peer`], [`replica`], [`commit`], [`store`].
 
+pub mod backup;
 pub mod clock;
 pub mod commit;
 pub mod config;

@@ -161,6 +161,12 @@ impl Membership {
         self.data_dir.incarnation()
     }
 
+    /// The data directory's path.
+    #[must_use]
+    pub fn data_path(&self) -> &std::path::Path {
+        self.data_dir.path()
+    }
+
     /// This run of the process.
     #[must_use]
     pub fn run(&self) -> Run {

@@ -8,7 +8,8 @@
 //! in time whatever the disk does.
 
 use std::net::TcpListener;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 
+use crate::backup::{self, BackupError, Label, Scope};
 use crate::clock::{Clock, Incarnations, SystemTime, TimeSource};
 use crate::commit::queue::Now;
 use crate::commit::{CommitConfig, CommitMetrics, CommitQueue, CommitThread, Committer, Done, QueueLimits, Sink};
@@ -26,7 +28,7 @@ use crate::histogram::Histogram;
 use crate::http::HttpMetrics;
 use crate::large_values::LargeValues;
 use crate::mailbox::{Event, Mailbox};
-use crate::membership::Membership;
+use crate::membership::{Membership, Standing};
 use crate::metrics::CoordinatorMetrics;
 use crate::read_pool::{ReadPool, ReadPoolThreads};
 use crate::runtime::{ShardParts, run_shard};
@@ -94,6 +96,10 @@ pub struct NodeView {
     pub commit: Arc<CommitMetrics>,
     /// Log write and fsync of each batch, in microseconds.
     pub commit_micros: Arc<Histogram>,
+    /// The engine behind `store`, for backups.
+    pub engine: Arc<RocksStore>,
+    /// Held while a backup is taken.
+    pub backing_up: Mutex<()>,
     /// Blocking reads.
     pub pool: ReadPool,
     /// Memory for large values.
@@ -140,6 +146,27 @@ impl NodeView {
         }
         Ok(())
     }
+
+    /// Takes a backup, one at a time. Blocks: not for a shard. Where it is, and of what.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn take_backup(&self) -> Result<(PathBuf, Label), String> {
+        let Ok(_only) = self.backing_up.try_lock() else { return Err("a backup is being taken already".to_owned()) };
+        if self.membership.standing() == Standing::Rebuilding {
+            return Err("the node is rebuilding: back up one that has everything".to_owned());
+        }
+        let label = Label {
+            cluster: self.membership.cluster_id(),
+            node: self.membership.url(self.membership.own()).to_owned(),
+            wall_ms: self.clock.wall_ms(),
+            sequence: self.store.sequence(),
+        };
+        let taken = backup::take(self.membership.data_path(), &self.engine, &label);
+        let path = taken.map_err(|error| error.to_string()).inspect_err(|error| tracing::error!(error, "no backup"))?;
+        tracing::info!(path = %path.display(), sequence = label.sequence, "backup taken");
+        Ok((path, label))
+    }
 }
 
 /// Takes what the commit thread has done to the shards.
@@ -168,6 +195,26 @@ pub fn run(config: &Config) -> Result<(), StartError> {
     let accepted = runtime.block_on(accept(listener, &node));
     node.stop(config);
     accepted.map_err(listen_error)
+}
+
+/// Makes the data directory that `config` names of a backup of its node.
+///
+/// # Errors
+/// [`RestoreError`].
+pub fn restore(config: &Config, backup: &Path, scope: Scope) -> Result<Label, RestoreError> {
+    let cluster = cluster_id(&layout(config)?);
+    Ok(backup::restore(backup, &config.data_dir, cluster, config.own.as_str(), scope)?)
+}
+
+/// Why nothing was restored.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// The layout is impossible.
+    #[error("the cluster's layout is impossible: {0}")]
+    Layout(#[from] LayoutError),
+    /// The backup, or the directory.
+    #[error(transparent)]
+    Backup(#[from] BackupError),
 }
 
 struct Node {
@@ -225,6 +272,8 @@ impl Node {
             clock: clock.clone(),
             membership,
             store: store.clone(),
+            engine: store.clone(),
+            backing_up: Mutex::default(),
             queue,
             commit: commit_metrics,
             commit_micros,

@@ -7,6 +7,7 @@ use kvorum_core::placement::NodeId;
 use kvorum_core::{PartitionId, key::PARTITIONS};
 use serde_json::{Value, json};
 
+use crate::backup::Label;
 use crate::membership::Standing;
 use crate::node::NodeView;
 
@@ -55,6 +56,19 @@ pub(crate) fn cluster(view: &NodeView) -> Vec<u8> {
         "ready": ready.is_ok(),
         "reason": ready.err(),
         "nodes": nodes,
+    });
+    serde_json::to_vec_pretty(&page).expect("plain values are JSON")
+}
+
+/// What is said of a backup, as JSON.
+pub(crate) fn backup(path: &std::path::Path, label: &Label) -> Vec<u8> {
+    let Label { cluster, node, wall_ms, sequence } = label;
+    let page = json!({
+        "path": path,
+        "cluster": cluster.to_string(),
+        "node": node,
+        "wall_ms": wall_ms,
+        "sequence": sequence,
     });
     serde_json::to_vec_pretty(&page).expect("plain values are JSON")
 }

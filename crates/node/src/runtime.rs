@@ -18,7 +18,7 @@ use crate::coordinator::Coordinator;
 use crate::coordinator::hedge::Hedging;
 use crate::coordinator::operations::Operations;
 use crate::http::{
-    Admin, HttpParts, HttpSettings, HttpShard, PageFuture, PeerRefusal, PeerUpgrade, RangeError, Ranges,
+    Admin, AdminFuture, HttpParts, HttpSettings, HttpShard, PageFuture, PeerRefusal, PeerUpgrade, RangeError, Ranges,
     serve_connection,
 };
 use crate::mailbox::Mailbox;
@@ -194,6 +194,23 @@ impl Admin for Doors {
 
     fn cluster_json(&self) -> Vec<u8> {
         crate::pages::cluster(&self.view)
+    }
+
+    fn backup(&self) -> AdminFuture {
+        let (send, receive) = oneshot::channel();
+        let view = self.view.clone();
+        let job = move || {
+            let taken = view.take_backup().map(|(path, label)| crate::pages::backup(&path, &label));
+            // Who asked may have gone: the backup is there all the same.
+            let _ = send.send(taken);
+        };
+        let submitted = self.shard.pool.submit(Box::new(job)).is_ok();
+        Box::pin(async move {
+            if !submitted {
+                return Err("as many reads from disk are waiting as may wait".to_owned());
+            }
+            receive.await.unwrap_or_else(|_| Err("the node is stopping".to_owned()))
+        })
     }
 
     fn metrics_text(&self) -> String {

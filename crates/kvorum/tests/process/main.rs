@@ -1,6 +1,6 @@
 //! Real nodes, real ports, real RocksDB: the contract of `docs/` held from outside.
 //!
-//! Where a new test goes: `api_*` one node and what a client sees; `cli` the client's commands; `cluster_*`
+//! Where a new test goes: `api_*` one node and what a client sees; `backup` backups and restored nodes; `cli` the client's commands; `cluster_*`
 //! several healthy or missing nodes; `crash_*` death, damage and full disks; `peer_*` bad peers, crowds and large values;
 //! `start` refusals to start; `drain` SIGTERM; `memory` the budget. `support` is what
 //! they share.
@@ -21,6 +21,7 @@ mod api_headers;
 mod api_limits;
 mod api_node;
 mod api_range;
+mod backup;
 mod cli;
 mod cluster_degraded;
 mod cluster_examples;

@@ -174,7 +174,6 @@ impl HttpError {
     fn refused(refused: &Refused) -> Problem {
         match refused {
             Refused::Overloaded => Problem::unavailable("Overloaded", "a queue is full; the request had no effect"),
-            Refused::Draining => Problem::unavailable("Draining", "the node is stopping; the request had no effect"),
             Refused::CannotWrite => {
                 Problem::unavailable("Cannot Write", "the node cannot write to its disk; the request had no effect")
             }
@@ -198,9 +197,7 @@ impl HttpError {
         match self {
             Self::NotFound { receipt, .. } => receipt.as_ref(),
             Self::Refused(Refused::NotEnough { receipt, .. }) => Some(receipt),
-            Self::Refused(
-                Refused::Overloaded | Refused::Draining | Refused::CannotWrite | Refused::Fenced | Refused::NotServing,
-            )
+            Self::Refused(Refused::Overloaded | Refused::CannotWrite | Refused::Fenced | Refused::NotServing)
             | Self::BadRequest(_)
             | Self::MethodNotAllowed { .. }
             | Self::Timeout

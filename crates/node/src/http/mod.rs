@@ -26,6 +26,7 @@ mod watch;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -126,6 +127,9 @@ impl Entities for Coordinator {
     }
 }
 
+/// Something that the node does for its operator: a page, or why there is none.
+pub type AdminFuture = Pin<Box<dyn Future<Output = Result<Vec<u8>, String>>>>;
+
 /// What the node says about itself. The `Err` of a probe is the detail of its 503.
 pub trait Admin {
     /// `/livez`: whether a restart would not help.
@@ -145,6 +149,8 @@ pub trait Admin {
     fn serving(&self) -> Result<(), String>;
     /// `/v0/cluster`.
     fn cluster_json(&self) -> Vec<u8>;
+    /// `POST /v0/backup`: takes a backup, and tells where it is. The `Err` is the detail of a 503.
+    fn backup(&self) -> AdminFuture;
     /// `/metrics`, of all shards.
     fn metrics_text(&self) -> String;
 }

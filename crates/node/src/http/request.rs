@@ -34,6 +34,7 @@ pub(super) enum Action {
     Ready,
     Metrics,
     Cluster,
+    Backup,
     Peer,
 }
 
@@ -76,6 +77,10 @@ pub(super) fn parse(
         "/livez" => fixed(method, query, Action::Live),
         "/readyz" => fixed(method, query, Action::Ready),
         "/metrics" => fixed(method, query, Action::Metrics),
+        "/v0/backup" => match *method {
+            Method::POST => without_parameters(query, Action::Backup),
+            _ => Err(HttpError::MethodNotAllowed { allow: "POST" }),
+        },
         "/_peer" => fixed(method, query, Action::Peer),
         _ => Err(BadRequest::UnknownPath.into()),
     }
@@ -91,6 +96,10 @@ fn read_only(method: &Method) -> Result<(), HttpError> {
 /// A path without parameters.
 fn fixed(method: &Method, query: &[u8], action: Action) -> Result<Action, HttpError> {
     read_only(method)?;
+    without_parameters(query, action)
+}
+
+fn without_parameters(query: &[u8], action: Action) -> Result<Action, HttpError> {
     match parameters(query).next() {
         None => Ok(action),
         Some((name, _)) => Err(unknown(&decode(name)?).into()),

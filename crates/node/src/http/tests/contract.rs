@@ -163,9 +163,7 @@ fn not_enough_replicas_is_504_with_the_receipt() {
 #[test]
 fn what_had_no_effect_is_503_with_retry_after() {
     with(settings(), |node| async move {
-        for refused in
-            [Refused::Overloaded, Refused::Draining, Refused::CannotWrite, Refused::Fenced, Refused::NotServing]
-        {
+        for refused in [Refused::Overloaded, Refused::CannotWrite, Refused::Fenced, Refused::NotServing] {
             *node.entities.refusal.borrow_mut() = Some(refused);
             let answer = node.ask("PUT /v0/entity?id=k").await;
             assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
@@ -205,6 +203,8 @@ fn probes_and_pages() {
         let cluster = node.ask("GET /v0/cluster").await;
         assert_eq!(cluster.header("content-type"), Some("application/json"));
         assert_eq!(cluster.body, b"{\"nodes\":[]}");
+        let backup = node.ask("POST /v0/backup").await;
+        assert_eq!((backup.status, backup.header("content-type")), (200, Some("application/json")));
         *node.admin.unready.borrow_mut() = Some("the disk is full".into());
         let mut client = node.connect().await;
         for path in ["/v0/status", "/livez", "/readyz"] {

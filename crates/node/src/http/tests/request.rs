@@ -146,6 +146,7 @@ fn a_method_that_the_path_does_not_have_is_405_before_its_parameters_are_judged(
         .map(|path| (path, vec![Method::PUT, Method::DELETE, Method::POST], "GET, HEAD"))
         .into_iter()
         .chain([("/v0/entity", vec![Method::POST, Method::PATCH, Method::OPTIONS], "GET, HEAD, PUT, DELETE")])
+        .chain([("/v0/backup", vec![Method::GET, Method::HEAD, Method::PUT, Method::DELETE], "POST")])
     {
         for method in methods {
             let error = parse(&method, path, Some("nonsense=%"), DEFAULTS).unwrap_err();
@@ -175,6 +176,9 @@ fn paths_without_parameters_have_none() {
         let error = parse(&Method::GET, path, Some("a=b"), DEFAULTS).unwrap_err();
         assert_eq!(error.problem().status, StatusCode::BAD_REQUEST, "{path}");
     }
+    assert_eq!(parse(&Method::POST, "/v0/backup", None, DEFAULTS).unwrap(), Action::Backup);
+    let error = parse(&Method::POST, "/v0/backup", Some("dir=/"), DEFAULTS).unwrap_err();
+    assert_eq!(error.problem().status, StatusCode::BAD_REQUEST);
 }
 
 proptest! {

@@ -1,0 +1,65 @@
+//! `backup` and `restore`: one node's data, out of a running node and into a new directory.
+
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use kvorum_node::backup::{Scope, copy};
+use serde_json::Value;
+
+use crate::args::{BackupArgs, RestoreArgs};
+use crate::client::{Request, send};
+use crate::entity::finish;
+use crate::outcome::{Outcome, Unreachable};
+use crate::serve::effective;
+
+/// `kvorum backup`: has the node take one in its own directory, and moves it.
+pub(crate) fn backup(args: &BackupArgs) -> Result<Outcome> {
+    if args.dir.try_exists().with_context(|| format!("cannot look at {}", args.dir.display()))? {
+        bail!("{} exists: a backup is made into a new directory", args.dir.display());
+    }
+    let request = Request { method: "POST", target: "/v0/backup", trace: false, body: b"" };
+    let mut answer = send(&args.server.url, args.server.timeout, &request)?;
+    if answer.status != 200 {
+        return finish(answer);
+    }
+    let mut body = Vec::new();
+    let unreachable = |cause| Unreachable { url: args.server.url.to_string(), cause };
+    answer.copy_body(&mut body).map_err(unreachable)?;
+    let taken: Value = serde_json::from_slice(&body).map_err(|error| unreachable(error.into()))?;
+    let path = taken.get("path").and_then(Value::as_str).map(PathBuf::from);
+    let path = path.ok_or_else(|| unreachable(ErrorKind::InvalidData.into()))?;
+    fetch(&path, &args.dir).with_context(|| {
+        format!(
+            "the backup is in {} on the machine of {}, and could not be moved from there",
+            path.display(),
+            args.server.url
+        )
+    })?;
+    writeln!(io::stdout(), "{}", args.dir.display())?;
+    Ok(Outcome::Done)
+}
+
+/// Moves what the node has left; copies it where that is not one file system.
+fn fetch(from: &Path, to: &Path) -> Result<()> {
+    match std::fs::rename(from, to) {
+        Err(error) if error.kind() == ErrorKind::CrossesDevices => {
+            copy(from, to)?;
+            Ok(std::fs::remove_dir_all(from)?)
+        }
+        moved => Ok(moved?),
+    }
+}
+
+/// `kvorum restore`
+pub(crate) fn restore(args: &RestoreArgs) -> Result<Outcome> {
+    let config = effective(&args.node)?.config;
+    let scope = if args.whole_cluster { Scope::Cluster } else { Scope::Node };
+    let label = kvorum_node::node::restore(&config, &args.backup, scope)?;
+    let next = match scope {
+        Scope::Node => "it stores and answers, and counts for no quorum until it has been rebuilt: see `kvorum status`",
+        Scope::Cluster => "it votes once it has met a majority of its peers: start all nodes",
+    };
+    writeln!(io::stdout(), "{} is restored into {}; {next}", label.node, config.data_dir.display())?;
+    Ok(Outcome::Done)
+}
