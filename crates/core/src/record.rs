@@ -144,6 +144,12 @@ impl Record {
         Parts::parse(bytes).ok().map(|parts| parts.version)
     }
 
+    /// The `from` that encoded bytes claim to be stored with, be they damaged: to find who else has the record.
+    #[must_use]
+    pub fn claimed_from(bytes: &[u8]) -> Option<u8> {
+        Parts::parse(bytes).ok().and_then(|_| bytes.get(2).copied())
+    }
+
     /// The encoded bytes.
     #[must_use]
     pub fn bytes(&self) -> &Bytes {

@@ -44,6 +44,7 @@ pub(crate) enum Command {
     /// Show the cluster as one node sees it: who is up, and how the data is spread.
     #[command(after_help = "Example:\n  kvorum status --url http://127.0.0.1:8081")]
     Status(ServerArgs),
+    Scrub(ScrubArgs),
     Backup(BackupArgs),
     Restore(RestoreArgs),
     /// Check or show the settings of a node.
@@ -199,6 +200,16 @@ pub(crate) struct RangeArgs {
     pub(crate) start: OsString,
     /// The first key that is left out.
     pub(crate) end: Option<OsString>,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+/// Verify every record that one node stores, and have the other replicas replace what is damaged.
+///
+/// A node does the same by itself, slowly (`scrub.rate`). Exit code 4 if something damaged could not be replaced.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  kvorum scrub --url http://10.0.0.2:8080")]
+pub(crate) struct ScrubArgs {
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 }

@@ -8,9 +8,8 @@ use kvorum_node::backup::{Scope, copy};
 use serde_json::Value;
 
 use crate::args::{BackupArgs, RestoreArgs};
-use crate::client::{Request, send};
-use crate::entity::finish;
-use crate::outcome::{Outcome, Unreachable};
+use crate::entity::ask_json;
+use crate::outcome::Outcome;
 use crate::serve::effective;
 
 /// `kvorum backup`: has the node take one in its own directory, and moves it.
@@ -18,17 +17,12 @@ pub(crate) fn backup(args: &BackupArgs) -> Result<Outcome> {
     if args.dir.try_exists().with_context(|| format!("cannot look at {}", args.dir.display()))? {
         bail!("{} exists: a backup is made into a new directory", args.dir.display());
     }
-    let request = Request { method: "POST", target: "/v0/backup", trace: false, body: b"" };
-    let mut answer = send(&args.server.url, args.server.timeout, &request)?;
-    if answer.status != 200 {
-        return finish(answer);
-    }
-    let mut body = Vec::new();
-    let unreachable = |cause| Unreachable { url: args.server.url.to_string(), cause };
-    answer.copy_body(&mut body).map_err(unreachable)?;
-    let taken: Value = serde_json::from_slice(&body).map_err(|error| unreachable(error.into()))?;
+    let taken = match ask_json(&args.server, "POST", "/v0/backup")? {
+        Ok(taken) => taken,
+        Err(refused) => return Ok(refused),
+    };
     let path = taken.get("path").and_then(Value::as_str).map(PathBuf::from);
-    let path = path.ok_or_else(|| unreachable(ErrorKind::InvalidData.into()))?;
+    let path = path.context("the node does not say where the backup is")?;
     fetch(&path, &args.dir).with_context(|| {
         format!(
             "the backup is in {} on the machine of {}, and could not be moved from there",

@@ -7,8 +7,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use kvorum_node::config::NodeUrl;
+use serde_json::Value;
 
-use crate::args::{KeyArgs, PutArgs, RangeArgs, RequestArgs};
+use crate::args::{KeyArgs, PutArgs, RangeArgs, RequestArgs, ServerArgs};
 use crate::client::{Answer, Request, percent_encode, send};
 use crate::outcome::{Outcome, Unreachable};
 
@@ -20,8 +21,11 @@ pub(crate) fn put(args: &PutArgs) -> Result<Outcome> {
 
 /// `kvorum get`
 pub(crate) fn get(args: &KeyArgs) -> Result<Outcome> {
-    let answer = ask("GET", &args.key, &args.request, b"")?;
-    if answer.status == 200 { print(answer, &args.request.server.url, Answer::copy_body) } else { finish(answer) }
+    let mut answer = ask("GET", &args.key, &args.request, b"")?;
+    match answer.status {
+        200 => print(&args.request.server.url, |out| answer.copy_body(out)),
+        _ => finish(answer),
+    }
 }
 
 /// `kvorum delete`
@@ -37,22 +41,37 @@ pub(crate) fn range(args: &RangeArgs) -> Result<Outcome> {
         target.push_str(&percent_encode(end.as_bytes()));
     }
     let request = Request { method: "GET", target: &target, trace: false, body: b"" };
-    let answer = send(&args.server.url, args.server.timeout, &request)?;
-    if answer.status == 200 { print(answer, &args.server.url, Answer::copy_records) } else { finish(answer) }
+    let mut answer = send(&args.server.url, args.server.timeout, &request)?;
+    match answer.status {
+        200 => print(&args.server.url, |out| answer.copy_records(out)),
+        _ => finish(answer),
+    }
 }
 
-/// Copies an answer to stdout. A reader that has had enough is not an error.
+/// Copies what a node answered to stdout. A reader that has had enough is not an error.
 pub(crate) fn print(
-    mut answer: Answer,
     url: &NodeUrl,
-    copy: impl FnOnce(&mut Answer, &mut BufWriter<io::StdoutLock<'static>>) -> io::Result<()>,
+    copy: impl FnOnce(&mut BufWriter<io::StdoutLock<'static>>) -> io::Result<()>,
 ) -> Result<Outcome> {
     let mut out = BufWriter::new(io::stdout().lock());
-    match copy(&mut answer, &mut out).and_then(|()| out.flush()) {
+    match copy(&mut out).and_then(|()| out.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Outcome::Done),
         Err(cause) => Err(Unreachable { url: url.to_string(), cause }.into()),
         Ok(()) => Ok(Outcome::Done),
     }
+}
+
+/// Asks a node for a page of JSON; the exit code where it has none to give.
+pub(crate) fn ask_json(server: &ServerArgs, method: &str, target: &str) -> Result<Result<Value, Outcome>> {
+    let request = Request { method, target, trace: false, body: b"" };
+    let mut answer = send(&server.url, server.timeout, &request)?;
+    if answer.status != 200 {
+        return Ok(Err(finish(answer)?));
+    }
+    let mut body = Vec::new();
+    let unreachable = |cause| Unreachable { url: server.url.to_string(), cause };
+    answer.copy_body(&mut body).map_err(unreachable)?;
+    Ok(Ok(serde_json::from_slice(&body).map_err(|error| unreachable(error.into()))?))
 }
 
 /// The exit code of an answer that has nothing for stdout; what went wrong goes to stderr.

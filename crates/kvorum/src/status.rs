@@ -9,9 +9,8 @@ use anyhow::Result;
 use serde_json::Value;
 
 use crate::args::ServerArgs;
-use crate::client::{Request, send};
-use crate::entity::{finish, print};
-use crate::outcome::{Outcome, Unreachable};
+use crate::entity::{ask_json, print};
+use crate::outcome::Outcome;
 
 const REBUILDING: &str = "\
   This node may have lost writes that it had acknowledged. It answers, but counts for no quorum.
@@ -21,16 +20,10 @@ const REBUILDING: &str = "\
 
 /// `kvorum status`
 pub(crate) fn status(args: &ServerArgs) -> Result<Outcome> {
-    let request = Request { method: "GET", target: "/v0/cluster", trace: false, body: b"" };
-    let mut answer = send(&args.url, args.timeout, &request)?;
-    if answer.status != 200 {
-        return finish(answer);
+    match ask_json(args, "GET", "/v0/cluster")? {
+        Ok(cluster) => print(&args.url, |out| out.write_all(table(&cluster).as_bytes())),
+        Err(refused) => Ok(refused),
     }
-    let mut body = Vec::new();
-    let unreachable = |cause| Unreachable { url: args.url.to_string(), cause };
-    answer.copy_body(&mut body).map_err(unreachable)?;
-    let cluster: Value = serde_json::from_slice(&body).map_err(|error| unreachable(error.into()))?;
-    print(answer, &args.url, |_, out| out.write_all(table(&cluster).as_bytes()))
 }
 
 fn text(value: &Value, name: &str) -> String {

@@ -363,5 +363,11 @@ fn store(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     page.counter("store_background_errors", "Failures of background work", stats.background_errors)?;
     page.counter("store_damaged_compactions", "Damaged files met by compaction", stats.damaged_compactions)?;
     page.counter("store_recoveries", "Recoveries from a full disk", stats.recoveries)?;
-    page.counter("store_corrupt_reads", "Reads that met damage", stats.corrupt_reads)
+    page.counter("store_corrupt_reads", "Reads that met damage", stats.corrupt_reads)?;
+    let scrub = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    page.counter("scrub_passes", "Passes over everything that is stored, ended", scrub(&view.scrub.ended))?;
+    page.counter("scrub_records", "Records verified", scrub(&view.scrub.records))?;
+    page.counter("scrub_bytes", "Their bytes", scrub(&view.scrub.bytes))?;
+    page.counter("scrub_damaged", "Records found damaged", scrub(&view.scrub.damaged))?;
+    page.counter("scrub_mended", "Of these, replaced by other replicas", scrub(&view.scrub.mended))
 }

@@ -21,5 +21,6 @@ pub mod peer;
 pub mod read_pool;
 pub mod replica;
 mod runtime;
+pub mod scrub;
 pub mod shard;
 pub mod store;

@@ -32,6 +32,7 @@ use crate::membership::{Membership, Standing};
 use crate::metrics::CoordinatorMetrics;
 use crate::read_pool::{ReadPool, ReadPoolThreads};
 use crate::runtime::{BackgroundParts, ShardParts, run_background, run_shard};
+use crate::scrub::Scrub;
 use crate::store::options::MemoryBudget;
 use crate::store::rocks::{OpenError, RocksStore};
 use crate::store::{Durability, HealthState, Store, StoreError};
@@ -100,6 +101,8 @@ pub struct NodeView {
     pub engine: Arc<RocksStore>,
     /// Held while a backup is taken.
     pub backing_up: Mutex<()>,
+    /// What was verified.
+    pub scrub: Arc<Scrub>,
     /// Blocking reads.
     pub pool: ReadPool,
     /// Memory for large values.
@@ -281,6 +284,7 @@ impl Node {
             store: store.clone(),
             engine: store.clone(),
             backing_up: Mutex::default(),
+            scrub: Scrub::new(u64::try_from(config.scrub_rate.get()).unwrap_or(u64::MAX)),
             queue,
             commit: commit_metrics,
             commit_micros,

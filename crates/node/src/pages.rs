@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::backup::Label;
 use crate::membership::Standing;
 use crate::node::NodeView;
+use crate::scrub::Scrub;
 
 /// What an operator does about a node that lost its data.
 const REBUILDING: &str = "it stores what it is sent and has no vote; keep the other nodes up, and see \
@@ -86,7 +87,25 @@ fn this_node(view: &NodeView) -> Value {
         "latency_ms": null,
         "reason": view.ready().err(),
         "rebuilding": rebuilding,
+        "scrub": scrub(&view.scrub),
     })
+}
+
+fn scrub(scrub: &Scrub) -> Value {
+    json!({
+        "begun": scrub.begun.load(Ordering::Acquire),
+        "ended": scrub.ended.load(Ordering::Acquire),
+        "records": scrub.records.load(Ordering::Relaxed),
+        "bytes": scrub.bytes.load(Ordering::Relaxed),
+        "damaged": scrub.damaged.load(Ordering::Relaxed),
+        "mended": scrub.mended.load(Ordering::Relaxed),
+        "trouble": scrub.trouble(),
+    })
+}
+
+/// Asks for a pass, and tells its number, as JSON.
+pub(crate) fn scrub_asked(view: &NodeView) -> Vec<u8> {
+    serde_json::to_vec_pretty(&json!({ "pass": view.scrub.ask() })).expect("plain values are JSON")
 }
 
 fn peer(view: &NodeView, node: NodeId) -> Value {

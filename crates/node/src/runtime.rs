@@ -30,6 +30,7 @@ use crate::peer::handshake::Hello;
 use crate::peer::link::Link;
 use crate::peer::server;
 use crate::replica::Replica;
+use crate::scrub;
 use crate::shard::{FanOut, Shard, ShardSettings};
 use crate::store::PageLimit;
 
@@ -66,6 +67,7 @@ pub(crate) fn run_background(config: &Config, parts: BackgroundParts) {
     block_on(async move {
         let shard = shard(config, index, clock, &view, &mailbox);
         shard.start(mailbox);
+        tokio::task::spawn_local(scrub::run(shard, view.store.clone(), view.scrub.clone()));
         // Whether it was sent or dropped: there is nothing more to come.
         let _ = stop.await;
     });
@@ -125,7 +127,7 @@ fn shard(config: &Config, index: u16, clock: Arc<Clock>, view: &Arc<NodeView>, m
         reconnect_delay_max: config.peer.reconnect_delay_max,
     };
     let hedging = Hedging::new(u32::from(config.coordinator.hedge_budget.get()), config.coordinator.deadline / 4);
-    // The background shard coordinates nothing.
+    // The background shard coordinates nothing for clients.
     let metrics = view.coordinators.get(usize::from(index)).cloned().unwrap_or_default();
     let replica = Replica::new(
         index,
@@ -223,6 +225,10 @@ impl Admin for Doors {
 
     fn cluster_json(&self) -> Vec<u8> {
         crate::pages::cluster(&self.view)
+    }
+
+    fn scrub(&self) -> Vec<u8> {
+        crate::pages::scrub_asked(&self.view)
     }
 
     fn backup(&self) -> AdminFuture {

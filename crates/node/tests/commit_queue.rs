@@ -66,6 +66,12 @@ impl Store for Gated {
     fn scan(&self, start: &[u8], end: Option<&[u8]>, limit: PageLimit) -> Result<Page, StoreError> {
         self.inner.scan(start, end, limit)
     }
+    fn scan_unchecked(&self, start: &[u8], limit: PageLimit) -> Result<Page, StoreError> {
+        self.inner.scan_unchecked(start, limit)
+    }
+    fn forget(&self, key: &Key) {
+        self.inner.forget(key);
+    }
     fn commit(&self, batch: &Batch, durability: Durability) -> Result<(), StoreError> {
         self.commits.lock().unwrap().push(batch.records().len());
         let mut closed = self.closed.lock().unwrap();

@@ -97,6 +97,9 @@ fn get(store: &impl Store, name: &[u8]) -> Option<Bytes> {
 fn names(store: &impl Store, start: &[u8], end: Option<&[u8]>) -> Vec<Bytes> {
     let page = store.scan(start, end, ALL).unwrap();
     assert!(!page.more);
+    if end.is_none() {
+        assert_eq!(store.scan_unchecked(start, ALL).unwrap(), page, "without damage it is the same");
+    }
     page.records.into_iter().map(|(name, _)| name).collect()
 }
 
@@ -108,6 +111,8 @@ fn what_was_committed_is_read(subject: impl Subject) {
     assert_eq!(store.get(&key(b"b"), Tier::Cache).unwrap().unwrap(), "2");
     put(store, &[(b"a", b"3")]);
     assert_eq!(get(store, b"a").unwrap(), "3");
+    store.forget(&key(b"a"));
+    assert_eq!(get(store, b"a").unwrap(), "3", "only the cache forgets");
     assert_eq!(store.health(), HealthState::Healthy);
 }
 

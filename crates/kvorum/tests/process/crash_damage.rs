@@ -2,31 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::support::cluster::{files, rewrite};
+use crate::support::cluster::{files, flip, rewrite};
 use crate::support::random::Random;
 use crate::support::{Cluster, entity, entity_at, wait_until};
-
-/// The files of a node that contain these bytes, and where.
-fn places(directory: &Path, bytes: &[u8]) -> Vec<(PathBuf, usize)> {
-    let find = |path: PathBuf| {
-        let content = std::fs::read(&path).expect("a file of a stopped node");
-        content.windows(bytes.len()).position(|window| window == bytes).map(|at| (path, at))
-    };
-    files(directory).into_iter().filter_map(find).collect()
-}
-
-/// Flips one bit in the middle of every place where the value is stored.
-fn flip(directory: &Path, value: &[u8], extension: &str) {
-    let places = places(directory, value);
-    assert!(
-        places.iter().any(|(path, _)| path.extension().is_some_and(|found| found == extension)),
-        "the value is in no .{extension} file: {places:?} of {:?}",
-        files(directory)
-    );
-    for (path, at) in places {
-        rewrite(&path, |content| content[at + value.len() / 2] ^= 0x10);
-    }
-}
 
 /// The greatest log file of the store: the live one.
 fn live_log(directory: &Path) -> PathBuf {

@@ -55,6 +55,8 @@ pub struct Config {
     pub peer: Peer,
     /// The queue of writes, and what is remembered of accepted ones.
     pub commit: Commit,
+    /// Bytes that are verified in a second; zero if only on request.
+    pub scrub_rate: ByteSize,
     /// Log lines.
     pub log: Log,
     named: Named,
@@ -175,6 +177,7 @@ impl Config {
             limits: Limits::default(),
             peer: Peer::default(),
             commit: Commit::default(),
+            scrub_rate: ByteSize::default(),
             log: Log::default(),
             named: Named::default(),
         }

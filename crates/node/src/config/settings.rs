@@ -244,6 +244,12 @@ pub static SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        name: "scrub.rate",
+        default: "1MiB",
+        doc: "Bytes that a node reads in a second to verify what it stores, all day; 0: only when `kvorum scrub` asks.",
+        set: |c, text| size(text, 0, GIB).map(|value| c.scrub_rate = value),
+    },
+    Setting {
         name: "log.format",
         default: "auto",
         doc: "`text`, `json`, or `auto`: text on a terminal, JSON otherwise.",

@@ -149,6 +149,8 @@ pub trait Admin {
     fn serving(&self) -> Result<(), String>;
     /// `/v0/cluster`.
     fn cluster_json(&self) -> Vec<u8>;
+    /// `POST /v0/scrub`: begins a pass, and tells its number.
+    fn scrub(&self) -> Vec<u8>;
     /// `POST /v0/backup`: takes a backup, and tells where it is. The `Err` is the detail of a 503.
     fn backup(&self) -> AdminFuture;
     /// `/metrics`, of all shards.

@@ -35,6 +35,7 @@ pub(super) enum Action {
     Metrics,
     Cluster,
     Backup,
+    Scrub,
     Peer,
 }
 
@@ -77,10 +78,8 @@ pub(super) fn parse(
         "/livez" => fixed(method, query, Action::Live),
         "/readyz" => fixed(method, query, Action::Ready),
         "/metrics" => fixed(method, query, Action::Metrics),
-        "/v0/backup" => match *method {
-            Method::POST => without_parameters(query, Action::Backup),
-            _ => Err(HttpError::MethodNotAllowed { allow: "POST" }),
-        },
+        "/v0/backup" => order(method, query, Action::Backup),
+        "/v0/scrub" => order(method, query, Action::Scrub),
         "/_peer" => fixed(method, query, Action::Peer),
         _ => Err(BadRequest::UnknownPath.into()),
     }
@@ -97,6 +96,14 @@ fn read_only(method: &Method) -> Result<(), HttpError> {
 fn fixed(method: &Method, query: &[u8], action: Action) -> Result<Action, HttpError> {
     read_only(method)?;
     without_parameters(query, action)
+}
+
+/// Something for the node to do, without parameters.
+fn order(method: &Method, query: &[u8], action: Action) -> Result<Action, HttpError> {
+    match *method {
+        Method::POST => without_parameters(query, action),
+        _ => Err(HttpError::MethodNotAllowed { allow: "POST" }),
+    }
 }
 
 fn without_parameters(query: &[u8], action: Action) -> Result<Action, HttpError> {

@@ -145,6 +145,7 @@ impl<E: Entities> Exchange<'_, E> {
             Action::Ready => probe(admin.ready()),
             Action::Metrics => Ok(page(EXPOSITION, admin.metrics_text().into_bytes())),
             Action::Cluster => Ok(page(JSON, admin.cluster_json())),
+            Action::Scrub => Ok(page(JSON, admin.scrub())),
             Action::Backup => Ok(page(JSON, admin.backup().await.map_err(HttpError::Unready)?)),
             Action::Peer => self.peer(),
         }

@@ -53,6 +53,12 @@ struct Contents {
     sequence: u64,
 }
 
+impl State {
+    fn is_unreadable(&self, key: &[u8]) -> bool {
+        self.unreadable.iter().any(|unreadable| unreadable.as_bytes() == key)
+    }
+}
+
 impl Contents {
     fn apply(&mut self, batch: &Batch) {
         for (key, record) in batch.records() {
@@ -120,6 +126,28 @@ impl MemoryStore {
     fn health(&self) -> MutexGuard<'_, Health> {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn page(&self, start: &[u8], end: Option<&[u8]>, limit: PageLimit, is_checked: bool) -> Result<Page, StoreError> {
+        if end.is_some_and(|end| start >= end) {
+            return Ok(Page::default());
+        }
+        let state = self.state();
+        let upper = end.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut page = Page::default();
+        let mut bytes = 0;
+        for (key, record) in state.visible.records.range::<[u8], _>((Bound::Included(start), upper)) {
+            if is_checked && state.is_unreadable(key) {
+                return Err(StoreError::Corrupt("told to be".to_owned()));
+            }
+            if page.records.len() >= limit.records.max(1) || (bytes >= limit.bytes && !page.records.is_empty()) {
+                page.more = true;
+                break;
+            }
+            bytes += key.len() + record.len();
+            page.records.push((key.clone(), record.clone()));
+        }
+        Ok(page)
+    }
 }
 
 impl Store for MemoryStore {
@@ -140,23 +168,14 @@ impl Store for MemoryStore {
     }
 
     fn scan(&self, start: &[u8], end: Option<&[u8]>, limit: PageLimit) -> Result<Page, StoreError> {
-        if end.is_some_and(|end| start >= end) {
-            return Ok(Page::default());
-        }
-        let state = self.state();
-        let upper = end.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut page = Page::default();
-        let mut bytes = 0;
-        for (key, record) in state.visible.records.range::<[u8], _>((Bound::Included(start), upper)) {
-            if page.records.len() >= limit.records.max(1) || (bytes >= limit.bytes && !page.records.is_empty()) {
-                page.more = true;
-                break;
-            }
-            bytes += key.len() + record.len();
-            page.records.push((key.clone(), record.clone()));
-        }
-        Ok(page)
+        self.page(start, end, limit, true)
     }
+
+    fn scan_unchecked(&self, start: &[u8], limit: PageLimit) -> Result<Page, StoreError> {
+        self.page(start, None, limit, false)
+    }
+
+    fn forget(&self, _: &Key) {}
 
     fn commit(&self, batch: &Batch, durability: Durability) -> Result<(), StoreError> {
         let mut state = self.state();

@@ -148,6 +148,15 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError::Corrupt`], [`StoreError::Io`].
     fn scan(&self, start: &[u8], end: Option<&[u8]>, limit: PageLimit) -> Result<Page, StoreError>;
 
+    /// The same of what can be read at all, damaged blocks included: good for nothing but the keys.
+    ///
+    /// # Errors
+    /// As [`Store::scan`].
+    fn scan_unchecked(&self, start: &[u8], limit: PageLimit) -> Result<Page, StoreError>;
+
+    /// Drops what is kept of the record in memory in front of the engine: the next read asks that.
+    fn forget(&self, key: &Key);
+
     /// Applies all of `batch` or nothing of it. Blocks.
     ///
     /// # Errors

@@ -106,6 +106,11 @@ impl RecordCache {
         }
     }
 
+    /// Forgets the record.
+    pub(super) fn forget(&self, key: &Key) {
+        self.records.remove(key);
+    }
+
     /// Bytes held.
     pub(super) fn used_bytes(&self) -> u64 {
         self.records.weight()

@@ -212,6 +212,24 @@ impl RocksStore {
         self.health.poison().map_or(Ok(()), |reason| Err(StoreError::Poisoned(reason.to_owned())))
     }
 
+    fn page(&self, options: ReadOptions, start: &[u8], limit: PageLimit) -> Result<Page, StoreError> {
+        let mut iterator = self.db.raw_iterator_opt(options);
+        iterator.seek(start);
+        let mut page = Page::default();
+        let mut bytes = 0;
+        while let Some((key, record)) = iterator.item() {
+            if page.records.len() >= limit.records.max(1) || (bytes >= limit.bytes && !page.records.is_empty()) {
+                page.more = true;
+                return Ok(page);
+            }
+            bytes += key.len() + record.len();
+            page.records.push((Bytes::copy_from_slice(key), Bytes::copy_from_slice(record)));
+            iterator.next();
+        }
+        iterator.status().map_err(|error| self.read_error(&error))?;
+        Ok(page)
+    }
+
     fn property(&self, name: &properties::PropName) -> u64 {
         self.db.property_int_value(name).ok().flatten().unwrap_or(0)
     }
@@ -248,21 +266,18 @@ impl Store for RocksStore {
             }
             options.set_iterate_upper_bound(end);
         }
-        let mut iterator = self.db.raw_iterator_opt(options);
-        iterator.seek(start);
-        let mut page = Page::default();
-        let mut bytes = 0;
-        while let Some((key, record)) = iterator.item() {
-            if page.records.len() >= limit.records.max(1) || (bytes >= limit.bytes && !page.records.is_empty()) {
-                page.more = true;
-                return Ok(page);
-            }
-            bytes += key.len() + record.len();
-            page.records.push((Bytes::copy_from_slice(key), Bytes::copy_from_slice(record)));
-            iterator.next();
-        }
-        iterator.status().map_err(|error| self.read_error(&error))?;
-        Ok(page)
+        self.page(options, start, limit)
+    }
+
+    fn scan_unchecked(&self, start: &[u8], limit: PageLimit) -> Result<Page, StoreError> {
+        let mut options = ReadOptions::default();
+        options.fill_cache(false);
+        options.set_verify_checksums(false);
+        self.page(options, start, limit)
+    }
+
+    fn forget(&self, key: &Key) {
+        self.records.forget(key);
     }
 
     fn commit(&self, batch: &Batch, durability: Durability) -> Result<(), StoreError> {

@@ -103,7 +103,9 @@ impl Cluster {
         let nodes: Vec<Node> = (0..n).map(|index| Node::new(root.path(), index)).collect();
         let list = nodes.iter().map(Node::url).collect::<Vec<_>>().join(",");
         let shards = SHARDS.to_string();
-        let defaults = [("KVORUM_MEMORY_BYTES", "64MiB"), ("KVORUM_RUNTIME_SHARDS", shards.as_str())];
+        // Scrub mends by itself what a test has damaged: only where that is the subject.
+        let defaults =
+            [("KVORUM_MEMORY_BYTES", "64MiB"), ("KVORUM_RUNTIME_SHARDS", shards.as_str()), ("KVORUM_SCRUB_RATE", "0")];
         let given = defaults.iter().chain(environment);
         let all = given.map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
         Self { lists: vec![list; n], nodes, environment: all, root }
@@ -387,6 +389,28 @@ pub fn files(directory: &Path) -> Vec<PathBuf> {
         if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
     }
     found
+}
+
+/// The files of a node that contain these bytes, and where.
+fn places(directory: &Path, bytes: &[u8]) -> Vec<(PathBuf, usize)> {
+    let find = |path: PathBuf| {
+        let content = std::fs::read(&path).expect("a file of a stopped node");
+        content.windows(bytes.len()).position(|window| window == bytes).map(|at| (path, at))
+    };
+    files(directory).into_iter().filter_map(find).collect()
+}
+
+/// Flips one bit in the middle of every place where the value is stored.
+pub fn flip(directory: &Path, value: &[u8], extension: &str) {
+    let places = places(directory, value);
+    assert!(
+        places.iter().any(|(path, _)| path.extension().is_some_and(|found| found == extension)),
+        "the value is in no .{extension} file: {places:?} of {:?}",
+        files(directory)
+    );
+    for (path, at) in places {
+        rewrite(&path, |content| content[at + value.len() / 2] ^= 0x10);
+    }
 }
 
 /// An empty file's handle, for a child whose output is read later.

@@ -186,6 +186,9 @@ impl Admin for FakeAdmin {
     fn cluster_json(&self) -> Vec<u8> {
         b"{\"nodes\":[]}".to_vec()
     }
+    fn scrub(&self) -> Vec<u8> {
+        b"{}".to_vec()
+    }
     fn backup(&self) -> AdminFuture {
         let said = self.say().map(|()| b"{}".to_vec());
         Box::pin(async move { said })

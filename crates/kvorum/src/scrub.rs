@@ -1,0 +1,56 @@
+//! `scrub`: has a node verify what it stores, and waits for it.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::args::ScrubArgs;
+use crate::entity::ask_json;
+use crate::outcome::Outcome;
+
+/// Between two looks at how far it is.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// `kvorum scrub`
+pub(crate) fn scrub(args: &ScrubArgs) -> Result<Outcome> {
+    let before = match state(args)? {
+        Ok(before) => before,
+        Err(refused) => return Ok(refused),
+    };
+    let pass = match ask_json(&args.server, "POST", "/v0/scrub")? {
+        Ok(asked) => number(&asked, "pass"),
+        Err(refused) => return Ok(refused),
+    };
+    let now = loop {
+        match state(args)? {
+            Ok(now) if number(&now, "ended") >= pass => break now,
+            Ok(_) => std::thread::sleep(PAUSE),
+            Err(refused) => return Ok(refused),
+        }
+    };
+    let grown = |name: &str| number(&now, name) - number(&before, name);
+    let (damaged, mended) = (grown("damaged"), grown("mended"));
+    writeln!(io::stdout(), "{} records verified, {damaged} damaged, {mended} of them replaced", grown("records"))?;
+    if let Some(trouble) = now.get("trouble").and_then(Value::as_str) {
+        eprintln!("kvorum: {trouble}");
+        return Ok(Outcome::Refused);
+    }
+    Ok(if mended < damaged { Outcome::Refused } else { Outcome::Done })
+}
+
+/// What the node says of its scrub.
+fn state(args: &ScrubArgs) -> Result<Result<Value, Outcome>> {
+    let page = match ask_json(&args.server, "GET", "/v0/cluster")? {
+        Ok(page) => page,
+        Err(refused) => return Ok(Err(refused)),
+    };
+    let nodes = page.get("nodes").and_then(Value::as_array);
+    let own = nodes.and_then(|nodes| nodes.iter().find(|node| node.get("state").is_some_and(|state| state == "self")));
+    Ok(Ok(own.and_then(|own| own.get("scrub")).context("the node knows no scrub: it is an older build")?.clone()))
+}
+
+fn number(value: &Value, name: &str) -> u64 {
+    value.get(name).and_then(Value::as_u64).unwrap_or_default()
+}

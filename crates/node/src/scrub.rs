@@ -1,0 +1,251 @@
+//! Scrub: reads all that this node stores, page by page, verifies every record's digest, and has what is damaged
+//! mended by the other replicas.
+//!
+//! A damaged record is read through the coordinator: this node's own answer is a failure, the others' decide,
+//! and the read gives the record back to whoever holds a damaged copy. So nothing here decides anything. It runs
+//! on the background shard, slowly and without end, and at full speed where a pass was asked for.
+//!
+//! Does not promise to find damage under what the engine's cache holds: it shows when that has let it go.
+
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use kvorum_core::quorum::{Acks, majority};
+use kvorum_core::{Key, Record};
+use tokio::sync::{Notify, oneshot};
+
+use crate::coordinator::{Coordinator, Found, Looked};
+use crate::shard::Shard;
+use crate::store::{Page, PageLimit, Store, StoreError, Tier};
+
+/// What is read at a time.
+const PAGE: PageLimit = PageLimit { records: 1024, bytes: 256 * 1024 };
+/// Where a block is damaged each of its records is looked up by itself.
+const DAMAGED_PAGE: PageLimit = PageLimit { records: 64, bytes: 64 * 1024 };
+/// Between two passes that nobody asked for.
+const PAUSE: Duration = Duration::from_secs(60);
+/// Between two looks, or two attempts.
+const RETRY: Duration = Duration::from_millis(100);
+/// Looks for the peers, and for a record that has been sent here to replace a damaged one.
+const LOOKS_MAX: u32 = 50;
+
+/// What was found so far.
+#[derive(Debug, Default)]
+pub struct Scrub {
+    /// Bytes a second of the passes that nobody asked for; zero if there are none.
+    rate: u64,
+    asked: Notify,
+    /// Passes begun.
+    pub begun: AtomicU64,
+    /// Passes ended, in whatever way.
+    pub ended: AtomicU64,
+    /// Records read.
+    pub records: AtomicU64,
+    /// Their bytes, keys included.
+    pub bytes: AtomicU64,
+    /// Records whose digest, or whose block, was wrong.
+    pub damaged: AtomicU64,
+    /// Of these, records that the other replicas have replaced.
+    pub mended: AtomicU64,
+    /// Why the last pass ended before the last record.
+    trouble: Mutex<Option<String>>,
+}
+
+impl Scrub {
+    /// Nothing was read yet; `rate` is in bytes a second.
+    #[must_use]
+    pub fn new(rate: u64) -> Arc<Self> {
+        Arc::new(Self { rate, ..Self::default() })
+    }
+
+    /// Asks for a pass over everything at full speed. Its number: it is over once so many have ended.
+    pub fn ask(&self) -> u64 {
+        let number = self.begun.load(Ordering::Acquire) + 1;
+        self.asked.notify_one();
+        number
+    }
+
+    /// Why the last pass ended before the last record, if it did.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn end(&self, trouble: Option<String>) {
+        if let Some(trouble) = &trouble {
+            tracing::warn!(trouble, "scrub could not go on");
+        }
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+        self.ended.store(self.begun.load(Ordering::Acquire), Ordering::Release);
+    }
+}
+
+/// What a page had.
+#[derive(Debug, Default)]
+struct Checked {
+    records: u64,
+    bytes: u64,
+    damaged: Vec<Key>,
+    /// Where the next begins.
+    next: Option<Bytes>,
+}
+
+/// How a pass ended.
+enum End {
+    /// With the last record.
+    Whole,
+    /// Another was asked for.
+    Asked,
+}
+
+/// Scrubs for as long as the shard runs.
+pub async fn run(shard: Rc<Shard>, store: Arc<dyn Store>, scrub: Arc<Scrub>) {
+    let mut is_asked = false;
+    loop {
+        if !is_asked && scrub.rate == 0 {
+            scrub.asked.notified().await;
+            is_asked = true;
+        }
+        scrub.begun.fetch_add(1, Ordering::AcqRel);
+        until_connected(&shard).await;
+        let end = pass(&shard, &store, &scrub, (!is_asked).then_some(scrub.rate)).await;
+        is_asked = match end {
+            Ok(End::Asked) => {
+                scrub.end(None);
+                true
+            }
+            ended => {
+                scrub.end(ended.err());
+                tokio::time::timeout(PAUSE, scrub.asked.notified()).await.is_ok()
+            }
+        };
+    }
+}
+
+/// Right after a start nobody could help yet. Waits for the peers, but not for one that is away.
+async fn until_connected(shard: &Shard) {
+    for _ in 0..LOOKS_MAX {
+        if shard.peers.iter().flatten().all(|peer| peer.is_up()) {
+            return;
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+async fn pass(shard: &Rc<Shard>, store: &Arc<dyn Store>, scrub: &Scrub, rate: Option<u64>) -> Result<End, String> {
+    let mut start = Bytes::new();
+    loop {
+        let (read_from, begin) = (store.clone(), start.clone());
+        let checked = on_pool(shard, move || check(&*read_from, &begin)).await?;
+        let checked = checked.map_err(|error| format!("a page could not be read: {error}"))?;
+        scrub.records.fetch_add(checked.records, Ordering::Relaxed);
+        scrub.bytes.fetch_add(checked.bytes, Ordering::Relaxed);
+        for key in checked.damaged {
+            scrub.damaged.fetch_add(1, Ordering::Relaxed);
+            let hash = key.hash().get();
+            if mend(shard, store, key).await? {
+                scrub.mended.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(key_hash = hash, "a damaged record was replaced by that of the other replicas");
+            } else {
+                tracing::error!(key_hash = hash, "a damaged record could not be replaced");
+            }
+        }
+        let Some(next) = checked.next else { return Ok(End::Whole) };
+        start = next;
+        if let Some(rate) = rate {
+            let pause = Duration::from_millis(checked.bytes.saturating_mul(1000) / rate);
+            if tokio::time::timeout(pause, scrub.asked.notified()).await.is_ok() {
+                return Ok(End::Asked);
+            }
+        }
+    }
+}
+
+/// Does something that blocks. Waits while the pool is full: requests come first.
+async fn on_pool<T: Send + 'static>(
+    shard: &Shard,
+    job: impl FnOnce() -> T + Send + Clone + 'static,
+) -> Result<T, String> {
+    loop {
+        let (send, receive) = oneshot::channel();
+        let job = job.clone();
+        let submitted = shard.pool.submit(Box::new(move || {
+            // Nobody waits any more if the shard has stopped.
+            let _ = send.send(job());
+        }));
+        if submitted.is_ok() {
+            return receive.await.map_err(|_| "the node is stopping".to_owned());
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// One page from `start` on. Blocks on the disk.
+fn check(store: &dyn Store, start: &[u8]) -> Result<Checked, StoreError> {
+    match store.scan(start, None, PAGE) {
+        Ok(page) => Ok(judge(page, |key, record| Record::decode(key, record.clone()).is_ok())),
+        // Somewhere on this page: blocks are read as they are, and every key by itself as a reader would.
+        Err(StoreError::Corrupt(_)) => {
+            let page = store.scan_unchecked(start, DAMAGED_PAGE)?;
+            Ok(judge(page, |key, _| is_sound(store, key)))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn is_sound(store: &dyn Store, key: &Key) -> bool {
+    match store.get(key, Tier::Disk) {
+        Ok(None) => true,
+        Ok(Some(record)) => Record::decode(key, record).is_ok(),
+        Err(_) => false,
+    }
+}
+
+fn judge(page: Page, is_sound: impl Fn(&Key, &Bytes) -> bool) -> Checked {
+    let mut checked = Checked::default();
+    if let Some((last, _)) = page.records.last().filter(|_| page.more) {
+        let mut next = BytesMut::from(last.as_ref());
+        next.put_u8(0);
+        checked.next = Some(next.freeze());
+    }
+    for (key, record) in page.records {
+        checked.records += 1;
+        checked.bytes += u64::try_from(key.len() + record.len()).expect("lengths fit");
+        // What is no key was never stored under it: its bytes are damaged, and nobody knows what they were.
+        let Ok(key) = Key::new(key) else { continue };
+        if !is_sound(&key, &record) {
+            checked.damaged.push(key);
+        }
+    }
+    checked
+}
+
+/// Has the other replicas replace a record; whether they have.
+async fn mend(shard: &Rc<Shard>, store: &Arc<dyn Store>, key: Key) -> Result<bool, String> {
+    let (salvaged_from, damaged) = (store.clone(), key.clone());
+    let salvaged = on_pool(shard, move || {
+        salvaged_from.forget(&damaged);
+        salvaged_from.salvage(&damaged)
+    });
+    let nodes = u8::try_from(shard.peers.len()).expect("at most 128 nodes");
+    // Where the damage is in this byte nobody is found who has the record.
+    let claimed = salvaged.await?.and_then(|bytes| Record::claimed_from(&bytes));
+    let from = claimed.filter(|from| (1..=nodes).contains(from)).unwrap_or(nodes);
+    let acks = Acks::new(majority(from), from).expect("a majority is not more than all");
+    let found = Coordinator::new(shard.clone()).get(key.clone(), acks, false).await;
+    if !matches!(found, Ok(Found { value: Looked::Record(_), .. })) {
+        return Ok(false);
+    }
+    // It is on its way to this node's store, too.
+    for _ in 0..LOOKS_MAX {
+        let (store, key) = (store.clone(), key.clone());
+        if on_pool(shard, move || is_sound(&*store, &key)).await? {
+            return Ok(true);
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+    Ok(false)
+}
