@@ -143,6 +143,9 @@ pub struct DataDir {
     writing_peers: Mutex<()>,
 }
 
+/// Fills bytes with random numbers: the operating system's, or a simulator's.
+pub type Random<'a> = &'a dyn Fn(&mut [u8]) -> io::Result<()>;
+
 #[derive(Debug, Default)]
 struct Peers {
     notes: BTreeMap<String, PeerNote>,
@@ -156,6 +159,14 @@ impl DataDir {
     /// # Errors
     /// [`DataDirError`]; nothing has been changed then, but for an empty lock file.
     pub fn open(path: &Path, cluster: ClusterId) -> Result<Self, DataDirError> {
+        Self::open_with(path, cluster, &os_random)
+    }
+
+    /// The same, with random numbers from `random`.
+    ///
+    /// # Errors
+    /// As [`DataDir::open`].
+    pub fn open_with(path: &Path, cluster: ClusterId, random: Random<'_>) -> Result<Self, DataDirError> {
         fs::create_dir_all(path).map_err(io_error("create", path))?;
         if is_foreign(path)? {
             return Err(DataDirError::Foreign(path.to_owned()));
@@ -170,7 +181,7 @@ impl DataDir {
         };
         let identity = path.join("IDENTITY");
         let incarnation = if is_new {
-            create(path, cluster)?
+            create(path, cluster, random)?
         } else {
             let text = read(&identity)?.ok_or(DataDirError::Damaged(identity))?;
             check_identity(path, &text, cluster)?
@@ -183,7 +194,7 @@ impl DataDir {
             path: path.to_owned(),
             _lock: lock,
             incarnation,
-            run: RunId(u64::from_be_bytes(draw(path)?)),
+            run: RunId(u64::from_be_bytes(draw(path, random)?)),
             is_new,
             peers: Mutex::new(Peers { notes, is_dirty: false }),
             writing_peers: Mutex::default(),
@@ -213,7 +224,7 @@ impl DataDir {
     /// # Errors
     /// [`DataDirError::Io`], where the operating system has no random numbers.
     pub fn draw(&self) -> Result<Incarnation, DataDirError> {
-        Ok(Incarnation(u32::from_be_bytes(draw(&self.path)?)))
+        Ok(Incarnation(u32::from_be_bytes(draw(&self.path, &os_random)?)))
     }
 
     /// Whether this call of [`DataDir::open`] created it.
@@ -473,8 +484,8 @@ fn lock(path: &Path) -> Result<File, DataDirError> {
 }
 
 /// FORMAT comes last: with it the directory is complete.
-fn create(path: &Path, cluster: ClusterId) -> Result<Incarnation, DataDirError> {
-    let incarnation = Incarnation(u32::from_be_bytes(draw(path)?));
+fn create(path: &Path, cluster: ClusterId, random: Random<'_>) -> Result<Incarnation, DataDirError> {
+    let incarnation = Incarnation(u32::from_be_bytes(draw(path, random)?));
     let synced = path.join("SYNCED");
     fs::write(&synced, SyncMarker::encode(0)).map_err(io_error("write", &synced))?;
     File::open(&synced).and_then(|file| file.sync_all()).map_err(io_error("sync", &synced))?;
@@ -488,10 +499,14 @@ fn create(path: &Path, cluster: ClusterId) -> Result<Incarnation, DataDirError> 
     Ok(incarnation)
 }
 
-fn draw<const BYTES: usize>(path: &Path) -> Result<[u8; BYTES], DataDirError> {
+fn draw<const BYTES: usize>(path: &Path, random: Random<'_>) -> Result<[u8; BYTES], DataDirError> {
     let mut drawn = [0; BYTES];
-    getrandom::fill(&mut drawn).map_err(|error| io_error("draw a random number for", path)(io::Error::other(error)))?;
+    random(&mut drawn).map_err(io_error("draw a random number for", path))?;
     Ok(drawn)
+}
+
+fn os_random(bytes: &mut [u8]) -> io::Result<()> {
+    getrandom::fill(bytes).map_err(io::Error::other)
 }
 
 fn check_format(path: &Path, text: &str) -> Result<(), DataDirError> {

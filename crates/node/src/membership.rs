@@ -24,7 +24,7 @@ use crate::data_dir::{ClusterId, DataDir, DataDirError, PeerNote, Run};
 use crate::peer::handshake::Stranger;
 
 /// How far what is remembered of the peers' sequences may lag behind what was heard, after a crash.
-const NOTES_INTERVAL: Duration = Duration::from_secs(10);
+pub const NOTES_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Whether this node's answers count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -282,11 +282,10 @@ impl Membership {
             let errand = self.errand.lock().unwrap_or_else(PoisonError::into_inner);
             let waited =
                 self.errand_set.wait_timeout_while(errand, NOTES_INTERVAL, |errand| !errand.write_now && !errand.stop);
-            let (mut errand, _) = waited.unwrap_or_else(PoisonError::into_inner);
-            errand.write_now = false;
+            let (errand, _) = waited.unwrap_or_else(PoisonError::into_inner);
             let stop = errand.stop;
             drop(errand);
-            let written = self.data_dir.persist_peers();
+            let written = self.write_notes_once();
             if let Err(error) = &written
                 && !is_failing
             {
@@ -297,6 +296,21 @@ impl Membership {
                 return;
             }
         }
+    }
+
+    /// Writes down what was heard of the peers. Blocks on the disk.
+    ///
+    /// # Errors
+    /// If it could not be made durable; the next call tries again.
+    pub fn write_notes_once(&self) -> Result<(), DataDirError> {
+        self.errand.lock().unwrap_or_else(PoisonError::into_inner).write_now = false;
+        self.data_dir.persist_peers()
+    }
+
+    /// Whether somebody wants the notes written soon.
+    #[must_use]
+    pub fn wants_notes(&self) -> bool {
+        self.errand.lock().unwrap_or_else(PoisonError::into_inner).write_now
     }
 
     /// Ends [`Membership::write_notes`], once everything is written.

@@ -50,10 +50,10 @@ const FULL_PAUSE: Duration = Duration::from_millis(1);
 /// Reads that wait for a thread of the pool.
 const READ_QUEUE_MAX: usize = 4096;
 /// How far ahead of its use the clock's bound is made durable.
-const BOUND_LEAD: Duration = Duration::from_millis(1000);
+pub const BOUND_LEAD: Duration = Duration::from_millis(1000);
 /// Versions are remembered for so much longer than their coordinator waits, by which clocks of two
 /// machines may drift meanwhile.
-const RETENTION_MARGIN: Duration = Duration::from_millis(500);
+pub const RETENTION_MARGIN: Duration = Duration::from_millis(500);
 
 /// Why a node does not start. Each says what to do.
 #[derive(Debug, thiserror::Error)]

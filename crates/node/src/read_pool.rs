@@ -1,4 +1,4 @@
-//! Threads that may block on the disk, so that shards and the commit thread need not.
+//! Threads that may block on the disk, so that shards and the commit thread need not; in a simulation, tasks.
 //!
 //! Owns a bounded queue of jobs. A full queue gives the job back. A job that was taken is run or, if the
 //! pool stops first, dropped: what must happen in both cases belongs into the `Drop` of what it captures.
@@ -7,6 +7,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
+
+use tokio::sync::Notify;
 
 /// One thing to do on the pool.
 pub type Job = Box<dyn FnOnce() + Send>;
@@ -25,7 +27,10 @@ pub struct ReadPoolThreads {
 
 struct Shared {
     queue: Mutex<Queue>,
+    /// Wakes a thread, where threads run the jobs.
     ready: Condvar,
+    /// Wakes a task, where tasks do.
+    ready_task: Notify,
     jobs_max: usize,
     refused: AtomicU64,
 }
@@ -33,7 +38,7 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     jobs: VecDeque<Job>,
-    /// Threads that wait for a job: nobody is woken while none does.
+    /// Threads and tasks that wait for a job: nobody is woken while none does.
     idle: usize,
     stopping: bool,
 }
@@ -44,15 +49,43 @@ impl ReadPool {
     /// # Errors
     /// The operating system's, where it starts no thread.
     pub fn start(threads: usize, jobs_max: usize) -> std::io::Result<(Self, ReadPoolThreads)> {
-        let shared =
-            Arc::new(Shared { queue: Mutex::default(), ready: Condvar::new(), jobs_max, refused: AtomicU64::new(0) });
-        let mut running = ReadPoolThreads { shared: Arc::clone(&shared), threads: Vec::new() };
+        let pool = Self::without_threads(jobs_max);
+        let mut running = ReadPoolThreads { shared: Arc::clone(&pool.shared), threads: Vec::new() };
         for index in 0..threads.max(1) {
-            let shared = Arc::clone(&shared);
+            let shared = Arc::clone(&pool.shared);
             let builder = std::thread::Builder::new().name(format!("read-{index}"));
             running.threads.push(builder.spawn(move || shared.work())?);
         }
-        Ok((Self { shared }, running))
+        Ok((pool, running))
+    }
+
+    /// The same queue without anybody who runs its jobs: [`ReadPool::next`] gives them.
+    #[must_use]
+    pub fn without_threads(jobs_max: usize) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                queue: Mutex::default(),
+                ready: Condvar::new(),
+                ready_task: Notify::new(),
+                jobs_max,
+                refused: AtomicU64::new(0),
+            }),
+        }
+    }
+
+    /// Waits for a job, to be run by the caller. Cancel safe.
+    pub async fn next(&self) -> Job {
+        loop {
+            {
+                let mut queue = self.shared.lock();
+                if let Some(job) = queue.jobs.pop_front() {
+                    return job;
+                }
+                queue.idle += 1;
+            }
+            let _idle = Idle(&self.shared);
+            self.shared.ready_task.notified().await;
+        }
     }
 
     /// Queues a job.
@@ -71,6 +104,7 @@ impl ReadPool {
         drop(queue);
         if wake {
             self.shared.ready.notify_one();
+            self.shared.ready_task.notify_one();
         }
         Ok(())
     }
@@ -85,6 +119,15 @@ impl ReadPool {
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.shared.refused.load(Ordering::Relaxed)
+    }
+}
+
+/// A task that waits for a job, until dropped.
+struct Idle<'a>(&'a Shared);
+
+impl Drop for Idle<'_> {
+    fn drop(&mut self) {
+        self.0.lock().idle -= 1;
     }
 }
 

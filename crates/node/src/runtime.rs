@@ -25,9 +25,9 @@ use crate::http::{
 };
 use crate::mailbox::Mailbox;
 use crate::node::{NodeView, TcpHandover, drain_max};
-use crate::peer::client::{PeerClient, introduce};
+use crate::peer::client::PeerClient;
+use crate::peer::dial::Tcp;
 use crate::peer::handshake::Hello;
-use crate::peer::link::Link;
 use crate::peer::server;
 use crate::replica::Replica;
 use crate::scrub;
@@ -153,6 +153,7 @@ fn shard(config: &Config, index: u16, clock: Arc<Clock>, view: &Arc<NodeView>, m
         pool: view.pool.clone(),
         large_values: view.large_values.clone(),
         flusher: Rc::default(),
+        dial: Box::new(Tcp),
         peers,
         operations: Operations::new(hedging, config.coordinator.requests_max.get(), metrics),
     })
@@ -255,36 +256,23 @@ impl Admin for Doors {
 
 impl PeerUpgrade for Doors {
     fn accept(&self, headers: &HeaderMap) -> Result<HeaderMap, PeerRefusal> {
-        let membership = &self.shard.membership;
-        let deadline_ms = self.shard.settings.deadline_ms();
         let hello = Hello::parse(|name| headers.get(name).map(HeaderValue::as_bytes));
-        let checked = hello.and_then(|hello| hello.check(membership, deadline_ms).map(|node| (hello, node)));
-        match checked {
-            Ok((_, node)) => {
-                let mut answer = Hello::ours(membership, deadline_ms, node).headers();
+        match server::answer(&self.shard, hello.as_ref().map_err(Clone::clone)) {
+            Ok(ours) => {
+                let mut answer = ours.headers();
                 answer.insert(CONNECTION, HeaderValue::from_static("upgrade"));
                 Ok(answer)
             }
             Err(stranger) => {
-                membership.note_stranger(&stranger);
                 Err(PeerRefusal { status: StatusCode::CONFLICT, title: "Not A Peer", detail: stranger.to_string() })
             }
         }
     }
 
     fn upgraded(&self, stream: TcpStream, read_ahead: Bytes, headers: HeaderMap) {
-        let shard = self.shard.clone();
-        tokio::task::spawn_local(async move {
-            let deadline_ms = shard.settings.deadline_ms();
-            let hello = Hello::parse(|name| headers.get(name).map(HeaderValue::as_bytes));
-            let Ok(hello) = hello else { return };
-            let Ok(node) = hello.check(&shard.membership, deadline_ms) else { return };
-            if let Err(error) = introduce(&shard, node, hello).await {
-                tracing::warn!(peer = shard.membership.url(node), error, "peer not served");
-                return;
-            }
-            let link = Link::new(stream, shard.settings.peer_queue_bytes_max, shard.flusher.clone());
-            server::serve(shard, link, node, BytesMut::from(&*read_ahead)).await;
-        });
+        let hello = Hello::parse(|name| headers.get(name).map(HeaderValue::as_bytes));
+        let Ok(hello) = hello else { return };
+        let input = BytesMut::from(&*read_ahead);
+        tokio::task::spawn_local(server::accept(self.shard.clone(), Box::new(stream), hello, input));
     }
 }

@@ -17,6 +17,7 @@ use crate::large_values::LargeValues;
 use crate::mailbox::{Event, Mailbox};
 use crate::membership::Membership;
 use crate::peer::client::PeerClient;
+use crate::peer::dial::Dial;
 use crate::peer::link::Flusher;
 use crate::peer::server::PeerAsker;
 use crate::read_pool::ReadPool;
@@ -86,6 +87,8 @@ pub struct Shard {
     pub large_values: Arc<LargeValues>,
     /// Writes the peer connections.
     pub flusher: Rc<Flusher>,
+    /// Makes them.
+    pub dial: Box<dyn Dial>,
     /// By node; none for this one.
     pub peers: Vec<Option<Rc<PeerClient>>>,
     /// Requests that this shard coordinates.

@@ -18,7 +18,7 @@ use kvorum_core::version::{Hlc, Version};
 
 pub use committer::{Cold, CommitConfig, Committer};
 pub use metrics::CommitMetrics;
-pub use queue::{CommitQueue, CommitThread, QueueLimits};
+pub use queue::{CommitQueue, CommitRunner, CommitThread, QueueLimits};
 
 /// Where an answer goes: a shard, and what it calls the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

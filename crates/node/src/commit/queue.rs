@@ -1,4 +1,4 @@
-//! The way to the commit thread, and the thread.
+//! The way to the commit thread, and the thread: or, in a simulation, a task that runs the same turns.
 //!
 //! Bounded in works and bytes, from their submission to their answer; full gives the work back. While one
 //! batch is synced the next one gathers: that is the group commit, and no timer is needed for it.
@@ -10,6 +10,8 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
 
 use super::committer::{Cold, Committer};
 use super::metrics::{CommitMetrics, add};
@@ -49,7 +51,10 @@ pub struct CommitThread<S> {
 
 struct Shared {
     state: Mutex<State>,
+    /// Wakes the thread, where one runs the turns.
     ready: Condvar,
+    /// Wakes the task, where one does.
+    ready_task: Notify,
     limits: QueueLimits,
 }
 
@@ -62,7 +67,7 @@ struct State {
     waiting: Load,
     /// Works out with the read pool.
     warming: usize,
-    /// Whether the thread sleeps: nobody wakes it while it does not.
+    /// Whether who runs the turns sleeps: nobody wakes it while it does not.
     idle: bool,
     stopping: bool,
 }
@@ -77,6 +82,22 @@ pub struct Load {
 }
 
 impl CommitQueue {
+    /// A queue, and what its turns are run with. `now` is asked once per batch.
+    pub fn new<S: Store, K: Sink, N: FnMut() -> Now>(
+        committer: Committer<S>,
+        limits: QueueLimits,
+        pool: ReadPool,
+        sink: K,
+        now: N,
+    ) -> (Self, CommitRunner<S, K, N>) {
+        let shared =
+            Arc::new(Shared { state: Mutex::default(), ready: Condvar::new(), ready_task: Notify::new(), limits });
+        let metrics = committer.metrics();
+        let queue = Self { shared: Arc::clone(&shared) };
+        let (works, done, shards) = (Vec::new(), Vec::new(), Vec::new());
+        (queue, CommitRunner { shared, committer, metrics, pool, sink, now, works, done, shards })
+    }
+
     /// Queues one work.
     ///
     /// # Errors
@@ -129,11 +150,10 @@ impl<S: Store> CommitThread<S> {
         sink: impl Sink + 'static,
         now: impl FnMut() -> Now + Send + 'static,
     ) -> std::io::Result<(CommitQueue, Self)> {
-        let shared = Arc::new(Shared { state: Mutex::default(), ready: Condvar::new(), limits });
-        let metrics = committer.metrics();
-        let runner = Runner { shared: Arc::clone(&shared), committer, metrics, pool, sink, now, shards: Vec::new() };
+        let (queue, runner) = CommitQueue::new(committer, limits, pool, sink, now);
+        let shared = Arc::clone(&runner.shared);
         let thread = std::thread::Builder::new().name("commit".to_owned()).spawn(move || runner.run())?;
-        Ok((CommitQueue { shared: Arc::clone(&shared) }, Self { shared, thread }))
+        Ok((queue, Self { shared, thread }))
     }
 
     /// Refuses new work, answers all that was taken, ends the thread, and gives the store back. Blocks.
@@ -190,6 +210,7 @@ impl Shared {
         drop(state);
         if idle {
             self.ready.notify_one();
+            self.ready_task.notify_one();
         }
     }
 
@@ -199,60 +220,85 @@ impl Shared {
         self.wake(state);
     }
 
-    /// Gives back what `answered` took of the limits, and swaps all that waits into the empty `works`.
-    /// Blocks while nothing does. Says how much that is; nothing once everything is answered and the thread
-    /// shall stop.
-    fn take(&self, works: &mut Vec<Work>, answered: Load) -> Option<Load> {
+    /// Blocks until something waits; whether it does, and not all is answered for a thread that shall stop.
+    fn wait(&self) -> bool {
         let mut state = self.lock();
-        state.load.subtract(answered);
         while state.works.is_empty() {
             if state.stopping && state.warming == 0 {
-                return None;
+                return false;
             }
             state.idle = true;
             state = self.ready.wait(state).unwrap_or_else(PoisonError::into_inner);
             state.idle = false;
         }
+        true
+    }
+
+    /// Swaps all that waits into the empty `works`; how much that is.
+    fn take(&self, works: &mut Vec<Work>) -> Load {
+        let mut state = self.lock();
         std::mem::swap(&mut state.works, works);
-        Some(std::mem::take(&mut state.waiting))
+        std::mem::take(&mut state.waiting)
     }
 }
 
-/// What the thread owns.
-struct Runner<S, K, N> {
+/// Decides and commits what is queued, turn by turn: on a thread of its own, or wherever a simulator wants it.
+pub struct CommitRunner<S, K, N> {
     shared: Arc<Shared>,
     committer: Committer<S>,
     metrics: Arc<CommitMetrics>,
     pool: ReadPool,
     sink: K,
     now: N,
-    /// Answers sorted by shard, empty between batches.
+    /// What a turn has taken, what became of it, and that sorted by shard: empty between turns.
+    works: Vec<Work>,
+    done: Vec<Done>,
     shards: Vec<Vec<Done>>,
 }
 
-impl<S: Store, K: Sink, N: FnMut() -> Now> Runner<S, K, N> {
+impl<S: Store, K: Sink, N: FnMut() -> Now> CommitRunner<S, K, N> {
     fn run(mut self) -> Arc<S> {
         // If this thread panics, work is refused from then on, and not piled up.
         let _refuse = StopOnDrop(Arc::clone(&self.shared));
-        let mut works = Vec::new();
-        let mut done = Vec::new();
-        let mut answered = Load::default();
-        while let Some(taken) = self.shared.take(&mut works, answered) {
-            answered = taken;
-            while !works.is_empty() {
-                let begin = Instant::now();
-                let now = (self.now)();
-                self.committer.run(&mut works, now.boot, now.wall_ms, &mut done);
-                self.metrics.batch_micros.record(u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX));
-                self.deliver(&mut done);
-                answered.subtract(self.warm());
-            }
+        while self.shared.wait() {
+            self.turn();
         }
         Arc::clone(self.committer.store())
     }
 
-    fn deliver(&mut self, done: &mut Vec<Done>) {
-        for done in done.drain(..) {
+    /// Waits until there is something for [`CommitRunner::turn`]. Cancel safe.
+    pub async fn until_work(&self) {
+        loop {
+            {
+                let mut state = self.shared.lock();
+                state.idle = state.works.is_empty();
+                if !state.idle {
+                    return;
+                }
+            }
+            self.shared.ready_task.notified().await;
+        }
+    }
+
+    /// Decides, commits and answers everything that waits now. Blocks on the store.
+    pub fn turn(&mut self) {
+        let mut works = std::mem::take(&mut self.works);
+        let mut answered = self.shared.take(&mut works);
+        while !works.is_empty() {
+            let begin = Instant::now();
+            let now = (self.now)();
+            self.committer.run(&mut works, now.boot, now.wall_ms, &mut self.done);
+            self.metrics.batch_micros.record(u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX));
+            self.deliver();
+            answered.subtract(self.warm());
+        }
+        self.works = works;
+        // Those out with the read pool count on.
+        self.shared.lock().load.subtract(answered);
+    }
+
+    fn deliver(&mut self) {
+        for done in self.done.drain(..) {
             let shard = usize::from(done.ticket().shard);
             if self.shards.len() <= shard {
                 self.shards.resize_with(shard + 1, Vec::new);

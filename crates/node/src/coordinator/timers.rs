@@ -120,6 +120,7 @@ pub(crate) async fn run_timers(shard: Rc<Shard>) {
         match wait {
             None => operations.timers.notified().await,
             Some(wait) => tokio::select! {
+                biased;
                 () = tokio::time::sleep(wait) => {}
                 () = operations.timers.notified() => {}
             },

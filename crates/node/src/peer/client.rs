@@ -9,15 +9,14 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::{Buf, BytesMut};
+use bytes::BytesMut;
 use kvorum_core::Key;
 use kvorum_core::frame::{Decoder, Frame, Message};
 use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::MissedTickBehavior;
 
+use super::dial::{ConnectError, Dialled};
 use super::handshake::{self, Hello, Stranger};
 use super::link::Link;
 use super::server::ProtocolError;
@@ -34,10 +33,6 @@ const UNHEARD_PINGS_MAX: u32 = 3;
 const RECONNECT_DELAY_MIN: Duration = Duration::from_millis(20);
 /// A connection that lived for so long was none of a peer that takes connections and drops them.
 const LASTING: Duration = Duration::from_secs(1);
-/// Longest head of a handshake's answer.
-const HEAD_BYTES_MAX: usize = 16 * 1024;
-/// As much of a refusal's body is read.
-const REFUSAL_BYTES_MAX: usize = 4 * 1024;
 
 /// One shard's connection to one peer.
 pub struct PeerClient {
@@ -56,21 +51,6 @@ pub struct PeerClient {
     pinged_at: Cell<Duration>,
     /// Pings since the last byte came in.
     unheard_pings: Cell<u32>,
-}
-
-/// Why there is no connection.
-#[derive(Debug, thiserror::Error)]
-enum ConnectError {
-    #[error("{0}")]
-    Io(#[from] std::io::Error),
-    #[error("no answer within the connect timeout")]
-    Timeout,
-    #[error("refused: {0}")]
-    Refused(String),
-    #[error(transparent)]
-    Stranger(#[from] Stranger),
-    #[error("could not note the peer's identity: {0}")]
-    NotRemembered(String),
 }
 
 /// How long to wait before the next attempt to connect.
@@ -203,15 +183,9 @@ impl PeerClient {
     }
 
     async fn connect(&self, shard: &Rc<Shard>, url: &str) -> Result<(Rc<Link>, BytesMut, bool), ConnectError> {
-        let attempt = async {
-            let authority = url.strip_prefix("http://").unwrap_or(url);
-            let mut stream = TcpStream::connect(authority).await?;
-            stream.set_nodelay(true)?;
-            let ours = Hello::ours(&shard.membership, shard.settings.deadline_ms(), self.node);
-            let (hello, input) = shake_hands(&mut stream, &ours, authority).await?;
-            Ok::<_, ConnectError>((stream, hello, input))
-        };
-        let (stream, hello, input) = tokio::time::timeout(shard.settings.connect_timeout, attempt)
+        let ours = Hello::ours(&shard.membership, shard.settings.deadline_ms(), self.node);
+        let dialling = shard.dial.dial(url, &ours);
+        let Dialled { transport, hello, input } = tokio::time::timeout(shard.settings.connect_timeout, dialling)
             .await
             .map_err(|_| ConnectError::Timeout)??;
         let node = hello.check(&shard.membership, shard.settings.deadline_ms())?;
@@ -219,7 +193,7 @@ impl PeerClient {
             return Err(Stranger::Unknown(hello.url).into());
         }
         let votes = introduce(shard, node, hello).await.map_err(ConnectError::NotRemembered)?;
-        let link = Link::new(stream, shard.settings.peer_queue_bytes_max, shard.flusher.clone());
+        let link = Link::new(transport, shard.settings.peer_queue_bytes_max, shard.flusher.clone());
         Ok((link, input, votes))
     }
 
@@ -241,6 +215,7 @@ impl PeerClient {
         self.pinged_at.set(shard.clock.boot());
         *self.link.borrow_mut() = Some(link.clone());
         tokio::select! {
+            biased;
             () = self.take_answers(shard, &link, input) => {}
             () = self.ping(shard, &link) => {}
             () = link.clone().write_when_blocked() => {}
@@ -355,66 +330,6 @@ fn counted(message: Message, votes: bool) -> Message {
         Message::ReadAnswer(_) if !votes => Message::ReadAnswer(ReadAnswer::Failed(Failure::Rebuilding)),
         other => other,
     }
-}
-
-/// Says who this node is; what the peer says of itself, and what it sent behind that.
-async fn shake_hands<S: AsyncRead + AsyncWrite + Unpin>(
-    stream: &mut S,
-    ours: &Hello,
-    authority: &str,
-) -> Result<(Hello, BytesMut), ConnectError> {
-    let mut request = format!("GET {} HTTP/1.1\r\nHost: {authority}\r\nConnection: Upgrade\r\n", handshake::PATH);
-    for (name, value) in &ours.headers() {
-        request.push_str(&format!("{name}: {}\r\n", value.to_str().unwrap_or_default()));
-    }
-    request.push_str("\r\n");
-    stream.write_all(request.as_bytes()).await?;
-    let mut input = BytesMut::new();
-    loop {
-        if stream.read_buf(&mut input).await? == 0 {
-            return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
-        }
-        let mut headers = [httparse::EMPTY_HEADER; 32];
-        let mut response = httparse::Response::new(&mut headers);
-        let parsed = response.parse(&input);
-        let header = |name: &str| {
-            let header = response.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
-            header.map(|header| header.value)
-        };
-        match parsed {
-            Err(_) => return Err(ConnectError::Refused("what answers there does not speak HTTP".to_owned())),
-            Ok(httparse::Status::Partial) if input.len() > HEAD_BYTES_MAX => {
-                return Err(ConnectError::Refused("its answer has too long a head".to_owned()));
-            }
-            Ok(httparse::Status::Partial) => {}
-            // It is stopping, or full: as if nobody listened.
-            Ok(httparse::Status::Complete(_)) if response.code == Some(503) => {
-                return Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused).into());
-            }
-            Ok(httparse::Status::Complete(end)) if response.code == Some(101) => {
-                let hello = Hello::parse(header)?;
-                input.advance(end);
-                return Ok((hello, input));
-            }
-            Ok(httparse::Status::Complete(end)) => {
-                let length = header("content-length").and_then(|value| std::str::from_utf8(value).ok()?.parse().ok());
-                let code = response.code.unwrap_or_default();
-                input.advance(end);
-                return Err(refusal(stream, code, input, length.unwrap_or(0)).await);
-            }
-        }
-    }
-}
-
-/// What the peer says in the body of its refusal, of which `body` is the beginning.
-async fn refusal<S: AsyncRead + Unpin>(stream: &mut S, code: u16, mut body: BytesMut, length: usize) -> ConnectError {
-    while body.len() < length.min(REFUSAL_BYTES_MAX) && stream.read_buf(&mut body).await.is_ok_and(|count| count > 0) {}
-    let problem = serde_json::from_slice::<serde_json::Value>(&body).unwrap_or_default();
-    let reason = match problem.get("detail").and_then(serde_json::Value::as_str) {
-        Some(detail) => detail.to_owned(),
-        None => String::from_utf8_lossy(&body).chars().take(500).collect(),
-    };
-    ConnectError::Refused(format!("{code}: {reason}"))
 }
 
 #[cfg(test)]

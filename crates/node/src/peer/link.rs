@@ -7,18 +7,17 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use kvorum_core::frame::{self, Frame, INTERLEAVED_MAX, LargeFrame};
 use kvorum_core::quorum::Failure;
-use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
+
+use super::transport::Transport;
 
 /// What is buffered at least before the next chunk of a large frame is added.
 const WRITE_BYTES: usize = 64 * 1024;
@@ -69,7 +68,7 @@ impl Outgoing {
 /// One upgraded connection. Lives as long as its reader task; `close` ends that.
 pub struct Link {
     /// Borrowed within one poll or call only.
-    stream: RefCell<TcpStream>,
+    stream: RefCell<Box<dyn Transport>>,
     outgoing: RefCell<Outgoing>,
     queue_bytes_max: usize,
     /// In the flusher's list.
@@ -88,7 +87,7 @@ pub struct Link {
 
 impl Link {
     /// Takes an upgraded connection.
-    pub fn new(stream: TcpStream, queue_bytes_max: usize, flusher: Rc<Flusher>) -> Rc<Self> {
+    pub fn new(stream: Box<dyn Transport>, queue_bytes_max: usize, flusher: Rc<Flusher>) -> Rc<Self> {
         Rc::new(Self {
             stream: RefCell::new(stream),
             outgoing: RefCell::default(),
@@ -164,8 +163,7 @@ impl Link {
     /// Ends the connection: both its tasks return.
     pub fn close(&self) {
         self.closed.set(true);
-        // Wakes whoever waits for the socket, in either direction. It may be gone already.
-        let _ = rustix::net::shutdown(&*self.stream.borrow(), rustix::net::Shutdown::Both);
+        self.stream.borrow().shutdown();
         self.blocked.notify_one();
         self.drained.notify_one();
     }
@@ -211,13 +209,7 @@ impl Link {
             input.reserve(READ_BYTES);
         }
         let room = input.capacity() - input.len();
-        // A new future each time: it keeps nothing between polls, and would keep the borrow. It knows that a
-        // read that left room has emptied the socket, which `try_read` does not.
-        let read = poll_fn(|context| {
-            let mut stream = self.stream.borrow_mut();
-            pin!(stream.read_buf(input)).poll(context)
-        });
-        let count = read.await?;
+        let count = poll_fn(|context| self.stream.borrow_mut().poll_read(context, input)).await?;
         self.was_full.set(count == room);
         self.has_moved.set(true);
         Ok(count > 0 && !self.closed.get())

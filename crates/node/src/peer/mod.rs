@@ -1,9 +1,11 @@
 //! Connections between nodes: one from every shard to every peer for requests, on the one port.
 //!
-//! [`handshake`] decides who may talk, [`link`] writes frames, [`client`] is the coordinator's side of a
-//! connection and [`server`] the replica's.
+//! [`dial`] makes a connection, [`handshake`] decides who may talk, [`link`] writes frames over a
+//! [`transport`], [`client`] is the coordinator's side of a connection and [`server`] the replica's.
 
 pub mod client;
+pub mod dial;
 pub mod handshake;
 pub mod link;
 pub mod server;
+pub mod transport;

@@ -11,7 +11,10 @@ use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer};
 use kvorum_core::{Key, Record};
 
+use super::client::introduce;
+use super::handshake::{Hello, Stranger};
 use super::link::Link;
+use super::transport::Transport;
 use crate::commit::Work;
 use crate::replica::Held;
 use crate::shard::{Asker, Shard};
@@ -41,8 +44,32 @@ impl PeerAsker {
     }
 }
 
+/// What this node says to a peer that connects and has said `hello`.
+///
+/// # Errors
+/// Why it is refused; noted already.
+pub fn answer(shard: &Shard, hello: Result<&Hello, Stranger>) -> Result<Hello, Stranger> {
+    let (membership, deadline_ms) = (&shard.membership, shard.settings.deadline_ms());
+    let checked = hello.and_then(|hello| hello.check(membership, deadline_ms));
+    checked
+        .map(|node| Hello::ours(membership, deadline_ms, node))
+        .inspect_err(|stranger| membership.note_stranger(stranger))
+}
+
+/// Takes a connection whose peer has had its answer: notes who it is, then serves it until the connection ends.
+/// `input` is what was read behind the handshake.
+pub async fn accept(shard: Rc<Shard>, transport: Box<dyn Transport>, hello: Hello, input: BytesMut) {
+    let Ok(node) = hello.check(&shard.membership, shard.settings.deadline_ms()) else { return };
+    if let Err(error) = introduce(&shard, node, hello).await {
+        tracing::warn!(peer = shard.membership.url(node), error, "peer not served");
+        return;
+    }
+    let link = Link::new(transport, shard.settings.peer_queue_bytes_max, shard.flusher.clone());
+    serve(shard, link, node, input).await;
+}
+
 /// Serves one peer until the connection ends. `input` is what was read behind the handshake.
-pub async fn serve(shard: Rc<Shard>, link: Rc<Link>, node: NodeId, mut input: BytesMut) {
+async fn serve(shard: Rc<Shard>, link: Rc<Link>, node: NodeId, mut input: BytesMut) {
     tokio::task::spawn_local(link.clone().write_when_blocked());
     tokio::task::spawn_local(close_when_silent(shard.clone(), Rc::downgrade(&link), node));
     let mut decoder = Decoder::new(shard.settings.frame_bytes_max, shard.settings.partial_bytes_max);

@@ -98,6 +98,14 @@ impl MemoryStore {
         *self.health() = Health::default();
     }
 
+    /// What a backup taken now would have: all that is synced.
+    #[must_use]
+    pub fn backup(&self) -> Self {
+        let state = self.state();
+        let visible = state.unsynced.first().unwrap_or(&state.visible).clone();
+        Self { state: Mutex::new(State { visible, ..State::default() }), health: Mutex::default() }
+    }
+
     /// Makes the key need the disk until it is read from there.
     pub fn make_cold(&self, key: &Key) {
         self.state().cold.insert(key.clone());

@@ -29,6 +29,7 @@ use crate::mailbox::{Event, Mailbox};
 use crate::membership::Membership;
 use crate::metrics::CoordinatorMetrics;
 use crate::peer::client::PeerClient;
+use crate::peer::dial::Tcp;
 use crate::peer::handshake::Hello;
 use crate::read_pool::{ReadPool, ReadPoolThreads};
 use crate::replica::Replica;
@@ -170,6 +171,7 @@ impl Rig {
             pool,
             large_values,
             flusher: Rc::default(),
+            dial: Box::new(Tcp),
             peers: peers.map(|node| (node != NodeId(0)).then(|| PeerClient::new(node))).collect(),
             operations: Operations::new(
                 Hedging::new(5, Duration::from_millis(100)),

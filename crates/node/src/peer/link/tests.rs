@@ -22,9 +22,9 @@ pub(in crate::peer) fn run<F: Future<Output = ()>>(test: impl FnOnce(Rc<Flusher>
 /// Two ends of one connection, with their writers.
 pub(in crate::peer) async fn pair(queue_bytes_max: usize, flusher: &Rc<Flusher>) -> (Rc<Link>, Rc<Link>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let near = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (far, _) = listener.accept().await.unwrap();
-    let links = [near, far].map(|stream| Link::new(stream, queue_bytes_max, flusher.clone()));
+    let links = [near, far].map(|stream| Link::new(Box::new(stream), queue_bytes_max, flusher.clone()));
     for link in &links {
         tokio::task::spawn_local(link.clone().write_when_blocked());
     }

@@ -1,0 +1,268 @@
+//! What goes wrong, and for how long.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use kvorum_node::store::memory::Fault;
+
+use crate::chance::Chance;
+use crate::history::key;
+use crate::machine::{Loss, Machine};
+use crate::network::Noise;
+use crate::world::World;
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Crash,
+    CrashSome,
+    CrashAll,
+    Pause,
+    Partition,
+    OneWay,
+    Swizzle,
+    Noise,
+    SlowLink,
+    ClockJump,
+    SlowDisk,
+    FullDisk,
+    FailedSync,
+    Wipe,
+    Restore,
+}
+
+/// How often each is drawn.
+const KINDS: [(u64, Kind); 15] = [
+    (16, Kind::Crash),
+    (4, Kind::CrashSome),
+    (3, Kind::CrashAll),
+    (10, Kind::Pause),
+    (10, Kind::Partition),
+    (10, Kind::OneWay),
+    (5, Kind::Swizzle),
+    (10, Kind::Noise),
+    (5, Kind::SlowLink),
+    (10, Kind::ClockJump),
+    (5, Kind::SlowDisk),
+    (3, Kind::FullDisk),
+    (4, Kind::FailedSync),
+    (3, Kind::Wipe),
+    (4, Kind::Restore),
+];
+
+/// Makes faults, one after another and some at once, until their time is over.
+pub async fn run(world: Rc<World>) {
+    let mut chance = Chance::new(world.seed, 3);
+    while world.trace.now() < world.faults_end {
+        tokio::time::sleep(chance.millis(50..1500)).await;
+        let kind = chance.weighted(&KINDS);
+        if let Some(what) = make(&world, &mut chance, kind) {
+            world.faults.set(world.faults.get() + 1);
+            world.trace.event(&format!("fault: {kind:?} {what}"));
+        }
+        background(&world, &mut chance);
+    }
+}
+
+/// No faults, but what makes the rare paths less rare: cold records, and backups to restore.
+fn background(world: &World, chance: &mut Chance) {
+    for machine in &world.machines {
+        if chance.happens(300) {
+            machine.make_cold(&key(world.seed, chance.index(world.keys.len())));
+        }
+        if chance.happens(60) && machine.loss.get() == Loss::None && machine.has_voted() {
+            machine.back_up();
+        }
+    }
+}
+
+/// Makes one fault, if it can be now, and sees to its end; to whom.
+fn make(world: &Rc<World>, chance: &mut Chance, kind: Kind) -> Option<String> {
+    let machine = Rc::clone(chance.pick(&world.machines));
+    let (nodes, target) = (world.machines.len(), format!("node {}", machine.index));
+    match kind {
+        Kind::Crash => crash(world, chance, &machine, 0..5000, Between::Nothing)?,
+        Kind::CrashSome => {
+            let some: Vec<_> = world.machines.iter().filter(|_| chance.happens(500)).cloned().collect();
+            for machine in some {
+                crash(world, chance, &machine, 0..3000, Between::Nothing);
+            }
+        }
+        Kind::CrashAll => {
+            for machine in &world.machines {
+                crash(world, chance, machine, 0..1000, Between::Nothing);
+            }
+        }
+        Kind::Pause => {
+            machine.pause(true);
+            after(world, chance.millis(50..4000), move |_| machine.pause(false));
+        }
+        Kind::Partition => {
+            let side: Vec<bool> = (0..nodes).map(|_| chance.happens(500)).collect();
+            let apart = pairs(nodes).filter(|(from, to)| side[*from] != side[*to]).collect();
+            return cut(world, chance, apart);
+        }
+        Kind::OneWay => {
+            let mut some: Vec<_> = pairs(nodes).collect();
+            some.retain(|(from, _)| *from == machine.index || chance.happens(100));
+            return cut(world, chance, some);
+        }
+        Kind::Swizzle => swizzle(world, chance),
+        Kind::Noise => return noise(world, chance),
+        Kind::SlowLink => {
+            let slow = Noise { delay_ms: 1 + chance.below(400), ..Noise::QUIET };
+            let (from, to) = (machine.index, chance.index(nodes));
+            world.network.set_noise(from, to, slow);
+            after(world, chance.millis(500..6000), move |world| world.network.set_noise(from, to, Noise::QUIET));
+        }
+        Kind::ClockJump => return jump(world, chance, &machine),
+        Kind::SlowDisk => {
+            machine.set_disk_ms(10 + chance.below(millis(world.disk_ms_max) - 10));
+            after(world, chance.millis(300..4000), move |_| machine.set_disk_ms(2));
+        }
+        Kind::FullDisk => {
+            machine.set_fault(Fault::DiskFull);
+            after(world, chance.millis(300..4000), move |_| machine.set_fault(Fault::None));
+        }
+        Kind::FailedSync => {
+            let survives = chance.happens(500);
+            machine.set_fault(Fault::SyncFails { survives });
+            let down = chance.millis(0..1000);
+            after(world, chance.millis(300..3000), move |world| {
+                end_for(world, &machine, true, down, Between::Nothing);
+            });
+        }
+        Kind::Wipe => return lose(world, chance, &machine, Between::Wipe),
+        Kind::Restore => return lose(world, chance, &machine, Between::Restore),
+    }
+    Some(target)
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).expect("a short time")
+}
+
+fn pairs(nodes: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..nodes).flat_map(move |from| (0..nodes).map(move |to| (from, to))).filter(|(from, to)| from != to)
+}
+
+/// Does something later, unless everything was healed meanwhile.
+fn after(world: &Rc<World>, delay: Duration, then: impl FnOnce(&Rc<World>) + 'static) {
+    let world = world.clone();
+    tokio::task::spawn_local(async move {
+        tokio::time::sleep(delay).await;
+        if !world.is_healed.get() {
+            then(&world);
+        }
+    });
+}
+
+/// What happens to a machine between two runs of its process.
+#[derive(Clone, Copy, Debug)]
+enum Between {
+    Nothing,
+    Wipe,
+    Restore,
+}
+
+fn crash(
+    world: &Rc<World>,
+    chance: &mut Chance,
+    machine: &Rc<Machine>,
+    down_ms: std::ops::Range<u64>,
+    between: Between,
+) -> Option<()> {
+    let down = chance.millis(down_ms);
+    let is_told = chance.happens(600);
+    end_for(world, machine, is_told, down, between)
+}
+
+fn end_for(world: &Rc<World>, machine: &Rc<Machine>, is_told: bool, down: Duration, between: Between) -> Option<()> {
+    if !machine.is_up() {
+        return None;
+    }
+    machine.crash(is_told);
+    match between {
+        Between::Nothing => {}
+        Between::Wipe => machine.wipe(),
+        Between::Restore => machine.restore(),
+    }
+    let machine = machine.clone();
+    after(world, down, move |world| {
+        if !machine.is_up() {
+            machine.start();
+            world.trace.event(&format!("node {} starts", machine.index));
+        }
+    });
+    Some(())
+}
+
+/// A disk is lost, or replaced by a backup that everybody knows to be older. Of a minority only, so that there is
+/// something left to find, and not of a node that has none yet.
+fn lose(world: &Rc<World>, chance: &mut Chance, machine: &Rc<Machine>, between: Between) -> Option<String> {
+    let lost = world.machines.iter().filter(|other| other.loss.get() != Loss::None && other.index != machine.index);
+    let others = || world.machines.iter().filter(|other| other.index != machine.index);
+    if (lost.count() + 1) * 2 >= world.machines.len() || !machine.has_voted() || !machine.is_up() {
+        return None;
+    }
+    if let Between::Restore = between {
+        let sequence = machine.backup_sequence()?;
+        // The promise is no greater: whoever has not heard of what came after the backup cannot miss it.
+        let know_better = |other: &Rc<Machine>| other.remembers(machine.url()).is_some_and(|heard| heard > sequence);
+        if machine.loss.get() != Loss::None || !others().all(know_better) {
+            return None;
+        }
+    }
+    crash(world, chance, machine, 0..2000, between)?;
+    Some(format!("node {}", machine.index))
+}
+
+fn cut(world: &Rc<World>, chance: &mut Chance, links: Vec<(usize, usize)>) -> Option<String> {
+    if links.is_empty() {
+        return None;
+    }
+    let set = |world: &World, links: &[(usize, usize)], is_cut| {
+        links.iter().for_each(|(from, to)| world.network.cut(*from, *to, is_cut));
+    };
+    set(world, &links, true);
+    let text = format!("{links:?}");
+    after(world, chance.millis(200..6000), move |world| set(world, &links, false));
+    Some(text)
+}
+
+/// Clogs some links one after another, and lets them go on in another order.
+fn swizzle(world: &Rc<World>, chance: &mut Chance) {
+    let mut links: Vec<_> = pairs(world.machines.len()).filter(|_| chance.happens(400)).collect();
+    chance.shuffle(&mut links);
+    for (from, to) in links {
+        let (begin, length) = (chance.millis(0..1000), chance.millis(100..3000));
+        after(world, begin, move |world| world.network.clog(from, to));
+        after(world, begin + length, move |world| world.network.unclog(from, to));
+    }
+}
+
+/// All links become bad for a while.
+fn noise(world: &Rc<World>, chance: &mut Chance) -> Option<String> {
+    let noise = Noise {
+        drop_permille: *chance.pick(&[0, 10, 50, 200]),
+        double_permille: *chance.pick(&[0, 20, 200]),
+        stray_permille: *chance.pick(&[0, 100, 500]),
+        delay_ms: 1 + chance.below(30),
+        stray_ms: *chance.pick(&[5, 50, 500, 2500]),
+    };
+    let set = |world: &World, noise| {
+        pairs(world.machines.len()).for_each(|(from, to)| world.network.set_noise(from, to, noise));
+    };
+    set(world, noise);
+    after(world, chance.millis(1000..6000), move |world| set(world, Noise::QUIET));
+    Some(format!("{noise:?}"))
+}
+
+/// A wall clock is set wrong: mostly within what is allowed.
+fn jump(world: &Rc<World>, chance: &mut Chance, machine: &Rc<Machine>) -> Option<String> {
+    let allowed = i64::try_from(world.plan.skew_max.as_millis()).expect("a short time");
+    let most = if chance.happens(300) { 3 * allowed } else { allowed };
+    let span = u64::try_from(2 * most).expect("a positive time");
+    let offset_ms = i64::try_from(chance.below(span)).expect("a short time") - most;
+    machine.time.set_wall(offset_ms);
+    Some(format!("node {} is {offset_ms} ms ahead", machine.index))
+}

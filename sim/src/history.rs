@@ -1,0 +1,103 @@
+//! What clients asked and were answered, in the order in which it happened.
+
+use std::fmt;
+use std::time::Duration;
+
+use kvorum_core::quorum::Acks;
+use kvorum_core::{Key, Version};
+
+/// What a client wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// To store the value with this number, which no other write has.
+    Put(u64),
+    /// To delete.
+    Delete,
+    /// To read.
+    Get,
+}
+
+/// What it was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Stored or deleted, with this version.
+    Written(Version),
+    /// Read: this value, or that there is none.
+    Found(Option<u64>),
+    /// Refused, with the promise that nothing was sent.
+    Refused,
+    /// Nothing, or that too few replicas answered: a write may take effect at any later time, or never.
+    Unknown,
+}
+
+/// One request.
+#[derive(Clone, Debug)]
+pub struct Operation {
+    /// Through which node.
+    pub node: usize,
+    /// About the key with this number.
+    pub key: usize,
+    /// With these numbers of replicas.
+    pub acks: Acks,
+    /// What it wanted.
+    pub action: Action,
+    /// Its place among all begins and ends.
+    pub begin: u64,
+    /// That of its end; none while it is under way.
+    pub end: Option<u64>,
+    /// When it began.
+    pub began_at: Duration,
+    /// What it was told; [`Outcome::Unknown`] until then.
+    pub outcome: Outcome,
+}
+
+/// All requests of a run.
+#[derive(Debug, Default)]
+pub struct History {
+    /// In the order of their begins.
+    pub operations: Vec<Operation>,
+    events: u64,
+}
+
+impl History {
+    /// A request begins; its number.
+    pub fn begin(&mut self, node: usize, key: usize, acks: Acks, action: Action, now: Duration) -> usize {
+        self.events += 1;
+        let outcome = Outcome::Unknown;
+        let begin = self.events;
+        self.operations.push(Operation { node, key, acks, action, begin, end: None, began_at: now, outcome });
+        self.operations.len() - 1
+    }
+
+    /// It ends.
+    pub fn end(&mut self, number: usize, outcome: Outcome) {
+        self.events += 1;
+        let operation = &mut self.operations[number];
+        operation.end = Some(self.events);
+        operation.outcome = outcome;
+    }
+
+    /// The requests about one key.
+    pub fn of_key(&self, key: usize) -> impl Iterator<Item = &Operation> {
+        self.operations.iter().filter(move |operation| operation.key == key)
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { node, acks, action, begin, end, began_at, outcome, .. } = self;
+        let end = end.map_or_else(|| "-".to_owned(), |end| end.to_string());
+        let (ack, from) = (acks.ack(), acks.from());
+        write!(
+            f,
+            "{:>8.3} {begin:>5}..{end:<5} node {node} {ack}/{from} {action:?}: {outcome:?}",
+            began_at.as_secs_f64()
+        )
+    }
+}
+
+/// A key by its number. Odd names, so that they lie in different partitions.
+#[must_use]
+pub fn key(seed: u64, number: usize) -> Key {
+    Key::new(format!("key {number} of {seed}").into()).expect("it is short")
+}

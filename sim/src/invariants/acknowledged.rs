@@ -1,0 +1,37 @@
+//! No acknowledged write is lost: whoever accepted it holds it or something newer, durably.
+
+use std::rc::Rc;
+
+use kvorum_core::placement::Layout;
+use kvorum_core::quorum::majority;
+
+use crate::history::{History, Operation, Outcome, key};
+use crate::machine::{Loss, Machine};
+
+/// Looks at all disks at the end.
+///
+/// # Errors
+/// The first write that too few replicas hold.
+pub fn check(seed: u64, layout: &Layout, machines: &[Rc<Machine>], history: &History) -> Result<(), String> {
+    history.operations.iter().try_for_each(|operation| check_one(seed, layout, machines, operation))
+}
+
+fn check_one(seed: u64, layout: &Layout, machines: &[Rc<Machine>], operation: &Operation) -> Result<(), String> {
+    let Outcome::Written(version) = operation.outcome else { return Ok(()) };
+    let key = key(seed, operation.key);
+    let (ack, from) = (operation.acks.ack(), operation.acks.from());
+    // One that was overwritten at once by others may be at less than a majority: at too few for it never to meet
+    // theirs.
+    let needed = if operation.acks.is_quorum() { from - majority(from) + 1 } else { ack };
+    let replicas = layout.preference_list(key.hash().partition()).iter().take(usize::from(from));
+    let holders = replicas.filter(|node| {
+        let machine = &machines[node.index()];
+        // What was on a disk that is gone is not the node's to answer for.
+        machine.loss.get() != Loss::None || machine.disk().held(&key).is_some_and(|held| held.version() >= version)
+    });
+    let holders = holders.count();
+    if holders >= usize::from(needed) {
+        return Ok(());
+    }
+    Err(format!("acknowledged: {holders} replicas hold what {needed} accepted of key {}: {operation}", operation.key))
+}

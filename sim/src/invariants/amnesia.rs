@@ -1,0 +1,27 @@
+//! A replica that lost what it acknowledged does not vote.
+
+use kvorum_node::membership::Standing;
+
+use crate::machine::{Loss, Machine};
+
+/// Looks at one machine at one moment.
+///
+/// # Errors
+/// If it votes with an empty disk in the place of one that voted before.
+pub fn check(machine: &Machine) -> Result<(), String> {
+    if machine.loss.get() == Loss::Wiped && machine.standing() == Some(Standing::Voting) {
+        return Err(format!("amnesia: node {} lost its disk and votes", machine.index));
+    }
+    Ok(())
+}
+
+/// Looks at one machine once it has met the others, all of which know better than its backup.
+///
+/// # Errors
+/// If it votes.
+pub fn check_at_the_end(machine: &Machine) -> Result<(), String> {
+    if machine.loss.get() != Loss::None && machine.standing() == Some(Standing::Voting) {
+        return Err(format!("amnesia: node {} has an old disk and votes", machine.index));
+    }
+    Ok(())
+}

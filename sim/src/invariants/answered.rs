@@ -1,0 +1,33 @@
+//! Every request is answered in its time, and once everything works again, with success.
+
+use std::time::Duration;
+
+use crate::history::{Action, Operation, Outcome};
+
+/// What a sweep of deadlines, and clocks that run a little apart, may add.
+const SLACK: Duration = Duration::from_millis(200);
+/// A write waits for its stamp before its deadline begins: at most for so many commits.
+const COMMITS_BEFORE_A_STAMP: u32 = 8;
+
+/// Looks at a request that took so long at a node that was not paused meanwhile, whose disk needs up to `disk`.
+///
+/// # Errors
+/// If it took too long.
+pub fn check(operation: &Operation, took: Duration, deadline: Duration, disk: Duration) -> Result<(), String> {
+    let stamp = if operation.action == Action::Get { Duration::ZERO } else { disk * COMMITS_BEFORE_A_STAMP };
+    if took <= deadline + deadline / 10 + stamp + SLACK {
+        return Ok(());
+    }
+    Err(format!("answered: after {took:?}: {operation}"))
+}
+
+/// Looks at a request after everything was healed, of whose replicas enough vote.
+///
+/// # Errors
+/// If it did not succeed.
+pub fn check_at_the_end(operation: &Operation) -> Result<(), String> {
+    match operation.outcome {
+        Outcome::Written(_) | Outcome::Found(_) => Ok(()),
+        Outcome::Refused | Outcome::Unknown => Err(format!("answered: not after healing: {operation}")),
+    }
+}

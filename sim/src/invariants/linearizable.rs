@@ -1,0 +1,230 @@
+//! At quorum each key is an atomic register: there is one order of its operations that explains every answer
+//! and agrees with which of them ended before which began (Herlihy and Wing, "Linearizability", 1990).
+//!
+//! Searched as by Wing and Gong, "Testing and verifying concurrent objects" (1993), with Lowe's memory of what
+//! was seen ("Testing for linearizability", 2017): a set of operations done and the value after them is
+//! explored once. What helps is that values are unique, deletions apart. Not by zones of values, which needs every value to be unique, and deletions are not.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::history::{Action, Operation, Outcome};
+
+/// "Nothing here"; no value written has this number.
+const NOTHING: u64 = 0;
+/// After so many states the search is given up, which counts as a violation: none is left undecided.
+const STATES_MAX: usize = 2_000_000;
+
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    is_write: bool,
+    value: u64,
+    begin: u64,
+    /// The greatest number where the outcome is unknown: it may take effect at any later time, or never.
+    end: u64,
+}
+
+/// Looks at all operations on one key.
+///
+/// # Errors
+/// If no order explains them.
+pub fn check<'a>(operations: impl Iterator<Item = &'a Operation>) -> Result<(), String> {
+    let mut calls: Vec<Call> = operations.filter_map(call).collect();
+    let read: HashSet<u64> = calls.iter().filter(|call| !call.is_write).map(|call| call.value).collect();
+    // What may never have taken effect and was not seen explains nothing.
+    calls.retain(|call| call.end != u64::MAX || read.contains(&call.value));
+    calls.sort_by_key(|call| call.begin);
+    if let Some(unwritten) =
+        read.iter().find(|value| **value != NOTHING && !calls.iter().any(|call| call.is_write && call.value == **value))
+    {
+        return Err(format!("linearizable: value {unwritten} was read, and its write was refused or never began"));
+    }
+    search(&calls)
+}
+
+fn call(operation: &Operation) -> Option<Call> {
+    let end = operation.end.unwrap_or(u64::MAX);
+    let written = |value| match operation.outcome {
+        Outcome::Written(_) => Some(Call { is_write: true, value, begin: operation.begin, end }),
+        Outcome::Unknown => Some(Call { is_write: true, value, begin: operation.begin, end: u64::MAX }),
+        Outcome::Refused | Outcome::Found(_) => None,
+    };
+    match operation.action {
+        Action::Put(value) => written(value),
+        Action::Delete => written(NOTHING),
+        Action::Get => match operation.outcome {
+            Outcome::Found(value) => {
+                Some(Call { is_write: false, value: value.unwrap_or(NOTHING), begin: operation.begin, end })
+            }
+            _ => None,
+        },
+    }
+}
+
+/// Which calls are done, and what is stored after them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct State {
+    done: Vec<u64>,
+    value: u64,
+}
+
+impl State {
+    fn is_done(&self, call: usize) -> bool {
+        self.done[call / 64] >> (call % 64) & 1 == 1
+    }
+
+    fn set_done(&mut self, call: usize) {
+        self.done[call / 64] |= 1 << (call % 64);
+    }
+}
+
+fn search(calls: &[Call]) -> Result<(), String> {
+    let search = Search::new(calls);
+    let mut unexplored = vec![State { done: vec![0; calls.len() / 64 + 1], value: NOTHING }];
+    let mut seen: HashSet<State> = HashSet::new();
+    let mut furthest = 0;
+    while let Some(mut state) = unexplored.pop() {
+        let Some(writes) = search.step(&mut state) else { return Ok(()) };
+        if !seen.insert(state.clone()) {
+            continue;
+        }
+        if seen.len() > STATES_MAX {
+            return Err("linearizable: undecided after too many states".to_owned());
+        }
+        furthest = furthest.max(search.first_left(&state));
+        unexplored.extend(search.after(&state, &writes));
+    }
+    Err(format!("linearizable: no order explains the answers; stuck at event {}", calls[furthest].begin))
+}
+
+struct Search<'a> {
+    calls: &'a [Call],
+    /// The reads of each value.
+    reads: HashMap<u64, Vec<usize>>,
+}
+
+impl<'a> Search<'a> {
+    fn new(calls: &'a [Call]) -> Self {
+        let mut reads: HashMap<u64, Vec<usize>> = HashMap::new();
+        for (index, call) in calls.iter().enumerate().filter(|(_, call)| !call.is_write) {
+            reads.entry(call.value).or_default().push(index);
+        }
+        Self { calls, reads }
+    }
+
+    /// Some read of the value is not done.
+    fn is_awaited(&self, state: &State, value: u64) -> bool {
+        self.reads.get(&value).is_some_and(|reads| reads.iter().any(|read| !state.is_done(*read)))
+    }
+
+    fn first_left(&self, state: &State) -> usize {
+        (0..self.calls.len()).find(|call| !state.is_done(*call)).unwrap_or(0)
+    }
+
+    /// Takes all reads that the value explains now, which no order can do better than to take at once; the calls
+    /// that may be next, or nothing if all that must be done is.
+    fn step(&self, state: &mut State) -> Option<Vec<usize>> {
+        let calls = self.calls;
+        loop {
+            let left = || (self.first_left(state)..calls.len()).filter(|call| !state.is_done(*call));
+            let mut first_end = u64::MAX;
+            let mut next = Vec::new();
+            for call in left() {
+                if calls[call].begin > first_end {
+                    break;
+                }
+                first_end = first_end.min(calls[call].end);
+                next.push(call);
+            }
+            if first_end == u64::MAX {
+                return None;
+            }
+            next.retain(|call| calls[*call].begin < first_end);
+            let is_explained = |call: &usize| !calls[*call].is_write && calls[*call].value == state.value;
+            let explained: Vec<usize> = next.iter().copied().filter(is_explained).collect();
+            if explained.is_empty() {
+                return Some(next);
+            }
+            explained.into_iter().for_each(|call| state.set_done(call));
+        }
+    }
+
+    /// What may come after `state`, where one of `next` is done: the one that had to end first comes last.
+    fn after(&self, state: &State, next: &[usize]) -> Vec<State> {
+        let calls = self.calls;
+        // No write gives this value again, and it is still to be read.
+        if state.value != NOTHING && self.is_awaited(state, state.value) {
+            return Vec::new();
+        }
+        let is_blind = |write: &usize| calls[*write].end != u64::MAX && !self.is_awaited(state, calls[*write].value);
+        let (blind, mut writes): (Vec<usize>, Vec<usize>) =
+            next.iter().copied().filter(|call| calls[*call].is_write).partition(is_blind);
+        // What may never have taken effect did so for a read that comes next, or need not have.
+        let is_read_next = |value| next.iter().any(|call| !calls[*call].is_write && calls[*call].value == value);
+        writes.retain(|write| calls[*write].end != u64::MAX || is_read_next(calls[*write].value));
+        writes.sort_by_key(|write| std::cmp::Reverse(calls[*write].end));
+        // What nobody reads is overwritten at once by whatever write comes next.
+        let mut overwritten = state.clone();
+        blind.iter().for_each(|write| overwritten.set_done(*write));
+        let with = |write: usize| {
+            let mut after = overwritten.clone();
+            after.set_done(write);
+            after.value = calls[write].value;
+            after
+        };
+        let alone = blind.first().map(|write| with(*write));
+        alone.into_iter().chain(writes.into_iter().map(with)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A write with an end of zero is one of unknown outcome.
+    fn calls(calls: &[(bool, u64, u64, u64)]) -> Result<(), String> {
+        let call = |&(is_write, value, begin, end)| Call {
+            is_write,
+            value,
+            begin,
+            end: if end == 0 { u64::MAX } else { end },
+        };
+        let mut calls: Vec<Call> = calls.iter().map(call).collect();
+        calls.sort_by_key(|call| call.begin);
+        search(&calls)
+    }
+
+    const WRITE: bool = true;
+    const READ: bool = false;
+
+    #[test]
+    fn concurrent_writes_may_come_in_any_order() {
+        calls(&[(WRITE, 1, 10, 30), (WRITE, 2, 15, 35), (READ, 1, 40, 50), (READ, 1, 60, 70)]).unwrap();
+        calls(&[(WRITE, 1, 10, 30), (WRITE, 2, 15, 35), (READ, 2, 40, 50), (READ, 2, 60, 70)]).unwrap();
+    }
+
+    #[test]
+    fn a_lost_write_is_found() {
+        calls(&[(WRITE, 1, 10, 20), (WRITE, 2, 30, 40), (READ, 1, 50, 60)]).unwrap_err();
+        calls(&[(WRITE, 1, 10, 20), (READ, NOTHING, 30, 40)]).unwrap_err();
+    }
+
+    #[test]
+    fn a_read_that_goes_back_is_found() {
+        calls(&[(WRITE, 1, 10, 0), (READ, 1, 20, 30), (READ, NOTHING, 40, 50)]).unwrap_err();
+        calls(&[(WRITE, 1, 10, 40), (WRITE, 2, 11, 41), (READ, 1, 50, 51), (READ, 2, 52, 53)]).unwrap_err();
+    }
+
+    #[test]
+    fn a_write_of_unknown_outcome_may_take_effect_late_once_or_never() {
+        calls(&[(WRITE, 1, 10, 0), (WRITE, 2, 20, 30), (READ, 2, 31, 32), (READ, 1, 40, 50)]).unwrap();
+        calls(&[(WRITE, 1, 10, 0), (WRITE, 2, 20, 30), (READ, 2, 31, 32)]).unwrap();
+        calls(&[(WRITE, 1, 10, 0), (READ, 1, 20, 30), (WRITE, 2, 40, 50), (READ, 1, 60, 70)]).unwrap_err();
+    }
+
+    #[test]
+    fn deletions_need_not_be_told_apart() {
+        let unknown = [(WRITE, 1, 10, 20), (WRITE, NOTHING, 21, 0), (READ, 1, 30, 40), (READ, NOTHING, 41, 50)];
+        calls(&unknown).unwrap();
+        calls(&[(WRITE, 1, 10, 20), (WRITE, NOTHING, 21, 25), (READ, 1, 30, 40)]).unwrap_err();
+    }
+}

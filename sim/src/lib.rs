@@ -1,0 +1,26 @@
+//! Whole clusters of kvorum in one thread: the production code of coordinator, replica, peers, membership and commit
+//! logic, on simulated network, time and disks, with faults, clients and a checker.
+//!
+//! A run follows from its seed alone: time is tokio's, paused and moved to the next timer whenever nobody has
+//! anything to do; tasks take the place of threads; all randomness is drawn from the seed. So what a seed has
+//! shown once it shows again, with [`world::run`], and the hash over all events says so.
+//!
+//! Read in this order: [`world`], [`machine`], [`network`], [`store`], [`clients`], [`faults`], [`invariants`].
+//!
+//! What is *not* simulated: threads and their interleavings, HTTP, RocksDB, several shards on one node, and
+//! TCP's promise of order (frames have fates of their own, which is harsher).
+
+// All of it is a test.
+#![allow(clippy::indexing_slicing, reason = "a broken simulator shall stop")]
+
+pub mod chance;
+pub mod clients;
+pub mod faults;
+pub mod history;
+pub mod invariants;
+pub mod machine;
+pub mod network;
+pub mod store;
+pub mod time;
+pub mod trace;
+pub mod world;

@@ -1,0 +1,549 @@
+//! One machine: clocks, a disk, and for as long as it runs a node's process: the production code of shard,
+//! coordinator, replica, peers, membership and commit logic, with tasks where that has threads.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use kvorum_core::frame::{INTERLEAVED_MAX, PAYLOAD_OVERHEAD_MAX};
+use kvorum_core::placement::{Layout, NodeId};
+use kvorum_core::{Incarnation, Key};
+use kvorum_node::clock::{Clock, Incarnations, TimeSource};
+use kvorum_node::commit::queue::Now;
+use kvorum_node::commit::{CommitConfig, CommitMetrics, CommitQueue, Committer, Done, QueueLimits, Sink};
+use kvorum_node::coordinator::Coordinator;
+use kvorum_node::coordinator::hedge::Hedging;
+use kvorum_node::coordinator::operations::Operations;
+use kvorum_node::data_dir::{ClusterId, DataDir};
+use kvorum_node::large_values::LargeValues;
+use kvorum_node::mailbox::{Event, Mailbox};
+use kvorum_node::membership::{Membership, NOTES_INTERVAL, Standing};
+use kvorum_node::node::{BOUND_LEAD, RETENTION_MARGIN};
+use kvorum_node::peer::client::PeerClient;
+use kvorum_node::peer::server;
+use kvorum_node::read_pool::ReadPool;
+use kvorum_node::replica::Replica;
+use kvorum_node::shard::{FanOut, Shard, ShardSettings};
+use kvorum_node::store::memory::{Fault, MemoryStore};
+use kvorum_node::store::{Durability, Store};
+use tokio::task::{AbortHandle, LocalSet};
+
+use crate::chance::Chance;
+use crate::invariants::Stored;
+use crate::network::{Incoming, Network};
+use crate::store::Disk;
+use crate::time::MachineTime;
+use crate::trace::Trace;
+
+/// The cluster that all nodes belong to.
+const CLUSTER: ClusterId = ClusterId(0x51);
+/// Tasks that do what the threads of the read pool do.
+pub const READERS: usize = 2;
+/// How often somebody looks whether notes are wanted.
+const NOTES_TICK: Duration = Duration::from_millis(100);
+
+/// What all machines of a run have in common.
+#[derive(Clone)]
+pub struct Plan {
+    /// The nodes.
+    pub layout: Layout,
+    /// Their URLs, in the order of the layout.
+    pub urls: Rc<[String]>,
+    /// The whole of a request.
+    pub deadline: Duration,
+    /// Whom a read asks first.
+    pub fan_out: FanOut,
+    /// The most that clocks may differ.
+    pub skew_max: Duration,
+    /// Bounds of the commit queue.
+    pub queue: QueueLimits,
+    /// Accepted versions remembered per generation.
+    pub recent_entries_max: usize,
+    /// Jobs that wait for the read pool.
+    pub jobs_max: usize,
+    /// Answered writes that wait for their last replicas.
+    pub lingering_max: usize,
+    /// The longest value.
+    pub value_bytes_max: usize,
+    /// Bytes that may wait for a peer.
+    pub peer_queue_bytes_max: usize,
+    /// Memory for large values.
+    pub large_bytes_max: usize,
+}
+
+/// What the disk of a machine was like once.
+struct Backup {
+    directory: PathBuf,
+    memory: MemoryStore,
+    sequence: u64,
+}
+
+/// What has happened to a machine's disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Nothing.
+    None,
+    /// It was replaced by an empty one.
+    Wiped,
+    /// It was replaced by what a backup had.
+    Restored,
+}
+
+/// A machine. Its process comes and goes, its disk stays.
+pub struct Machine {
+    /// Its place in the layout.
+    pub index: usize,
+    plan: Plan,
+    /// Its clocks.
+    pub time: Arc<MachineTime>,
+    network: Rc<Network>,
+    trace: Arc<Trace>,
+    stored: Arc<Mutex<Stored>>,
+    chance: Rc<RefCell<Chance>>,
+    directory: PathBuf,
+    disk: RefCell<Arc<Disk>>,
+    backup: RefCell<Option<Backup>>,
+    /// What has happened to its disk.
+    pub loss: Cell<Loss>,
+    /// How often its process was stopped or let go on.
+    pub pauses: Cell<u64>,
+    has_voted: Cell<bool>,
+    /// The longest that the disk takes, in milliseconds.
+    disk_ms: Rc<Cell<u64>>,
+    process: RefCell<Option<Process>>,
+}
+
+/// A node's process.
+pub struct Process {
+    /// The one shard.
+    pub shard: Rc<Shard>,
+    /// The way to the commit logic.
+    pub queue: CommitQueue,
+    /// What it counts.
+    pub commit: Arc<CommitMetrics>,
+    tasks: Rc<Tasks>,
+}
+
+/// The tasks of a process: all run, or none does.
+struct Tasks {
+    set: RefCell<LocalSet>,
+    is_paused: Cell<bool>,
+    is_dead: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+}
+
+struct Running(Rc<Tasks>);
+
+impl Future for Running {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let tasks = &self.0;
+        if tasks.is_dead.get() {
+            return Poll::Ready(());
+        }
+        *tasks.waker.borrow_mut() = Some(context.waker().clone());
+        if !tasks.is_paused.get() {
+            // They never all end.
+            let _ = Pin::new(&mut *tasks.set.borrow_mut()).poll(context);
+        }
+        Poll::Pending
+    }
+}
+
+impl Tasks {
+    fn wake(&self) {
+        if let Some(waker) = self.waker.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+}
+
+/// Keeps what the commit logic has done until the disk has said so.
+#[derive(Clone, Default)]
+struct Outbox(Arc<Mutex<Vec<Done>>>);
+
+impl Sink for Outbox {
+    fn deliver(&mut self, _: u16, done: &mut Vec<Done>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).append(done);
+    }
+}
+
+impl Machine {
+    /// A new machine with an empty disk, not running. Its files are below `directory`.
+    #[must_use]
+    pub fn new(
+        index: usize,
+        plan: Plan,
+        network: Rc<Network>,
+        trace: Arc<Trace>,
+        stored: Arc<Mutex<Stored>>,
+        chance: Chance,
+        directory: &Path,
+        time: MachineTime,
+    ) -> Rc<Self> {
+        let disk = Disk::new(index, MemoryStore::default(), stored.clone(), trace.clone());
+        Rc::new(Self {
+            index,
+            plan,
+            time: Arc::new(time),
+            network,
+            trace,
+            stored,
+            chance: Rc::new(RefCell::new(chance)),
+            directory: directory.join(index.to_string()),
+            disk: RefCell::new(disk),
+            backup: RefCell::default(),
+            loss: Cell::new(Loss::None),
+            pauses: Cell::new(0),
+            has_voted: Cell::new(false),
+            disk_ms: Rc::new(Cell::new(2)),
+            process: RefCell::default(),
+        })
+    }
+
+    /// Its disk as it is now.
+    pub fn disk(&self) -> Arc<Disk> {
+        self.disk.borrow().clone()
+    }
+
+    /// Whether its process runs, paused or not.
+    pub fn is_up(&self) -> bool {
+        self.process.borrow().is_some()
+    }
+
+    /// Looks at the process, if it runs.
+    pub fn with<T>(&self, look: impl FnOnce(&Process) -> T) -> Option<T> {
+        self.process.borrow().as_ref().map(look)
+    }
+
+    /// Its name.
+    pub fn url(&self) -> &str {
+        &self.plan.urls[self.index]
+    }
+
+    /// It has voted: from now on it has something to lose.
+    pub fn note_vote(&self) {
+        self.has_voted.set(true);
+    }
+
+    /// Whether it ever voted.
+    pub fn has_voted(&self) -> bool {
+        self.has_voted.get()
+    }
+
+    /// Whether it votes.
+    pub fn standing(&self) -> Option<Standing> {
+        self.with(|process| process.shard.membership.standing())
+    }
+
+    /// Runs something in the process, if there is one; it ends with it.
+    pub fn spawn<F: Future<Output = ()> + 'static>(
+        &self,
+        run: impl FnOnce(Coordinator, Arc<LargeValues>) -> F,
+    ) -> Option<AbortHandle> {
+        self.with(|process| {
+            let coordinator = Coordinator::new(process.shard.clone());
+            let task = run(coordinator, process.shard.large_values.clone());
+            let handle = process.tasks.set.borrow().spawn_local(task).abort_handle();
+            process.tasks.wake();
+            handle
+        })
+    }
+
+    /// Stops the process without ending it; `false` lets it go on.
+    pub fn pause(&self, is_paused: bool) {
+        self.pauses.set(self.pauses.get() + 1);
+        self.with(|process| {
+            process.tasks.is_paused.set(is_paused);
+            process.tasks.wake();
+        });
+    }
+
+    /// The longest that the disk takes for anything from now on.
+    pub fn set_disk_ms(&self, longest: u64) {
+        self.disk_ms.set(longest);
+    }
+
+    /// What the disk's commits meet from now on.
+    pub fn set_fault(&self, fault: Fault) {
+        self.disk().memory().set_fault(fault);
+    }
+
+    /// Ends the process between two of its steps, and loses what was not synced. Its peers are told, as a kernel
+    /// does, or not, as when the power goes.
+    pub fn crash(&self, is_told: bool) {
+        let process = self.process.borrow_mut().take();
+        let Some(process) = process else { return };
+        if !is_told {
+            self.network.set_power(self.index, false);
+        }
+        self.network.listen(self.index, None);
+        let tasks = process.tasks.clone();
+        tasks.is_dead.set(true);
+        tasks.wake();
+        let set = tasks.set.replace(LocalSet::new());
+        drop(set);
+        drop(process);
+        let kept = self.chance.borrow_mut().index(4);
+        self.disk().memory().crash(kept);
+    }
+
+    /// The whole disk is replaced by an empty one. The process must not run.
+    pub fn wipe(&self) {
+        self.replace_disk(MemoryStore::default());
+        std::fs::remove_dir_all(&self.directory).expect("it is there once the node has run");
+        self.loss.set(Loss::Wiped);
+    }
+
+    fn replace_disk(&self, memory: MemoryStore) {
+        assert!(!self.is_up(), "a disk is replaced between two runs");
+        *self.disk.borrow_mut() = Disk::new(self.index, memory, self.stored.clone(), self.trace.clone());
+    }
+
+    /// Takes a backup, the process running or not.
+    pub fn back_up(&self) {
+        let directory = self.directory.with_extension("backup");
+        let _ = std::fs::remove_dir_all(&directory);
+        copy_files(&self.directory, &directory);
+        let disk = self.disk();
+        *self.backup.borrow_mut() =
+            Some(Backup { directory, memory: disk.memory().backup(), sequence: disk.sequence() });
+    }
+
+    /// How far the backup goes, if there is one and it is older than the disk.
+    pub fn backup_sequence(&self) -> Option<u64> {
+        let backup = self.backup.borrow().as_ref().map(|backup| backup.sequence);
+        backup.filter(|sequence| *sequence < self.disk().sequence())
+    }
+
+    /// Puts the backup in the place of the disk. The process must not run.
+    pub fn restore(&self) {
+        let backup = self.backup.borrow_mut().take().expect("somebody has looked");
+        self.replace_disk(backup.memory);
+        std::fs::remove_dir_all(&self.directory).expect("it is there once the node has run");
+        copy_files(&backup.directory, &self.directory);
+        self.loss.set(Loss::Restored);
+    }
+
+    /// How far this machine's files say that the store of the node with this URL was durable.
+    pub fn remembers(&self, url: &str) -> Option<u64> {
+        let text = std::fs::read_to_string(self.directory.join("PEERS")).ok()?;
+        let line = text.lines().find(|line| line.ends_with(&format!(" {url}")))?;
+        line.split(' ').nth(2)?.parse().ok()
+    }
+
+    /// Has reads of the key wait for the disk once.
+    pub fn make_cold(&self, key: &Key) {
+        self.disk().memory().make_cold(key);
+    }
+
+    /// Starts the process on what the disk has.
+    pub fn start(self: &Rc<Self>) {
+        assert!(!self.is_up(), "one process at a time");
+        self.network.set_power(self.index, true);
+        let (process, start) = self.boot();
+        let tasks = process.tasks.clone();
+        tasks.set.borrow().spawn_local(start);
+        let (network, shard) = (self.network.clone(), process.shard.clone());
+        let listening = tasks.clone();
+        self.network.listen(
+            self.index,
+            Some(Rc::new(move |incoming| {
+                listening.set.borrow().spawn_local(take_call(network.clone(), shard.clone(), incoming));
+                listening.wake();
+            })),
+        );
+        tokio::task::spawn_local(Running(tasks));
+        *self.process.borrow_mut() = Some(process);
+    }
+
+    fn boot(&self) -> (Process, impl Future<Output = ()> + 'static) {
+        let plan = &self.plan;
+        let random = |bytes: &mut [u8]| {
+            let mut chance = self.chance.borrow_mut();
+            bytes.iter_mut().for_each(|byte| *byte = chance.next().to_be_bytes()[0]);
+            Ok(())
+        };
+        let data_dir = DataDir::open_with(&self.directory, CLUSTER, &random).expect("the files are this node's");
+        data_dir.begin_run(false).expect("temporary files can be written");
+        let rebuilding = data_dir.rebuilding().expect("temporary files can be read");
+        let mut run = [0; 4];
+        random(&mut run).expect("it always is");
+        let incarnations =
+            Incarnations { directory: data_dir.incarnation(), run: Incarnation(u32::from_be_bytes(run)) };
+        let disk = self.disk();
+        let own = NodeId(u8::try_from(self.index).expect("few nodes"));
+        let skew_max_ms = u64::try_from(plan.skew_max.as_millis()).expect("a short time");
+        let (layout, recovered) = (plan.layout.clone(), disk.sequence());
+        let membership = Arc::new(Membership::new(layout, own, CLUSTER, data_dir, recovered, rebuilding, skew_max_ms));
+        let time: Arc<dyn TimeSource> = self.time.clone();
+        let committer = Committer::new(disk.clone(), commit_config(plan), time.boot()).expect("the disk can be read");
+        let clock = Arc::new(Clock::new(time.clone(), committer.bound(), plan.skew_max, incarnations));
+        let commit = committer.metrics();
+        let pool = ReadPool::without_threads(plan.jobs_max);
+        let mailbox: Arc<Mailbox> = Arc::default();
+        let outbox = Outbox::default();
+        let now = move || Now { boot: time.boot(), wall_ms: time.wall_ms() };
+        let (queue, runner) = CommitQueue::new(committer, plan.queue, pool.clone(), outbox.clone(), now);
+        let shard = self.shard(clock, disk, &queue, &pool, &mailbox, membership.clone());
+        let commits = run_commits(runner, outbox, mailbox.clone(), self.disk_latency());
+        let readers: Vec<_> = (0..READERS).map(|_| run_jobs(pool.clone(), self.disk_latency())).collect();
+        let starting = shard.clone();
+        let start = async move {
+            tokio::task::spawn_local(commits);
+            readers.into_iter().for_each(|reader| drop(tokio::task::spawn_local(reader)));
+            tokio::task::spawn_local(write_notes(membership));
+            starting.start(mailbox);
+        };
+        let tasks = Rc::new(Tasks {
+            set: RefCell::new(LocalSet::new()),
+            is_paused: Cell::new(false),
+            is_dead: Cell::new(false),
+            waker: RefCell::default(),
+        });
+        (Process { shard, queue, commit, tasks }, start)
+    }
+
+    fn shard(
+        &self,
+        clock: Arc<Clock>,
+        disk: Arc<Disk>,
+        queue: &CommitQueue,
+        pool: &ReadPool,
+        mailbox: &Arc<Mailbox>,
+        membership: Arc<Membership>,
+    ) -> Rc<Shard> {
+        let plan = &self.plan;
+        let large_values = LargeValues::new(plan.large_bytes_max);
+        let frame_bytes_max = plan.value_bytes_max + PAYLOAD_OVERHEAD_MAX;
+        let peers = (0..plan.layout.nodes().len()).map(|node| {
+            let id = NodeId(u8::try_from(node).expect("few nodes"));
+            (node != self.index).then(|| PeerClient::new(id))
+        });
+        Rc::new(Shard {
+            index: 0,
+            settings: ShardSettings {
+                deadline: plan.deadline,
+                fan_out: plan.fan_out,
+                frame_bytes_max,
+                partial_bytes_max: frame_bytes_max * INTERLEAVED_MAX,
+                peer_queue_bytes_max: plan.peer_queue_bytes_max,
+                connect_timeout: Duration::from_millis(500),
+                reconnect_delay_max: Duration::from_secs(1),
+            },
+            clock,
+            replica: Replica::new(
+                0,
+                disk,
+                queue.clone(),
+                pool.clone(),
+                mailbox.clone(),
+                membership.clone(),
+                large_values.clone(),
+            ),
+            pool: pool.clone(),
+            large_values,
+            flusher: Rc::default(),
+            dial: Box::new(self.network.dialler(self.index, plan.urls.clone())),
+            peers: peers.collect(),
+            operations: Operations::new(Hedging::new(5, plan.deadline / 4), plan.lingering_max, Arc::default()),
+            membership,
+        })
+    }
+
+    fn disk_latency(&self) -> Latency {
+        Latency { longest_ms: self.disk_ms.clone(), chance: self.chance.clone() }
+    }
+}
+
+/// How long the disk takes.
+struct Latency {
+    longest_ms: Rc<Cell<u64>>,
+    chance: Rc<RefCell<Chance>>,
+}
+
+impl Latency {
+    async fn pass(&self) {
+        let time = self.chance.borrow_mut().millis(0..self.longest_ms.get() + 1);
+        if !time.is_zero() {
+            tokio::time::sleep(time).await;
+        }
+    }
+}
+
+fn commit_config(plan: &Plan) -> CommitConfig {
+    CommitConfig {
+        retention: plan.deadline + RETENTION_MARGIN,
+        recent_entries_max: plan.recent_entries_max,
+        skew_max: plan.skew_max,
+        bound_lead: BOUND_LEAD,
+        batch_bytes_max: plan.queue.bytes_max / 2,
+        durability: Durability::Fsync,
+    }
+}
+
+/// What the commit thread does: a batch takes time before the disk has it, and its answers take time after.
+async fn run_commits<N: FnMut() -> Now>(
+    mut runner: kvorum_node::commit::CommitRunner<Disk, Outbox, N>,
+    outbox: Outbox,
+    mailbox: Arc<Mailbox>,
+    disk: Latency,
+) {
+    loop {
+        runner.until_work().await;
+        disk.pass().await;
+        runner.turn();
+        disk.pass().await;
+        let done = std::mem::take(&mut *outbox.0.lock().unwrap_or_else(PoisonError::into_inner));
+        mailbox.post(done.into_iter().map(Event::Commit));
+    }
+}
+
+/// What a thread of the read pool does.
+async fn run_jobs(pool: ReadPool, disk: Latency) {
+    loop {
+        let job = pool.next().await;
+        disk.pass().await;
+        job();
+    }
+}
+
+/// What the thread `notes` does.
+async fn write_notes(membership: Arc<Membership>) {
+    let mut idle = Duration::ZERO;
+    loop {
+        tokio::time::sleep(NOTES_TICK).await;
+        idle += NOTES_TICK;
+        if membership.wants_notes() || idle >= NOTES_INTERVAL {
+            idle = Duration::ZERO;
+            membership.write_notes_once().expect("temporary files can be written");
+        }
+    }
+}
+
+/// What HTTP does with an upgrade.
+async fn take_call(network: Rc<Network>, shard: Rc<Shard>, incoming: Incoming) {
+    match server::answer(&shard, Ok(&incoming.hello)) {
+        Ok(ours) => {
+            let (transport, hello) = network.accept(incoming, ours);
+            server::accept(shard, transport, hello, BytesMut::new()).await;
+        }
+        Err(stranger) => network.refuse(incoming, stranger.to_string()),
+    }
+}
+
+/// The files of a directory that holds nothing else; none are open for writing at this moment.
+fn copy_files(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("temporary files can be written");
+    for entry in std::fs::read_dir(from).expect("temporary files can be read") {
+        let entry = entry.expect("temporary files can be read");
+        std::fs::copy(entry.path(), to.join(entry.file_name())).expect("temporary files can be written");
+    }
+}

@@ -1,0 +1,88 @@
+//! A disk: the memory store, with every commit observed.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use kvorum_core::{Key, Record, Version};
+use kvorum_node::store::memory::MemoryStore;
+use kvorum_node::store::{Batch, Durability, HealthState, Page, PageLimit, Store, StoreError, StoreStats, Tier};
+
+use crate::invariants::Stored;
+use crate::trace::Trace;
+
+/// What one machine's disk holds.
+pub struct Disk {
+    node: usize,
+    inner: MemoryStore,
+    stored: Arc<Mutex<Stored>>,
+    trace: Arc<Trace>,
+}
+
+impl Disk {
+    /// The disk of a node with this in it; what it commits is shown to `stored`.
+    #[must_use]
+    pub fn new(node: usize, inner: MemoryStore, stored: Arc<Mutex<Stored>>, trace: Arc<Trace>) -> Arc<Self> {
+        Arc::new(Self { node, inner, stored, trace })
+    }
+
+    /// To make faults with.
+    pub fn memory(&self) -> &MemoryStore {
+        &self.inner
+    }
+
+    /// What is held for the key, past all caches and faults.
+    pub fn held(&self, key: &Key) -> Option<Record> {
+        self.inner.salvage(key).map(|bytes| Record::decode(key, bytes).expect("this disk damages nothing"))
+    }
+}
+
+impl Store for Disk {
+    fn get(&self, key: &Key, tier: Tier) -> Result<Option<Bytes>, StoreError> {
+        self.inner.get(key, tier)
+    }
+
+    fn salvage(&self, key: &Key) -> Option<Bytes> {
+        self.inner.salvage(key)
+    }
+
+    fn scan(&self, start: &[u8], end: Option<&[u8]>, limit: PageLimit) -> Result<Page, StoreError> {
+        self.inner.scan(start, end, limit)
+    }
+
+    fn commit(&self, batch: &Batch, durability: Durability) -> Result<(), StoreError> {
+        let mut before: BTreeMap<&Key, Version> = BTreeMap::new();
+        for (key, _) in batch.records() {
+            before.insert(key, self.held(key).map_or(Version::ZERO, |held| held.version()));
+        }
+        let result = self.inner.commit(batch, durability);
+        let mut stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
+        for (key, bytes) in batch.records() {
+            let record = Record::decode(key, bytes.clone()).expect("what is committed was checked");
+            self.trace.bytes(bytes, || format!("{} stores {key:?} {:?}: {result:?}", self.node, record.version()));
+            let before = before.insert(key, record.version()).expect("each key was looked up");
+            stored.note(self.node, key, before, &record);
+        }
+        result
+    }
+
+    fn metadata(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        self.inner.metadata(name)
+    }
+
+    fn sequence(&self) -> u64 {
+        self.inner.sequence()
+    }
+
+    fn flush(&self) -> Result<(), StoreError> {
+        self.inner.flush()
+    }
+
+    fn health(&self) -> HealthState {
+        self.inner.health()
+    }
+
+    fn stats(&self) -> StoreStats {
+        self.inner.stats()
+    }
+}

@@ -1,0 +1,366 @@
+//! One run: a cluster, its clients, what goes wrong, and what is looked at.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::fmt::Write;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use kvorum_core::placement::{Layout, LayoutNode};
+use kvorum_core::quorum::{Acks, majority};
+use kvorum_node::commit::QueueLimits;
+use kvorum_node::membership::Standing;
+use kvorum_node::shard::FanOut;
+use kvorum_node::store::memory::Fault;
+use kvorum_node::store::{HealthState, Store};
+use tokio::runtime::{RngSeed, UnhandledPanic};
+use tokio::task::LocalSet;
+
+use crate::chance::Chance;
+use crate::clients::{self, KeyPlan};
+use crate::faults;
+use crate::history::{Action, History};
+use crate::invariants::{Stored, acknowledged, amnesia, answered, bounded, copies, linearizable};
+use crate::machine::{Machine, Plan};
+use crate::network::Network;
+use crate::time::MachineTime;
+use crate::trace::Trace;
+
+/// How long a cluster has to come up, with nothing wrong.
+const START_MAX: Duration = Duration::from_secs(10);
+/// How long everything is left alone before the last look: clocks that were ahead are caught up with, and half
+/// of a connection that has lost its other half is noticed.
+const REST: Duration = Duration::from_secs(25);
+/// Between two looks at what is bounded.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// The longest that a slow disk takes.
+const DISK_MS_MAX: Duration = Duration::from_millis(250);
+
+/// What is known of a run.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Which.
+    pub seed: u64,
+    /// Of all events.
+    pub trace_hash: u64,
+    /// Faults made.
+    pub faults: u64,
+    /// Frames dropped, doubled or strayed.
+    pub disturbed: u64,
+    /// Requests of clients.
+    pub requests: usize,
+    /// Of these, answered with success.
+    pub succeeded: usize,
+    /// What did not hold, with the history of the keys.
+    pub violation: Option<String>,
+}
+
+/// Everything that a run consists of.
+pub struct World {
+    /// Of all that is random.
+    pub seed: u64,
+    /// Of all that happens.
+    pub trace: Arc<Trace>,
+    /// How the nodes are set up.
+    pub plan: Plan,
+    /// The nodes.
+    pub machines: Vec<Rc<Machine>>,
+    /// What connects them.
+    pub network: Rc<Network>,
+    /// The keys.
+    pub keys: Vec<KeyPlan>,
+    /// What clients saw.
+    pub history: RefCell<History>,
+    /// Faults so far.
+    pub faults: Cell<u64>,
+    /// When no more are made.
+    pub faults_end: Duration,
+    /// What was made is undone, for good.
+    pub is_healed: Cell<bool>,
+    /// How long clients think.
+    pub plan_think_ms: Range<u64>,
+    /// The longest that a slow disk takes.
+    pub disk_ms_max: Duration,
+    stored: Arc<Mutex<Stored>>,
+    clients: usize,
+    values: Cell<u64>,
+    violation: RefCell<Option<String>>,
+}
+
+/// Runs one seed.
+///
+/// # Panics
+/// If the simulator itself is broken, or the machine has no room for temporary files.
+#[must_use]
+pub fn run(seed: u64, has_text: bool) -> Report {
+    let directory = temporary(seed);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .rng_seed(RngSeed::from_bytes(&seed.to_be_bytes()))
+        .build()
+        .expect("a runtime without I/O needs nothing");
+    let mut tasks = LocalSet::new();
+    tasks.unhandled_panic(UnhandledPanic::ShutdownRuntime);
+    let ran = catch_unwind(AssertUnwindSafe(|| tasks.block_on(&runtime, live(seed, has_text, &directory))));
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(tasks)));
+    let _ = std::fs::remove_dir_all(&directory);
+    ran.unwrap_or_else(|panic| Report {
+        seed,
+        trace_hash: 0,
+        faults: 0,
+        disturbed: 0,
+        requests: 0,
+        succeeded: 0,
+        violation: Some(format!("panic: {}", message(&*panic))),
+    })
+}
+
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
+}
+
+/// In memory where there is such a place; of this process alone.
+fn temporary(seed: u64) -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+    let thread = format!("{:?}", std::thread::current().id());
+    parent.join(format!("kvorum-sim-{}-{thread}-{seed}", std::process::id()))
+}
+
+async fn live(seed: u64, has_text: bool, directory: &Path) -> Report {
+    let world = Rc::new(World::new(seed, has_text, directory));
+    tokio::task::spawn_local(world.network.clone().run());
+    world.machines.iter().for_each(Machine::start);
+    world.begin().await;
+    tokio::task::spawn_local(look(world.clone()));
+    let clients = u64::try_from(world.clients).expect("few clients");
+    let clients: Vec<_> =
+        (0..clients).map(|number| tokio::task::spawn_local(clients::run(world.clone(), number))).collect();
+    faults::run(world.clone()).await;
+    for client in clients {
+        // A client waits for answers of a paused node until everything is healed.
+        let _ = tokio::time::timeout(Duration::from_secs(8), client).await;
+    }
+    world.heal();
+    tokio::time::sleep(REST).await;
+    world.read_all().await;
+    world.check_all();
+    let report = world.report();
+    world.machines.iter().for_each(|machine| machine.crash(true));
+    world.network.clear();
+    report
+}
+
+impl World {
+    fn new(seed: u64, has_text: bool, directory: &Path) -> Self {
+        let mut chance = Chance::new(seed, 1);
+        let trace = Arc::new(Trace::new(has_text));
+        let nodes = chance.weighted(&[(3, 1), (7, 2), (50, 3), (15, 4), (25, 5)]);
+        let plan = plan(&mut chance, nodes);
+        let keys = keys(&mut chance, nodes);
+        let network = Network::new(nodes, Chance::new(seed, 2), trace.clone());
+        let stored: Arc<Mutex<Stored>> = Arc::default();
+        let has_drift = chance.happens(300);
+        let machine = |index| {
+            let time = MachineTime::new(tokio::time::Instant::now());
+            if has_drift {
+                time.set_rate(950 + chance.below(100));
+            }
+            let chance = Chance::new(seed, 100 + u64::try_from(index).expect("few nodes"));
+            let (network, trace) = (network.clone(), trace.clone());
+            Machine::new(index, plan.clone(), network, trace, stored.clone(), chance, directory, time)
+        };
+        let machines = (0..nodes).map(machine).collect();
+        Self {
+            seed,
+            trace,
+            plan,
+            machines,
+            network,
+            keys,
+            history: RefCell::default(),
+            faults: Cell::new(0),
+            faults_end: Duration::from_secs(15 + chance.below(15)),
+            is_healed: Cell::new(false),
+            plan_think_ms: 0..*chance.pick(&[100, 200, 400]),
+            disk_ms_max: DISK_MS_MAX,
+            stored,
+            clients: 3 + chance.index(3),
+            values: Cell::new(0),
+            violation: RefCell::default(),
+        }
+    }
+
+    /// The first start: every node votes before anything goes wrong, so that none has a past nobody knows of.
+    async fn begin(&self) {
+        let all_vote = || self.machines.iter().all(|machine| machine.standing() == Some(Standing::Voting));
+        while !all_vote() {
+            if self.trace.now() > START_MAX {
+                return self.violated(Err("answered: a cluster did not come up".to_owned()));
+            }
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+        self.machines.iter().for_each(|machine| machine.note_vote());
+    }
+
+    /// Values are counted, so no two writes have the same.
+    pub fn next_value(&self) -> u64 {
+        self.values.set(self.values.get() + 1);
+        self.values.get()
+    }
+
+    /// Keeps the first violation.
+    pub fn violated(&self, result: Result<(), String>) {
+        if let Err(violation) = result {
+            self.trace.event(&violation);
+            self.violation.borrow_mut().get_or_insert(violation);
+        }
+    }
+
+    /// Undoes everything that was made to go wrong, but for what was lost.
+    fn heal(&self) {
+        self.is_healed.set(true);
+        self.trace.event("healed");
+        self.network.heal();
+        for machine in &self.machines {
+            machine.set_fault(Fault::None);
+            machine.set_disk_ms(2);
+            machine.time.set_wall(0);
+            machine.pause(false);
+            if machine.disk().health() == HealthState::Poisoned {
+                machine.crash(true);
+            }
+            if !machine.is_up() {
+                machine.start();
+            }
+        }
+    }
+
+    /// Reads and writes every key through every node.
+    async fn read_all(self: &Rc<Self>) {
+        for number in 0..self.keys.len() {
+            let plan = self.keys[number];
+            if !plan.is_quorum || !self.has_quorum(number, plan) {
+                continue;
+            }
+            let acks = Acks::new(majority(plan.from), plan.from).expect("a majority");
+            let get = std::iter::repeat_n(Action::Get, self.machines.len());
+            let writer = &self.machines[number % self.machines.len()];
+            let put = [(Action::Put(self.next_value()), writer)];
+            for (action, machine) in get.clone().zip(&self.machines).chain(put).chain(get.zip(&self.machines)) {
+                let id = clients::request(self, machine, number, acks, action, 0, None).await;
+                let operation = self.history.borrow().operations[id].clone();
+                self.violated(answered::check_at_the_end(&operation));
+            }
+        }
+    }
+
+    fn has_quorum(&self, number: usize, plan: KeyPlan) -> bool {
+        let key = crate::history::key(self.seed, number);
+        let replicas = self.plan.layout.preference_list(key.hash().partition());
+        let votes = replicas
+            .iter()
+            .take(usize::from(plan.from))
+            .filter(|node| self.machines[node.index()].standing() == Some(Standing::Voting));
+        votes.count() >= usize::from(majority(plan.from))
+    }
+
+    fn check_all(&self) {
+        let history = self.history.borrow();
+        let (layout, machines) = (&self.plan.layout, &self.machines);
+        self.violated(self.stored.lock().unwrap_or_else(PoisonError::into_inner).check());
+        machines.iter().for_each(|machine| self.violated(amnesia::check_at_the_end(machine)));
+        for (number, plan) in self.keys.iter().enumerate() {
+            if plan.is_quorum {
+                let checked = linearizable::check(history.of_key(number));
+                self.violated(checked.map_err(|what| format!("key {number}: {what}")));
+            }
+            self.violated(copies::check(self.seed, number, plan.from, layout, machines));
+        }
+        self.violated(acknowledged::check(self.seed, layout, machines, &history));
+    }
+
+    fn report(&self) -> Report {
+        let history = self.history.borrow();
+        let succeeded = history.operations.iter().filter(|operation| {
+            matches!(operation.outcome, crate::history::Outcome::Written(_) | crate::history::Outcome::Found(_))
+        });
+        let violation = self.violation.borrow().clone().map(|mut text| {
+            for number in 0..self.keys.len() {
+                write!(text, "\nkey {number}, {:?}:", self.keys[number]).expect("text takes all");
+                for operation in history.of_key(number) {
+                    write!(text, "\n  {operation}").expect("text takes all");
+                }
+            }
+            text
+        });
+        Report {
+            seed: self.seed,
+            trace_hash: self.trace.hash(),
+            faults: self.faults.get(),
+            disturbed: self.network.disturbed(),
+            requests: history.operations.len(),
+            succeeded: succeeded.count(),
+            violation,
+        }
+    }
+}
+
+/// Looks all the time at what must hold all the time.
+async fn look(world: Rc<World>) {
+    loop {
+        tokio::time::sleep(LOOK_INTERVAL).await;
+        for machine in &world.machines {
+            let checked = machine.with(|process| bounded::check(&world.plan, process, world.clients + 1));
+            world.violated(checked.unwrap_or(Ok(())));
+            world.violated(amnesia::check(machine));
+        }
+    }
+}
+
+fn plan(chance: &mut Chance, nodes: usize) -> Plan {
+    let urls: Rc<[String]> = (0..nodes).map(|node| format!("http://node-{node}:8080")).collect();
+    let members = urls.iter().map(|url| LayoutNode { url: url.clone(), weight: 1, zone: None });
+    let layout = Layout::new(1, members.collect()).expect("a layout of a few nodes");
+    // Some runs are cramped, so that every bound is met.
+    let is_cramped = chance.happens(250);
+    let value_bytes_max = 1 << 20;
+    Plan {
+        layout,
+        urls,
+        deadline: Duration::from_secs(1),
+        fan_out: if chance.happens(250) { FanOut::All } else { FanOut::Hedged },
+        skew_max: Duration::from_secs(5),
+        queue: if is_cramped {
+            QueueLimits { works_max: 3, bytes_max: 100 * 1024 }
+        } else {
+            QueueLimits { works_max: 1000, bytes_max: 4 << 20 }
+        },
+        recent_entries_max: if is_cramped { 4 } else { 10_000 },
+        jobs_max: if is_cramped { 4 } else { 1000 },
+        lingering_max: if is_cramped { 2 } else { 100 },
+        value_bytes_max,
+        peer_queue_bytes_max: if is_cramped { 4 * 1024 } else { value_bytes_max },
+        large_bytes_max: if is_cramped { 200 * 1024 } else { 16 << 20 },
+    }
+}
+
+fn keys(chance: &mut Chance, nodes: usize) -> Vec<KeyPlan> {
+    let nodes = u8::try_from(nodes).expect("few nodes");
+    let mut from = || match nodes {
+        1..=3 if chance.happens(850) => nodes,
+        4.. if chance.happens(800) => *chance.pick(&[3, nodes]),
+        _ => u8::try_from(1 + chance.below(u64::from(nodes))).expect("few nodes"),
+    };
+    let checked = [from(), from()].map(|from| KeyPlan { from, is_quorum: true });
+    let available = KeyPlan { from: from(), is_quorum: false };
+    let mut keys = checked.to_vec();
+    keys.push(available);
+    keys
+}
