@@ -55,6 +55,8 @@ pub struct Config {
     pub peer: Peer,
     /// The queue of writes, and what is remembered of accepted ones.
     pub commit: Commit,
+    /// What is kept for nodes that are away.
+    pub hints: Hints,
     /// Log lines.
     pub log: Log,
     named: Named,
@@ -134,6 +136,17 @@ pub struct Commit {
     pub recent_versions_max: Count,
 }
 
+/// `hints.*`
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hints {
+    /// Bytes for each node; none: nothing is kept.
+    pub bytes_max: ByteSize,
+    /// How long.
+    pub age_max: Duration,
+    /// Bytes a second that are delivered to each node.
+    pub rate: ByteSize,
+}
+
 /// `log.*`
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Log {
@@ -175,6 +188,7 @@ impl Config {
             limits: Limits::default(),
             peer: Peer::default(),
             commit: Commit::default(),
+            hints: Hints::default(),
             log: Log::default(),
             named: Named::default(),
         }

@@ -121,6 +121,9 @@ impl Operations {
             Machine::Write { machine, record, attempts } => {
                 let Some(attempt) = attempts.named(id.round()) else { return Step::Nothing };
                 let accepted = (answer == StoreAnswer::Accepted).then(|| record.version());
+                if id.round() == operation.round && answer.settles(record.version()) {
+                    operation.owed.remove(rank);
+                }
                 let step = machine.on_answer(attempt, rank, answer);
                 if id.round() == operation.round {
                     operation.note(rank, outcome, version.or(accepted), took);

@@ -31,6 +31,7 @@ use tokio::sync::Notify;
 
 use super::hedge::Hedging;
 use super::{Found, Receipt, Refused, ReplicaReceipt, Written};
+use crate::hints::HintQueue;
 use crate::metrics::CoordinatorMetrics;
 use crate::replica::Held;
 use crate::shard::{Asker, FanOut, Shard};
@@ -109,6 +110,8 @@ pub(super) struct Operation {
     /// Asked for a read, or for a store of this round, and not yet answered.
     pub(super) reading: ReplicaSet,
     pub(super) storing: ReplicaSet,
+    /// Replicas that do not yet hold what is written, for all that is known.
+    pub(super) owed: ReplicaSet,
     notes: Vec<Note>,
     pub(super) has_trace: bool,
     /// A write of which something has left this shard.
@@ -257,12 +260,18 @@ pub struct Operations {
     mends: Cell<u32>,
     pub(super) timers: Notify,
     pub(super) metrics: Arc<CoordinatorMetrics>,
+    hints: Arc<HintQueue>,
 }
 
 impl Operations {
-    /// None yet.
+    /// None yet. What replicas do not confirm goes to `hints`.
     #[must_use]
-    pub fn new(hedging: Hedging, lingering_max: usize, metrics: Arc<CoordinatorMetrics>) -> Self {
+    pub fn new(
+        hedging: Hedging,
+        lingering_max: usize,
+        metrics: Arc<CoordinatorMetrics>,
+        hints: Arc<HintQueue>,
+    ) -> Self {
         Self {
             table: RefCell::default(),
             generation: Cell::new(0),
@@ -277,6 +286,7 @@ impl Operations {
             mends: Cell::new(0),
             timers: Notify::new(),
             metrics,
+            hints,
         }
     }
 
@@ -301,6 +311,7 @@ impl Operations {
             deadline: started + shard.settings.deadline,
             reading: ReplicaSet::EMPTY,
             storing: ReplicaSet::EMPTY,
+            owed: ReplicaSet::EMPTY,
             notes: vec![Note::default(); usize::from(acks.from())],
             has_trace,
             is_sent: false,
@@ -332,6 +343,7 @@ impl Operations {
             let Machine::Write { record, .. } = &operation.machine else { return };
             let record = record.clone();
             operation.storing = ReplicaSet::first(operation.acks.from());
+            operation.owed = operation.storing;
             (operation.key.clone(), record, operation.replicas(shard))
         };
         let own = shard.membership.own();
@@ -518,7 +530,8 @@ impl Operations {
         evicted
     }
 
-    /// Forgets a request; a write that some replica has not confirmed is counted.
+    /// Forgets a request; what a write owes to its replicas becomes a hint. Of a write that nobody is known to have
+    /// accepted nothing is kept: after its `504` it takes effect through those who have it, or not at all.
     pub(super) fn remove(&self, id: OperationId) {
         let mut table = self.table.borrow_mut();
         if find(&mut table, id).is_none() {
@@ -528,12 +541,12 @@ impl Operations {
         if operation.is_released {
             self.lingering_live.set(self.lingering_live.get() - 1);
         }
-        if let Machine::Write { machine, .. } = &operation.machine
+        if let Machine::Write { machine, record, .. } = &operation.machine
             && operation.is_sent
         {
-            let missing = u64::from(machine.missing().len());
-            if missing > 0 {
-                self.metrics.unconfirmed_stores.fetch_add(missing, Ordering::Relaxed);
+            self.metrics.unconfirmed_stores.fetch_add(u64::from(operation.owed.len()), Ordering::Relaxed);
+            if machine.acked() > 0 {
+                self.hints.offer(&operation.key, record, operation.owed);
             }
         }
     }

@@ -352,3 +352,88 @@ fn a_read_that_finds_no_room_for_its_record_is_refused_and_holds_none() {
         rig.get(&key("k"), acks((1, 1))).await.unwrap().unwrap();
     });
 }
+
+/// Who is owed a hint of a write at 2/3 whose second replica is lost, in the order of ranks.
+async fn owed_after(answer: StoreAnswer) -> (Rig, usize) {
+    let mut rig = Rig::start(3, Settings::default()).await;
+    let put = rig.put(&key("k"), acks(QUORUM));
+    let store = rig.next(0).await;
+    rig.answer(0, &store, accepted()).await;
+    put.await.unwrap().unwrap();
+    let store = rig.next(1).await;
+    rig.answer(1, &store, Message::StoreAnswer(answer)).await;
+    until(|| rig.shard.operations.under_way() == 0).await;
+    let rank = rig.rank(&key("k"), 1);
+    (rig, rank)
+}
+
+#[test]
+fn a_replica_that_did_not_confirm_a_write_is_owed_a_hint() {
+    let older = Current::Floor(Version::ZERO);
+    for answer in [StoreAnswer::Failed(Failure::Overloaded), StoreAnswer::StaleUnknown(older)] {
+        run(async {
+            let (rig, rank) = owed_after(answer).await;
+            assert_eq!(rig.hints.owed(), [vec![rank]], "{answer:?}");
+        });
+    }
+}
+
+#[test]
+fn a_replica_that_holds_the_write_or_something_newer_is_owed_none() {
+    let newest = Current::Record(Version { hlc: Hlc::from_millis(1 << 47), incarnation: Incarnation(7) });
+    for answer in [
+        StoreAnswer::Accepted,
+        StoreAnswer::Stale(newest),
+        StoreAnswer::StaleUnknown(newest),
+        StoreAnswer::Failed(Failure::Rebuilding),
+    ] {
+        run(async {
+            let (rig, _) = owed_after(answer).await;
+            assert!(rig.hints.owed().is_empty(), "{answer:?}");
+        });
+    }
+}
+
+#[test]
+fn a_replica_whose_connection_ends_before_its_answer_is_owed_a_hint() {
+    run(async {
+        let mut rig = Rig::start(3, Settings::default()).await;
+        let put = rig.put(&key("k"), acks(QUORUM));
+        let store = rig.next(0).await;
+        rig.answer(0, &store, accepted()).await;
+        put.await.unwrap().unwrap();
+        assert!(rig.hints.owed().is_empty(), "it may still answer");
+        rig.disconnect(1).await;
+        until(|| rig.shard.operations.under_way() == 0).await;
+        assert_eq!(rig.hints.owed(), [vec![rig.rank(&key("k"), 1)]]);
+    });
+}
+
+#[test]
+fn a_write_that_nobody_accepted_is_owed_to_nobody() {
+    run(async {
+        let mut rig = Rig::start(3, Settings::default()).await;
+        rig.store.set_fault(Fault::DiskFull);
+        let put = rig.put(&key("k"), acks(QUORUM));
+        for peer in 0..2 {
+            let store = rig.next(peer).await;
+            rig.answer(peer, &store, Message::StoreAnswer(StoreAnswer::Failed(Failure::DiskFull))).await;
+        }
+        assert!(matches!(put.await.unwrap(), Err(Refused::NotEnough { .. })));
+        until(|| rig.shard.operations.under_way() == 0).await;
+        assert!(rig.hints.owed().is_empty());
+    });
+}
+
+#[test]
+fn a_shard_that_stops_keeps_what_its_writes_owe() {
+    run(async {
+        let mut rig = Rig::start(3, Settings::default()).await;
+        let put = rig.put(&key("k"), acks(QUORUM));
+        let store = rig.next(0).await;
+        rig.answer(0, &store, accepted()).await;
+        put.await.unwrap().unwrap();
+        rig.shard.operations.end();
+        assert_eq!(rig.hints.owed(), [vec![rig.rank(&key("k"), 1)]]);
+    });
+}

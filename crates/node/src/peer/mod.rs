@@ -1,8 +1,10 @@
-//! Connections between nodes: one from every shard to every peer for requests, on the one port.
+//! Connections between nodes: one from every shard to every peer, on the one port; that of the background shard
+//! is for bulk traffic, the others are for requests.
 //!
 //! [`handshake`] decides who may talk, [`link`] writes frames, [`client`] is the coordinator's side of a
-//! connection and [`server`] the replica's.
+//! connection and [`server`] the replica's. [`calls`] are stores that no client asked for.
 
+pub mod calls;
 pub mod client;
 pub mod handshake;
 pub mod link;
