@@ -190,3 +190,32 @@ fn nothing_is_kept_where_hints_are_off() {
     cluster.restart(0);
     assert_eq!(cluster.metric(0, "kvorum_hints_pending"), 0.0);
 }
+
+#[test]
+fn a_read_below_quorum_brings_what_it_saw_to_the_replicas_that_are_behind() {
+    let settings = [("KVORUM_HINTS_BYTES_MAX", "0"), ("KVORUM_COORDINATOR_READ_FANOUT", "all")];
+    let mut cluster = Cluster::with(3, &settings);
+    fill(&cluster);
+    let mut client = cluster.client(0);
+    client.put(&entity_at("k-one", 1, 1), b"v");
+    let holders = cluster.copies("k-one");
+    cluster.kill(AWAY);
+    change_while_away(&cluster);
+    cluster.restart(AWAY);
+    wait_until("it holds what the others hold", || {
+        for number in 0..300 {
+            // Node 0 is asked for the record, answers first, and is right.
+            let status = client.get(&entity_at(format!("k{number:03}"), 1, 3)).status;
+            assert_eq!(status, if number % 3 == 0 { 404 } else { 200 });
+        }
+        client.get(&entity_at("k-one", 1, 3));
+        let [at_one, at_other] = [0, AWAY].map(|index| {
+            let mut all = held(&cluster, index);
+            all.retain(|(key, _)| key != "k-one");
+            all
+        });
+        at_one == at_other
+    });
+    assert!(cluster.metric(0, "kvorum_coordinator_read_repairs_total") >= 300.0);
+    assert_eq!(cluster.copies("k-one"), holders, "a copy that was not asked for");
+}

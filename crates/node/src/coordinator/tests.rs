@@ -437,3 +437,97 @@ fn a_shard_that_stops_keeps_what_its_writes_owe() {
         assert_eq!(rig.hints.owed(), [vec![rig.rank(&key("k"), 1)]]);
     });
 }
+
+/// A read at 1/3 that was answered with `newest` by this node, while its peers still hold what they are about to say.
+async fn read_ahead_of_its_peers(from: u8) -> (Rig, Record, [Frame; 2]) {
+    let mut rig = Rig::start(3, Settings { fan_out: FanOut::All, ..Settings::default() }).await;
+    // The key's record is meant for its first replica alone where `from` is 1, and that is this node.
+    let key = (0..).map(|number| key(&format!("k{number}"))).find(|key| rig.rank(key, 0) == 1 && rig.rank(key, 1) == 2);
+    let key = key.unwrap();
+    let put = rig.put(&key, acks((1, from)));
+    for peer in 0..usize::from(from) - 1 {
+        let store = rig.next(peer).await;
+        rig.answer(peer, &store, Message::StoreAnswer(StoreAnswer::Failed(Failure::Overloaded))).await;
+    }
+    put.await.unwrap().unwrap();
+    let found = rig.get(&key, acks((1, 3))).await.unwrap().unwrap();
+    let Looked::Record(record) = found.value else { panic!("{found:?}") };
+    let asked = [rig.next(0).await, rig.next(1).await];
+    (rig, record, asked)
+}
+
+#[test]
+fn a_replica_that_turns_out_to_be_behind_a_read_below_quorum_gets_what_was_read() {
+    run(async {
+        let (mut rig, record, asked) = read_ahead_of_its_peers(3).await;
+        rig.answer(0, &asked[0], Message::ReadAnswer(ReadAnswer::Absent { floor: Version::ZERO })).await;
+        let store = rig.next(0).await;
+        let Message::Store { record: sent, repair: true, .. } = &store.message else { panic!("{store:?}") };
+        assert_eq!(sent, record.bytes());
+        rig.answer(1, &asked[1], version_of(&record)).await;
+        until(|| rig.shard.operations.under_way() == 0).await;
+        assert_eq!(rig.metrics().read_repairs.load(Ordering::Relaxed), 1, "the other holds it");
+    });
+}
+
+#[test]
+fn a_read_brings_what_was_meant_for_fewer_replicas_only_to_those_that_hold_something_older() {
+    run(async {
+        let (mut rig, record, asked) = read_ahead_of_its_peers(1).await;
+        rig.answer(0, &asked[0], Message::ReadAnswer(ReadAnswer::Absent { floor: Version::ZERO })).await;
+        let older = Message::ReadAnswer(ReadAnswer::Version {
+            version: Version { hlc: Hlc::from_raw(1), incarnation: Incarnation(1) },
+            from: 3,
+        });
+        rig.answer(1, &asked[1], older).await;
+        let store = rig.next(1).await;
+        let Message::Store { record: sent, .. } = &store.message else { panic!("{store:?}") };
+        assert_eq!(sent, record.bytes());
+        until(|| rig.shard.operations.under_way() == 0).await;
+        assert_eq!(rig.metrics().read_repairs.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn a_read_at_a_quorum_repairs_nothing_behind_its_answer() {
+    run(async {
+        let mut rig = Rig::start(3, Settings { fan_out: FanOut::All, ..Settings::default() }).await;
+        let record = rig.stored_everywhere(&key("k")).await;
+        let get = rig.get(&key("k"), acks(QUORUM));
+        let (behind, holder) = (rig.next(0).await, rig.next(1).await);
+        rig.answer(0, &behind, Message::ReadAnswer(ReadAnswer::Absent { floor: Version::ZERO })).await;
+        rig.answer(1, &holder, version_of(&record)).await;
+        get.await.unwrap().unwrap();
+        assert_eq!(rig.shard.operations.under_way(), 0);
+        assert_eq!(rig.metrics().read_repairs.load(Ordering::Relaxed), 0);
+    });
+}
+
+#[test]
+fn over_its_budget_a_read_repairs_nothing() {
+    run(async {
+        let large = vec![b'v'; 900 << 10].leak();
+        let settings = Settings { fan_out: FanOut::All, large_bytes_max: 16 << 20, ..Settings::default() };
+        let mut rig = Rig::start(3, settings).await;
+        for round in 0..2 {
+            let key = key(&format!("k{round}"));
+            let put = rig.put_value(&key, acks((1, 3)), large);
+            for peer in 0..2 {
+                let store = rig.next(peer).await;
+                rig.answer(peer, &store, Message::StoreAnswer(StoreAnswer::Failed(Failure::Overloaded))).await;
+            }
+            put.await.unwrap().unwrap();
+            rig.get(&key, acks((1, 3))).await.unwrap().unwrap();
+            for peer in 0..2 {
+                let read = rig.next(peer).await;
+                rig.answer(peer, &read, Message::ReadAnswer(ReadAnswer::Absent { floor: Version::ZERO })).await;
+                if (round, peer) == (0, 0) {
+                    rig.next(peer).await;
+                }
+            }
+            until(|| rig.shard.operations.under_way() == 0).await;
+        }
+        assert_eq!(rig.metrics().read_repairs.load(Ordering::Relaxed), 1);
+        assert_eq!(rig.metrics().read_repairs_denied.load(Ordering::Relaxed), 3);
+    });
+}
