@@ -138,9 +138,7 @@ async fn ask(
 fn refusal(refused: &Refused) -> Outcome {
     match refused {
         Refused::NotEnough { .. } => Outcome::Unknown,
-        Refused::Overloaded | Refused::Draining | Refused::CannotWrite | Refused::Fenced | Refused::NotServing => {
-            Outcome::Refused
-        }
+        Refused::Overloaded | Refused::CannotWrite | Refused::Fenced | Refused::NotServing => Outcome::Refused,
     }
 }
 

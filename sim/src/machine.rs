@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use kvorum_core::frame::{INTERLEAVED_MAX, PAYLOAD_OVERHEAD_MAX};
+use kvorum_core::hints::Bounds;
 use kvorum_core::placement::{Layout, NodeId};
 use kvorum_core::{Incarnation, Key};
 use kvorum_node::clock::{Clock, Incarnations, TimeSource};
@@ -21,10 +22,13 @@ use kvorum_node::coordinator::Coordinator;
 use kvorum_node::coordinator::hedge::Hedging;
 use kvorum_node::coordinator::operations::Operations;
 use kvorum_node::data_dir::{ClusterId, DataDir};
+use kvorum_node::hints::keeper::Keeper;
+use kvorum_node::hints::{HintQueue, HintSettings};
 use kvorum_node::large_values::LargeValues;
 use kvorum_node::mailbox::{Event, Mailbox};
 use kvorum_node::membership::{Membership, NOTES_INTERVAL, Standing};
 use kvorum_node::node::{BOUND_LEAD, RETENTION_MARGIN};
+use kvorum_node::peer::calls::Calls;
 use kvorum_node::peer::client::PeerClient;
 use kvorum_node::peer::server;
 use kvorum_node::read_pool::ReadPool;
@@ -32,6 +36,7 @@ use kvorum_node::replica::Replica;
 use kvorum_node::shard::{FanOut, Shard, ShardSettings};
 use kvorum_node::store::memory::{Fault, MemoryStore};
 use kvorum_node::store::{Durability, Store};
+use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, LocalSet};
 
 use crate::chance::Chance;
@@ -392,7 +397,9 @@ impl Machine {
         let outbox = Outbox::default();
         let now = move || Now { boot: time.boot(), wall_ms: time.wall_ms() };
         let (queue, runner) = CommitQueue::new(committer, plan.queue, pool.clone(), outbox.clone(), now);
-        let shard = self.shard(clock, disk, &queue, &pool, &mailbox, membership.clone());
+        let hints = Arc::new(HintQueue::new(HINTS, self.plan.layout.nodes().len()));
+        let keeper_disk = disk.clone();
+        let shard = self.shard(clock, disk, &queue, &pool, &mailbox, membership.clone(), hints.clone());
         let commits = run_commits(runner, outbox, mailbox.clone(), self.disk_latency());
         let readers: Vec<_> = (0..READERS).map(|_| run_jobs(pool.clone(), self.disk_latency())).collect();
         let starting = shard.clone();
@@ -400,7 +407,11 @@ impl Machine {
             tokio::task::spawn_local(commits);
             readers.into_iter().for_each(|reader| drop(tokio::task::spawn_local(reader)));
             tokio::task::spawn_local(write_notes(membership));
-            starting.start(mailbox);
+            starting.clone().start(mailbox);
+            tokio::task::spawn_local(async move {
+                let (_never, stop) = oneshot::channel();
+                Keeper::new(starting, keeper_disk, hints).run(stop).await;
+            });
         };
         let tasks = Rc::new(Tasks {
             set: RefCell::new(LocalSet::new()),
@@ -419,6 +430,7 @@ impl Machine {
         pool: &ReadPool,
         mailbox: &Arc<Mailbox>,
         membership: Arc<Membership>,
+        hints: Arc<HintQueue>,
     ) -> Rc<Shard> {
         let plan = &self.plan;
         let large_values = LargeValues::new(plan.large_bytes_max);
@@ -453,7 +465,8 @@ impl Machine {
             flusher: Rc::default(),
             dial: Box::new(self.network.dialler(self.index, plan.urls.clone())),
             peers: peers.collect(),
-            operations: Operations::new(Hedging::new(5, plan.deadline / 4), plan.lingering_max, Arc::default()),
+            operations: Operations::new(Hedging::new(5, plan.deadline / 4), plan.lingering_max, Arc::default(), hints),
+            calls: Calls::default(),
             membership,
         })
     }
@@ -462,6 +475,13 @@ impl Machine {
         Latency { longest_ms: self.disk_ms.clone(), chance: self.chance.clone() }
     }
 }
+
+/// Little, so that its bounds are met.
+const HINTS: HintSettings = HintSettings {
+    bounds: Bounds { bytes_max: 4096, age_max: Duration::from_secs(60) },
+    rate: 64 * 1024,
+    queue_bytes_max: 2048,
+};
 
 /// How long the disk takes.
 struct Latency {

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use kvorum_core::{Key, Record, Version};
 use kvorum_node::store::memory::MemoryStore;
-use kvorum_node::store::{Batch, Durability, HealthState, Page, PageLimit, Store, StoreError, StoreStats, Tier};
+use kvorum_node::store::{
+    Batch, Durability, HealthState, HintChange, Page, PageLimit, Store, StoreError, StoreStats, Tier,
+};
 
 use crate::invariants::Stored;
 use crate::trace::Trace;
@@ -48,6 +50,22 @@ impl Store for Disk {
 
     fn scan(&self, start: &[u8], end: Option<&[u8]>, limit: PageLimit) -> Result<Page, StoreError> {
         self.inner.scan(start, end, limit)
+    }
+
+    fn scan_unchecked(&self, start: &[u8], limit: PageLimit) -> Result<Page, StoreError> {
+        self.inner.scan_unchecked(start, limit)
+    }
+
+    fn forget(&self, key: &Key) {
+        self.inner.forget(key);
+    }
+
+    fn change_hints(&self, changes: &[HintChange]) -> Result<(), StoreError> {
+        self.inner.change_hints(changes)
+    }
+
+    fn scan_hints(&self, start: &[u8], end: &[u8], limit: PageLimit) -> Result<Page, StoreError> {
+        self.inner.scan_hints(start, end, limit)
     }
 
     fn commit(&self, batch: &Batch, durability: Durability) -> Result<(), StoreError> {

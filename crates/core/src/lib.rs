@@ -1,8 +1,9 @@
 //! kvorum's rules, pure: no runtime, clock, randomness, files or logging. Time is an argument.
 //!
-//! Read in this order: [`key`], [`version`], [`record`], [`placement`], [`quorum`], [`frame`].
+//! Read in this order: [`key`], [`version`], [`record`], [`placement`], [`quorum`], [`frame`], [`hints`].
 
 pub mod frame;
+pub mod hints;
 pub mod key;
 pub mod placement;
 pub mod quorum;

@@ -97,9 +97,9 @@ fn a_write_is_done_with_the_answer_that_makes_ack() {
     assert_eq!(write.on_answer(Attempt::FIRST, Rank(0), StoreAnswer::Accepted), WriteStep::Wait);
     assert_eq!(write.on_answer(Attempt::FIRST, Rank(0), StoreAnswer::Accepted), WriteStep::Wait, "a duplicate");
     assert_eq!(write.on_answer(Attempt::FIRST, Rank(2), StoreAnswer::Accepted), WriteStep::Done(Written::Held));
-    assert_eq!(write.missing(), set(&[1]));
+    assert_eq!(write.accepted(), set(&[0, 2]));
     assert_eq!(write.on_answer(Attempt::FIRST, Rank(1), StoreAnswer::Accepted), WriteStep::Wait);
-    assert_eq!(write.missing(), ReplicaSet::EMPTY, "late acks count");
+    assert_eq!(write.accepted(), set(&[0, 1, 2]), "late acks count");
 }
 
 #[test]
@@ -325,4 +325,25 @@ fn more_than_the_inline_replicas_work_the_same() {
     }
     assert_eq!(read.hears(127, has(4)), ["answer 5"]);
     assert_eq!(read.0.outdated(), set(&[127]));
+}
+
+#[test]
+fn a_replica_that_holds_a_write_or_something_newer_is_owed_nothing() {
+    let (older, written, newer) = (version(1), version(2), version(3));
+    for answer in [
+        StoreAnswer::Accepted,
+        StoreAnswer::Stale(Current::Record(newer)),
+        StoreAnswer::StaleUnknown(Current::Record(newer)),
+        StoreAnswer::StaleUnknown(Current::Floor(newer)),
+        // It was carried out, by a replica whose answers count for nothing.
+        StoreAnswer::Failed(Failure::Rebuilding),
+    ] {
+        assert!(answer.settles(written), "{answer:?}");
+    }
+    let failures = (0..=u8::MAX).map_while(Failure::from_code).filter(|failure| *failure != Failure::Rebuilding);
+    // Refused by a fence: what it holds is older.
+    let behind = [StoreAnswer::StaleUnknown(Current::Record(older))];
+    for answer in failures.map(StoreAnswer::Failed).chain(behind) {
+        assert!(!answer.settles(written), "{answer:?}");
+    }
 }

@@ -47,8 +47,9 @@ fn table(cluster: &Value) -> String {
         text(cluster, "layout_version"),
         text(cluster, "configuration"),
     );
-    let columns = ["url", "state", "incarnation", "zone", "weight", "partitions_primary", "partitions", "latency_ms"];
-    let heads = ["node", "state", "incarnation", "zone", "weight", "primary", "partitions", "latency, ms"];
+    let columns =
+        ["url", "state", "incarnation", "zone", "weight", "partitions_primary", "partitions", "latency_ms", "hints"];
+    let heads = ["node", "state", "incarnation", "zone", "weight", "primary", "partitions", "latency, ms", "hints"];
     let nodes = cluster.get("nodes").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let mut rows = vec![heads.map(str::to_owned)];
     rows.extend(nodes.iter().map(|node| columns.map(|name| text(node, name))));
@@ -96,13 +97,13 @@ mod tests {
                 {"url": "http://a:1", "state": "self", "incarnation": "aa", "zone": null, "weight": 1,
                  "partitions_primary": 2048, "partitions": 4096, "latency_ms": null, "reason": null, "rebuilding": null},
                 {"url": "http://bb:1", "state": "rebuilding", "incarnation": "bb", "zone": "north", "weight": 2,
-                 "partitions_primary": 2048, "partitions": 4096, "latency_ms": 0.2, "reason": null,
+                 "partitions_primary": 2048, "partitions": 4096, "latency_ms": 0.2, "hints": 17, "reason": null,
                  "rebuilding": "its directory is empty", "more": {}}]});
         let text = table(&cluster);
         let expected = "http://a:1 is ready, version 0.1.0\ncluster c1, layout 1, configuration d1\n\n\
-             node         state       incarnation  zone   weight  primary  partitions  latency, ms\n\
-             http://a:1   self        aa           -      1       2048     4096        -\n\
-             http://bb:1  rebuilding  bb           north  2       2048     4096        0.2\n\n\
+             node         state       incarnation  zone   weight  primary  partitions  latency, ms  hints\n\
+             http://a:1   self        aa           -      1       2048     4096        -            -\n\
+             http://bb:1  rebuilding  bb           north  2       2048     4096        0.2          17\n\n\
              http://bb:1 is rebuilding: its directory is empty\n";
         assert!(text.starts_with(expected), "{text}");
         assert!(text.contains("To proceed: "), "{text}");

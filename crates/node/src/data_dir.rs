@@ -79,6 +79,16 @@ impl PeerNote {
     pub fn misses(&self, run: Run) -> bool {
         run.id != self.run && run.recovered < self.sequence
     }
+
+    /// With what was known of the same directory already.
+    fn with(self, known: Option<&Self>) -> Self {
+        match known.filter(|known| known.incarnation == self.incarnation) {
+            None => self,
+            Some(known) => {
+                Self { sequence: self.sequence.max(known.sequence), knows_us: self.knows_us || known.knows_us, ..self }
+            }
+        }
+    }
 }
 
 /// Why a directory is not this node's. Each message says what is the matter and what to do.
@@ -245,7 +255,8 @@ impl DataDir {
         self.peers().notes.get(url).copied()
     }
 
-    /// Remembers a peer, durably before it returns. Writes only what is new. Blocks.
+    /// Remembers a peer, durably before it returns. Writes only what is new. Connections that are made at the same
+    /// time each bring what their own handshake said: what is known of the directory from another stays. Blocks.
     ///
     /// # Errors
     /// [`DataDirError::Io`]; the note is not remembered then.
@@ -253,14 +264,17 @@ impl DataDir {
         let _writing = self.writing_peers.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = {
             let peers = self.peers();
-            if peers.notes.get(url) == Some(&note) {
+            if peers.notes.get(url) == Some(&note.with(peers.notes.get(url))) {
                 return Ok(());
             }
             peers.notes.clone()
         };
-        next.insert(url.to_owned(), note);
+        next.insert(url.to_owned(), note.with(next.get(url)));
         self.write_peers(&next)?;
-        self.peers().notes.insert(url.to_owned(), note);
+        let mut peers = self.peers();
+        // More may have been heard while it was written: that is durable with the next notes.
+        let note = note.with(peers.notes.get(url));
+        peers.notes.insert(url.to_owned(), note);
         Ok(())
     }
 

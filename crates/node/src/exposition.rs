@@ -15,6 +15,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use crate::coordinator::failure_name;
+use crate::hints::{Dropped, TargetMetrics};
 use crate::histogram::{Histogram, Snapshot};
 use crate::node::NodeView;
 use crate::store::{HealthState, Stall};
@@ -151,6 +152,7 @@ impl Collector for Exposition {
         http(&mut page, view)?;
         coordinator(&mut page, view)?;
         peers(&mut page, view)?;
+        hints(&mut page, view)?;
         commit(&mut page, view)?;
         store(&mut page, view)
     }
@@ -238,6 +240,9 @@ fn coordinator(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     page.counter("coordinator_hedges_denied", "Hedges over the budget", sum(|shard| &shard.hedges_denied))?;
     page.counter("coordinator_write_backs", "Stores by reads", sum(|shard| &shard.write_backs))?;
     page.counter("coordinator_mends", "Stores that replace a damaged record", sum(|shard| &shard.mends))?;
+    page.counter("coordinator_read_repairs", "Stores to replicas behind a read", sum(|shard| &shard.read_repairs))?;
+    let denied = sum(|shard| &shard.read_repairs_denied);
+    page.counter("coordinator_read_repairs_denied", "Such stores over the budget", denied)?;
     page.counter("coordinator_restamps", "Writes started over with a newer version", sum(|shard| &shard.restamps))?;
     page.counter("coordinator_stale_answers", "Stores refused as stale", sum(|shard| &shard.stale_answers))?;
     page.counter("coordinator_corrupt_answers", "Damaged records met by reads", sum(|shard| &shard.corrupt_answers))?;
@@ -286,6 +291,30 @@ fn peers(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     let errors = each(|peer| load(&peer.protocol_errors));
     page.counters("peer_protocol_errors", "Connections closed for what came over them", errors)?;
     page.counter("peer_strangers", "Handshakes of nodes that do not belong here", load(&membership.strangers))
+}
+
+fn hints(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
+    let (hints, membership) = (&view.hints, &view.membership);
+    let each = |value: fn(&TargetMetrics) -> &AtomicU64| -> Vec<(Labels<'static>, u64)> {
+        let of = |node| (label("peer", membership.url(node)), load(value(hints.target(node))));
+        membership.others().map(of).collect()
+    };
+    let gauges = |values: Vec<(Labels<'static>, u64)>| values.into_iter().map(|(labels, value)| (labels, float(value)));
+    page.gauges("hints_pending", "Writes kept for the peer", gauges(each(|target| &target.pending)))?;
+    page.gauges("hints_pending_bytes", "Their bytes", gauges(each(|target| &target.pending_bytes)))?;
+    let rates = gauges(each(|target| &target.rate));
+    page.gauges("hints_rate_bytes", "Bytes a second that the peer is sent at most, now", rates)?;
+    let waiting = u64::try_from(hints.waiting_bytes()).unwrap_or(u64::MAX);
+    page.gauge("hints_queue_bytes", "Hints that wait to be written", float(waiting))?;
+    page.counters("hints_kept", "Hints written", each(|target| &target.kept))?;
+    page.counters("hints_delivered", "Hints that the peer has taken", each(|target| &target.delivered))?;
+    page.counters(
+        "hints_superseded",
+        "Hints left out because a newer one of their key was delivered",
+        each(|target| &target.superseded),
+    )?;
+    let dropped = Dropped::ALL.map(|why| (label("reason", why.name()), hints.dropped(why)));
+    page.counters("hints_dropped", "Hints that were not delivered", dropped)
 }
 
 fn commit(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {

@@ -1,6 +1,6 @@
 //! A kvorum node: HTTP, coordinator, peers, replica, store, and `node.rs`, which wires them together.
 //!
-//! Read in this order: [`http`], [`coordinator`], [`peer`], [`replica`], [`commit`], [`store`].
+//! Read in this order: [`http`], [`coordinator`], [`peer`], [`replica`], [`commit`], [`store`], [`hints`].
 
 pub mod backup;
 pub mod clock;
@@ -9,6 +9,7 @@ pub mod config;
 pub mod coordinator;
 pub mod data_dir;
 mod exposition;
+pub mod hints;
 pub mod histogram;
 pub mod http;
 pub mod large_values;

@@ -19,6 +19,10 @@ pub struct CoordinatorMetrics {
     pub write_backs: AtomicU64,
     /// Stores that replace a damaged record.
     pub mends: AtomicU64,
+    /// Stores by reads below a quorum, to replicas that were seen to be behind.
+    pub read_repairs: AtomicU64,
+    /// Such stores that the budget refused.
+    pub read_repairs_denied: AtomicU64,
     /// Writes that started over with a newer version.
     pub restamps: AtomicU64,
     /// Stores refused because the replica held something newer.

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use kvorum_core::hints::Bounds;
 use kvorum_core::placement::{Layout, LayoutError, LayoutNode, NodeId};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::error::TrySendError;
@@ -24,6 +25,7 @@ use crate::commit::queue::Now;
 use crate::commit::{CommitConfig, CommitMetrics, CommitQueue, CommitThread, Committer, Done, QueueLimits, Sink};
 use crate::config::Config;
 use crate::data_dir::{ClusterId, DataDir, DataDirError};
+use crate::hints::{HintQueue, HintSettings};
 use crate::histogram::Histogram;
 use crate::http::HttpMetrics;
 use crate::large_values::LargeValues;
@@ -105,6 +107,8 @@ pub struct NodeView {
     pub scrub: Arc<Scrub>,
     /// Blocking reads.
     pub pool: ReadPool,
+    /// Hints on their way, and what is counted of all of them.
+    pub hints: Arc<HintQueue>,
     /// Memory for large values.
     pub large_values: Arc<LargeValues>,
     /// What each shard's coordinator counts.
@@ -278,8 +282,10 @@ impl Node {
         let (queue, commit) = CommitThread::start(committer, limits, pool.clone(), Mailboxes(mailboxes.clone()), now)?;
         let noted = membership.clone();
         let notes = std::thread::Builder::new().name("notes".to_owned()).spawn(move || noted.write_notes())?;
+        let hints = HintQueue::new(hint_settings(config), membership.layout().nodes().len());
         let view = Arc::new(NodeView {
-            clock: clock.clone(),
+            clock,
+            hints: Arc::new(hints),
             membership,
             store: store.clone(),
             engine: store.clone(),
@@ -500,6 +506,14 @@ fn commit_config(config: &Config) -> CommitConfig {
         bound_lead: BOUND_LEAD,
         batch_bytes_max: config.batch_bytes_max(),
         durability: durability(config),
+    }
+}
+
+fn hint_settings(config: &Config) -> HintSettings {
+    HintSettings {
+        bounds: Bounds { bytes_max: config.hints.bytes_max.get() as u64, age_max: config.hints.age_max },
+        rate: config.hints.rate.get() as u64,
+        queue_bytes_max: config.hint_queue_bytes_max(),
     }
 }
 

@@ -85,6 +85,8 @@ fn this_node(view: &NodeView) -> Value {
         "state": "self",
         "incarnation": format!("{:08x}", view.membership.incarnation().0),
         "latency_ms": null,
+        "hints": null,
+        "hint_bytes": null,
         "reason": view.ready().err(),
         "rebuilding": rebuilding,
         "scrub": scrub(&view.scrub),
@@ -126,6 +128,8 @@ fn peer(view: &NodeView, node: NodeId) -> Value {
         "state": state,
         "incarnation": membership.remembered(node).map(|note| format!("{:08x}", note.incarnation.0)),
         "latency_ms": is_up.then_some(latency_ms),
+        "hints": view.hints.target(node).pending.load(Ordering::Relaxed),
+        "hint_bytes": view.hints.target(node).pending_bytes.load(Ordering::Relaxed),
         "reason": trouble.filter(|_| !is_up),
         "rebuilding": is_rebuilding.then(|| format!("it lost what it had acknowledged; {REBUILDING}")),
     })

@@ -142,9 +142,13 @@ impl<A> Replica<A> {
         self.queue.submit(Work::RaiseBound { to, ticket }).map_err(|_| self.redeem(ticket))
     }
 
-    /// What to tell the asker: a store's answer counts for nothing if the vote was lost meanwhile.
+    /// What to tell the asker: a store's answer counts for nothing if the vote was lost meanwhile. What failed has
+    /// failed all the same: `Rebuilding` says that it was carried out.
     pub fn answer(&self, answer: StoreAnswer) -> StoreAnswer {
-        self.membership.abstains().map_or(answer, StoreAnswer::Failed)
+        match answer {
+            StoreAnswer::Failed(_) => answer,
+            _ => self.membership.abstains().map_or(answer, StoreAnswer::Failed),
+        }
     }
 
     /// The same for a read.

@@ -19,12 +19,14 @@ use crate::config::{Config, ReadFanout};
 use crate::coordinator::Coordinator;
 use crate::coordinator::hedge::Hedging;
 use crate::coordinator::operations::Operations;
+use crate::hints::keeper::Keeper;
 use crate::http::{
     Admin, AdminFuture, HttpParts, HttpSettings, HttpShard, PageFuture, PeerRefusal, PeerUpgrade, RangeError, Ranges,
     serve_connection,
 };
 use crate::mailbox::Mailbox;
 use crate::node::{NodeView, TcpHandover, drain_max};
+use crate::peer::calls::Calls;
 use crate::peer::client::PeerClient;
 use crate::peer::dial::Tcp;
 use crate::peer::handshake::Hello;
@@ -67,9 +69,8 @@ pub(crate) fn run_background(config: &Config, parts: BackgroundParts) {
     block_on(async move {
         let shard = shard(config, index, clock, &view, &mailbox);
         shard.start(mailbox);
-        tokio::task::spawn_local(scrub::run(shard, view.store.clone(), view.scrub.clone()));
-        // Whether it was sent or dropped: there is nothing more to come.
-        let _ = stop.await;
+        tokio::task::spawn_local(scrub::run(shard.clone(), view.store.clone(), view.scrub.clone()));
+        Keeper::new(shard, view.store.clone(), view.hints.clone()).run(stop).await;
     });
 }
 
@@ -99,6 +100,7 @@ async fn serve(config: &Config, parts: ShardParts) {
     }
     drop(drain);
     take(&mut connections, &http).await;
+    shard.operations.end();
 }
 
 /// Takes connections from the node until there will be no more. Cancel safe.
@@ -155,7 +157,8 @@ fn shard(config: &Config, index: u16, clock: Arc<Clock>, view: &Arc<NodeView>, m
         flusher: Rc::default(),
         dial: Box::new(Tcp),
         peers,
-        operations: Operations::new(hedging, config.coordinator.requests_max.get(), metrics),
+        calls: Calls::default(),
+        operations: Operations::new(hedging, config.coordinator.requests_max.get(), metrics, view.hints.clone()),
     })
 }
 

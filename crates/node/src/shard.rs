@@ -16,6 +16,7 @@ use crate::coordinator::operations::{OperationId, Operations};
 use crate::large_values::LargeValues;
 use crate::mailbox::{Event, Mailbox};
 use crate::membership::Membership;
+use crate::peer::calls::Calls;
 use crate::peer::client::PeerClient;
 use crate::peer::dial::Dial;
 use crate::peer::link::Flusher;
@@ -91,6 +92,8 @@ pub struct Shard {
     pub dial: Box<dyn Dial>,
     /// By node; none for this one.
     pub peers: Vec<Option<Rc<PeerClient>>>,
+    /// Stores of background work that wait for peers.
+    pub calls: Calls,
     /// Requests that this shard coordinates.
     pub operations: Operations,
 }

@@ -16,7 +16,9 @@ use kvorum_node::commit::{
 };
 use kvorum_node::read_pool::{ReadPool, ReadPoolThreads};
 use kvorum_node::store::memory::MemoryStore;
-use kvorum_node::store::{Batch, Durability, HealthState, Page, PageLimit, Store, StoreError, StoreStats, Tier};
+use kvorum_node::store::{
+    Batch, Durability, HealthState, HintChange, Page, PageLimit, Store, StoreError, StoreStats, Tier,
+};
 
 const LONG: Duration = Duration::from_secs(20);
 const WALL_MS: u64 = 1_000_000;
@@ -71,6 +73,12 @@ impl Store for Gated {
     }
     fn forget(&self, key: &Key) {
         self.inner.forget(key);
+    }
+    fn change_hints(&self, changes: &[HintChange]) -> Result<(), StoreError> {
+        self.inner.change_hints(changes)
+    }
+    fn scan_hints(&self, start: &[u8], end: &[u8], limit: PageLimit) -> Result<Page, StoreError> {
+        self.inner.scan_hints(start, end, limit)
     }
     fn commit(&self, batch: &Batch, durability: Durability) -> Result<(), StoreError> {
         self.commits.lock().unwrap().push(batch.records().len());

@@ -2,11 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use bytes::Bytes;
-use kvorum_core::key::Key;
+use kvorum_core::{Hlc, Incarnation, Key, Record, Version};
 use kvorum_node::store::memory::{Fault, MemoryStore};
 use kvorum_node::store::options::MemoryBudget;
 use kvorum_node::store::rocks::RocksStore;
-use kvorum_node::store::{Batch, Durability, HealthState, PageLimit, Store, StoreError, Tier};
+use kvorum_node::store::{Batch, Durability, HealthState, HintChange, PageLimit, Store, StoreError, Tier};
 use tempfile::TempDir;
 
 const ALL: PageLimit = PageLimit { records: usize::MAX, bytes: usize::MAX };
@@ -76,6 +76,11 @@ contract!(
     an_empty_value_is_not_an_absent_one,
     flushed_records_are_read_from_the_disk,
     many_overwrites_leave_the_last,
+    hints_are_no_records_and_records_no_hints,
+    of_the_hints_under_one_name_the_newest_version_stays,
+    a_range_of_hints_is_dropped_and_no_more,
+    hints_survive_a_restart,
+    hints_do_not_count_for_the_sequence,
 );
 
 fn key(bytes: &[u8]) -> Key {
@@ -244,6 +249,91 @@ fn many_overwrites_leave_the_last(mut subject: impl Subject) {
     subject.restart();
     assert_eq!(get(subject.store(), b"a").unwrap(), &299_u32.to_be_bytes()[..]);
     assert_eq!(names(subject.store(), b"", None), ["a", "b"]);
+}
+
+fn hint(name: &'static str, number: u64) -> HintChange {
+    let version = Version { hlc: Hlc::from_raw(number), incarnation: Incarnation(1) };
+    let value = number.to_string();
+    let record = Record::value(&key(b"k"), version, 3, None, value.as_bytes());
+    HintChange::Keep(name.into(), record.bytes().clone())
+}
+
+/// The names of hints, and what is in them.
+fn hints(store: &impl Store) -> Vec<(String, String)> {
+    let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();
+    let value = |bytes: Bytes| text(&Record::decode(&key(b"k"), bytes).unwrap().payload());
+    let page = store.scan_hints(b"", b"\xff", ALL).unwrap();
+    page.records.into_iter().map(|(name, record)| (text(&name), value(record))).collect()
+}
+
+fn pairs(all: &[(&str, &str)]) -> Vec<(String, String)> {
+    all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+fn hints_are_no_records_and_records_no_hints(subject: impl Subject) {
+    let store = subject.store();
+    put(store, &[(b"a", b"1")]);
+    store.change_hints(&[hint("a", 2), hint("b", 3)]).unwrap();
+    assert_eq!(get(store, b"a").unwrap(), "1");
+    assert_eq!(get(store, b"b"), None);
+    assert_eq!(names(store, b"", None), ["a"]);
+    assert_eq!(hints(store), pairs(&[("a", "2"), ("b", "3")]));
+    let page = store.scan_hints(b"a", b"b", ALL).unwrap();
+    assert_eq!((page.records.len(), page.more), (1, false));
+    assert!(store.scan_hints(b"", b"z", PageLimit { records: 1, bytes: 1 }).unwrap().more);
+    assert!(store.scan_hints(b"b", b"a", ALL).unwrap().records.is_empty());
+}
+
+fn of_the_hints_under_one_name_the_newest_version_stays(mut subject: impl Subject) {
+    for numbers in [[1, 3, 2], [2, 1, 3], [3, 2, 1]] {
+        for number in numbers {
+            subject.store().change_hints(&[hint("a", number)]).unwrap();
+            subject.store().flush().unwrap();
+        }
+        assert_eq!(hints(subject.store()), pairs(&[("a", "3")]));
+        subject.store().change_hints(&[hint("b", 1), hint("b", 9), hint("b", 5)]).unwrap();
+        subject.restart();
+        assert_eq!(hints(subject.store()), pairs(&[("a", "3"), ("b", "9")]));
+        let all = HintChange::Drop(Bytes::from("a")..Bytes::from("c"));
+        subject.store().change_hints(&[all]).unwrap();
+        assert_eq!(hints(subject.store()), []);
+    }
+    let put = |text: &'static str| HintChange::Put("z".into(), text.into());
+    subject.store().change_hints(&[put("9"), put("1")]).unwrap();
+    let page = subject.store().scan_hints(b"z", b"zz", ALL).unwrap();
+    assert_eq!(page.records[0].1, "1", "what is put is no version");
+}
+
+fn a_range_of_hints_is_dropped_and_no_more(mut subject: impl Subject) {
+    let names = ["a", "b1", "b2", "c"];
+    subject.store().change_hints(&names.map(|name| hint(name, 1))).unwrap();
+    put(subject.store(), &[(b"b1", b"record")]);
+    // In the order given: what comes after the drop stays.
+    subject.store().change_hints(&[HintChange::Drop("b".into().."c".into()), hint("b3", 1)]).unwrap();
+    subject.restart();
+    assert_eq!(hints(subject.store()), pairs(&[("a", "1"), ("b3", "1"), ("c", "1")]));
+    assert_eq!(get(subject.store(), b"b1").unwrap(), "record");
+}
+
+fn hints_survive_a_restart(mut subject: impl Subject) {
+    subject.store().change_hints(&[hint("a", 1)]).unwrap();
+    subject.restart();
+    subject.store().change_hints(&[hint("b", 2)]).unwrap();
+    subject.store().flush().unwrap();
+    subject.restart();
+    assert_eq!(hints(subject.store()), pairs(&[("a", "1"), ("b", "2")]));
+}
+
+fn hints_do_not_count_for_the_sequence(mut subject: impl Subject) {
+    put(subject.store(), &[(b"a", b"1")]);
+    let before = subject.store().sequence();
+    subject.store().change_hints(&[hint("a", 1), hint("b", 1)]).unwrap();
+    assert_eq!(subject.store().sequence(), before, "they are not synced, so nobody may count on them");
+    put(subject.store(), &[(b"a", b"2")]);
+    let after = subject.store().sequence();
+    assert!(after > before);
+    subject.restart();
+    assert!(subject.store().sequence() >= after);
 }
 
 // The twin's own promises: what it can lose and how it fails.

@@ -169,7 +169,7 @@ pub enum Failure {
     Disk,
     /// What it holds is damaged.
     Corrupt,
-    /// It lost what it had acknowledged, so it has no vote.
+    /// It lost what it had acknowledged, so it has no vote; a store was carried out.
     Rebuilding,
     /// The version is further ahead of its clock than `clock.skew_max`.
     ClockSkew,
@@ -225,6 +225,19 @@ pub enum StoreAnswer {
     StaleUnknown(Current),
     /// Counts for nothing; v may or may not be stored.
     Failed(Failure),
+}
+
+impl StoreAnswer {
+    /// Whether the replica needs not be sent `version` again: it holds that or something newer, durably. A replica
+    /// without a vote does what it is told all the same.
+    #[must_use]
+    pub fn settles(self, version: Version) -> bool {
+        match self {
+            Self::Accepted | Self::Stale(_) | Self::Failed(Failure::Rebuilding) => true,
+            Self::StaleUnknown(current) => current.version() >= version,
+            Self::Failed(_) => false,
+        }
+    }
 }
 
 /// A replica's answer to a read.

@@ -255,7 +255,9 @@ impl Read {
         self.known.filter(|_| true)
     }
 
-    fn answered_record(&self) -> Option<&Record> {
+    /// After the answer: the record answered, if one was found.
+    #[must_use]
+    pub fn answered_record(&self) -> Option<&Record> {
         self.record.as_ref().filter(|_| self.closed)
     }
 

@@ -12,7 +12,7 @@
 //! Invariants: an answer is counted once per replica and attempt; answers of an earlier attempt
 //! count for nothing (they are about another version) but their versions still raise the next stamp;
 //! `Done`, `Hopeless` are returned at most once and nothing but `Wait` follows them; answers keep
-//! being recorded then, for [`Write::missing`].
+//! being recorded then, for [`Write::accepted`].
 //!
 //! Source: Attiya, Bar-Noy, Dolev (1995), multi-writer; the project's design, "Versions", clause "Write".
 
@@ -129,13 +129,6 @@ impl Write {
     #[must_use]
     pub fn acked(&self) -> u8 {
         self.accepted.len()
-    }
-
-    /// The replicas that have neither accepted the current attempt nor promised that they hold something
-    /// newer: those to which the write is still owed.
-    #[must_use]
-    pub fn missing(&self) -> ReplicaSet {
-        ReplicaSet::first(self.acks.from()).minus(self.accepted).minus(self.stale)
     }
 
     /// The write has a new stamp, greater than every version in any answer, and is sent to all again:

@@ -248,7 +248,9 @@ impl<S: Store> Committer<S> {
                 let salvaged = self.store.salvage(&submission.key);
                 Err(Miss::Damaged { claimed: salvaged.and_then(|bytes| Record::claimed_version(&bytes)) })
             }
-            Err(StoreError::DiskFull | StoreError::Poisoned(_) | StoreError::Io(_)) => Err(Miss::Failed(Failure::Disk)),
+            Err(StoreError::DiskFull | StoreError::Poisoned(_) | StoreError::Busy | StoreError::Io(_)) => {
+                Err(Miss::Failed(Failure::Disk))
+            }
         }
     }
 
@@ -304,9 +306,11 @@ impl<S: Store> Committer<S> {
         }
         self.store.commit(&self.batch, self.config.durability).map_err(|error| match error {
             StoreError::DiskFull => Failure::DiskFull,
-            StoreError::NeedsDisk | StoreError::Poisoned(_) | StoreError::Corrupt(_) | StoreError::Io(_) => {
-                Failure::Disk
-            }
+            StoreError::NeedsDisk
+            | StoreError::Poisoned(_)
+            | StoreError::Corrupt(_)
+            | StoreError::Busy
+            | StoreError::Io(_) => Failure::Disk,
         })
     }
 

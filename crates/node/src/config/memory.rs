@@ -5,6 +5,8 @@
 //! the longest value does not fit; what that adds, in a node with little memory, comes out of
 //! [`BEYOND_BYTES`].
 
+use kvorum_core::hints::Delivered;
+
 use super::identity::OVERHEAD_BYTES;
 use super::{ByteSize, Config, Count};
 use crate::store::options::MemoryBudget;
@@ -19,6 +21,10 @@ const RECENT_VERSION_BYTES: u64 = 2 * 18;
 const PEER_QUEUE_BYTES_MIN: u64 = 256 << 10;
 /// Marks and counts of changes of the stripes, and each shard's scratch.
 const FIXED_BYTES: u64 = 4 << 20;
+/// The part of `memory_bytes` that hints may take which wait to be written.
+const HINT_QUEUE_PART: u64 = 64;
+/// Hints that one delivery has read, and their copies on the way.
+const HINT_WINDOW_BYTES: u64 = 1 << 20;
 /// Bytes of one commit at most. It is written as one batch, which is a copy of its records.
 const BATCH_BYTES_MAX: usize = 16 << 20;
 
@@ -47,7 +53,27 @@ impl Config {
         let commit = self.commit.queue_bytes_max.0;
         let recent = self.commit.recent_versions_max.get() as u64 * RECENT_VERSION_BYTES;
         let peers = self.peers() * requests + self.links() * self.peer.queue_bytes_max.0;
-        store as u64 + requests + commit + self.batch_bytes_max() as u64 + peers + recent + FIXED_BYTES
+        store as u64
+            + requests
+            + commit
+            + self.batch_bytes_max() as u64
+            + peers
+            + recent
+            + self.hint_bytes()
+            + FIXED_BYTES
+    }
+
+    /// Bytes of hints that wait to be written.
+    #[must_use]
+    pub fn hint_queue_bytes_max(&self) -> usize {
+        usize::try_from(self.memory_bytes.0 / HINT_QUEUE_PART).unwrap_or(usize::MAX)
+    }
+
+    /// Hints that wait, those that are being written, and what each delivery remembers.
+    fn hint_bytes(&self) -> u64 {
+        let delivery = Delivered::BYTES_MAX as u64 + HINT_WINDOW_BYTES;
+        let waiting = self.hint_queue_bytes_max() as u64;
+        if self.peers() == 0 || self.hints.bytes_max.0 == 0 { 0 } else { waiting + self.peers() * delivery }
     }
 
     /// Bytes of one commit, unless it has a single record.

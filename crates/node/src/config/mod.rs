@@ -57,6 +57,8 @@ pub struct Config {
     pub commit: Commit,
     /// Bytes that are verified in a second; zero if only on request.
     pub scrub_rate: ByteSize,
+    /// What is kept for nodes that are away.
+    pub hints: Hints,
     /// Log lines.
     pub log: Log,
     named: Named,
@@ -136,6 +138,17 @@ pub struct Commit {
     pub recent_versions_max: Count,
 }
 
+/// `hints.*`
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hints {
+    /// Bytes for each node; none: nothing is kept.
+    pub bytes_max: ByteSize,
+    /// How long.
+    pub age_max: Duration,
+    /// Bytes a second that are delivered to each node.
+    pub rate: ByteSize,
+}
+
 /// `log.*`
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Log {
@@ -178,6 +191,7 @@ impl Config {
             peer: Peer::default(),
             commit: Commit::default(),
             scrub_rate: ByteSize::default(),
+            hints: Hints::default(),
             log: Log::default(),
             named: Named::default(),
         }

@@ -38,6 +38,7 @@ const fn ms(milliseconds: u64) -> Duration {
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
+const MONTH: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// All settings, in the order in which they are shown.
 pub static SETTINGS: &[Setting] = &[
@@ -242,6 +243,24 @@ pub static SETTINGS: &[Setting] = &[
             let value = optional(text, "auto", |text| count(text, 1024, 1 << 28));
             value.map(|value| c.named.recent_versions_max = value)
         },
+    },
+    Setting {
+        name: "hints.bytes_max",
+        default: "1GiB",
+        doc: "Writes kept for each node that did not confirm them, on disk; 0: none. Over it the oldest go.",
+        set: |c, text| size(text, 0, 1024 * GIB).map(|value| c.hints.bytes_max = value),
+    },
+    Setting {
+        name: "hints.age_max",
+        default: "24h",
+        doc: "How long they are kept.",
+        set: |c, text| duration(text, MINUTE, MONTH).map(|value| c.hints.age_max = value),
+    },
+    Setting {
+        name: "hints.rate",
+        default: "32MiB",
+        doc: "Bytes a second in which they are delivered, to each node; fewer where that makes it slow.",
+        set: |c, text| size(text, 64 * KIB, 64 * GIB).map(|value| c.hints.rate = value),
     },
     Setting {
         name: "scrub.rate",

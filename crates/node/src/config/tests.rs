@@ -69,6 +69,8 @@ fn every_setting_changes_the_configuration() {
         "layout.zones" => "http://127.0.0.1:8080=north",
         "layout.weights" => "http://127.0.0.1:8080=3",
         "coordinator.read_fanout" => "all",
+        "hints.age_max" => "7h",
+        "hints.rate" => "77KiB",
         "log.format" | "log.level" => {
             if setting.name == "log.format" {
                 "json"

@@ -73,6 +73,9 @@ impl Operations {
                 self.handle_read(shard, operation, rank, answer, took, commands)
             }
         };
+        if operation.is_decided {
+            self.repair(shard, operation, now);
+        }
         let is_over = operation.is_over();
         drop(table);
         if is_over {
@@ -121,13 +124,16 @@ impl Operations {
             Machine::Write { machine, record, attempts } => {
                 let Some(attempt) = attempts.named(id.round()) else { return Step::Nothing };
                 let accepted = (answer == StoreAnswer::Accepted).then(|| record.version());
+                if id.round() == operation.round && answer.settles(record.version()) {
+                    operation.owed.remove(rank);
+                }
                 let step = machine.on_answer(attempt, rank, answer);
                 if id.round() == operation.round {
                     operation.note(rank, outcome, version.or(accepted), took);
                 }
                 self.write_step(shard, operation, step)
             }
-            Machine::Read { machine, write_back } => {
+            Machine::Read { machine, write_back, .. } => {
                 if id.round() == operation.round {
                     let written = *write_back;
                     machine.on_store(rank, written, answer, &mut |command| commands.push(command));
@@ -195,7 +201,7 @@ impl Operations {
             match command {
                 Command::Ask { rank, version_only } => self.ask(shard, id, now, rank, version_only),
                 Command::Store { rank, record } => self.write_back(shard, id, rank, &record),
-                Command::Done(outcome) => self.found(shard, id, outcome),
+                Command::Done(outcome) => self.found(shard, id, now, outcome),
                 Command::Hopeless => {
                     if let Some(operation) = find(&mut self.table.borrow_mut(), id) {
                         // Those asked are about to answer, unless they are slow: then the timer ends it.
@@ -251,31 +257,16 @@ impl Operations {
         }
     }
 
-    fn found(&self, shard: &Rc<Shard>, id: OperationId, outcome: ReadOutcome) {
+    fn found(&self, shard: &Rc<Shard>, id: OperationId, now: Duration, outcome: ReadOutcome) {
         let mut table = self.table.borrow_mut();
         let Some(operation) = find(&mut table, id) else { return };
         let receipt = operation.has_trace.then(|| operation.receipt(shard));
-        let mut mend = None;
-        if let (Machine::Read { machine, .. }, ReadOutcome::Record(record)) = (&operation.machine, &outcome) {
-            let damaged = machine.mend();
-            if !damaged.is_empty() {
-                mend = Some((damaged, operation.key.clone(), record.clone(), operation.replicas(shard)));
-            }
-        }
         let value = match outcome {
             ReadOutcome::Record(record) => Looked::Record(record),
             ReadOutcome::Absent { floor } => Looked::Absent { floor },
         };
         operation.decide(Ok(Outcome::Found(Found { value, receipt })));
-        drop(table);
-        // After the answer, and for nobody's sake but the replica's: the answer to this goes unread.
-        if let Some((damaged, key, record, replicas)) = mend {
-            for node in damaged.iter().filter_map(|rank| replicas.get(usize::from(rank.0))) {
-                self.metrics.mends.fetch_add(1, Ordering::Relaxed);
-                // If it cannot be sent, the next read finds the damage again.
-                let _ = self.send_store(shard, self.id_of_nobody(), *node, &key, &record, true);
-            }
-        }
+        self.repair(shard, operation, now);
     }
 
     pub(super) fn decide_not_enough(&self, shard: &Shard, operation: &mut Operation) {

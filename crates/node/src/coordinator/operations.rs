@@ -8,7 +8,7 @@
 //! A frame's id names the request's slot, its generation (a reused slot is another request) and the
 //! *round*: which attempt of a write, or which write-back of a read, an answer is about.
 //!
-//! Bounds: admission (in `http`) bounds the requests that clients wait for; `lingering_max` bounds writes
+//! Bounds: admission (in `http`) bounds the requests that clients wait for; `lingering_max` bounds those
 //! that have been answered and still wait for their last replicas.
 
 use std::cell::{Cell, RefCell};
@@ -30,47 +30,13 @@ use slab::Slab;
 use tokio::sync::Notify;
 
 use super::hedge::Hedging;
+pub use super::operation_id::OperationId;
+use super::repair::ReadRepair;
 use super::{Found, Receipt, Refused, ReplicaReceipt, Written};
+use crate::hints::HintQueue;
 use crate::metrics::CoordinatorMetrics;
 use crate::replica::Held;
 use crate::shard::{Asker, FanOut, Shard};
-
-/// Names a request and a round of it, in frames and tickets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OperationId(u64);
-
-impl OperationId {
-    pub(super) fn new(slot: usize, generation: u32, round: u8) -> Self {
-        let slot = u64::try_from(slot).expect("a slot is a small number") & 0xffff_ffff;
-        Self(u64::from(generation & 0x00ff_ffff) << 40 | u64::from(round) << 32 | slot)
-    }
-
-    /// As a frame carries it.
-    #[must_use]
-    pub fn get(self) -> u64 {
-        self.0
-    }
-
-    pub(super) fn from_raw(raw: u64) -> Self {
-        Self(raw)
-    }
-
-    pub(super) fn with_round(self, round: u8) -> Self {
-        Self(self.0 & !(0xff << 32) | u64::from(round) << 32)
-    }
-
-    fn slot(self) -> usize {
-        usize::try_from(self.0 & 0xffff_ffff).expect("32 bits fit")
-    }
-
-    pub(super) fn round(self) -> u8 {
-        u8::try_from(self.0 >> 32 & 0xff).expect("eight bits")
-    }
-
-    pub(super) fn generation(self) -> u32 {
-        u32::try_from(self.0 >> 40).expect("24 bits")
-    }
-}
 
 /// What a client's future receives.
 pub enum Outcome {
@@ -94,7 +60,7 @@ struct Note {
 #[expect(clippy::large_enum_variant, reason = "it lives in the table's slots, not on its own")]
 pub(super) enum Machine {
     Write { machine: Write, record: Record, attempts: Attempts },
-    Read { machine: Read, write_back: Version },
+    Read { machine: Read, write_back: Version, repaired: ReplicaSet },
 }
 
 pub(super) struct Operation {
@@ -109,6 +75,8 @@ pub(super) struct Operation {
     /// Asked for a read, or for a store of this round, and not yet answered.
     pub(super) reading: ReplicaSet,
     pub(super) storing: ReplicaSet,
+    /// Replicas that do not yet hold what is written, for all that is known.
+    pub(super) owed: ReplicaSet,
     notes: Vec<Note>,
     pub(super) has_trace: bool,
     /// A write of which something has left this shard.
@@ -184,13 +152,19 @@ impl Operation {
         }
     }
 
-    /// Nobody waits for it: neither its client nor, if it is a write, one of its replicas.
+    /// Nobody waits for it: neither its client nor one of the replicas that have a write to confirm, or may turn
+    /// out to be behind what was read.
     pub(super) fn is_over(&self) -> bool {
         self.is_released && self.is_over_when_released()
     }
 
     fn is_over_when_released(&self) -> bool {
-        matches!(self.machine, Machine::Read { .. }) || self.storing.is_empty()
+        match &self.machine {
+            Machine::Write { .. } => self.storing.is_empty(),
+            Machine::Read { machine, .. } => {
+                self.acks.is_quorum() || machine.answered_record().is_none() || self.reading.is_empty()
+            }
+        }
     }
 
     /// Answers that count, for the body of a `504`. What was answered may be enough in number and still not
@@ -248,21 +222,28 @@ pub struct Operations {
     /// Reads by the time at which the rest of their replicas is asked.
     pub(super) hedges: RefCell<VecDeque<(Duration, OperationId)>>,
     pub(super) hedging: Hedging,
-    /// Writes that were answered and wait for their last replicas, oldest first; and some that no longer do.
+    /// Requests that were answered and wait for their last replicas, oldest first; and some that no longer do.
     pub(super) lingering: RefCell<VecDeque<OperationId>>,
     /// Those that do.
     lingering_live: Cell<usize>,
     lingering_max: usize,
     /// Stores for nobody so far: each has an id of its own, by which its chunks are put together.
     mends: Cell<u32>,
+    pub(super) repair: ReadRepair,
     pub(super) timers: Notify,
     pub(super) metrics: Arc<CoordinatorMetrics>,
+    hints: Arc<HintQueue>,
 }
 
 impl Operations {
-    /// None yet.
+    /// None yet. What replicas do not confirm goes to `hints`.
     #[must_use]
-    pub fn new(hedging: Hedging, lingering_max: usize, metrics: Arc<CoordinatorMetrics>) -> Self {
+    pub fn new(
+        hedging: Hedging,
+        lingering_max: usize,
+        metrics: Arc<CoordinatorMetrics>,
+        hints: Arc<HintQueue>,
+    ) -> Self {
         Self {
             table: RefCell::default(),
             generation: Cell::new(0),
@@ -275,8 +256,10 @@ impl Operations {
             lingering_live: Cell::new(0),
             lingering_max,
             mends: Cell::new(0),
+            repair: ReadRepair::default(),
             timers: Notify::new(),
             metrics,
+            hints,
         }
     }
 
@@ -301,6 +284,7 @@ impl Operations {
             deadline: started + shard.settings.deadline,
             reading: ReplicaSet::EMPTY,
             storing: ReplicaSet::EMPTY,
+            owed: ReplicaSet::EMPTY,
             notes: vec![Note::default(); usize::from(acks.from())],
             has_trace,
             is_sent: false,
@@ -332,6 +316,7 @@ impl Operations {
             let Machine::Write { record, .. } = &operation.machine else { return };
             let record = record.clone();
             operation.storing = ReplicaSet::first(operation.acks.from());
+            operation.owed = operation.storing;
             (operation.key.clone(), record, operation.replicas(shard))
         };
         let own = shard.membership.own();
@@ -388,7 +373,7 @@ impl Operations {
         let mut machine = Read::new(acks, first, record_from);
         let mut commands = self.commands.take();
         machine.start(&mut |command| commands.push(command));
-        let machine = Machine::Read { machine, write_back: Version::ZERO };
+        let machine = Machine::Read { machine, write_back: Version::ZERO, repaired: ReplicaSet::EMPTY };
         let id = self.insert(shard, key, acks, begin, machine);
         self.carry_out(shard, id, begin.now, &mut commands);
         self.commands.replace(commands);
@@ -483,7 +468,7 @@ impl Operations {
         self.inbox.borrow_mut().push_back(Letter { id, node, answer });
     }
 
-    /// The client's future is gone: forgets a read, keeps a write for its last replicas.
+    /// The client's future is gone: forgets the request, or keeps it for its last replicas.
     fn release(&self, id: OperationId) {
         if let Some(oldest) = self.linger(id) {
             self.remove(oldest);
@@ -518,7 +503,8 @@ impl Operations {
         evicted
     }
 
-    /// Forgets a request; a write that some replica has not confirmed is counted.
+    /// Forgets a request; what a write owes to its replicas becomes a hint. Of a write that nobody is known to have
+    /// accepted nothing is kept: after its `504` it takes effect through those who have it, or not at all.
     pub(super) fn remove(&self, id: OperationId) {
         let mut table = self.table.borrow_mut();
         if find(&mut table, id).is_none() {
@@ -528,12 +514,12 @@ impl Operations {
         if operation.is_released {
             self.lingering_live.set(self.lingering_live.get() - 1);
         }
-        if let Machine::Write { machine, .. } = &operation.machine
+        if let Machine::Write { machine, record, .. } = &operation.machine
             && operation.is_sent
         {
-            let missing = u64::from(machine.missing().len());
-            if missing > 0 {
-                self.metrics.unconfirmed_stores.fetch_add(missing, Ordering::Relaxed);
+            self.metrics.unconfirmed_stores.fetch_add(u64::from(operation.owed.len()), Ordering::Relaxed);
+            if machine.acked() > 0 {
+                self.hints.offer(&operation.key, record, operation.owed);
             }
         }
     }

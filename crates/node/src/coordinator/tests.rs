@@ -352,3 +352,182 @@ fn a_read_that_finds_no_room_for_its_record_is_refused_and_holds_none() {
         rig.get(&key("k"), acks((1, 1))).await.unwrap().unwrap();
     });
 }
+
+/// Who is owed a hint of a write at 2/3 whose second replica is lost, in the order of ranks.
+async fn owed_after(answer: StoreAnswer) -> (Rig, usize) {
+    let mut rig = Rig::start(3, Settings::default()).await;
+    let put = rig.put(&key("k"), acks(QUORUM));
+    let store = rig.next(0).await;
+    rig.answer(0, &store, accepted()).await;
+    put.await.unwrap().unwrap();
+    let store = rig.next(1).await;
+    rig.answer(1, &store, Message::StoreAnswer(answer)).await;
+    until(|| rig.shard.operations.under_way() == 0).await;
+    let rank = rig.rank(&key("k"), 1);
+    (rig, rank)
+}
+
+#[test]
+fn a_replica_that_did_not_confirm_a_write_is_owed_a_hint() {
+    let older = Current::Floor(Version::ZERO);
+    for answer in [StoreAnswer::Failed(Failure::Overloaded), StoreAnswer::StaleUnknown(older)] {
+        run(async {
+            let (rig, rank) = owed_after(answer).await;
+            assert_eq!(rig.hints.owed(), [vec![rank]], "{answer:?}");
+        });
+    }
+}
+
+#[test]
+fn a_replica_that_holds_the_write_or_something_newer_is_owed_none() {
+    let newest = Current::Record(Version { hlc: Hlc::from_millis(1 << 47), incarnation: Incarnation(7) });
+    for answer in [
+        StoreAnswer::Accepted,
+        StoreAnswer::Stale(newest),
+        StoreAnswer::StaleUnknown(newest),
+        StoreAnswer::Failed(Failure::Rebuilding),
+    ] {
+        run(async {
+            let (rig, _) = owed_after(answer).await;
+            assert!(rig.hints.owed().is_empty(), "{answer:?}");
+        });
+    }
+}
+
+#[test]
+fn a_replica_whose_connection_ends_before_its_answer_is_owed_a_hint() {
+    run(async {
+        let mut rig = Rig::start(3, Settings::default()).await;
+        let put = rig.put(&key("k"), acks(QUORUM));
+        let store = rig.next(0).await;
+        rig.answer(0, &store, accepted()).await;
+        put.await.unwrap().unwrap();
+        assert!(rig.hints.owed().is_empty(), "it may still answer");
+        rig.disconnect(1).await;
+        until(|| rig.shard.operations.under_way() == 0).await;
+        assert_eq!(rig.hints.owed(), [vec![rig.rank(&key("k"), 1)]]);
+    });
+}
+
+#[test]
+fn a_write_that_nobody_accepted_is_owed_to_nobody() {
+    run(async {
+        let mut rig = Rig::start(3, Settings::default()).await;
+        rig.store.set_fault(Fault::DiskFull);
+        let put = rig.put(&key("k"), acks(QUORUM));
+        for peer in 0..2 {
+            let store = rig.next(peer).await;
+            rig.answer(peer, &store, Message::StoreAnswer(StoreAnswer::Failed(Failure::DiskFull))).await;
+        }
+        assert!(matches!(put.await.unwrap(), Err(Refused::NotEnough { .. })));
+        until(|| rig.shard.operations.under_way() == 0).await;
+        assert!(rig.hints.owed().is_empty());
+    });
+}
+
+#[test]
+fn a_shard_that_stops_keeps_what_its_writes_owe() {
+    run(async {
+        let mut rig = Rig::start(3, Settings::default()).await;
+        let put = rig.put(&key("k"), acks(QUORUM));
+        let store = rig.next(0).await;
+        rig.answer(0, &store, accepted()).await;
+        put.await.unwrap().unwrap();
+        rig.shard.operations.end();
+        assert_eq!(rig.hints.owed(), [vec![rig.rank(&key("k"), 1)]]);
+    });
+}
+
+/// A read at 1/3 that was answered with `newest` by this node, while its peers still hold what they are about to say.
+async fn read_ahead_of_its_peers(from: u8) -> (Rig, Record, [Frame; 2]) {
+    let mut rig = Rig::start(3, Settings { fan_out: FanOut::All, ..Settings::default() }).await;
+    // The key's record is meant for its first replica alone where `from` is 1, and that is this node.
+    let key = (0..).map(|number| key(&format!("k{number}"))).find(|key| rig.rank(key, 0) == 1 && rig.rank(key, 1) == 2);
+    let key = key.unwrap();
+    let put = rig.put(&key, acks((1, from)));
+    for peer in 0..usize::from(from) - 1 {
+        let store = rig.next(peer).await;
+        rig.answer(peer, &store, Message::StoreAnswer(StoreAnswer::Failed(Failure::Overloaded))).await;
+    }
+    put.await.unwrap().unwrap();
+    let found = rig.get(&key, acks((1, 3))).await.unwrap().unwrap();
+    let Looked::Record(record) = found.value else { panic!("{found:?}") };
+    let asked = [rig.next(0).await, rig.next(1).await];
+    (rig, record, asked)
+}
+
+#[test]
+fn a_replica_that_turns_out_to_be_behind_a_read_below_quorum_gets_what_was_read() {
+    run(async {
+        let (mut rig, record, asked) = read_ahead_of_its_peers(3).await;
+        rig.answer(0, &asked[0], Message::ReadAnswer(ReadAnswer::Absent { floor: Version::ZERO })).await;
+        let store = rig.next(0).await;
+        let Message::Store { record: sent, repair: true, .. } = &store.message else { panic!("{store:?}") };
+        assert_eq!(sent, record.bytes());
+        rig.answer(1, &asked[1], version_of(&record)).await;
+        until(|| rig.shard.operations.under_way() == 0).await;
+        assert_eq!(rig.metrics().read_repairs.load(Ordering::Relaxed), 1, "the other holds it");
+    });
+}
+
+#[test]
+fn a_read_brings_what_was_meant_for_fewer_replicas_only_to_those_that_hold_something_older() {
+    run(async {
+        let (mut rig, record, asked) = read_ahead_of_its_peers(1).await;
+        rig.answer(0, &asked[0], Message::ReadAnswer(ReadAnswer::Absent { floor: Version::ZERO })).await;
+        let older = Message::ReadAnswer(ReadAnswer::Version {
+            version: Version { hlc: Hlc::from_raw(1), incarnation: Incarnation(1) },
+            from: 3,
+        });
+        rig.answer(1, &asked[1], older).await;
+        let store = rig.next(1).await;
+        let Message::Store { record: sent, .. } = &store.message else { panic!("{store:?}") };
+        assert_eq!(sent, record.bytes());
+        until(|| rig.shard.operations.under_way() == 0).await;
+        assert_eq!(rig.metrics().read_repairs.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn a_read_at_a_quorum_repairs_nothing_behind_its_answer() {
+    run(async {
+        let mut rig = Rig::start(3, Settings { fan_out: FanOut::All, ..Settings::default() }).await;
+        let record = rig.stored_everywhere(&key("k")).await;
+        let get = rig.get(&key("k"), acks(QUORUM));
+        let (behind, holder) = (rig.next(0).await, rig.next(1).await);
+        rig.answer(0, &behind, Message::ReadAnswer(ReadAnswer::Absent { floor: Version::ZERO })).await;
+        rig.answer(1, &holder, version_of(&record)).await;
+        get.await.unwrap().unwrap();
+        assert_eq!(rig.shard.operations.under_way(), 0);
+        assert_eq!(rig.metrics().read_repairs.load(Ordering::Relaxed), 0);
+    });
+}
+
+#[test]
+fn over_its_budget_a_read_repairs_nothing() {
+    run(async {
+        let large = vec![b'v'; 900 << 10].leak();
+        let settings = Settings { fan_out: FanOut::All, large_bytes_max: 16 << 20, ..Settings::default() };
+        let mut rig = Rig::start(3, settings).await;
+        for round in 0..2 {
+            let key = key(&format!("k{round}"));
+            let put = rig.put_value(&key, acks((1, 3)), large);
+            for peer in 0..2 {
+                let store = rig.next(peer).await;
+                rig.answer(peer, &store, Message::StoreAnswer(StoreAnswer::Failed(Failure::Overloaded))).await;
+            }
+            put.await.unwrap().unwrap();
+            rig.get(&key, acks((1, 3))).await.unwrap().unwrap();
+            for peer in 0..2 {
+                let read = rig.next(peer).await;
+                rig.answer(peer, &read, Message::ReadAnswer(ReadAnswer::Absent { floor: Version::ZERO })).await;
+                if (round, peer) == (0, 0) {
+                    rig.next(peer).await;
+                }
+            }
+            until(|| rig.shard.operations.under_way() == 0).await;
+        }
+        assert_eq!(rig.metrics().read_repairs.load(Ordering::Relaxed), 1);
+        assert_eq!(rig.metrics().read_repairs_denied.load(Ordering::Relaxed), 3);
+    });
+}

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::operations::{Machine, OperationId, Operations, find};
+use super::operations::{Machine, Operation, OperationId, Operations, find};
 use crate::shard::Shard;
 
 /// How often deadlines are looked at.
@@ -76,6 +76,13 @@ impl Operations {
         }
         self.carry_out(shard, id, now, &mut commands);
         self.commands.replace(commands);
+    }
+
+    /// The shard stops: forgets all requests, so that what they owe is kept.
+    pub fn end(&self) {
+        let all = |(slot, operation): (usize, &Operation)| OperationId::new(slot, operation.generation, 0);
+        let all: Vec<OperationId> = self.table.borrow().iter().map(all).collect();
+        all.into_iter().for_each(|id| self.remove(id));
     }
 
     fn sweep(&self, shard: &Rc<Shard>, now: Duration) {

@@ -147,6 +147,18 @@ fn peers_are_remembered_across_restarts() {
 }
 
 #[test]
+fn a_connection_that_was_made_at_the_same_time_takes_nothing_back() {
+    let directory = tempdir().unwrap();
+    let node = open(&directory).unwrap();
+    let heard = PeerNote { sequence: 9, knows_us: true, ..met(1) };
+    node.remember("http://b:8080", heard).unwrap();
+    node.remember("http://b:8080", PeerNote { sequence: 3, knows_us: false, ..heard }).unwrap();
+    assert_eq!(node.remembered("http://b:8080"), Some(heard));
+    drop(node);
+    assert_eq!(open(&directory).unwrap().remembered("http://b:8080"), Some(heard));
+}
+
+#[test]
 fn what_is_heard_of_a_peer_is_kept_once_it_is_persisted() {
     let directory = tempdir().unwrap();
     let node = open(&directory).unwrap();

@@ -229,6 +229,7 @@ impl PeerClient {
             tracing::debug!(peer = url, shard = index, "peer connection of one shard ended");
         }
         shard.operations.fail_all(shard, self.node);
+        shard.calls.fail_all(self.node);
         shard.membership.write_notes_now();
     }
 
@@ -279,7 +280,11 @@ impl PeerClient {
 
     fn take(&self, shard: &Rc<Shard>, frame: Frame) -> Result<(), ProtocolError> {
         match counted(frame.message, self.votes.get()) {
-            Message::StoreAnswer(answer) => shard.operations.on_stored(shard, self.node, frame.id, answer),
+            Message::StoreAnswer(answer) => {
+                if let Err(answer) = shard.calls.take(self.node, frame.id, answer) {
+                    shard.operations.on_stored(shard, self.node, frame.id, answer);
+                }
+            }
             Message::ReadAnswer(answer) => {
                 self.reads_waiting.set(self.reads_waiting.get().saturating_sub(1));
                 self.waiting_since.set(shard.clock.boot());
@@ -326,7 +331,9 @@ pub async fn introduce(shard: &Rc<Shard>, node: NodeId, hello: Hello) -> Result<
 /// The answer as it counts: that of a peer without a vote, which may not know it yet, counts for nothing.
 fn counted(message: Message, votes: bool) -> Message {
     match message {
-        Message::StoreAnswer(_) if !votes => Message::StoreAnswer(StoreAnswer::Failed(Failure::Rebuilding)),
+        Message::StoreAnswer(answer) if !votes && !matches!(answer, StoreAnswer::Failed(_)) => {
+            Message::StoreAnswer(StoreAnswer::Failed(Failure::Rebuilding))
+        }
         Message::ReadAnswer(_) if !votes => Message::ReadAnswer(ReadAnswer::Failed(Failure::Rebuilding)),
         other => other,
     }

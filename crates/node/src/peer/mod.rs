@@ -1,8 +1,11 @@
-//! Connections between nodes: one from every shard to every peer for requests, on the one port.
+//! Connections between nodes: one from every shard to every peer, on the one port; that of the background shard
+//! is for bulk traffic, the others are for requests.
 //!
 //! [`dial`] makes a connection, [`handshake`] decides who may talk, [`link`] writes frames over a
-//! [`transport`], [`client`] is the coordinator's side of a connection and [`server`] the replica's.
+//! [`transport`], [`client`] is the coordinator's side of a connection and [`server`] the replica's. [`calls`] are
+//! stores that no client asked for.
 
+pub mod calls;
 pub mod client;
 pub mod dial;
 pub mod handshake;

@@ -9,8 +9,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use kvorum_core::key::Key;
+use kvorum_core::record::Record;
 
-use super::{Batch, Durability, Health, HealthState, Page, PageLimit, Store, StoreError, StoreStats, Tier};
+use super::{Batch, Durability, Health, HealthState, HintChange, Page, PageLimit, Store, StoreError, StoreStats, Tier};
 
 /// What the next commits meet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,6 +51,7 @@ struct State {
 struct Contents {
     records: BTreeMap<Bytes, Bytes>,
     metadata: BTreeMap<String, Vec<u8>>,
+    hints: BTreeMap<Bytes, Bytes>,
     sequence: u64,
 }
 
@@ -69,6 +71,20 @@ impl Contents {
         for (name, value) in batch.metadata() {
             self.metadata.insert((*name).to_owned(), value.clone());
             self.sequence += 1;
+        }
+    }
+
+    fn change_hint(&mut self, change: &HintChange) {
+        let own = |bytes: &Bytes| Bytes::copy_from_slice(bytes);
+        match change {
+            HintChange::Put(name, bytes) => _ = self.hints.insert(own(name), own(bytes)),
+            HintChange::Keep(name, record) => {
+                let kept = self.hints.entry(own(name)).or_default();
+                if Record::claimed_version(kept) <= Record::claimed_version(record) {
+                    *kept = own(record);
+                }
+            }
+            HintChange::Drop(range) => self.hints.retain(|name, _| !range.contains(name)),
         }
     }
 }
@@ -134,28 +150,6 @@ impl MemoryStore {
     fn health(&self) -> MutexGuard<'_, Health> {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    fn page(&self, start: &[u8], end: Option<&[u8]>, limit: PageLimit, is_checked: bool) -> Result<Page, StoreError> {
-        if end.is_some_and(|end| start >= end) {
-            return Ok(Page::default());
-        }
-        let state = self.state();
-        let upper = end.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut page = Page::default();
-        let mut bytes = 0;
-        for (key, record) in state.visible.records.range::<[u8], _>((Bound::Included(start), upper)) {
-            if is_checked && state.is_unreadable(key) {
-                return Err(StoreError::Corrupt("told to be".to_owned()));
-            }
-            if page.records.len() >= limit.records.max(1) || (bytes >= limit.bytes && !page.records.is_empty()) {
-                page.more = true;
-                break;
-            }
-            bytes += key.len() + record.len();
-            page.records.push((key.clone(), record.clone()));
-        }
-        Ok(page)
-    }
 }
 
 impl Store for MemoryStore {
@@ -176,11 +170,19 @@ impl Store for MemoryStore {
     }
 
     fn scan(&self, start: &[u8], end: Option<&[u8]>, limit: PageLimit) -> Result<Page, StoreError> {
-        self.page(start, end, limit, true)
+        if end.is_some_and(|end| start >= end) {
+            return Ok(Page::default());
+        }
+        let state = self.state();
+        let page = page(&state.visible.records, start, end, limit);
+        if page.records.iter().any(|(key, _)| state.is_unreadable(key)) {
+            return Err(StoreError::Corrupt("told to be".to_owned()));
+        }
+        Ok(page)
     }
 
     fn scan_unchecked(&self, start: &[u8], limit: PageLimit) -> Result<Page, StoreError> {
-        self.page(start, None, limit, false)
+        Ok(page(&self.state().visible.records, start, None, limit))
     }
 
     fn forget(&self, _: &Key) {}
@@ -215,6 +217,27 @@ impl Store for MemoryStore {
         Ok(())
     }
 
+    fn change_hints(&self, changes: &[HintChange]) -> Result<(), StoreError> {
+        let mut state = self.state();
+        if let Some(reason) = self.health().poison() {
+            return Err(StoreError::Poisoned(reason.to_owned()));
+        }
+        if state.fault == Fault::DiskFull {
+            return Err(StoreError::DiskFull);
+        }
+        let before = state.visible.clone();
+        state.unsynced.push(before);
+        changes.iter().for_each(|change| state.visible.change_hint(change));
+        Ok(())
+    }
+
+    fn scan_hints(&self, start: &[u8], end: &[u8], limit: PageLimit) -> Result<Page, StoreError> {
+        if start >= end {
+            return Ok(Page::default());
+        }
+        Ok(page(&self.state().visible.hints, start, Some(end), limit))
+    }
+
     fn metadata(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
         Ok(self.state().visible.metadata.get(name).cloned())
     }
@@ -237,4 +260,19 @@ impl Store for MemoryStore {
         let records = u64::try_from(state.visible.records.len()).unwrap_or(u64::MAX);
         StoreStats { records, ..StoreStats::default() }
     }
+}
+
+fn page(records: &BTreeMap<Bytes, Bytes>, start: &[u8], end: Option<&[u8]>, limit: PageLimit) -> Page {
+    let upper = end.map_or(Bound::Unbounded, Bound::Excluded);
+    let mut page = Page::default();
+    let mut bytes = 0;
+    for (key, record) in records.range::<[u8], _>((Bound::Included(start), upper)) {
+        if page.records.len() >= limit.records.max(1) || (bytes >= limit.bytes && !page.records.is_empty()) {
+            page.more = true;
+            break;
+        }
+        bytes += key.len() + record.len();
+        page.records.push((key.clone(), record.clone()));
+    }
+    page
 }

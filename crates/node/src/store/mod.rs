@@ -3,7 +3,7 @@
 //! Promises: a commit is atomic; after `Ok` of a synced one it survives the death of the machine, after
 //! `Ok` of an unsynced one that of the process; nothing of a commit is readable before it is as durable as
 //! was asked; once a log write has failed for another reason than missing space, no commit succeeds until a
-//! restart. Does not promise: that records are undamaged (their digest says so, where they are used).
+//! restart. Hints lie beside the records and are not among them. Does not promise: that records are undamaged (their digest says so, where they are used).
 //!
 //! [`rocks`] is the real one, [`memory`] its deterministic twin, which can lose what was not synced. Both
 //! are held to the same suite, in `tests/store_contract.rs`.
@@ -13,6 +13,8 @@ pub mod memory;
 pub mod options;
 mod record_cache;
 pub mod rocks;
+
+use std::ops::Range;
 
 use bytes::Bytes;
 use kvorum_core::key::Key;
@@ -43,6 +45,9 @@ pub enum StoreError {
     /// What is stored is damaged.
     #[error("stored data is damaged: {0}")]
     Corrupt(String),
+    /// Writes are held back, and this one can wait.
+    #[error("the store holds writes back")]
+    Busy,
     /// Any other failure of a read, or of opening.
     #[error("{0}")]
     Io(String),
@@ -119,6 +124,28 @@ impl Batch {
     }
 }
 
+/// A change of the hints, which lie in a keyspace of their own, beside the records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HintChange {
+    /// Keeps an encoded record under a name, unless a newer version of it is there.
+    Keep(Bytes, Bytes),
+    /// Puts other bytes under a name.
+    Put(Bytes, Bytes),
+    /// Drops a range of names.
+    Drop(Range<Bytes>),
+}
+
+impl HintChange {
+    /// What it takes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Keep(name, bytes) | Self::Put(name, bytes) => name.len() + bytes.len(),
+            Self::Drop(range) => range.start.len() + range.end.len(),
+        }
+    }
+}
+
 /// When a commit counts as done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
@@ -129,7 +156,7 @@ pub enum Durability {
     Os,
 }
 
-/// One node's records. Reads from any thread, commits from one.
+/// One node's records. Reads from any thread, commits from one; changes of hints from any one.
 pub trait Store: Send + Sync + 'static {
     /// The record's encoded bytes, unchecked.
     ///
@@ -163,13 +190,28 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError::DiskFull`] or [`StoreError::Poisoned`]. The batch may still be found after a restart.
     fn commit(&self, batch: &Batch, durability: Durability) -> Result<(), StoreError>;
 
+    /// Applies all of `changes` to the hints, in their order, or nothing: without a sync of its own, so that it
+    /// survives the process. Gives way to commits, of writes and of space. Blocks.
+    ///
+    /// # Errors
+    /// [`StoreError::Busy`] where writes are held back; [`StoreError::DiskFull`], of which the store's health
+    /// knows nothing if it was a lack of space for hints alone; [`StoreError::Poisoned`].
+    fn change_hints(&self, changes: &[HintChange]) -> Result<(), StoreError>;
+
+    /// One page of what is kept under the names in `start..end`; otherwise as [`Store::scan`].
+    ///
+    /// # Errors
+    /// As [`Store::scan`].
+    fn scan_hints(&self, start: &[u8], end: &[u8], limit: PageLimit) -> Result<Page, StoreError>;
+
     /// The named value of the node's own. Blocks on the disk.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`], [`StoreError::Io`].
     fn metadata(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError>;
 
-    /// Grows with every commit, and says after a restart how much of the log was recovered.
+    /// Grows with every commit, and says after a restart how much of the log was recovered: at least as much as it
+    /// said before, unless a commit was lost. Hints, which are not synced, do not count.
     fn sequence(&self) -> u64;
 
     /// Writes everything out, for a quick start after a clean stop. Blocks.

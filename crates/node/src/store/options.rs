@@ -1,5 +1,6 @@
 //! RocksDB's settings, all of whose memory follows from one number.
 
+use kvorum_core::record::Record;
 use rocksdb::statistics::StatsLevel;
 use rocksdb::{
     BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, DataBlockIndexType, LogLevel, Options, SstFileManager,
@@ -67,6 +68,23 @@ pub(super) fn metadata(cache: &Cache) -> Options {
     options.set_write_buffer_size(MIB);
     options.set_block_based_table_factory(&blocks(cache));
     options
+}
+
+/// The options of the hints: many are written, few are read, and all of them go.
+pub(super) fn hints(budget: MemoryBudget, cache: &Cache) -> Options {
+    let mut options = Options::default();
+    options.set_write_buffer_size(budget.memtable());
+    options.set_max_write_buffer_number(8);
+    options.set_target_file_size_base(u64::try_from(budget.memtable()).unwrap_or(u64::MAX));
+    options.set_compression_type(DBCompressionType::Lz4);
+    options.set_block_based_table_factory(&blocks(cache));
+    // Of two versions kept under one name the newer stays, in whichever order they came, and nobody has to look.
+    options.set_merge_operator_associative("newest", |_, kept, more| newest(kept, more.iter()).map(<[u8]>::to_vec));
+    options
+}
+
+fn newest<'a>(kept: Option<&'a [u8]>, more: impl Iterator<Item = &'a [u8]>) -> Option<&'a [u8]> {
+    kept.into_iter().chain(more).max_by_key(|record| Record::claimed_version(record))
 }
 
 fn memory(options: &mut Options, budget: MemoryBudget, cache: &Cache) {

@@ -1,4 +1,5 @@
-//! The store over RocksDB: records in the default column family, the node's own values in `metadata`.
+//! The store over RocksDB: records in the default column family, the node's own values in `metadata`, hints in
+//! `hints`.
 //!
 //! Errors are told apart by the prefix of their message: the crate passes no subcodes on, but RocksDB puts
 //! the subcode's text directly after the code's, before anything of the environment's (`util/status.cc`).
@@ -23,13 +24,18 @@ use rocksdb::{
 
 use super::options::{self, MemoryBudget};
 use super::record_cache::{Lookup, RecordCache};
-use super::{Batch, Durability, Health, HealthState, Page, PageLimit, Stall, Store, StoreError, StoreStats, Tier};
+use super::{
+    Batch, Durability, Health, HealthState, HintChange, Page, PageLimit, Stall, Store, StoreError, StoreStats, Tier,
+};
 use crate::data_dir::{DataDir, DataDirError, Log, SyncMarker};
 use crate::histogram::Histogram;
 
 const METADATA: &str = "metadata";
+const HINTS: &str = "hints";
 /// Space that commits leave on the disk.
 const SPACE_RESERVED: u64 = 4 << 20;
+/// Space that hints leave to commits besides.
+const SPACE_BEYOND_HINTS: usize = 64 << 20;
 
 /// RocksDB in one directory. Dropping it closes it without a flush: the log has everything.
 pub struct RocksStore {
@@ -44,6 +50,11 @@ pub struct RocksStore {
     read_unchecked: ReadOptions,
     synced: WriteOptions,
     unsynced: WriteOptions,
+    /// For hints: not synced, and refused where writes are held back.
+    patient: WriteOptions,
+    /// The last sequence number of the last commit, or of what was recovered. The engine's own may be that of a
+    /// hint that is not synced.
+    committed: AtomicU64,
     marker: Option<SyncMarker>,
     path: PathBuf,
     commit_micros: Arc<Histogram>,
@@ -99,7 +110,7 @@ impl RocksStore {
 
     /// Notes how far the log is durable. A marker that lags behind costs a check, so a failure is no error.
     fn mark(&self, marker: &SyncMarker) {
-        let _ = marker.write(self.db.latest_sequence_number());
+        let _ = marker.write(self.committed.load(Ordering::Acquire));
     }
 
     /// Microseconds of each commit: log write, sync, and the engine's own waiting.
@@ -121,6 +132,7 @@ impl RocksStore {
         let families = [
             ColumnFamilyDescriptor::new("default", options.clone()),
             ColumnFamilyDescriptor::new(METADATA, options::metadata(&cache)),
+            ColumnFamilyDescriptor::new(HINTS, options::hints(budget, &cache)),
         ];
         let db = DB::open_cf_descriptors(&options, path, families).map_err(|error| classify(&error))?;
         let mut read_cache = ReadOptions::default();
@@ -130,7 +142,10 @@ impl RocksStore {
         read_unchecked.fill_cache(false);
         let mut synced = WriteOptions::default();
         synced.set_sync(true);
+        let mut patient = WriteOptions::default();
+        patient.set_no_slowdown(true);
         Ok(Self {
+            committed: AtomicU64::new(db.latest_sequence_number()),
             db,
             options,
             cache,
@@ -141,6 +156,7 @@ impl RocksStore {
             read_unchecked,
             synced,
             unsynced: WriteOptions::default(),
+            patient,
             marker: None,
             path: path.to_owned(),
             commit_micros: Arc::default(),
@@ -171,8 +187,8 @@ impl RocksStore {
         self.db.cancel_all_background_work(false);
     }
 
-    fn family(&self) -> &ColumnFamily {
-        self.db.cf_handle(METADATA).expect("the family is created when the database is opened")
+    fn family(&self, name: &str) -> &ColumnFamily {
+        self.db.cf_handle(name).expect("the family is created when the database is opened")
     }
 
     /// What a failed read was, counted.
@@ -212,8 +228,22 @@ impl RocksStore {
         self.health.poison().map_or(Ok(()), |reason| Err(StoreError::Poisoned(reason.to_owned())))
     }
 
-    fn page(&self, options: ReadOptions, start: &[u8], limit: PageLimit) -> Result<Page, StoreError> {
-        let mut iterator = self.db.raw_iterator_opt(options);
+    fn page(
+        &self,
+        family: &str,
+        mut options: ReadOptions,
+        start: &[u8],
+        end: Option<&[u8]>,
+        limit: PageLimit,
+    ) -> Result<Page, StoreError> {
+        options.fill_cache(false);
+        if let Some(end) = end {
+            if start >= end {
+                return Ok(Page::default());
+            }
+            options.set_iterate_upper_bound(end);
+        }
+        let mut iterator = self.db.raw_iterator_cf_opt(self.family(family), options);
         iterator.seek(start);
         let mut page = Page::default();
         let mut bytes = 0;
@@ -258,22 +288,13 @@ impl Store for RocksStore {
     }
 
     fn scan(&self, start: &[u8], end: Option<&[u8]>, limit: PageLimit) -> Result<Page, StoreError> {
-        let mut options = ReadOptions::default();
-        options.fill_cache(false);
-        if let Some(end) = end {
-            if start >= end {
-                return Ok(Page::default());
-            }
-            options.set_iterate_upper_bound(end);
-        }
-        self.page(options, start, limit)
+        self.page("default", ReadOptions::default(), start, end, limit)
     }
 
     fn scan_unchecked(&self, start: &[u8], limit: PageLimit) -> Result<Page, StoreError> {
         let mut options = ReadOptions::default();
-        options.fill_cache(false);
         options.set_verify_checksums(false);
-        self.page(options, start, limit)
+        self.page("default", options, start, None, limit)
     }
 
     fn forget(&self, key: &Key) {
@@ -291,12 +312,14 @@ impl Store for RocksStore {
             writes.put(key.as_bytes(), record);
         }
         for (name, value) in batch.metadata() {
-            writes.put_cf(self.family(), name, value);
+            writes.put_cf(self.family(METADATA), name, value);
         }
         let options = match durability {
             Durability::Fsync => &self.synced,
             Durability::Os => &self.unsynced,
         };
+        // Whatever was written before is in the log before it, and is synced with it.
+        let before = self.db.latest_sequence_number();
         let begin = Instant::now();
         let keys = || batch.records().iter().map(|(key, _)| key);
         self.records.begin_changes(keys());
@@ -306,18 +329,47 @@ impl Store for RocksStore {
         self.commit_micros.record(u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX));
         self.health.set_space();
         self.health.set_reserve_reached(false);
+        let count = u64::try_from(batch.records().len() + batch.metadata().len()).unwrap_or(0);
+        self.committed.fetch_max(before + count, Ordering::AcqRel);
         if let Some(marker) = &self.marker {
             self.mark(marker);
         }
         Ok(())
     }
 
+    fn change_hints(&self, changes: &[HintChange]) -> Result<(), StoreError> {
+        self.refuse_if_poisoned()?;
+        let bytes = changes.iter().map(HintChange::bytes).sum::<usize>();
+        let is_drop = |change: &HintChange| matches!(change, HintChange::Drop(_));
+        let reserve = if changes.iter().all(is_drop) { 0 } else { SPACE_BEYOND_HINTS };
+        if !self.has_space(bytes + reserve) {
+            return Err(StoreError::DiskFull);
+        }
+        let family = self.family(HINTS);
+        let mut writes = WriteBatch::with_capacity_bytes(bytes + 16 * changes.len() + 64);
+        for change in changes {
+            match change {
+                HintChange::Keep(name, record) => writes.merge_cf(family, name, record),
+                HintChange::Put(name, bytes) => writes.put_cf(family, name, bytes),
+                HintChange::Drop(range) => writes.delete_range_cf(family, &range.start, &range.end),
+            }
+        }
+        match self.db.write_opt(&writes, &self.patient) {
+            Err(error) if error.kind() == ErrorKind::Incomplete => Err(StoreError::Busy),
+            written => written.map_err(|error| self.write_error(&error)),
+        }
+    }
+
+    fn scan_hints(&self, start: &[u8], end: &[u8], limit: PageLimit) -> Result<Page, StoreError> {
+        self.page(HINTS, ReadOptions::default(), start, Some(end), limit)
+    }
+
     fn metadata(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        self.db.get_cf(self.family(), name).map_err(|error| self.read_error(&error))
+        self.db.get_cf(self.family(METADATA), name).map_err(|error| self.read_error(&error))
     }
 
     fn sequence(&self) -> u64 {
-        self.db.latest_sequence_number()
+        self.committed.load(Ordering::Acquire)
     }
 
     fn flush(&self) -> Result<(), StoreError> {
@@ -326,7 +378,7 @@ impl Store for RocksStore {
         let mut options = FlushOptions::default();
         // Otherwise it waits until it would hold no write back, and at the end there is none.
         options.set_allow_write_stall(true);
-        self.db.flush_cfs_opt(&[default, self.family()], &options).map_err(|error| {
+        self.db.flush_cfs_opt(&[default, self.family(METADATA), self.family(HINTS)], &options).map_err(|error| {
             // The log still has everything: a failed flush is the engine's to retry, and poisons nothing.
             classify(&error)
         })

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use kvorum_core::frame::{Decoder, Frame, Message, encode};
+use kvorum_core::hints::Bounds;
 use kvorum_core::placement::{Layout, LayoutNode, NodeId};
 use kvorum_core::quorum::Acks;
 use kvorum_core::{Hlc, Incarnation, Key, Record};
@@ -24,10 +25,12 @@ use crate::coordinator::hedge::Hedging;
 use crate::coordinator::operations::Operations;
 use crate::coordinator::{Coordinator, Found, Refused, Written};
 use crate::data_dir::{ClusterId, DataDir};
+use crate::hints::{HintQueue, HintSettings};
 use crate::large_values::{Body, LargeValues};
 use crate::mailbox::{Event, Mailbox};
 use crate::membership::Membership;
 use crate::metrics::CoordinatorMetrics;
+use crate::peer::calls::Calls;
 use crate::peer::client::PeerClient;
 use crate::peer::dial::Tcp;
 use crate::peer::handshake::Hello;
@@ -90,6 +93,7 @@ pub(super) struct Rig {
     pub(super) shard: Rc<Shard>,
     pub(super) store: Arc<MemoryStore>,
     metrics: Arc<CoordinatorMetrics>,
+    pub(super) hints: Arc<HintQueue>,
     commits: Option<CommitThread<MemoryStore>>,
     peers: Vec<Peer>,
     _pool: ReadPoolThreads,
@@ -145,6 +149,9 @@ impl Rig {
         let (queue, commits) =
             CommitThread::start(committer, limits, pool.clone(), Post(mailbox.clone()), now).unwrap();
         let metrics: Arc<CoordinatorMetrics> = Arc::default();
+        let bounds = Bounds { bytes_max: 1 << 20, age_max: LONG };
+        let hints = HintSettings { bounds, rate: 1 << 20, queue_bytes_max: 1 << 20 };
+        let hints = Arc::new(HintQueue::new(hints, membership.layout().nodes().len()));
         let peers = (0..=u8::MAX).map(NodeId).take(membership.layout().nodes().len());
         let large_values = LargeValues::new(settings.large_bytes_max);
         let shard = Rc::new(Shard {
@@ -177,11 +184,13 @@ impl Rig {
                 Hedging::new(5, Duration::from_millis(100)),
                 settings.lingering_max,
                 metrics.clone(),
+                hints.clone(),
             ),
+            calls: Calls::default(),
             membership,
         });
         shard.start(mailbox);
-        Self { shard, store, metrics, commits: Some(commits), peers: Vec::new(), _pool: pool_threads, _dir: dir }
+        Self { shard, store, metrics, hints, commits: Some(commits), peers: Vec::new(), _pool: pool_threads, _dir: dir }
     }
 
     pub(super) fn metrics(&self) -> &CoordinatorMetrics {

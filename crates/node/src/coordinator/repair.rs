@@ -1,0 +1,52 @@
+//! What a read brings up to date behind its answer: a damaged copy always; below a quorum also a replica that was
+//! seen to be behind, within a budget. At a quorum the read has seen to a majority itself, before the answer.
+//!
+//! Nobody waits for any of this, and nobody reads what is answered to it: what is lost, the next read finds again.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use kvorum_core::hints::Pace;
+
+use super::operations::{Machine, Operation, Operations};
+use crate::shard::Shard;
+
+/// Bytes a second, per shard, that reads send to replicas which are behind.
+const BYTES_PER_SECOND: u64 = 1 << 20;
+
+/// One shard's budget for read repair.
+pub(super) struct ReadRepair(RefCell<Pace>);
+
+impl Default for ReadRepair {
+    fn default() -> Self {
+        Self(RefCell::new(Pace::new(BYTES_PER_SECOND)))
+    }
+}
+
+impl Operations {
+    /// After the answer: sends what was read to the replicas that are known by now to need it, each once.
+    pub(super) fn repair(&self, shard: &Rc<Shard>, operation: &mut Operation, now: Duration) {
+        let replicas = operation.replicas(shard);
+        let is_quorum = operation.acks.is_quorum();
+        let Machine::Read { machine, repaired, .. } = &mut operation.machine else { return };
+        let Some(record) = machine.answered_record() else { return };
+        let damaged = machine.mend();
+        let behind = if is_quorum { damaged } else { machine.outdated().or(damaged) };
+        for rank in behind.minus(*repaired).iter() {
+            let Some(node) = replicas.get(usize::from(rank.0)) else { continue };
+            repaired.insert(rank);
+            if damaged.contains(rank) {
+                self.metrics.mends.fetch_add(1, Ordering::Relaxed);
+            } else if self.repair.0.borrow_mut().try_take(now, record.bytes().len()) {
+                self.metrics.read_repairs.fetch_add(1, Ordering::Relaxed);
+            } else {
+                self.metrics.read_repairs_denied.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            // If it cannot be sent, the next read finds the same again.
+            let _ = self.send_store(shard, self.id_of_nobody(), *node, &operation.key, record, true);
+        }
+    }
+}

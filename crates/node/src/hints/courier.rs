@@ -1,0 +1,180 @@
+//! Delivers the hints for one node, while there is a connection to it: from the newest bucket to the oldest, a page
+//! at a time. A page's answers are all in before the next is sent, which is the window; a bucket is forgotten when
+//! all of it was answered. What is interrupted goes on where it was.
+
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use kvorum_core::hints::{BucketId, Delivered, Pace};
+use kvorum_core::quorum::{Failure, StoreAnswer};
+use kvorum_core::{Key, Record};
+use tokio::sync::oneshot;
+
+use super::Dropped;
+use super::keeper::{Keeper, Target};
+use super::names::{self, Name};
+use crate::peer::calls::Kind;
+use crate::store::{Page, PageLimit, StoreError};
+
+/// How often a courier looks whether there is something to deliver, and somebody to deliver to.
+const LOOK: Duration = Duration::from_millis(200);
+/// Stores under way to one node at most, and their bytes unless it is one.
+const WINDOW: PageLimit = PageLimit { records: 512, bytes: 256 << 10 };
+/// For the answers to a page.
+const ANSWERS_MAX: Duration = Duration::from_secs(10);
+/// Between attempts that fail: doubled up to the longest.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// While the queue to the target is full.
+const QUEUE_PAUSE: Duration = Duration::from_millis(5);
+
+/// Where the delivery of a bucket stands.
+struct Place {
+    bucket: BucketId,
+    next: Bytes,
+}
+
+struct Courier {
+    keeper: Rc<Keeper>,
+    target: Rc<Target>,
+    pace: Pace,
+    delivered: Delivered,
+    place: Option<Place>,
+}
+
+/// Why a page was not delivered: it will be tried again.
+struct Interrupted;
+
+/// Delivers to one node. Runs until it is dropped.
+pub(super) async fn run(keeper: Rc<Keeper>, target: Rc<Target>) {
+    let pace = Pace::new(keeper.queue.settings().rate);
+    let mut courier = Courier { keeper, target, pace, delivered: Delivered::default(), place: None };
+    let mut pause = PAUSE_MIN;
+    loop {
+        if !courier.is_up() || !courier.find_place() {
+            tokio::time::sleep(LOOK).await;
+            continue;
+        }
+        match courier.deliver_page().await {
+            Ok(()) => pause = PAUSE_MIN,
+            Err(Interrupted) => {
+                courier.pace.slow_down(courier.keeper.shard.clock.boot());
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(PAUSE_MAX);
+            }
+        }
+        let rate = courier.pace.rate();
+        courier.keeper.queue.target(courier.target.node).rate.store(rate, Ordering::Relaxed);
+    }
+}
+
+impl Courier {
+    /// A node without a vote takes hints as well.
+    fn is_up(&self) -> bool {
+        self.keeper.shard.peer(self.target.node).is_some_and(|peer| peer.is_up())
+    }
+
+    /// Whether there is something to deliver. What is newer than the bucket under way waits for its turn.
+    fn find_place(&mut self) -> bool {
+        if self.place.is_none() {
+            let bucket = self.target.backlog.borrow_mut().next_to_deliver();
+            self.place = bucket.map(|bucket| Place { bucket, next: names::hints(self.target.id, bucket).start });
+            if bucket.is_none() {
+                self.delivered.clear();
+            }
+        }
+        self.place.is_some()
+    }
+
+    async fn deliver_page(&mut self) -> Result<(), Interrupted> {
+        let Some(Place { bucket, next }) = &self.place else { return Ok(()) };
+        let (bucket, next) = (*bucket, next.clone());
+        let end = names::hints(self.target.id, bucket).end;
+        let store = self.keeper.store.clone();
+        let page = match self.keeper.on_pool(move || store.scan_hints(&next, &end, WINDOW)).await {
+            Some(Ok(page)) => page,
+            Some(Err(StoreError::Corrupt(error))) => {
+                tracing::error!(error, "hints are damaged: their bucket is dropped");
+                let size = self.target.backlog.borrow().size_of(bucket);
+                self.keeper.queue.count_dropped(Dropped::Damaged, size.hints);
+                Page::default()
+            }
+            Some(Err(_)) | None => return Err(Interrupted),
+        };
+        let last = page.records.last().map(|(name, _)| name.clone());
+        self.send(page.records).await?;
+        match (last, page.more) {
+            (Some(last), true) => {
+                self.place = Some(Place { bucket, next: [&last, &[0][..]].concat().into() });
+            }
+            _ => {
+                self.keeper.forget(&self.target, bucket);
+                self.place = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a page and waits for all its answers.
+    async fn send(&mut self, page: Vec<(Bytes, Bytes)>) -> Result<(), Interrupted> {
+        let mut asked = Vec::with_capacity(page.len());
+        for (name, bytes) in page {
+            let Some(Name::Hint(_, _, key)) = names::parse(&name) else { continue };
+            let Ok(record) = Record::decode(&key, bytes) else {
+                self.keeper.queue.count_dropped(Dropped::Damaged, 1);
+                continue;
+            };
+            match self.delivered.newest(key.hash()) {
+                Some(newest) if newest > record.version() => {
+                    self.metrics().superseded.fetch_add(1, Ordering::Relaxed);
+                    continue;
+                }
+                // Answered before the rest of this page was interrupted.
+                Some(newest) if newest == record.version() => continue,
+                _ => {}
+            }
+            // Charged for as long as it is on its way, as every large record is.
+            let record = self.keeper.shard.large_values.keep(record).map_err(|_| Interrupted)?;
+            let wait = self.pace.take(self.keeper.shard.clock.boot(), key.as_bytes().len() + record.bytes().len());
+            if !wait.is_zero() {
+                tokio::time::sleep(wait).await;
+            }
+            let answer = self.send_one(&key, &record).await?;
+            asked.push((key, record.version(), answer));
+        }
+        let sent = self.keeper.shard.clock.boot();
+        for (key, version, answer) in asked {
+            let answer = tokio::time::timeout(ANSWERS_MAX, answer).await.map_err(|_| Interrupted)?;
+            let answer = answer.map_err(|_| Interrupted)?;
+            match answer {
+                answer if answer.settles(version) => {
+                    self.metrics().delivered.fetch_add(1, Ordering::Relaxed);
+                    self.delivered.note(key.hash(), version);
+                }
+                // Behind its fence: hints are not how this gets there.
+                StoreAnswer::StaleUnknown(_) => self.keeper.queue.count_dropped(Dropped::Refused, 1),
+                _ => return Err(Interrupted),
+            }
+        }
+        let now = self.keeper.shard.clock.boot();
+        self.pace.note(now, now.saturating_sub(sent));
+        Ok(())
+    }
+
+    async fn send_one(&self, key: &Key, record: &Record) -> Result<oneshot::Receiver<StoreAnswer>, Interrupted> {
+        let shard = &self.keeper.shard;
+        loop {
+            match shard.calls.store(shard, self.target.node, key, record, Kind::Hint) {
+                Ok(answer) => return Ok(answer),
+                Err(Failure::Overloaded) => tokio::time::sleep(QUEUE_PAUSE).await,
+                Err(_) => return Err(Interrupted),
+            }
+        }
+    }
+
+    fn metrics(&self) -> &super::TargetMetrics {
+        self.keeper.queue.target(self.target.node)
+    }
+}

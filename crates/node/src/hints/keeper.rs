@@ -1,0 +1,256 @@
+//! Keeps hints: the task of the background shard that writes what the shards hand over, holds the bounds, and
+//! starts a courier for each other node.
+//!
+//! Everything here runs on one thread; what may block on the disk is done by the read pool, one thing at a time.
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use kvorum_core::hints::{Backlog, BucketId, OverBound, Size};
+use kvorum_core::placement::NodeId;
+use tokio::sync::{Notify, oneshot};
+
+use super::courier;
+use super::names::{self, Name, TargetId};
+use super::{Dropped, Hint, HintQueue};
+use crate::shard::Shard;
+use crate::store::{HintChange, PageLimit, Store, StoreError};
+
+/// Hints gather for so long, so that they are written many at a time.
+const GATHER: Duration = Duration::from_millis(20);
+/// Bytes that are written at once: the commits of clients' writes wait for no more.
+const WRITE_BYTES: usize = 256 << 10;
+/// How often ages are looked at where nothing is kept.
+const IDLE: Duration = Duration::from_secs(1);
+/// Until a store that holds writes back is asked again.
+const BUSY_PAUSE: Duration = Duration::from_millis(50);
+
+/// The hints kept for one node.
+pub(super) struct Target {
+    pub(super) node: NodeId,
+    pub(super) id: TargetId,
+    pub(super) backlog: RefCell<Backlog>,
+}
+
+/// What the keeper and its couriers share.
+pub struct Keeper {
+    pub(super) shard: Rc<Shard>,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) queue: Arc<HintQueue>,
+    pub(super) targets: Vec<Rc<Target>>,
+    /// What is to be dropped from the store: at most each bucket once.
+    drops: RefCell<Vec<Range<Bytes>>>,
+    /// There are drops.
+    changed: Notify,
+}
+
+/// One more hint, or several, for one target.
+struct Added {
+    node: NodeId,
+    bucket: BucketId,
+    more: Size,
+}
+
+impl Keeper {
+    /// For the background shard.
+    #[must_use]
+    pub fn new(shard: Rc<Shard>, store: Arc<dyn Store>, queue: Arc<HintQueue>) -> Rc<Self> {
+        let target = |node| {
+            let id = TargetId::of(shard.membership.url(node));
+            Rc::new(Target { node, id, backlog: RefCell::new(Backlog::new(queue.settings().bounds)) })
+        };
+        let targets = shard.membership.others().map(target).collect();
+        Rc::new(Self { shard, store, queue, targets, drops: RefCell::default(), changed: Notify::new() })
+    }
+
+    /// Keeps and delivers until `stop` ends; then what has been handed over is written.
+    pub async fn run(self: Rc<Self>, mut stop: oneshot::Receiver<()>) {
+        self.load().await;
+        for target in &self.targets {
+            tokio::task::spawn_local(courier::run(self.clone(), target.clone()));
+        }
+        loop {
+            let is_over = tokio::select! {
+                _ = &mut stop => true,
+                () = self.queue.filled.notified() => false,
+                () = self.changed.notified() => false,
+                () = tokio::time::sleep(IDLE) => false,
+            };
+            if !is_over {
+                tokio::time::sleep(GATHER).await;
+            }
+            self.drop_excess();
+            self.write_all().await;
+            if is_over {
+                return;
+            }
+        }
+    }
+
+    /// What an earlier run has kept; what it kept for nodes that are gone is dropped.
+    async fn load(&self) {
+        let sizes = loop {
+            let store = self.store.clone();
+            match self.on_pool(move || load_sizes(&*store)).await {
+                Some(Ok(sizes)) => break sizes,
+                Some(Err(error)) => return tracing::error!(%error, "cannot read the hints of an earlier run"),
+                None => tokio::time::sleep(BUSY_PAUSE).await,
+            }
+        };
+        for (id, bucket, size) in sizes {
+            if let Some(target) = self.targets.iter().find(|target| target.id == id) {
+                target.backlog.borrow_mut().restore(bucket, size);
+            } else {
+                self.queue.count_dropped(Dropped::UnknownTarget, size.hints);
+                self.drops.borrow_mut().push(id.range());
+            }
+        }
+        self.drops.borrow_mut().dedup();
+        self.targets.iter().for_each(|target| self.note_pending(target));
+    }
+
+    /// Runs what may block. Nothing if the pool has no room, or stops.
+    pub(super) async fn on_pool<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        let (send, receive) = oneshot::channel();
+        let job = move || {
+            // The shard may have stopped meanwhile.
+            let _ = send.send(job());
+        };
+        self.shard.pool.submit(Box::new(job)).ok()?;
+        receive.await.ok()
+    }
+
+    fn note_pending(&self, target: &Target) {
+        self.queue.note_pending(target.node, target.backlog.borrow().size());
+    }
+
+    fn drop_excess(&self) {
+        let now_ms = self.shard.clock.wall_ms();
+        for target in &self.targets {
+            loop {
+                let excess = target.backlog.borrow_mut().drop_excess(now_ms);
+                let Some((bucket, size, why)) = excess else { break };
+                let why = match why {
+                    OverBound::Bytes => Dropped::Bytes,
+                    OverBound::Age => Dropped::Age,
+                };
+                self.queue.count_dropped(why, size.hints);
+                self.drops.borrow_mut().push(names::bucket(target.id, bucket));
+            }
+            self.note_pending(target);
+        }
+    }
+
+    /// Forgets a bucket that was delivered, or cannot be.
+    pub(super) fn forget(&self, target: &Target, bucket: BucketId) {
+        if target.backlog.borrow_mut().remove(bucket).is_some() {
+            self.drops.borrow_mut().push(names::bucket(target.id, bucket));
+            self.changed.notify_one();
+        }
+        self.note_pending(target);
+    }
+
+    async fn write_all(&self) {
+        loop {
+            let hints = self.queue.take(WRITE_BYTES);
+            if hints.is_empty() && self.drops.borrow().is_empty() {
+                return;
+            }
+            let is_written = self.write(hints).await;
+            self.drop_excess();
+            if !is_written {
+                return;
+            }
+        }
+    }
+
+    /// Writes hints, and drops what is to be dropped; whether the store took it.
+    async fn write(&self, hints: Vec<Hint>) -> bool {
+        let drops = self.drops.take();
+        let (mut changes, added) = self.changes(hints);
+        changes.extend(drops.iter().cloned().map(HintChange::Drop));
+        let is_written = self.apply(changes.into()).await;
+        for Added { node, more, .. } in added {
+            let Some(target) = self.targets.iter().find(|target| target.node == node) else { continue };
+            target.backlog.borrow_mut().end_write(is_written.then_some(more));
+            if is_written {
+                self.queue.target(node).kept.fetch_add(more.hints, Ordering::Relaxed);
+            } else {
+                self.queue.count_dropped(Dropped::Store, more.hints);
+            }
+            self.note_pending(target);
+        }
+        if !is_written {
+            self.drops.borrow_mut().extend(drops);
+        }
+        is_written
+    }
+
+    fn changes(&self, hints: Vec<Hint>) -> (Vec<HintChange>, Vec<Added>) {
+        let now_ms = self.shard.clock.wall_ms();
+        let mut changes = Vec::new();
+        let mut added: Vec<Added> = Vec::new();
+        for Hint { key, record, owed } in hints {
+            let replicas = self.shard.membership.layout().preference_list(key.hash().partition());
+            let bytes = u64::try_from(key.as_bytes().len() + record.bytes().len()).unwrap_or(u64::MAX);
+            for node in owed.iter().filter_map(|rank| replicas.get(usize::from(rank.0))) {
+                // What this node does not take as a replica it does not take as a hint either.
+                let Some(target) = self.targets.iter().find(|target| target.node == *node) else { continue };
+                let bucket = target.backlog.borrow_mut().begin_write(now_ms);
+                changes.push(HintChange::Keep(names::hint(target.id, bucket, &key), record.bytes().clone()));
+                let one = Size { hints: 1, bytes };
+                match added.iter_mut().find(|added| added.node == *node) {
+                    Some(added) => added.more = added.more.plus(one),
+                    None => added.push(Added { node: *node, bucket, more: one }),
+                }
+            }
+        }
+        for Added { node, bucket, more } in &added {
+            let Some(target) = self.targets.iter().find(|target| target.node == *node) else { continue };
+            let size = target.backlog.borrow().size_with(*more);
+            changes.push(HintChange::Put(names::size(target.id, *bucket), names::encode_size(size)));
+        }
+        (changes, added)
+    }
+
+    /// Waits for as long as the store holds writes back, unless the node is stopping.
+    async fn apply(&self, changes: Arc<[HintChange]>) -> bool {
+        loop {
+            let (store, changes) = (self.store.clone(), changes.clone());
+            match self.on_pool(move || store.change_hints(&changes)).await {
+                Some(Ok(())) => return true,
+                Some(Err(StoreError::Busy)) if !self.shard.membership.is_draining() => {
+                    tokio::time::sleep(BUSY_PAUSE).await;
+                }
+                Some(Err(_)) | None => return false,
+            }
+        }
+    }
+}
+
+/// The buckets of all targets, in their order. One step for each: what lies in them is passed over.
+fn load_sizes(store: &dyn Store) -> Result<Vec<(TargetId, BucketId, Size)>, StoreError> {
+    let mut sizes = Vec::new();
+    let mut start = Bytes::new();
+    loop {
+        let page = store.scan_hints(&start, &[0xff; 32], PageLimit { records: 1, bytes: 1 })?;
+        let Some((name, value)) = page.records.into_iter().next() else { return Ok(sizes) };
+        start = match names::parse(&name) {
+            Some(Name::Size(target, bucket)) => {
+                sizes.push((target, bucket, names::decode_size(&value).unwrap_or_default()));
+                names::bucket(target, bucket).end
+            }
+            // A bucket is written with its size.
+            Some(Name::Hint(target, bucket, _)) => {
+                sizes.push((target, bucket, Size::default()));
+                names::bucket(target, bucket).end
+            }
+            None => [&name, &[0][..]].concat().into(),
+        };
+    }
+}
