@@ -11,7 +11,7 @@ use kvorum_core::key::Key;
 use kvorum_node::data_dir::{ClusterId, DataDir, Log};
 use kvorum_node::store::options::MemoryBudget;
 use kvorum_node::store::rocks::RocksStore;
-use kvorum_node::store::{Batch, Durability, HealthState, Store, StoreError, Tier};
+use kvorum_node::store::{Batch, Durability, HealthState, HintChange, Store, StoreError, Tier};
 
 const COMMITS: u32 = 200;
 
@@ -108,6 +108,32 @@ fn a_kill_loses_nothing_that_was_synced() {
     let (_outer, directory, store, log) = after_kill(|_| {});
     assert_eq!(log, Log::Whole);
     assert_eq!(directory.rebuilding().unwrap(), None);
+    assert_has(&store, 0..COMMITS, 100);
+}
+
+#[test]
+fn hints_that_the_machine_did_not_survive_are_no_loss() {
+    let outer = tempfile::tempdir().unwrap();
+    let live = outer.path().join("live");
+    let (_directory, store, _) = open(&live);
+    let hint = |number: u32| HintChange::Put(Bytes::from(format!("hint-{number}")), noise(number, 100));
+    for number in 0..COMMITS {
+        store.change_hints(&[hint(number), hint(number + 1)]).unwrap();
+        try_put(&store, number, 100).unwrap();
+    }
+    let newest = files(&live, "log").pop().unwrap();
+    let synced = std::fs::metadata(&newest).unwrap().len();
+    let heard = store.sequence();
+    (0..COMMITS).for_each(|number| store.change_hints(&[hint(number)]).unwrap());
+    assert!(std::fs::metadata(&newest).unwrap().len() > synced, "they are in the log");
+    assert_eq!(store.sequence(), heard, "a peer is told of nothing that may be lost");
+    let killed = outer.path().join("killed");
+    copy_live(&live, &killed);
+    let newest = files(&killed, "log").pop().unwrap();
+    std::fs::OpenOptions::new().write(true).open(&newest).unwrap().set_len(synced).unwrap();
+    let (directory, store, log) = open(&killed);
+    assert_eq!((log, directory.rebuilding().unwrap()), (Log::Whole, None));
+    assert!(store.sequence() >= heard);
     assert_has(&store, 0..COMMITS, 100);
 }
 
@@ -337,6 +363,19 @@ impl Drop for Tmpfs {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
     }
+}
+
+#[test]
+fn hints_leave_the_last_of_the_disk_to_commits() {
+    let Some(disk) = Tmpfs::mount("100m") else { return };
+    let (_directory, store, _) = open(&disk.0.path().join("node"));
+    let hint = [HintChange::Put("hint".into(), noise(1, 100))];
+    store.change_hints(&hint).unwrap();
+    std::fs::write(disk.0.path().join("ballast"), vec![1; 50 << 20]).unwrap();
+    assert_eq!(store.change_hints(&hint), Err(StoreError::DiskFull));
+    assert_eq!(store.health(), HealthState::Healthy, "it is no matter to anybody");
+    try_put(&store, 1, 100).unwrap();
+    store.change_hints(&[HintChange::Drop("a".into().."z".into())]).unwrap();
 }
 
 #[test]

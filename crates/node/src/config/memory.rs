@@ -63,10 +63,12 @@ impl Config {
             + FIXED_BYTES
     }
 
-    /// Bytes of hints that wait to be written.
+    /// Bytes of hints that wait to be written. Large values among them stay charged to the memory for those, most
+    /// of which is left to requests.
     #[must_use]
     pub fn hint_queue_bytes_max(&self) -> usize {
-        usize::try_from(self.memory_bytes.0 / HINT_QUEUE_PART).unwrap_or(usize::MAX)
+        let bytes = (self.memory_bytes.0 / HINT_QUEUE_PART).min(self.coordinator.request_bytes_max.0 / 4);
+        usize::try_from(bytes).unwrap_or(usize::MAX)
     }
 
     /// Hints that wait, those that are being written, and what each delivery remembers.

@@ -126,6 +126,10 @@ impl Courier {
                 self.keeper.queue.count_dropped(Dropped::Damaged, 1);
                 continue;
             };
+            if !self.is_replica_of(&key, &record) {
+                self.keeper.queue.count_dropped(Dropped::NoReplica, 1);
+                continue;
+            }
             match self.delivered.newest(key.hash()) {
                 Some(newest) if newest > record.version() => {
                     self.metrics().superseded.fetch_add(1, Ordering::Relaxed);
@@ -161,6 +165,12 @@ impl Courier {
         let now = self.keeper.shard.clock.boot();
         self.pace.note(now, now.saturating_sub(sent));
         Ok(())
+    }
+
+    /// It was when the hint was kept; weights and zones may have been changed since.
+    fn is_replica_of(&self, key: &Key, record: &Record) -> bool {
+        let replicas = self.keeper.shard.membership.layout().preference_list(key.hash().partition());
+        replicas.iter().take(usize::from(record.from())).any(|node| *node == self.target.node)
     }
 
     async fn send_one(&self, key: &Key, record: &Record) -> Result<oneshot::Receiver<StoreAnswer>, Interrupted> {

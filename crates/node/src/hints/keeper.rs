@@ -106,7 +106,7 @@ impl Keeper {
             if let Some(target) = self.targets.iter().find(|target| target.id == id) {
                 target.backlog.borrow_mut().restore(bucket, size);
             } else {
-                self.queue.count_dropped(Dropped::UnknownTarget, size.hints);
+                self.queue.count_dropped(Dropped::NoReplica, size.hints);
                 self.drops.borrow_mut().push(id.range());
             }
         }
@@ -218,13 +218,13 @@ impl Keeper {
         (changes, added)
     }
 
-    /// Waits for as long as the store holds writes back, unless the node is stopping.
+    /// Waits for as long as the store holds writes back, or the pool has no room, unless the node is stopping.
     async fn apply(&self, changes: Arc<[HintChange]>) -> bool {
         loop {
             let (store, changes) = (self.store.clone(), changes.clone());
             match self.on_pool(move || store.change_hints(&changes)).await {
                 Some(Ok(())) => return true,
-                Some(Err(StoreError::Busy)) if !self.shard.membership.is_draining() => {
+                Some(Err(StoreError::Busy)) | None if !self.shard.membership.is_draining() => {
                     tokio::time::sleep(BUSY_PAUSE).await;
                 }
                 Some(Err(_)) | None => return false,

@@ -2,7 +2,7 @@
 //! is back. The policy is `kvorum_core::hints`; this is what carries it out.
 //!
 //! The path of a hint: a shard [`offer`](HintQueue::offer)s it when its write has come to its end; the background
-//! shard's [`keeper`] writes what has gathered, in bulk and without a sync of its own; its [`courier`]s, one for each
+//! shard's [`keeper`] writes what has gathered, in bulk and without a sync of its own; its couriers, one for each
 //! other node, deliver. It is forgotten, on the disk too, only after the target has said that it holds the version
 //! or a newer one.
 //!
@@ -75,8 +75,8 @@ pub enum Dropped {
     Bytes,
     /// Older than `hints.age_max`.
     Age,
-    /// Its target is no node of the layout.
-    UnknownTarget,
+    /// Its target is no node of the layout, or no replica of its key: the layout was changed.
+    NoReplica,
     /// It was damaged on the disk.
     Damaged,
     /// Its target refused it and holds nothing newer: it came too late, and is left to anti-entropy.
@@ -86,7 +86,7 @@ pub enum Dropped {
 impl Dropped {
     /// All reasons.
     pub const ALL: [Self; 7] =
-        [Self::QueueFull, Self::Store, Self::Bytes, Self::Age, Self::UnknownTarget, Self::Damaged, Self::Refused];
+        [Self::QueueFull, Self::Store, Self::Bytes, Self::Age, Self::NoReplica, Self::Damaged, Self::Refused];
 
     /// As metrics name it.
     #[must_use]
@@ -96,7 +96,7 @@ impl Dropped {
             Self::Store => "store",
             Self::Bytes => "bytes",
             Self::Age => "age",
-            Self::UnknownTarget => "unknown-target",
+            Self::NoReplica => "no-replica",
             Self::Damaged => "damaged",
             Self::Refused => "refused",
         }

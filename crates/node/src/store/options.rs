@@ -78,6 +78,8 @@ pub(super) fn hints(budget: MemoryBudget, cache: &Cache) -> Options {
     options.set_target_file_size_base(u64::try_from(budget.memtable()).unwrap_or(u64::MAX));
     options.set_compression_type(DBCompressionType::Lz4);
     options.set_block_based_table_factory(&blocks(cache));
+    // What was delivered is dropped as ranges, after which nothing may be written that would have them compacted.
+    options.set_ttl(3600);
     // Of two versions kept under one name the newer stays, in whichever order they came, and nobody has to look.
     options.set_merge_operator_associative("newest", |_, kept, more| newest(kept, more.iter()).map(<[u8]>::to_vec));
     options
