@@ -39,8 +39,8 @@ const KINDS: [(u64, Kind); 15] = [
     (10, Kind::Partition),
     (10, Kind::OneWay),
     (5, Kind::Swizzle),
-    (10, Kind::Noise),
-    (5, Kind::SlowLink),
+    (14, Kind::Noise),
+    (10, Kind::SlowLink),
     (10, Kind::ClockJump),
     (5, Kind::SlowDisk),
     (3, Kind::FullDisk),
@@ -109,10 +109,10 @@ fn make(world: &Rc<World>, chance: &mut Chance, kind: Kind) -> Option<String> {
         Kind::Swizzle => swizzle(world, chance),
         Kind::Noise => return noise(world, chance),
         Kind::SlowLink => {
-            let slow = Noise { delay_ms: 1 + chance.below(400), ..Noise::QUIET };
+            let slow = Noise::none(1 + chance.below(400));
             let (from, to) = (machine.index, chance.index(nodes));
             world.network.set_noise(from, to, slow);
-            after(world, chance.millis(500..6000), move |world| world.network.set_noise(from, to, Noise::QUIET));
+            after(world, chance.millis(500..6000), move |world| world.network.set_noise(from, to, world.network.usual));
         }
         Kind::ClockJump => return jump(world, chance, &machine),
         Kind::SlowDisk => {
@@ -242,18 +242,20 @@ fn swizzle(world: &Rc<World>, chance: &mut Chance) {
 
 /// All links become bad for a while.
 fn noise(world: &Rc<World>, chance: &mut Chance) -> Option<String> {
-    let noise = Noise {
+    let mild = Noise {
         drop_permille: *chance.pick(&[0, 10, 50, 200]),
         double_permille: *chance.pick(&[0, 20, 200]),
         stray_permille: *chance.pick(&[0, 100, 500]),
         delay_ms: 1 + chance.below(30),
         stray_ms: *chance.pick(&[5, 50, 500, 2500]),
     };
+    let storm = Noise { drop_permille: 150, double_permille: 400, stray_permille: 600, delay_ms: 10, stray_ms: 400 };
+    let noise = if chance.happens(400) { storm } else { mild };
     let set = |world: &World, noise| {
         pairs(world.machines.len()).for_each(|(from, to)| world.network.set_noise(from, to, noise));
     };
     set(world, noise);
-    after(world, chance.millis(1000..6000), move |world| set(world, Noise::QUIET));
+    after(world, chance.millis(1000..6000), move |world| set(world, world.network.usual));
     Some(format!("{noise:?}"))
 }
 

@@ -77,6 +77,17 @@ pub struct Plan {
     pub large_bytes_max: usize,
 }
 
+/// What is around all machines of a run.
+#[derive(Clone)]
+pub struct Surroundings {
+    /// What connects them.
+    pub network: Rc<Network>,
+    /// Where events go.
+    pub trace: Arc<Trace>,
+    /// Where commits go.
+    pub stored: Arc<Mutex<Stored>>,
+}
+
 /// What the disk of a machine was like once.
 struct Backup {
     directory: PathBuf,
@@ -181,13 +192,12 @@ impl Machine {
     pub fn new(
         index: usize,
         plan: Plan,
-        network: Rc<Network>,
-        trace: Arc<Trace>,
-        stored: Arc<Mutex<Stored>>,
+        around: Surroundings,
         chance: Chance,
         directory: &Path,
         time: MachineTime,
     ) -> Rc<Self> {
+        let Surroundings { network, trace, stored } = around;
         let disk = Disk::new(index, MemoryStore::default(), stored.clone(), trace.clone());
         Rc::new(Self {
             index,
@@ -368,7 +378,7 @@ impl Machine {
         let plan = &self.plan;
         let random = |bytes: &mut [u8]| {
             let mut chance = self.chance.borrow_mut();
-            bytes.iter_mut().for_each(|byte| *byte = chance.next().to_be_bytes()[0]);
+            bytes.iter_mut().for_each(|byte| *byte = chance.bits().to_be_bytes()[0]);
             Ok(())
         };
         let data_dir = DataDir::open_with(&self.directory, CLUSTER, &random).expect("the files are this node's");

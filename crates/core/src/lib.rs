@@ -4,6 +4,7 @@
 
 pub mod frame;
 pub mod key;
+pub mod mutant;
 pub mod placement;
 pub mod quorum;
 pub mod record;

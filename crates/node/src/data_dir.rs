@@ -24,6 +24,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::version::Incarnation;
 use rustix::fs::{FlockOperation, flock};
 use xxhash_rust::xxh3::xxh3_64;
@@ -76,7 +77,7 @@ impl PeerNote {
     /// Whether a run of the same directory has lost something that an earlier one had.
     #[must_use]
     pub fn misses(&self, run: Run) -> bool {
-        run.id != self.run && run.recovered < self.sequence
+        run.id != self.run && run.recovered < self.sequence && !is_on(Mutant::OldDiskVotes)
     }
 }
 
