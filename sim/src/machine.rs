@@ -248,6 +248,13 @@ impl Machine {
         self.has_voted.get()
     }
 
+    /// It runs on an old disk and has not met a peer that knows better. What it stores until then makes the disk
+    /// longer than the peers remember, so that after another restart nobody could tell: a known limit (see
+    /// docs/decisions/0021), which the faults keep clear of.
+    pub fn is_unrecognised(&self) -> bool {
+        self.loss.get() == Loss::Restored && self.standing() == Some(Standing::Voting)
+    }
+
     /// Whether it votes.
     pub fn standing(&self) -> Option<Standing> {
         self.with(|process| process.shard.membership.standing())

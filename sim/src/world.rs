@@ -35,6 +35,8 @@ const START_MAX: Duration = Duration::from_secs(10);
 /// How long everything is left alone before the last look: clocks that were ahead are caught up with, and half
 /// of a connection that has lost its other half is noticed.
 const REST: Duration = Duration::from_secs(25);
+/// All nodes have met all others after so long without faults.
+const MEETING: Duration = Duration::from_secs(6);
 /// Between two looks at what is bounded.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Keys of a run: every fourth is read and written with any number of acks.
@@ -151,7 +153,7 @@ async fn live(seed: u64, has_text: bool, directory: &Path) -> Report {
         // A client waits for answers of a paused node until everything is healed.
         let _ = tokio::time::timeout(Duration::from_secs(8), client).await;
     }
-    world.heal();
+    world.heal().await;
     tokio::time::sleep(REST).await;
     world.read_all().await;
     world.check_all();
@@ -238,7 +240,7 @@ impl World {
     }
 
     /// Undoes everything that was made to go wrong, but for what was lost.
-    fn heal(&self) {
+    async fn heal(&self) {
         self.is_healed.set(true);
         self.trace.event("healed");
         self.network.heal();
@@ -247,10 +249,14 @@ impl World {
             machine.set_disk_ms(2);
             machine.time.set_wall(0);
             machine.pause(false);
+            if !machine.is_up() {
+                machine.start();
+            }
+        }
+        tokio::time::sleep(MEETING).await;
+        for machine in &self.machines {
             if machine.disk().health() == HealthState::Poisoned {
                 machine.crash(true);
-            }
-            if !machine.is_up() {
                 machine.start();
             }
         }
