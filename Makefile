@@ -23,10 +23,14 @@ test: build ## format, lints, documentation, and every test
 	cargo clippy --release --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --no-deps
 	cargo test --release --workspace
+	cargo test --release -p kvorum-sim --features mutants --test mutants
 
 # Each run draws its own seeds and prints them.
 ROUNDS ?= 10
-soak: build ## the crash tests, ROUNDS=10 times over, until one fails
+SEEDS ?= 20000
+soak: build ## SEEDS=20000 simulated clusters; the crash tests, ROUNDS=10 times over, until one fails
+	first=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ') && \
+		cargo run --release -p kvorum-sim -- --seeds $$first..$$((first + $(SEEDS)))
 	for round in $$(seq $(ROUNDS)); do cargo test --release -p kvorum --test process crash || exit 1; done
 
 deps: ## what the build needs from the system: libclang

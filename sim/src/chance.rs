@@ -12,12 +12,12 @@ impl Chance {
     #[must_use]
     pub fn new(seed: u64, purpose: u64) -> Self {
         let mut chance = Self(seed ^ purpose.wrapping_mul(0xa076_1d64_78bd_642f));
-        chance.next();
+        chance.bits();
         chance
     }
 
     /// 64 random bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -26,7 +26,7 @@ impl Chance {
 
     /// A number below `bound`, which is not zero.
     pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
+        self.bits() % bound
     }
 
     /// An index of something of this length.

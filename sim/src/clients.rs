@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use kvorum_core::Version;
 use kvorum_core::quorum::{Acks, majority};
 use kvorum_node::coordinator::{Coordinator, Looked, Refused};
 use kvorum_node::large_values::{Body, LargeValues};
@@ -38,8 +39,8 @@ pub async fn run(world: Rc<World>, number: u64) {
             continue;
         }
         let machine = Rc::clone(up[chance.index(up.len())]);
-        let key = chance.index(world.keys.len());
-        let action = match chance.weighted(&[(45, 'r'), (45, 'w'), (10, 'd')]) {
+        let key = world.draw_key(&mut chance);
+        let action = match chance.weighted(&[(48, 'r'), (44, 'w'), (8, 'd')]) {
             'r' => Action::Get,
             'w' => Action::Put(world.next_value()),
             _ => Action::Delete,
@@ -142,12 +143,13 @@ fn refusal(refused: &Refused) -> Outcome {
     }
 }
 
-fn value(looked: &Looked) -> Option<u64> {
+fn value(looked: &Looked) -> Option<(u64, Version)> {
     let Looked::Record(record) = looked else { return None };
     if record.is_tombstone() {
         return None;
     }
     let payload = record.payload();
     let text = std::str::from_utf8(&payload).expect("only such values were written");
-    Some(text.split(' ').next().and_then(|number| number.parse().ok()).expect("only such values were written"))
+    let value = text.split(' ').next().and_then(|number| number.parse().ok());
+    Some((value.expect("only such values were written"), record.version()))
 }

@@ -22,8 +22,8 @@ pub enum Action {
 pub enum Outcome {
     /// Stored or deleted, with this version.
     Written(Version),
-    /// Read: this value, or that there is none.
-    Found(Option<u64>),
+    /// Read: this value of this version, or that there is none.
+    Found(Option<(u64, Version)>),
     /// Refused, with the promise that nothing was sent.
     Refused,
     /// Nothing, or that too few replicas answered: a write may take effect at any later time, or never.

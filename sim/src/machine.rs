@@ -82,6 +82,17 @@ pub struct Plan {
     pub large_bytes_max: usize,
 }
 
+/// What is around all machines of a run.
+#[derive(Clone)]
+pub struct Surroundings {
+    /// What connects them.
+    pub network: Rc<Network>,
+    /// Where events go.
+    pub trace: Arc<Trace>,
+    /// Where commits go.
+    pub stored: Arc<Mutex<Stored>>,
+}
+
 /// What the disk of a machine was like once.
 struct Backup {
     directory: PathBuf,
@@ -186,13 +197,12 @@ impl Machine {
     pub fn new(
         index: usize,
         plan: Plan,
-        network: Rc<Network>,
-        trace: Arc<Trace>,
-        stored: Arc<Mutex<Stored>>,
+        around: Surroundings,
         chance: Chance,
         directory: &Path,
         time: MachineTime,
     ) -> Rc<Self> {
+        let Surroundings { network, trace, stored } = around;
         let disk = Disk::new(index, MemoryStore::default(), stored.clone(), trace.clone());
         Rc::new(Self {
             index,
@@ -241,6 +251,13 @@ impl Machine {
     /// Whether it ever voted.
     pub fn has_voted(&self) -> bool {
         self.has_voted.get()
+    }
+
+    /// It runs on an old disk and has not met a peer that knows better. What it stores until then makes the disk
+    /// longer than the peers remember, so that after another restart nobody could tell: a known limit (see
+    /// docs/decisions/0021), which the faults keep clear of.
+    pub fn is_unrecognised(&self) -> bool {
+        self.loss.get() == Loss::Restored && self.standing() == Some(Standing::Voting)
     }
 
     /// Whether it votes.
@@ -373,7 +390,7 @@ impl Machine {
         let plan = &self.plan;
         let random = |bytes: &mut [u8]| {
             let mut chance = self.chance.borrow_mut();
-            bytes.iter_mut().for_each(|byte| *byte = chance.next().to_be_bytes()[0]);
+            bytes.iter_mut().for_each(|byte| *byte = chance.bits().to_be_bytes()[0]);
             Ok(())
         };
         let data_dir = DataDir::open_with(&self.directory, CLUSTER, &random).expect("the files are this node's");

@@ -13,12 +13,20 @@ struct Arguments {
     /// Replay this one run.
     #[arg(long, conflicts_with = "seeds")]
     seed: Option<u64>,
-    /// Run these seeds: 0..300.
-    #[arg(long, value_parser = parse_range)]
-    seeds: Option<Range<u64>>,
+    /// Run these seeds.
+    #[arg(long, value_parser = parse_range, default_value = "0..300")]
+    seeds: Range<u64>,
     /// Print every event.
     #[arg(long)]
     trace: bool,
+    /// Plant this defect.
+    #[cfg(feature = "mutants")]
+    #[arg(long)]
+    mutant: Option<String>,
+    /// Plant each defect in turn, and say which of the seeds notices it.
+    #[cfg(feature = "mutants")]
+    #[arg(long)]
+    mutants: bool,
 }
 
 fn parse_range(text: &str) -> Result<Range<u64>, String> {
@@ -28,40 +36,69 @@ fn parse_range(text: &str) -> Result<Range<u64>, String> {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let seeds = match (arguments.seed, arguments.seeds) {
-        (Some(seed), _) => seed..seed + 1,
-        (None, seeds) => seeds.unwrap_or(0..300),
-    };
+    #[cfg(feature = "mutants")]
+    {
+        use kvorum_core::mutant::{ALL, plant};
+        if arguments.mutants {
+            return notice_all(&arguments.seeds);
+        }
+        if let Some(name) = &arguments.mutant {
+            let Some(mutant) = ALL.iter().find(|mutant| format!("{mutant:?}") == *name) else {
+                eprintln!("no such mutant; there are {ALL:?}");
+                return ExitCode::FAILURE;
+            };
+            plant(Some(*mutant));
+        }
+    }
+    let seeds = arguments.seed.map_or(arguments.seeds, |seed| seed..seed + 1);
+    let is_one = seeds.end - seeds.start == 1;
     let begin = Instant::now();
-    let (mut runs, mut failed) = (0_u32, 0_u32);
-    let (mut faults, mut disturbed, mut requests, mut succeeded) = (0, 0, 0, 0);
-    for seed in seeds.clone() {
+    let mut total = Total::default();
+    for seed in seeds {
         let report = run(seed, arguments.trace);
-        if seeds.end - seeds.start == 1 || report.violation.is_some() {
+        if is_one || report.violation.is_some() {
             print(&report);
         }
-        runs += 1;
-        faults += report.faults;
-        disturbed += report.disturbed;
-        requests += report.requests;
-        succeeded += report.succeeded;
-        failed += u32::from(report.violation.is_some());
+        total.add(&report);
     }
-    let seconds = begin.elapsed().as_secs_f64();
-    println!(
-        "{runs} seeds in {seconds:.1} s, {:.1} a second; a seed has {:.1} faults, {} disturbed frames and {} requests, \
-         of which {}% succeed; {failed} violations",
-        f64::from(runs) / seconds,
-        figure(faults) / f64::from(runs),
-        disturbed / u64::from(runs),
-        requests / usize::try_from(runs).unwrap_or(1),
-        succeeded * 100 / requests.max(1),
-    );
-    if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    total.print(begin.elapsed().as_secs_f64());
+    if total.violations > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-fn figure(count: u64) -> f64 {
-    u32::try_from(count).map_or(f64::INFINITY, f64::from)
+/// Of all runs.
+#[derive(Default)]
+struct Total {
+    runs: u32,
+    violations: u32,
+    faults: u64,
+    disturbed: u64,
+    requests: u64,
+    succeeded: u64,
+}
+
+impl Total {
+    fn add(&mut self, report: &Report) {
+        self.runs += 1;
+        self.violations += u32::from(report.violation.is_some());
+        self.faults += report.faults;
+        self.disturbed += report.disturbed;
+        self.requests += report.requests;
+        self.succeeded += report.succeeded;
+    }
+
+    fn print(&self, seconds: f64) {
+        let Self { runs, violations, faults, disturbed, requests, succeeded } = *self;
+        let mean = |count: u64| count / u64::from(runs);
+        println!(
+            "{runs} seeds in {seconds:.1} s, {:.1} a second; mean of a seed: {} faults, {} disturbed frames, {} requests \
+             of which {}% succeed; {violations} violations",
+            f64::from(runs) / seconds,
+            mean(faults),
+            mean(disturbed),
+            mean(requests),
+            succeeded * 100 / requests.max(1),
+        );
+    }
 }
 
 fn print(report: &Report) {
@@ -72,4 +109,26 @@ fn print(report: &Report) {
     if let Some(violation) = &report.violation {
         println!("VIOLATION: {violation}\nreplay with: kvorum-sim --seed {seed} --trace");
     }
+}
+
+/// A line for each mutant: how many seeds it takes, and what was violated.
+#[cfg(feature = "mutants")]
+fn notice_all(seeds: &Range<u64>) -> ExitCode {
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut missed = 0;
+    for mutant in kvorum_core::mutant::ALL {
+        kvorum_core::mutant::plant(Some(mutant));
+        let noticed = seeds.clone().find_map(|seed| run(seed, false).violation.map(|violation| (seed, violation)));
+        match noticed {
+            Some((seed, violation)) => {
+                let what = violation.lines().next().unwrap_or_default();
+                println!("{mutant:?}: after {} seeds: {what}", seed - seeds.start + 1);
+            }
+            None => {
+                missed += 1;
+                println!("{mutant:?}: NOT NOTICED in {} seeds", seeds.end - seeds.start);
+            }
+        }
+    }
+    if missed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

@@ -44,8 +44,11 @@ pub struct Noise {
 }
 
 impl Noise {
-    /// A good network.
-    pub const QUIET: Self = Self { drop_permille: 0, double_permille: 0, stray_permille: 0, delay_ms: 2, stray_ms: 1 };
+    /// A network without faults, whose way takes up to so long.
+    #[must_use]
+    pub fn none(delay_ms: u64) -> Self {
+        Self { drop_permille: 0, double_permille: 0, stray_permille: 0, delay_ms, stray_ms: 0 }
+    }
 }
 
 struct Link {
@@ -77,6 +80,8 @@ pub struct Network {
     connections: Cell<u64>,
     /// Frames that something happened to.
     disturbed: Cell<u64>,
+    /// What there is without faults.
+    pub usual: Noise,
     trace: Arc<Trace>,
 }
 
@@ -153,10 +158,10 @@ impl End {
 }
 
 impl Network {
-    /// A quiet one of so many nodes.
+    /// One of so many nodes, with this noise where there is no other.
     #[must_use]
-    pub fn new(nodes: usize, chance: Chance, trace: Arc<Trace>) -> Rc<Self> {
-        let link = || Link { noise: Noise::QUIET, is_cut: false, clogged: None };
+    pub fn new(nodes: usize, noise: Noise, chance: Chance, trace: Arc<Trace>) -> Rc<Self> {
+        let link = || Link { noise, is_cut: false, clogged: None };
         let links = (0..nodes).map(|_| (0..nodes).map(|_| link()).collect()).collect();
         let node = || Node { listener: None, has_power: true };
         Rc::new(Self {
@@ -168,6 +173,7 @@ impl Network {
             sequence: Cell::new(0),
             connections: Cell::new(0),
             disturbed: Cell::new(0),
+            usual: noise,
             trace,
         })
     }
@@ -217,7 +223,7 @@ impl Network {
         for from in 0..nodes {
             for to in 0..nodes {
                 self.cut(from, to, false);
-                self.set_noise(from, to, Noise::QUIET);
+                self.set_noise(from, to, self.usual);
                 self.unclog(from, to);
             }
         }
@@ -485,8 +491,7 @@ impl Transport for Wire {
             return Err(ErrorKind::WouldBlock.into());
         }
         end.output.extend_from_slice(bytes);
-        loop {
-            let Some(length) = end.output.first_chunk::<4>() else { break };
+        while let Some(length) = end.output.first_chunk::<4>() {
             let length = HEADER_BYTES + usize::try_from(u32::from_be_bytes(*length)).expect("a frame's length fits");
             if end.output.len() < length {
                 break;

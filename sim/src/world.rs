@@ -24,9 +24,9 @@ use crate::chance::Chance;
 use crate::clients::{self, KeyPlan};
 use crate::faults;
 use crate::history::{Action, History};
-use crate::invariants::{Stored, acknowledged, amnesia, answered, bounded, copies, linearizable};
-use crate::machine::{Machine, Plan};
-use crate::network::Network;
+use crate::invariants::{Stored, acknowledged, amnesia, answered, bounded, copies, linearizable, promised};
+use crate::machine::{Machine, Plan, Surroundings};
+use crate::network::{Network, Noise};
 use crate::time::MachineTime;
 use crate::trace::Trace;
 
@@ -35,8 +35,14 @@ const START_MAX: Duration = Duration::from_secs(10);
 /// How long everything is left alone before the last look: clocks that were ahead are caught up with, and half
 /// of a connection that has lost its other half is noticed.
 const REST: Duration = Duration::from_secs(25);
+/// All nodes have met all others after so long without faults.
+const MEETING: Duration = Duration::from_secs(6);
 /// Between two looks at what is bounded.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// Keys of a run: every fourth is read and written with any number of acks.
+const KEYS: usize = 8;
+/// How long most clients want the same key.
+const KEY_TURN: Duration = Duration::from_secs(3);
 /// The longest that a slow disk takes.
 const DISK_MS_MAX: Duration = Duration::from_millis(250);
 
@@ -52,9 +58,9 @@ pub struct Report {
     /// Frames dropped, doubled or strayed.
     pub disturbed: u64,
     /// Requests of clients.
-    pub requests: usize,
+    pub requests: u64,
     /// Of these, answered with success.
-    pub succeeded: usize,
+    pub succeeded: u64,
     /// What did not hold, with the history of the keys.
     pub violation: Option<String>,
 }
@@ -147,7 +153,7 @@ async fn live(seed: u64, has_text: bool, directory: &Path) -> Report {
         // A client waits for answers of a paused node until everything is healed.
         let _ = tokio::time::timeout(Duration::from_secs(8), client).await;
     }
-    world.heal();
+    world.heal().await;
     tokio::time::sleep(REST).await;
     world.read_all().await;
     world.check_all();
@@ -164,17 +170,18 @@ impl World {
         let nodes = chance.weighted(&[(3, 1), (7, 2), (50, 3), (15, 4), (25, 5)]);
         let plan = plan(&mut chance, nodes);
         let keys = keys(&mut chance, nodes);
-        let network = Network::new(nodes, Chance::new(seed, 2), trace.clone());
+        let usual = Noise::none(*chance.pick(&[2, 10, 40]));
+        let network = Network::new(nodes, usual, Chance::new(seed, 2), trace.clone());
         let stored: Arc<Mutex<Stored>> = Arc::default();
         let has_drift = chance.happens(300);
+        let around = Surroundings { network: network.clone(), trace: trace.clone(), stored: stored.clone() };
         let machine = |index| {
             let time = MachineTime::new(tokio::time::Instant::now());
             if has_drift {
                 time.set_rate(950 + chance.below(100));
             }
             let chance = Chance::new(seed, 100 + u64::try_from(index).expect("few nodes"));
-            let (network, trace) = (network.clone(), trace.clone());
-            Machine::new(index, plan.clone(), network, trace, stored.clone(), chance, directory, time)
+            Machine::new(index, plan.clone(), around.clone(), chance, directory, time)
         };
         let machines = (0..nodes).map(machine).collect();
         Self {
@@ -188,7 +195,7 @@ impl World {
             faults: Cell::new(0),
             faults_end: Duration::from_secs(15 + chance.below(15)),
             is_healed: Cell::new(false),
-            plan_think_ms: 0..*chance.pick(&[100, 200, 400]),
+            plan_think_ms: 0..*chance.pick(&[20, 100, 300]),
             disk_ms_max: DISK_MS_MAX,
             stored,
             clients: 3 + chance.index(3),
@@ -209,6 +216,15 @@ impl World {
         self.machines.iter().for_each(|machine| machine.note_vote());
     }
 
+    /// For a while most clients want the same key; then it is another's turn.
+    pub fn draw_key(&self, chance: &mut Chance) -> usize {
+        if chance.happens(250) {
+            return chance.index(self.keys.len());
+        }
+        let turn = self.trace.now().as_millis() / KEY_TURN.as_millis();
+        usize::try_from(turn).expect("runs are short") % self.keys.len()
+    }
+
     /// Values are counted, so no two writes have the same.
     pub fn next_value(&self) -> u64 {
         self.values.set(self.values.get() + 1);
@@ -224,7 +240,7 @@ impl World {
     }
 
     /// Undoes everything that was made to go wrong, but for what was lost.
-    fn heal(&self) {
+    async fn heal(&self) {
         self.is_healed.set(true);
         self.trace.event("healed");
         self.network.heal();
@@ -233,10 +249,14 @@ impl World {
             machine.set_disk_ms(2);
             machine.time.set_wall(0);
             machine.pause(false);
+            if !machine.is_up() {
+                machine.start();
+            }
+        }
+        tokio::time::sleep(MEETING).await;
+        for machine in &self.machines {
             if machine.disk().health() == HealthState::Poisoned {
                 machine.crash(true);
-            }
-            if !machine.is_up() {
                 machine.start();
             }
         }
@@ -279,6 +299,7 @@ impl World {
         for (number, plan) in self.keys.iter().enumerate() {
             if plan.is_quorum {
                 let checked = linearizable::check(history.of_key(number));
+                let checked = checked.and_then(|()| promised::check(history.of_key(number)));
                 self.violated(checked.map_err(|what| format!("key {number}: {what}")));
             }
             self.violated(copies::check(self.seed, number, plan.from, layout, machines));
@@ -305,8 +326,8 @@ impl World {
             trace_hash: self.trace.hash(),
             faults: self.faults.get(),
             disturbed: self.network.disturbed(),
-            requests: history.operations.len(),
-            succeeded: succeeded.count(),
+            requests: u64::try_from(history.operations.len()).expect("a length fits"),
+            succeeded: u64::try_from(succeeded.count()).expect("a length fits"),
             violation,
         }
     }
@@ -342,7 +363,7 @@ fn plan(chance: &mut Chance, nodes: usize) -> Plan {
         } else {
             QueueLimits { works_max: 1000, bytes_max: 4 << 20 }
         },
-        recent_entries_max: if is_cramped { 4 } else { 10_000 },
+        recent_entries_max: *chance.pick(&[1, 4, 10_000, 10_000]),
         jobs_max: if is_cramped { 4 } else { 1000 },
         lingering_max: if is_cramped { 2 } else { 100 },
         value_bytes_max,
@@ -358,9 +379,5 @@ fn keys(chance: &mut Chance, nodes: usize) -> Vec<KeyPlan> {
         4.. if chance.happens(800) => *chance.pick(&[3, nodes]),
         _ => u8::try_from(1 + chance.below(u64::from(nodes))).expect("few nodes"),
     };
-    let checked = [from(), from()].map(|from| KeyPlan { from, is_quorum: true });
-    let available = KeyPlan { from: from(), is_quorum: false };
-    let mut keys = checked.to_vec();
-    keys.push(available);
-    keys
+    (0..KEYS).map(|number| KeyPlan { from: from(), is_quorum: number % 4 != 3 }).collect()
 }

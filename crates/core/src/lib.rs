@@ -5,6 +5,7 @@
 pub mod frame;
 pub mod hints;
 pub mod key;
+pub mod mutant;
 pub mod placement;
 pub mod quorum;
 pub mod record;

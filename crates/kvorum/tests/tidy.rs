@@ -219,7 +219,7 @@ fn section<'a>(text: &'a str, name: &str) -> Vec<(&'a str, &'a str)> {
 }
 
 fn loose_manifests(source: &Source) -> Vec<String> {
-    let a_crate = source.path.starts_with("crates/");
+    let a_crate = source.path.starts_with("crates/") || source.path.starts_with("sim/");
     let inherits = source.text.contains("[lints]\nworkspace = true");
     let forbids = source.text.contains("unsafe_code = \"forbid\"");
     let mut complaints = Vec::new();
@@ -238,13 +238,14 @@ fn dependencies_without_reason(source: &Source) -> Vec<String> {
     bare.map(|(_, line)| source.complain(1, &format!("no reason above `{line}`"))).collect()
 }
 
-/// core ← node ← kvorum, and a core that could not do I/O if it wanted to.
+/// core ← node ← kvorum and sim, and a core that could not do I/O if it wanted to.
 fn wrong_way_dependencies(source: &Source) -> Vec<String> {
     let forbidden: &[&str] = match source.path.as_str() {
         "crates/core/Cargo.toml" => &[
             "kvorum-node",
             "kvorum",
             "kvorum-load",
+            "kvorum-sim",
             "tokio",
             "tracing",
             "hyper",
@@ -255,7 +256,7 @@ fn wrong_way_dependencies(source: &Source) -> Vec<String> {
             "prometheus-client",
             "anyhow",
         ],
-        "crates/node/Cargo.toml" => &["kvorum", "kvorum-load", "clap", "anyhow"],
+        "crates/node/Cargo.toml" => &["kvorum", "kvorum-load", "kvorum-sim", "clap", "anyhow"],
         _ => &[],
     };
     let dependencies = section(&source.text, "[dependencies]");

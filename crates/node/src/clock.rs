@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::{Hlc, Incarnation, Version};
 
 /// Where time comes from: the system's clocks, or a simulator's.
@@ -129,7 +130,8 @@ impl Clock {
         let wall_ms = self.time.wall_ms();
         let mut last = self.last.load(Ordering::Relaxed);
         loop {
-            let stamp = Hlc::from_raw(last).max(above).tick(wall_ms);
+            let before = if is_on(Mutant::StampsRepeat) { Hlc::ZERO } else { Hlc::from_raw(last) };
+            let stamp = before.max(above).tick(wall_ms);
             if stamp.millis() > wall_ms.saturating_add(self.skew_max_ms) {
                 return Err(NoStamp::TooFarAhead);
             }

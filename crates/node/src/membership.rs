@@ -17,6 +17,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use kvorum_core::Incarnation;
+use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::placement::{Layout, NodeId};
 use kvorum_core::quorum::Failure;
 
@@ -235,7 +236,8 @@ impl Membership {
                 true
             }
             // What is remembered stays, so that the next run is measured by it, too.
-            Some(note) if note.incarnation != incarnation || note.misses(run) => false,
+            Some(note) if note.incarnation != incarnation && !is_on(Mutant::WipedVotes) => false,
+            Some(note) if note.misses(run) => false,
             Some(note) => {
                 self.data_dir.update(self.url(node), |note| {
                     note.run = run.id;
@@ -343,7 +345,7 @@ impl Membership {
     }
 
     fn confirm(&self) {
-        if self.awaited().is_none() {
+        if self.awaited().is_none() || is_on(Mutant::NewVotesAtOnce) {
             let _ = self.standing.compare_exchange(
                 Standing::Unconfirmed as u8,
                 Standing::Voting as u8,

@@ -52,9 +52,12 @@ fn call(operation: &Operation) -> Option<Call> {
         Action::Put(value) => written(value),
         Action::Delete => written(NOTHING),
         Action::Get => match operation.outcome {
-            Outcome::Found(value) => {
-                Some(Call { is_write: false, value: value.unwrap_or(NOTHING), begin: operation.begin, end })
-            }
+            Outcome::Found(value) => Some(Call {
+                is_write: false,
+                value: value.map_or(NOTHING, |(value, _)| value),
+                begin: operation.begin,
+                end,
+            }),
             _ => None,
         },
     }

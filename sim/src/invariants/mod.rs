@@ -7,6 +7,7 @@ pub mod bounded;
 pub mod copies;
 pub mod linearizable;
 mod monotonic;
+pub mod promised;
 mod unique;
 
 use kvorum_core::{Key, Record, Version};

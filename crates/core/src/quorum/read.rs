@@ -27,6 +27,7 @@
 //! Source: Attiya, Bar-Noy, Dolev (1995); the project's design, "Versions", clause "Read", "Records" and
 //! "Hedging".
 
+use crate::mutant::{Mutant, is_on};
 use crate::quorum::{Acks, Current, Failure, Rank, ReplicaSet, StoreAnswer, majority};
 use crate::record::Record;
 use crate::version::Version;
@@ -211,6 +212,11 @@ impl Read {
             return;
         }
         let is_target = version == self.write_back.version;
+        let answer = if is_on(Mutant::StaleAsHeld) && matches!(answer, StoreAnswer::Stale(_)) {
+            StoreAnswer::Accepted
+        } else {
+            answer
+        };
         let progress = &mut self.write_back;
         match answer {
             // It holds the version, or has held it and holds something newer: one more of the majority.
@@ -338,7 +344,8 @@ impl Read {
             return self.close(Command::Hopeless, sink);
         }
         let newest = self.newest();
-        if self.answered().len() < self.acks.ack() {
+        let enough = self.acks.ack() - u8::from(is_on(Mutant::ReadBelowAck) && self.acks.ack() > 1);
+        if self.answered().len() < enough {
             // Not enough answers yet. A failed one is replaced at once; the record is asked for again
             // only if nobody who may still send it was asked.
             if !self.failed.is_empty() {
@@ -374,9 +381,16 @@ impl Read {
         }
         // 1. A majority holds it (what the others hold is older, and every later quorum read will meet
         //    it). Below quorum the client has chosen not to wait for that.
-        let held = self.holders(version).or(self.write_back.accepted).minus(self.failed);
+        let mut held = self.holders(version).or(self.write_back.accepted).minus(self.failed);
+        if is_on(Mutant::WriteBackUnconfirmed) {
+            held = held.or(self.write_back.sent);
+        }
+        if is_on(Mutant::AbsentAsHeld) {
+            held = held.or(self.known.filter(|current| matches!(current, Current::Floor(_))));
+        }
         let required = majority(scope.len());
-        if !self.acks.is_quorum() || held.and(scope).len() >= required {
+        let is_careless = !self.acks.is_quorum() || is_on(Mutant::SkipWriteBack);
+        if is_careless || held.and(scope).len() >= required {
             return self.close(Command::Done(ReadOutcome::Record(record)), sink);
         }
         // 3. It may be half written: make a majority hold it before anybody hears of it.

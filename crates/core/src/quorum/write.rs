@@ -16,6 +16,7 @@
 //!
 //! Source: Attiya, Bar-Noy, Dolev (1995), multi-writer; the project's design, "Versions", clause "Write".
 
+use crate::mutant::{Mutant, is_on};
 use crate::quorum::{Acks, Current, Rank, ReplicaSet, StoreAnswer, majority};
 use crate::version::Version;
 
@@ -149,7 +150,8 @@ impl Write {
         if let StoreAnswer::Stale(current) | StoreAnswer::StaleUnknown(current) = answer {
             self.newest = self.newest.max(current.version());
         }
-        if attempt != self.attempt || rank.0 >= self.acks.from() || self.has_answered(rank) {
+        let is_of_attempt = attempt == self.attempt || is_on(Mutant::MixedAttempts);
+        if !is_of_attempt || rank.0 >= self.acks.from() || self.has_answered(rank) {
             return WriteStep::Wait;
         }
         match answer {
@@ -158,6 +160,7 @@ impl Write {
                 self.floor_among_stale |= matches!(current, Current::Floor(_));
                 self.stale.insert(rank)
             }
+            StoreAnswer::StaleUnknown(_) if is_on(Mutant::StaleUnknownAsStale) => self.stale.insert(rank),
             StoreAnswer::StaleUnknown(_) => self.stale_unknown.insert(rank),
             StoreAnswer::Failed(_) => self.failed.insert(rank),
         };
@@ -188,12 +191,14 @@ impl Write {
         //    with ours, and that replica accepted ours after it: ours is newer. That needs q accepts;
         //    what the client asked for beyond q is that replicas answer, and a refusal as stale
         //    is an answer: that replica holds something newer, durably.
-        if self.accepted.len() >= q && self.answered() >= self.acks.ack() {
+        let is_early = is_on(Mutant::AnswerBeforeMajority) && self.accepted.len() + 1 == q && q > 1;
+        if (self.accepted.len() >= q || is_early) && self.answered() >= self.acks.ack() {
             return WriteStep::Done(Written::Held);
         }
         // 2. So many have promised never to accept it that it can never reach a majority: no quorum read
         //    has returned it or will. `StaleUnknown` is no promise and does not count here.
-        if self.stale.len() > n - q {
+        let is_blocked_early = is_on(Mutant::RestampUnblocked) && !self.stale.is_empty();
+        if self.stale.len() > n - q || is_blocked_early {
             return self.blocked();
         }
         // 3. Otherwise the outcome is unknown, at the deadline, or as soon as nobody is left to answer.
@@ -204,7 +209,8 @@ impl Write {
         // The second stamp is newer than all that blocked the first, which met every majority that
         // had completed a write before we began. So the records that block it too are concurrent with
         // us, and every later read meets one of them: ours came just before, and is overwritten.
-        if self.attempt > Attempt::FIRST && !self.floor_among_stale {
+        let is_excused = self.attempt > Attempt::FIRST || is_on(Mutant::OverwrittenAtOnce);
+        if is_excused && !self.floor_among_stale {
             return WriteStep::Done(Written::Overwritten);
         }
         // A floor is nobody's write: a read that met only the floor would find nothing, although

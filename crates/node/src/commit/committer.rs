@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::quorum::replica::{Decision, Held, Origin, Recent, decide};
 use kvorum_core::quorum::{Current, Failure, StoreAnswer};
 use kvorum_core::record::Record;
@@ -267,7 +268,9 @@ impl<S: Store> Committer<S> {
 
     fn apply(&mut self, submission: Submission) {
         let Submission { key, hash, version, record, .. } = submission;
-        self.marks.raise(hash, version);
+        if !is_on(Mutant::MarksLow) {
+            self.marks.raise(hash, version);
+        }
         self.overlay.insert(&key, hash, version);
         self.remember(Fingerprint::new(hash, version));
         if version.hlc > self.bound {
@@ -299,12 +302,15 @@ impl<S: Store> Committer<S> {
             // The lead counts from the stamps where they are ahead of the wall clock: they go on from there,
             // and each would cost a raise of its own.
             self.bound_wanted = self.ahead_of(self.bound_wanted.max(wall)).max(self.bound);
-            self.batch.put_metadata(BOUND, self.bound_wanted.raw().to_be_bytes().to_vec());
+            if !is_on(Mutant::BoundLate) {
+                self.batch.put_metadata(BOUND, self.bound_wanted.raw().to_be_bytes().to_vec());
+            }
         }
         if self.batch.is_empty() {
             return Ok(());
         }
-        self.store.commit(&self.batch, self.config.durability).map_err(|error| match error {
+        let durability = if is_on(Mutant::AckBeforeSync) { Durability::Os } else { self.config.durability };
+        self.store.commit(&self.batch, durability).map_err(|error| match error {
             StoreError::DiskFull => Failure::DiskFull,
             StoreError::NeedsDisk
             | StoreError::Poisoned(_)
@@ -335,6 +341,7 @@ impl<S: Store> Committer<S> {
                 for done in answers {
                     if let Done::Stored { answer, .. } = done
                         && !matches!(answer, StoreAnswer::Failed(_))
+                        && !is_on(Mutant::AckFailedCommit)
                     {
                         *answer = StoreAnswer::Failed(failure);
                     }

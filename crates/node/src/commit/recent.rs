@@ -12,6 +12,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::time::Duration;
 
 use kvorum_core::key::KeyHash;
+use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::quorum::replica::Recent;
 use kvorum_core::version::Version;
 
@@ -89,7 +90,7 @@ impl RecentSet {
         if !aged && self.young.len() < self.entries_max {
             return;
         }
-        if !aged && !self.old.is_empty() {
+        if !aged && !self.old.is_empty() && !is_on(Mutant::ForgetSilently) {
             self.unsure_until = now.saturating_add(self.retention);
         }
         std::mem::swap(&mut self.young, &mut self.old);
@@ -102,7 +103,8 @@ impl RecentSet {
     /// Whether this was accepted lately.
     #[must_use]
     pub fn contains(&self, entry: Fingerprint, now: Duration) -> Recent {
-        if self.young.contains(&entry) || self.old.contains(&entry) {
+        let is_known = self.young.contains(&entry) || self.old.contains(&entry);
+        if is_known && !is_on(Mutant::ForgetRecent) {
             Recent::Accepted
         } else if self.is_unsure(now) {
             Recent::Unsure

@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::read::{Answer, Command, ReadOutcome};
 use kvorum_core::quorum::write::WriteStep;
@@ -289,6 +290,9 @@ impl Operations {
     /// replicas would refuse is not tried.
     fn restamp(&self, shard: &Rc<Shard>, id: OperationId, above: Version) {
         self.metrics.restamps.fetch_add(1, Ordering::Relaxed);
+        if is_on(Mutant::RestampNotAbove) {
+            return self.restamp_carelessly(shard, id);
+        }
         match shard.clock.stamp(above.hlc) {
             Ok(version) => self.send_restamped(shard, id, version),
             Err(NoStamp::TooFarAhead) => self.give_up(shard, id),
@@ -307,6 +311,17 @@ impl Operations {
         }
     }
 
+    /// [`Mutant::RestampNotAbove`].
+    fn restamp_carelessly(&self, shard: &Rc<Shard>, id: OperationId) {
+        let first = find(&mut self.table.borrow_mut(), id).and_then(|operation| match &operation.machine {
+            Machine::Write { record, .. } => Some(record.version()),
+            Machine::Read { .. } => None,
+        });
+        if let Some(first) = first {
+            self.send_restamped(shard, id, Version { hlc: first.hlc.next(), ..first });
+        }
+    }
+
     fn give_up(&self, shard: &Shard, id: OperationId) {
         if let Some(operation) = find(&mut self.table.borrow_mut(), id) {
             self.decide_not_enough(shard, operation);
@@ -317,7 +332,7 @@ impl Operations {
         let mut table = self.table.borrow_mut();
         let Some(operation) = find(&mut table, id).filter(|operation| !operation.is_decided) else { return };
         let Machine::Write { machine, record, attempts } = &mut operation.machine else { return };
-        if version.hlc <= machine.newest().hlc {
+        if version.hlc <= machine.newest().hlc && !is_on(Mutant::RestampNotAbove) {
             // An answer that came while the bound was raised showed something newer still.
             let above = machine.newest();
             drop(table);

@@ -6,6 +6,7 @@
 
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, UPGRADE};
 use kvorum_core::Incarnation;
+use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::placement::NodeId;
 
 use crate::data_dir::{Run, RunId};
@@ -178,12 +179,16 @@ impl Hello {
     /// What this node must have lost, if what the speaker remembers of it is true.
     fn accuses(&self, membership: &Membership) -> Option<String> {
         let (url, own, remembers) = (&self.url, membership.run(), self.remembers?);
+        if is_on(Mutant::WipedVotes) {
+            return None;
+        }
         if remembers.incarnation != membership.incarnation() {
             return Some(format!(
                 "{url} remembers another data directory of this node: what that one had acknowledged is not here"
             ));
         }
-        (remembers.run != own.id && own.recovered < remembers.sequence).then(|| {
+        let is_older = remembers.run != own.id && own.recovered < remembers.sequence && !is_on(Mutant::OldDiskVotes);
+        is_older.then(|| {
             format!(
                 "{url} remembers that this node had stored up to sequence {}, and it came back with {}: \
                  its data directory is an older copy, or has lost its end",
