@@ -1,7 +1,7 @@
 //! The binary: subcommands, and nothing that another crate could own.
 //!
-//! `serve` runs a node, `dev` a cluster of them on this machine; `put`, `get`, `delete`, `range` and
-//! `status` are clients. Exit codes are part of the interface: see [`outcome::Outcome`].
+//! `serve` runs a node, `dev` a cluster of them on this machine; `put`, `get`, `delete`, `range`,
+//! `status` and `repair` are clients. Exit codes are part of the interface: see [`outcome::Outcome`].
 
 mod args;
 mod client;
@@ -9,6 +9,7 @@ mod dev;
 mod documents;
 mod entity;
 mod outcome;
+mod repair;
 mod serve;
 mod status;
 
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         Command::Delete(args) => entity::delete(&args),
         Command::Range(args) => entity::range(&args),
         Command::Status(args) => status::status(&args),
+        Command::Repair(args) => repair::repair(&args),
         Command::Config(ConfigCommand::Check { file }) => serve::check(&file),
         Command::Config(ConfigCommand::Print(args)) => serve::print(&args),
         Command::Completions { shell } => documents::completions(shell),

@@ -2,6 +2,8 @@
 //!
 //! Read in this order: [`http`], [`coordinator`], [`peer`], [`replica`], [`commit`], [`store`].
 
+pub mod anti_entropy;
+pub mod calls;
 pub mod clock;
 pub mod commit;
 pub mod config;

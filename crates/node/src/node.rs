@@ -17,6 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 
+use crate::anti_entropy::{AntiEntropy, RepairSettings};
 use crate::clock::{Clock, Incarnations, SystemTime, TimeSource};
 use crate::commit::queue::Now;
 use crate::commit::{CommitConfig, CommitMetrics, CommitQueue, CommitThread, Committer, Done, QueueLimits, Sink};
@@ -98,6 +99,8 @@ pub struct NodeView {
     pub pool: ReadPool,
     /// Memory for large values.
     pub large_values: Arc<LargeValues>,
+    /// Rounds of anti-entropy.
+    pub anti_entropy: Arc<AntiEntropy>,
     /// What each shard's coordinator counts.
     pub coordinators: Vec<Arc<CoordinatorMetrics>>,
     /// What each shard's HTTP side counts.
@@ -217,6 +220,12 @@ impl Node {
             works_max: config.commit.queue_records_max.get(),
             bytes_max: config.commit.queue_bytes_max.get(),
         };
+        let repair = RepairSettings {
+            interval: config.repair.interval,
+            rate: u64::try_from(config.repair.rate.get()).unwrap_or(u64::MAX),
+            lag: commit_config(config).retention,
+        };
+        let anti_entropy = Arc::new(AntiEntropy::new(repair, time.boot()));
         let now = move || Now { boot: time.boot(), wall_ms: time.wall_ms() };
         let (queue, commit) = CommitThread::start(committer, limits, pool.clone(), Mailboxes(mailboxes.clone()), now)?;
         let noted = membership.clone();
@@ -229,6 +238,7 @@ impl Node {
             commit: commit_metrics,
             commit_micros,
             pool,
+            anti_entropy,
             large_values: LargeValues::new(config.coordinator.request_bytes_max.get()),
             coordinators: (0..shard_count).map(|_| Arc::default()).collect(),
             http: (0..shard_count).map(|_| Arc::default()).collect(),

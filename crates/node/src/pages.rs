@@ -1,4 +1,4 @@
-//! `/v0/cluster`: the cluster as this node sees it.
+//! `/v0/cluster`: the cluster as this node sees it; `/v0/repair`: rounds of anti-entropy.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -54,9 +54,25 @@ pub(crate) fn cluster(view: &NodeView) -> Vec<u8> {
         "version": env!("CARGO_PKG_VERSION"),
         "ready": ready.is_ok(),
         "reason": ready.err(),
+        "watermark": watermark(view),
         "nodes": nodes,
     });
     serde_json::to_vec_pretty(&page).expect("plain values are JSON")
+}
+
+/// `/v0/repair`: rounds of anti-entropy, as this node drives them and has been told their results.
+pub(crate) fn repair(view: &NodeView) -> Vec<u8> {
+    let mut page = view.anti_entropy.show();
+    if let Some(page) = page.as_object_mut() {
+        page.insert("watermark".to_owned(), watermark(view));
+    }
+    serde_json::to_vec_pretty(&page).expect("plain values are JSON")
+}
+
+/// Up to where this node's partitions are proven converged, in milliseconds since 1970; zero where nothing is.
+fn watermark(view: &NodeView) -> Value {
+    let (lowest, highest) = view.store.floors().bounds();
+    json!({ "lowest_ms": lowest.millis(), "highest_ms": highest.millis() })
 }
 
 fn this_node(view: &NodeView) -> Value {

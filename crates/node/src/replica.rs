@@ -12,12 +12,12 @@ use kvorum_core::record::RecordError;
 use kvorum_core::{Key, Record, Version};
 use slab::Slab;
 
-use crate::commit::{CommitQueue, Submission, Ticket, Work};
+use crate::commit::{CommitQueue, Fact, Submission, Ticket, Work};
 use crate::large_values::LargeValues;
 use crate::mailbox::{Event, Mailbox};
 use crate::membership::Membership;
 use crate::read_pool::ReadPool;
-use crate::store::{Store, StoreError, Tier};
+use crate::store::{Found, Store, StoreError, Tier, find};
 
 /// What this replica holds for a key, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,12 +60,12 @@ impl<A> Replica<A> {
     }
 
     /// What is held for `key`, or `None` if the disk has to be read: then the answer comes through the
-    /// mailbox to `asker`.
-    pub fn read(&self, key: &Key, asker: impl FnOnce() -> A) -> Option<Held> {
-        if let Some(failure) = self.membership.abstains() {
+    /// mailbox to `asker`. An `uncounted` answer is given without a vote as well.
+    pub fn read(&self, key: &Key, uncounted: bool, asker: impl FnOnce() -> A) -> Option<Held> {
+        if let Some(failure) = self.membership.abstains().filter(|_| !uncounted) {
             return Some(Held::Failed(failure));
         }
-        match self.store.get(key, Tier::Cache) {
+        match find(&*self.store, key, Tier::Cache) {
             Err(StoreError::NeedsDisk) => {}
             found => return Some(check(key, found, &self.large_values)),
         }
@@ -75,7 +75,7 @@ impl<A> Replica<A> {
         let (store, mailbox) = (self.store.clone(), self.mailbox.clone());
         let large_values = self.large_values.clone();
         let job = move || {
-            let held = check(&key, store.get(&key, Tier::Disk), &large_values);
+            let held = check(&key, find(&*store, &key, Tier::Disk), &large_values);
             mailbox.post([Event::Read { ticket, held }]);
         };
         if self.pool.submit(Box::new(job)).is_ok() {
@@ -142,6 +142,20 @@ impl<A> Replica<A> {
         self.queue.submit(Work::RaiseBound { to, ticket }).map_err(|_| self.redeem(ticket))
     }
 
+    /// Asks for a fact of anti-entropy to be made durable.
+    ///
+    /// # Errors
+    /// The asker back if the queue is full.
+    pub fn heed(&self, fact: Fact, asker: A) -> Result<(), A> {
+        let ticket = self.ticket(asker);
+        self.queue.submit(Work::Heed { fact, ticket }).map_err(|_| self.redeem(ticket))
+    }
+
+    /// The store, for whoever looks at all of it.
+    pub fn records(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
     /// What to tell the asker: a store's answer counts for nothing if the vote was lost meanwhile.
     pub fn answer(&self, answer: StoreAnswer) -> StoreAnswer {
         self.membership.abstains().map_or(answer, StoreAnswer::Failed)
@@ -174,10 +188,10 @@ impl<A> Replica<A> {
 
 /// Turns what the store found into what the replica says: nothing unchecked leaves it, nor anything large that
 /// there is no memory for.
-fn check(key: &Key, found: Result<Option<bytes::Bytes>, StoreError>, large_values: &Arc<LargeValues>) -> Held {
+fn check(key: &Key, found: Result<Found, StoreError>, large_values: &Arc<LargeValues>) -> Held {
     match found {
-        Ok(None) => Held::Absent { floor: Version::ZERO },
-        Ok(Some(bytes)) => match Record::decode(key, bytes) {
+        Ok(Found::Absent { floor }) => Held::Absent { floor },
+        Ok(Found::Record(bytes)) => match Record::decode(key, bytes) {
             Ok(record) => large_values.keep(record).map_or(Held::Failed(Failure::Overloaded), Held::Record),
             Err(
                 error @ (RecordError::Truncated | RecordError::Format(_) | RecordError::Header | RecordError::Digest),

@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::LocalSet;
 
+use crate::calls::Calls;
 use crate::clock::Clock;
 use crate::config::{Config, ReadFanout};
 use crate::coordinator::Coordinator;
@@ -53,6 +54,9 @@ async fn serve(config: &Config, parts: ShardParts) {
     let ShardParts { index, clock, view, mailbox, mut connections, mut drain } = parts;
     let shard = shard(config, index, clock, &view, &mailbox);
     shard.start(mailbox);
+    if index == 0 {
+        tokio::task::spawn_local(crate::anti_entropy::driver::run(shard.clone()));
+    }
     let http = http(config, &shard, &view);
     tokio::task::spawn_local(http.clone().run_sweeper());
     tokio::select! {
@@ -124,6 +128,8 @@ fn shard(config: &Config, index: u16, clock: Arc<Clock>, view: &Arc<NodeView>, m
         flusher: Rc::default(),
         peers,
         operations: Operations::new(hedging, config.coordinator.requests_max.get(), metrics),
+        calls: Calls::default(),
+        anti_entropy: view.anti_entropy.clone(),
     })
 }
 
@@ -194,6 +200,14 @@ impl Admin for Doors {
 
     fn cluster_json(&self) -> Vec<u8> {
         crate::pages::cluster(&self.view)
+    }
+
+    fn repair_json(&self) -> Vec<u8> {
+        crate::pages::repair(&self.view)
+    }
+
+    fn begin_repair(&self) -> u64 {
+        self.view.anti_entropy.want()
     }
 
     fn metrics_text(&self) -> String {

@@ -9,8 +9,10 @@ use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::Failure;
 use tokio::sync::oneshot;
 
+use crate::anti_entropy::AntiEntropy;
+use crate::calls::{Calls, Reply};
 use crate::clock::Clock;
-use crate::commit::Done;
+use crate::commit::{Done, Ticket};
 use crate::coordinator::operations::{OperationId, Operations};
 use crate::large_values::LargeValues;
 use crate::mailbox::{Event, Mailbox};
@@ -63,8 +65,10 @@ pub enum Asker {
     Operation(OperationId),
     /// A peer.
     Peer(PeerAsker),
-    /// A stamp that waits for the clock's bound.
-    Bound(oneshot::Sender<Result<(), Failure>>),
+    /// Background work of this shard.
+    Call(oneshot::Sender<Reply>),
+    /// Whoever waits for something to be durable: the clock's bound, a fact of anti-entropy.
+    Durable(oneshot::Sender<Result<(), Failure>>),
 }
 
 /// What the tasks of one shard share.
@@ -89,6 +93,10 @@ pub struct Shard {
     pub peers: Vec<Option<Rc<PeerClient>>>,
     /// Requests that this shard coordinates.
     pub operations: Operations,
+    /// Questions of its background work.
+    pub calls: Calls,
+    /// The node's part in rounds of anti-entropy.
+    pub anti_entropy: Arc<AntiEntropy>,
 }
 
 impl Shard {
@@ -112,27 +120,34 @@ impl Shard {
     fn take_event(self: &Rc<Self>, event: Event) {
         match event {
             Event::Commit(Done::Stored { ticket, answer }) => {
-                let answer = self.replica.answer(answer);
                 match self.replica.redeem(ticket) {
                     Asker::Peer(asker) => asker.stored(self, answer),
-                    Asker::Operation(id) => self.operations.on_stored(self, self.membership.own(), id.get(), answer),
-                    Asker::Bound(_) => unreachable!("a stamp asks for no store"),
+                    Asker::Operation(id) => {
+                        let answer = self.replica.answer(answer);
+                        self.operations.on_stored(self, self.membership.own(), id.get(), answer);
+                    }
+                    // Whoever asked may have given up.
+                    Asker::Call(waiting) => _ = waiting.send(Reply::Stored(answer)),
+                    Asker::Durable(_) => unreachable!("that asks for no store"),
                 }
             }
             Event::Commit(Done::Raised { ticket, bound }) => {
-                if let Asker::Bound(waiting) = self.replica.redeem(ticket) {
-                    // The request may have been given up meanwhile.
-                    let _ = waiting.send(bound.map(|_| ()));
-                }
+                self.tell_durable(ticket, bound.map(|_| ()));
             }
-            Event::Read { ticket, held } => {
-                let held = self.replica.held(held);
-                match self.replica.redeem(ticket) {
-                    Asker::Peer(asker) => asker.read(self, held),
-                    Asker::Operation(id) => self.operations.on_held(self, id.get(), held),
-                    Asker::Bound(_) => unreachable!("a stamp asks for no read"),
-                }
-            }
+            Event::Commit(Done::Heeded { ticket, result }) => self.tell_durable(ticket, result),
+            Event::Read { ticket, held } => match self.replica.redeem(ticket) {
+                Asker::Peer(asker) => asker.read(self, held),
+                Asker::Operation(id) => self.operations.on_held(self, id.get(), self.replica.held(held)),
+                Asker::Call(waiting) => _ = waiting.send(Reply::Read(held)),
+                Asker::Durable(_) => unreachable!("that asks for no read"),
+            },
+        }
+    }
+
+    fn tell_durable(&self, ticket: Ticket, result: Result<(), Failure>) {
+        if let Asker::Durable(waiting) = self.replica.redeem(ticket) {
+            // Whoever asked may have given up.
+            let _ = waiting.send(result);
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Where a new test goes: `api_*` one node and what a client sees; `cli` the client's commands; `cluster_*`
 //! several healthy or missing nodes; `crash_*` death, damage and full disks; `peer_*` bad peers, crowds and large values;
+//! `repair_*` anti-entropy, dropped deletions and rebuilt nodes;
 //! `start` refusals to start; `drain` SIGTERM; `memory` the budget. `support` is what
 //! they share.
 //! A test is named by its rule. Nothing waits a fixed time: `support::wait` asks until a deadline.
@@ -35,5 +36,6 @@ mod memory;
 mod peer_crowd;
 mod peer_large;
 mod peer_stranger;
+mod repair_rounds;
 mod start;
 mod support;

@@ -55,6 +55,8 @@ pub struct Config {
     pub peer: Peer,
     /// The queue of writes, and what is remembered of accepted ones.
     pub commit: Commit,
+    /// Rounds of anti-entropy.
+    pub repair: Repair,
     /// Log lines.
     pub log: Log,
     named: Named,
@@ -134,6 +136,15 @@ pub struct Commit {
     pub recent_versions_max: Count,
 }
 
+/// `repair.*`
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Repair {
+    /// From the end of one automatic round to the begin of the next.
+    pub interval: Duration,
+    /// Bytes that one node reads from its disk, and copies as the driver of a round, in a second.
+    pub rate: ByteSize,
+}
+
 /// `log.*`
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Log {
@@ -175,6 +186,7 @@ impl Config {
             limits: Limits::default(),
             peer: Peer::default(),
             commit: Commit::default(),
+            repair: Repair::default(),
             log: Log::default(),
             named: Named::default(),
         }

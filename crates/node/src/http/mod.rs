@@ -145,6 +145,10 @@ pub trait Admin {
     fn serving(&self) -> Result<(), String>;
     /// `/v0/cluster`.
     fn cluster_json(&self) -> Vec<u8>;
+    /// `GET /v0/repair`.
+    fn repair_json(&self) -> Vec<u8>;
+    /// `POST /v0/repair`: has this node drive a round; gives its number.
+    fn begin_repair(&self) -> u64;
     /// `/metrics`, of all shards.
     fn metrics_text(&self) -> String;
 }

@@ -34,6 +34,8 @@ pub(super) enum Action {
     Ready,
     Metrics,
     Cluster,
+    Repair,
+    BeginRepair,
     Peer,
 }
 
@@ -46,6 +48,7 @@ pub(super) enum Verb {
 }
 
 const ALLOW_ENTITY: &str = "GET, HEAD, PUT, DELETE";
+const ALLOW_REPAIR: &str = "GET, HEAD, POST";
 const ALLOW_READ: &str = "GET, HEAD";
 
 /// Reads a request's method and target: the path is judged first, then the method, then the parameters.
@@ -72,6 +75,11 @@ pub(super) fn parse(
         }
         "/v0/entities" => read_only(method).and_then(|()| Ok(range(query)?)),
         "/v0/status" => fixed(method, query, Action::Status),
+        "/v0/repair" => match *method {
+            Method::POST => without_parameters(query, Action::BeginRepair),
+            Method::GET | Method::HEAD => without_parameters(query, Action::Repair),
+            _ => Err(HttpError::MethodNotAllowed { allow: ALLOW_REPAIR }),
+        },
         "/v0/cluster" => fixed(method, query, Action::Cluster),
         "/livez" => fixed(method, query, Action::Live),
         "/readyz" => fixed(method, query, Action::Ready),
@@ -91,6 +99,10 @@ fn read_only(method: &Method) -> Result<(), HttpError> {
 /// A path without parameters.
 fn fixed(method: &Method, query: &[u8], action: Action) -> Result<Action, HttpError> {
     read_only(method)?;
+    without_parameters(query, action)
+}
+
+fn without_parameters(query: &[u8], action: Action) -> Result<Action, HttpError> {
     match parameters(query).next() {
         None => Ok(action),
         Some((name, _)) => Err(unknown(&decode(name)?).into()),

@@ -145,6 +145,8 @@ impl<E: Entities> Exchange<'_, E> {
             Action::Ready => probe(admin.ready()),
             Action::Metrics => Ok(page(EXPOSITION, admin.metrics_text().into_bytes())),
             Action::Cluster => Ok(page(JSON, admin.cluster_json())),
+            Action::Repair => Ok(page(JSON, admin.repair_json())),
+            Action::BeginRepair => Ok(Answer::Begun { round: admin.begin_repair() }),
             Action::Peer => self.peer(),
         }
     }

@@ -21,6 +21,7 @@ use tokio::time::MissedTickBehavior;
 use super::handshake::{self, Hello, Stranger};
 use super::link::Link;
 use super::server::ProtocolError;
+use crate::calls::Calls;
 use crate::shard::Shard;
 
 /// The id of frames that belong to no request.
@@ -139,7 +140,7 @@ impl PeerClient {
     pub fn send(&self, shard: &Shard, id: u64, message: Message) -> Result<(), Failure> {
         let link = self.link.borrow();
         let link = link.as_ref().ok_or(Failure::Unreachable)?;
-        let is_read = matches!(message, Message::Read { .. });
+        let is_read = matches!(message, Message::Read { uncounted: false, .. });
         link.send(&Frame { id, hlc: shard.clock.reading(), message })?;
         if is_read {
             if self.reads_waiting.get() == 0 {
@@ -155,7 +156,7 @@ impl PeerClient {
     /// # Errors
     /// As [`PeerClient::send`].
     pub fn read(&self, shard: &Shard, id: u64, key: &Key, version_only: bool) -> Result<(), Failure> {
-        self.send(shard, id, Message::Read { key: key.clone(), version_only })
+        self.send(shard, id, Message::Read { key: key.clone(), version_only, uncounted: false })
     }
 
     /// Takes note of how long a read took, or has already taken.
@@ -254,6 +255,7 @@ impl PeerClient {
             tracing::debug!(peer = url, shard = index, "peer connection of one shard ended");
         }
         shard.operations.fail_all(shard, self.node);
+        shard.calls.fail_all(self.node);
         shard.membership.write_notes_now();
     }
 
@@ -303,6 +305,9 @@ impl PeerClient {
     }
 
     fn take(&self, shard: &Rc<Shard>, frame: Frame) -> Result<(), ProtocolError> {
+        if Calls::owns(frame.id) {
+            return shard.calls.on_answer(shard, self.node, frame).ok_or(ProtocolError::NotAnAnswer);
+        }
         match counted(frame.message, self.votes.get()) {
             Message::StoreAnswer(answer) => shard.operations.on_stored(shard, self.node, frame.id, answer),
             Message::ReadAnswer(answer) => {
@@ -314,7 +319,8 @@ impl PeerClient {
                 self.take_pong(shard, wall_ms);
                 shard.membership.note_sequence(self.node, sequence);
             }
-            Message::Store { .. } | Message::Read { .. } | Message::Ping { .. } => {
+            Message::RepairAnswer(_) => return Err(ProtocolError::NotAnAnswer),
+            Message::Store { .. } | Message::Read { .. } | Message::Ping { .. } | Message::Repair(_) => {
                 return Err(ProtocolError::NotAnAnswer);
             }
         }

@@ -9,9 +9,11 @@ use bytes::{Bytes, BytesMut};
 use kvorum_core::frame::{Decoder, Frame, Message};
 use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer};
+use kvorum_core::repair::wire::Request;
 use kvorum_core::{Key, Record};
 
 use super::link::Link;
+use crate::anti_entropy::member;
 use crate::commit::Work;
 use crate::replica::Held;
 use crate::shard::{Asker, Shard};
@@ -27,16 +29,19 @@ pub struct PeerAsker {
     link: Rc<Link>,
     id: u64,
     version_only: bool,
+    uncounted: bool,
 }
 
 impl PeerAsker {
-    /// Sends the answer to a store.
+    /// Sends the answer to a store: as it is, or as it counts.
     pub fn stored(&self, shard: &Shard, answer: StoreAnswer) {
+        let answer = if self.uncounted { answer } else { shard.replica.answer(answer) };
         reply(&self.link, &frame(shard, self.id, Message::StoreAnswer(answer)));
     }
 
     /// Sends the answer to a read.
     pub fn read(&self, shard: &Shard, held: Held) {
+        let held = if self.uncounted { held } else { shard.replica.held(held) };
         reply(&self.link, &frame(shard, self.id, Message::ReadAnswer(read_answer(held, self.version_only))));
     }
 }
@@ -117,14 +122,14 @@ fn take_frames(
 fn take(shard: &Rc<Shard>, link: &Rc<Link>, taken: Frame, works: &mut Vec<Work>) -> Result<(), ProtocolError> {
     let id = taken.id;
     match taken.message {
-        Message::Store { key, record, repair } => {
+        Message::Store { key, record, repair, uncounted } => {
             let (key, record) = detach(key, record);
             let refused = match Record::decode(&key, record) {
                 Err(_) => Some(Failure::Corrupt),
                 Ok(record) => match shard.replica.refuses_stores() {
                     Some(failure) => Some(failure),
                     None => {
-                        let asker = Asker::Peer(PeerAsker { link: link.clone(), id, version_only: false });
+                        let asker = Asker::Peer(PeerAsker { link: link.clone(), id, version_only: false, uncounted });
                         works.push(Work::Store(shard.replica.submission(key, &record, repair, asker)));
                         None
                     }
@@ -134,12 +139,28 @@ fn take(shard: &Rc<Shard>, link: &Rc<Link>, taken: Frame, works: &mut Vec<Work>)
                 reply(link, &frame(shard, id, Message::StoreAnswer(StoreAnswer::Failed(failure))));
             }
         }
-        Message::Read { key, version_only } => read(shard, link, id, &key, version_only),
+        Message::Read { key, version_only, uncounted } => {
+            let asker = || PeerAsker { link: link.clone(), id, version_only, uncounted };
+            if let Some(held) = shard.replica.read(&key, uncounted, || Asker::Peer(asker())) {
+                asker().read(shard, held);
+            }
+        }
+        Message::Repair(payload) => {
+            let request = Request::decode(&payload).map_err(|_| ProtocolError::NotARequest)?;
+            let (shard, link) = (shard.clone(), link.clone());
+            // A driver has a handful of questions under way, and a node takes part in one round.
+            tokio::task::spawn_local(async move {
+                let response = member::answer(&shard, request).await;
+                let answer = frame(&shard, id, Message::RepairAnswer(response.encode()));
+                // A link that broke loses it, and the driver knows.
+                let _ = link.answer(&answer);
+            });
+        }
         Message::Ping { .. } => {
             let pong = Message::Pong { wall_ms: shard.clock.wall_ms(), sequence: shard.replica.sequence() };
             reply(link, &frame(shard, id, pong));
         }
-        Message::StoreAnswer(_) | Message::ReadAnswer(_) | Message::Pong { .. } => {
+        Message::StoreAnswer(_) | Message::ReadAnswer(_) | Message::RepairAnswer(_) | Message::Pong { .. } => {
             return Err(ProtocolError::NotARequest);
         }
     }
@@ -159,13 +180,6 @@ fn detach(key: Key, record: Bytes) -> (Key, Bytes) {
     let mut own = own.freeze();
     let key = Key::new(own.split_to(bytes.len())).expect("these bytes were a key before");
     (key, own)
-}
-
-fn read(shard: &Rc<Shard>, link: &Rc<Link>, id: u64, key: &Key, version_only: bool) {
-    let asker = || Asker::Peer(PeerAsker { link: link.clone(), id, version_only });
-    if let Some(held) = shard.replica.read(key, asker) {
-        reply(link, &frame(shard, id, Message::ReadAnswer(read_answer(held, version_only))));
-    }
 }
 
 fn read_answer(held: Held, version_only: bool) -> ReadAnswer {

@@ -5,12 +5,12 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use kvorum_core::key::Key;
 
-use super::{Batch, Durability, Health, HealthState, Page, PageLimit, Store, StoreError, StoreStats, Tier};
+use super::{Batch, Durability, Floors, Health, HealthState, Page, PageLimit, Store, StoreError, StoreStats, Tier};
 
 /// What the next commits meet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,6 +32,7 @@ pub enum Fault {
 pub struct MemoryStore {
     state: Mutex<State>,
     health: Mutex<Health>,
+    floors: Arc<Floors>,
 }
 
 #[derive(Debug, Default)]
@@ -44,6 +45,7 @@ struct State {
     fault: Fault,
     cold: HashSet<Key>,
     unreadable: HashSet<Key>,
+    dropped: usize,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -90,6 +92,8 @@ impl MemoryStore {
         state.unsynced.clear();
         state.fault = Fault::None;
         *self.health() = Health::default();
+        // Whoever starts again loads what is durable of them.
+        self.floors.clear();
     }
 
     /// Makes the key need the disk until it is read from there.
@@ -192,6 +196,19 @@ impl Store for MemoryStore {
         Ok(self.state().visible.metadata.get(name).cloned())
     }
 
+    fn floors(&self) -> &Arc<Floors> {
+        &self.floors
+    }
+
+    /// At the end of all time: everything that expires has.
+    fn compact(&self) -> Result<(), StoreError> {
+        let mut state = self.state();
+        let before = state.visible.records.len();
+        state.visible.records.retain(|key, record| !self.floors.may_drop(key, record, || u64::MAX));
+        state.dropped += before - state.visible.records.len();
+        Ok(())
+    }
+
     fn sequence(&self) -> u64 {
         self.state().visible.sequence
     }
@@ -208,6 +225,7 @@ impl Store for MemoryStore {
     fn stats(&self) -> StoreStats {
         let state = self.state();
         let records = u64::try_from(state.visible.records.len()).unwrap_or(u64::MAX);
-        StoreStats { records, ..StoreStats::default() }
+        let dropped = u64::try_from(state.dropped).unwrap_or(u64::MAX);
+        StoreStats { records, dropped, ..StoreStats::default() }
     }
 }

@@ -17,6 +17,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, LocalSet};
 
+use crate::anti_entropy::{AntiEntropy, RepairSettings};
+use crate::calls::Calls;
 use crate::clock::{Clock, Incarnations, SystemTime, TimeSource};
 use crate::commit::queue::Now;
 use crate::commit::{CommitConfig, CommitThread, Committer, Done, QueueLimits, Sink};
@@ -177,6 +179,11 @@ impl Rig {
                 metrics.clone(),
             ),
             membership,
+            calls: Calls::default(),
+            anti_entropy: Arc::new(AntiEntropy::new(
+                RepairSettings { interval: LONG, rate: 1 << 20, lag: LONG },
+                Duration::ZERO,
+            )),
         });
         shard.start(mailbox);
         Self { shard, store, metrics, commits: Some(commits), peers: Vec::new(), _pool: pool_threads, _dir: dir }
