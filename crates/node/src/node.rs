@@ -1,9 +1,9 @@
 //! One node, wired together: with `runtime.rs`, which does the same for a shard, the only place that sees
 //! the configuration and knows all parts.
 //!
-//! Starting: listener, data directory, store, commit thread, read pool, shards. The listener comes first, so
-//! that a port in use leaves the directory alone. Stopping is the same backwards: nothing new is taken,
-//! what is under way is finished, the queue of writes is drained, the store flushed. Connections are taken
+//! Starting: listener, data directory, store, commit thread, read pool, background shard, shards. The listener
+//! comes first, so that a port in use leaves the directory alone. Stopping is the same backwards: nothing new is
+//! taken, what is under way is finished, the queue of writes is drained, the store flushed. Connections are taken
 //! until the last shard is done, so that clients are told; two threads see to it that the process ends
 //! in time whatever the disk does.
 
@@ -15,7 +15,7 @@ use std::time::Duration;
 use kvorum_core::placement::{Layout, LayoutError, LayoutNode, NodeId};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::anti_entropy::{AntiEntropy, RepairSettings};
 use crate::clock::{Clock, Incarnations, SystemTime, TimeSource};
@@ -30,7 +30,7 @@ use crate::mailbox::{Event, Mailbox};
 use crate::membership::Membership;
 use crate::metrics::CoordinatorMetrics;
 use crate::read_pool::{ReadPool, ReadPoolThreads};
-use crate::runtime::{ShardParts, run_shard};
+use crate::runtime::{BackgroundParts, ShardParts, run_background, run_shard};
 use crate::store::options::MemoryBudget;
 use crate::store::rocks::{OpenError, RocksStore};
 use crate::store::{Durability, HealthState, Store, StoreError};
@@ -176,6 +176,7 @@ pub fn run(config: &Config) -> Result<(), StartError> {
 struct Node {
     view: Arc<NodeView>,
     shards: Vec<ShardThread>,
+    background: BackgroundThread,
     drain: watch::Sender<bool>,
     store: Arc<RocksStore>,
     commit: CommitThread<RocksStore>,
@@ -185,6 +186,11 @@ struct Node {
 
 struct ShardThread {
     connections: mpsc::Sender<TcpHandover>,
+    thread: JoinHandle<()>,
+}
+
+struct BackgroundThread {
+    stop: oneshot::Sender<()>,
     thread: JoinHandle<()>,
 }
 
@@ -215,7 +221,8 @@ impl Node {
         let commit_metrics = committer.metrics();
         let (pool, pool_threads) = ReadPool::start(config.runtime.read_threads.get(), READ_QUEUE_MAX)?;
         let shard_count = config.runtime.shards.get();
-        let mailboxes: Vec<Arc<Mailbox>> = (0..shard_count).map(|_| Arc::default()).collect();
+        // The last is the background shard's.
+        let mailboxes: Vec<Arc<Mailbox>> = (0..=shard_count).map(|_| Arc::default()).collect();
         let limits = QueueLimits {
             works_max: config.commit.queue_records_max.get(),
             bytes_max: config.commit.queue_bytes_max.get(),
@@ -244,23 +251,9 @@ impl Node {
             http: (0..shard_count).map(|_| Arc::default()).collect(),
         });
         let (drain, drained) = watch::channel(false);
-        let mut shards = Vec::new();
-        for (index, mailbox) in mailboxes.into_iter().enumerate() {
-            let (connections, taken) = mpsc::channel(HANDOVER_MAX);
-            let parts = ShardParts {
-                index: u16::try_from(index).expect("the configuration bounds the shards"),
-                clock: clock.clone(),
-                view: view.clone(),
-                mailbox,
-                connections: taken,
-                drain: drained.clone(),
-            };
-            let config = config.clone();
-            let thread = std::thread::Builder::new().name(format!("shard-{index}"));
-            let thread = thread.spawn(move || run_shard(&config, parts))?;
-            shards.push(ShardThread { connections, thread });
-        }
-        Ok(Self { view, shards, drain, store, commit, pool: pool_threads, notes })
+        let background = start_background(config, &view, &mailboxes)?;
+        let shards = start_shards(config, &view, &mailboxes, &drained)?;
+        Ok(Self { view, shards, background, drain, store, commit, pool: pool_threads, notes })
     }
 
     /// Tells the shards to finish, and sees to it that the process ends in time.
@@ -291,12 +284,16 @@ impl Node {
     }
 
     fn stop(self, config: &Config) {
-        let Self { view, shards, drain: _, store, commit, pool, notes } = self;
+        let Self { view, shards, background, drain: _, store, commit, pool, notes } = self;
         for shard in shards {
             drop(shard.connections);
             if shard.thread.join().is_err() {
                 tracing::error!("a shard ended in a panic");
             }
+        }
+        drop(background.stop);
+        if background.thread.join().is_err() {
+            tracing::error!("the background shard ended in a panic");
         }
         let _ = commit.stop();
         pool.stop();
@@ -311,6 +308,51 @@ impl Node {
         drop((view, store));
         tracing::info!(url = config.own.as_str(), "node stopped");
     }
+}
+
+fn start_shards(
+    config: &Config,
+    view: &Arc<NodeView>,
+    mailboxes: &[Arc<Mailbox>],
+    drained: &watch::Receiver<bool>,
+) -> std::io::Result<Vec<ShardThread>> {
+    let mut shards = Vec::new();
+    for (index, mailbox) in (0..).zip(mailboxes).take(config.runtime.shards.get()) {
+        let (connections, taken) = mpsc::channel(HANDOVER_MAX);
+        let parts = ShardParts {
+            index,
+            clock: view.clock.clone(),
+            view: view.clone(),
+            mailbox: mailbox.clone(),
+            connections: taken,
+            drain: drained.clone(),
+        };
+        let config = config.clone();
+        let thread = std::thread::Builder::new().name(format!("shard-{index}"));
+        let thread = thread.spawn(move || run_shard(&config, parts))?;
+        shards.push(ShardThread { connections, thread });
+    }
+    Ok(shards)
+}
+
+fn start_background(
+    config: &Config,
+    view: &Arc<NodeView>,
+    mailboxes: &[Arc<Mailbox>],
+) -> std::io::Result<BackgroundThread> {
+    let (stop, stopped) = oneshot::channel();
+    let (index, mailbox) = (0..).zip(mailboxes).last().expect("the last mailbox is the background shard's");
+    let parts = BackgroundParts {
+        index,
+        clock: view.clock.clone(),
+        view: view.clone(),
+        mailbox: mailbox.clone(),
+        stop: stopped,
+    };
+    let config = config.clone();
+    let thread = std::thread::Builder::new().name("background".to_owned());
+    let thread = thread.spawn(move || run_background(&config, parts))?;
+    Ok(BackgroundThread { stop, thread })
 }
 
 /// Hands connections to the shards in turn, until the node has been told to stop and the shards are done.

@@ -1,4 +1,6 @@
-//! A shard's thread: its runtime, its tasks, and what HTTP needs of the rest of the node.
+//! A shard's thread: its runtime, its tasks, and what HTTP needs of the rest of the node; and the thread of
+//! the *background* shard, which has no clients: bulk traffic between nodes has connections of its own there,
+//! and never a queue in common with a request.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -43,11 +45,37 @@ pub(crate) struct ShardParts {
     pub(crate) drain: watch::Receiver<bool>,
 }
 
+/// What the background shard is given by its node.
+pub(crate) struct BackgroundParts {
+    /// One more than those of the shards that have clients.
+    pub(crate) index: u16,
+    pub(crate) clock: Arc<Clock>,
+    pub(crate) view: Arc<NodeView>,
+    pub(crate) mailbox: Arc<Mailbox>,
+    /// Ends when the node has no more for it to do.
+    pub(crate) stop: oneshot::Receiver<()>,
+}
+
 /// Runs a shard until the node drains, its connections are done, and the node gives it no more of them.
 pub(crate) fn run_shard(config: &Config, parts: ShardParts) {
+    block_on(serve(config, parts));
+}
+
+/// Runs the background shard until it is told to stop.
+pub(crate) fn run_background(config: &Config, parts: BackgroundParts) {
+    let BackgroundParts { index, clock, view, mailbox, stop } = parts;
+    block_on(async move {
+        let shard = shard(config, index, clock, &view, &mailbox);
+        shard.start(mailbox);
+        // Whether it was sent or dropped: there is nothing more to come.
+        let _ = stop.await;
+    });
+}
+
+fn block_on(task: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("the node has started a runtime before, with the same limits");
-    LocalSet::new().block_on(&runtime, serve(config, parts));
+    LocalSet::new().block_on(&runtime, task);
 }
 
 async fn serve(config: &Config, parts: ShardParts) {
@@ -101,7 +129,8 @@ fn shard(config: &Config, index: u16, clock: Arc<Clock>, view: &Arc<NodeView>, m
         reconnect_delay_max: config.peer.reconnect_delay_max,
     };
     let hedging = Hedging::new(u32::from(config.coordinator.hedge_budget.get()), config.coordinator.deadline / 4);
-    let metrics = view.coordinators.get(usize::from(index)).expect("one for each shard").clone();
+    // The background shard coordinates nothing.
+    let metrics = view.coordinators.get(usize::from(index)).cloned().unwrap_or_default();
     let replica = Replica::new(
         index,
         view.store.clone(),

@@ -1,5 +1,6 @@
 //! One shard: a single-threaded runtime with its share of the client connections and a connection of
-//! its own to every peer. A request stays on the shard that accepted it; nothing here is locked.
+//! its own to every peer. A request stays on the shard that accepted it; nothing here is locked. One more, the
+//! *background* shard, has no clients and coordinates nothing: its connections carry bulk traffic.
 
 use std::rc::Rc;
 use std::sync::Arc;

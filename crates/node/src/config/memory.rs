@@ -67,8 +67,8 @@ impl Config {
         (self.named.cluster.len() as u64).saturating_sub(1)
     }
 
-    /// Connections with peers: each shard has one to and one from each.
+    /// Connections with peers: each shard, and the background shard, has one to and one from each.
     fn links(&self) -> u64 {
-        2 * self.runtime.shards.get() as u64 * self.peers()
+        2 * (self.runtime.shards.get() as u64 + 1) * self.peers()
     }
 }

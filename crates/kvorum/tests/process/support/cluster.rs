@@ -200,10 +200,10 @@ impl Cluster {
         }
     }
 
-    /// Waits until every shard of node `index` is connected to `peers` others.
+    /// Waits until every shard of node `index`, the background shard too, is connected to `peers` others.
     #[track_caller]
     pub fn wait_connected(&self, index: usize, peers: usize) {
-        let goal = (peers * SHARDS) as f64;
+        let goal = (peers * (SHARDS + 1)) as f64;
         wait_until("all shards are connected", || peers == 0 || self.metric(index, "kvorum_peer_connections") >= goal);
     }
 
