@@ -56,6 +56,8 @@ const REPAIR: u8 = 1 << 1;
 const VERSION_ONLY: u8 = 1 << 2;
 /// On [`STORE`] and [`READ`].
 const UNCOUNTED: u8 = 1 << 3;
+/// On [`PONG`].
+const REBUILT: u8 = 1 << 4;
 
 /// The first byte of a [`STORE_ANSWER`].
 mod stored {
@@ -117,6 +119,8 @@ pub enum Message {
         wall_ms: u64,
         /// How far its store is durable.
         sequence: u64,
+        /// It had lost what it acknowledged, and this run of it has got everything back.
+        rebuilt: bool,
     },
     /// The driver of a round of anti-entropy asks: see [`crate::repair::wire`].
     Repair(Bytes),
@@ -237,10 +241,10 @@ fn put_fields<'a>(message: &'a Message, out: &mut BytesMut) -> (u8, u8, Option<&
             out.put_u64(*wall_ms);
             (PING, 0, None)
         }
-        Message::Pong { wall_ms, sequence } => {
+        Message::Pong { wall_ms, sequence, rebuilt } => {
             out.put_u64(*wall_ms);
             out.put_u64(*sequence);
-            (PONG, 0, None)
+            (PONG, flag(*rebuilt, REBUILT), None)
         }
         Message::Repair(payload) => {
             out.put_slice(payload);
@@ -389,7 +393,8 @@ impl Decoder {
             STORE => MORE | REPAIR | UNCOUNTED,
             READ => VERSION_ONLY | UNCOUNTED,
             READ_ANSWER => MORE,
-            STORE_ANSWER | PING | PONG | REPAIR_REQUEST | REPAIR_ANSWER => 0,
+            PONG => REBUILT,
+            STORE_ANSWER | PING | REPAIR_REQUEST | REPAIR_ANSWER => 0,
             unknown => return Err(FrameError::Opcode(unknown)),
         };
         if head.flags & !known != 0 {
@@ -459,7 +464,8 @@ fn parse(head: Head, mut payload: Bytes) -> Result<Message, FrameError> {
         PING => parse_u64(&payload).map(|wall_ms| Message::Ping { wall_ms }),
         PONG => {
             let (wall_ms, sequence) = payload.split_at_checked(8).ok_or(FrameError::Payload)?;
-            Ok(Message::Pong { wall_ms: parse_u64(wall_ms)?, sequence: parse_u64(sequence)? })
+            let rebuilt = head.flags & REBUILT != 0;
+            Ok(Message::Pong { wall_ms: parse_u64(wall_ms)?, sequence: parse_u64(sequence)?, rebuilt })
         }
         REPAIR_REQUEST => Ok(Message::Repair(payload)),
         REPAIR_ANSWER => Ok(Message::RepairAnswer(payload)),

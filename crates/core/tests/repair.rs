@@ -287,7 +287,7 @@ fn the_longest_messages_fit_into_a_frame_and_come_back() {
         Request::Trees { round, partitions: partitions.clone() },
         Request::Select { round, leaves: leaves.clone() },
         Request::List { round, after: Some(Cursor(vec![0xff; 2049])) },
-        Request::End { round, proven: PartitionSet::all() },
+        Request::End { round, proven: PartitionSet::all(), restored: PartitionSet::all() },
     ];
     for request in requests {
         let bytes = request.encode();
@@ -322,4 +322,47 @@ fn a_node_outside_the_first_from_marks_what_it_holds() {
     assert_eq!(trees.marked().count(), 0);
     trees.add(key(1).hash(), version(1), 2, Rank(2));
     assert_eq!(trees.marked().map(|(partition, _)| partition).collect::<Vec<_>>(), [key(1).hash().partition()]);
+}
+
+#[test]
+fn a_vote_comes_back_where_a_majority_of_the_others_votes_for_every_from() {
+    for nodes in 1..6_u8 {
+        let layout = layout(usize::from(nodes));
+        let own = NodeId(0);
+        for voters in 0..1_u32 << (nodes - 1) {
+            let votes = |node: NodeId| node != own && voters >> (node.0 - 1) & 1 == 1;
+            let mut round = Round::new(ROUND, &layout);
+            (0..nodes).map(NodeId).for_each(|node| round.on_begun(node, votes(node)));
+            let restored = round.restored(own);
+            for partition in PartitionId::all() {
+                let list = layout.preference_list(partition);
+                let is_enough =
+                    (2..=list.len()).map(|from| &list[..from]).filter(|first| first.contains(&own)).all(|first| {
+                        let voting = first.iter().filter(|node| votes(**node)).count();
+                        voting > (first.len() - 1) / 2
+                    });
+                assert_eq!(restored.contains(partition), is_enough, "{voters:b} of {list:?}");
+            }
+            round.unsettle(PartitionId::new(7).unwrap());
+            assert!(!round.restored(own).contains(PartitionId::new(7).unwrap()));
+            if nodes > 1 {
+                round.lose(NodeId(1));
+                assert!(round.restored(own).is_empty(), "somebody is away");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_only_nodes_without_a_vote_hold_is_doubtful() {
+    let layout = layout(3);
+    let partition = key(1).hash().partition();
+    let mut round = Round::new(ROUND, &layout);
+    (0..3).map(NodeId).for_each(|node| round.on_begun(node, node != NodeId(2)));
+    let alone = round.plan(partition, &[(NodeId(2), value(1, 3))]).unwrap();
+    assert!(alone.is_doubtful);
+    let voter_too = round.plan(partition, &[(NodeId(1), value(1, 3)), (NodeId(2), value(1, 3))]).unwrap();
+    assert!(!voter_too.is_doubtful);
+    round.lose(NodeId(0));
+    assert!(!round.plan(partition, &[(NodeId(2), value(1, 3))]).unwrap().is_doubtful, "who is away may hold it");
 }

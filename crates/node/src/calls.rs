@@ -89,7 +89,7 @@ impl Calls {
     pub async fn repair(&self, shard: &Shard, node: NodeId, key: &Key, record: &Record) -> StoreAnswer {
         let reply = if node == shard.membership.own() {
             let (tell, told) = oneshot::channel();
-            let submission = shard.replica.submission(key.clone(), record, true, Asker::Call(tell));
+            let submission = shard.replica.submission(key.clone(), record, true, true, Asker::Call(tell));
             match shard.replica.store(submission) {
                 Ok(()) => told.await.unwrap_or(Reply::Failed(Failure::NotServing)),
                 Err((_, failure)) => Reply::Failed(failure),

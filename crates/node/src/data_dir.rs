@@ -320,11 +320,7 @@ impl DataDir {
     /// # Errors
     /// [`DataDirError::Io`].
     pub fn end_run(&self) -> Result<(), DataDirError> {
-        let path = self.path.join("RUNNING");
-        match fs::remove_file(&path).and_then(|()| File::open(&self.path)?.sync_all()) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error("remove", &path)(error)),
-            _ => Ok(()),
-        }
+        self.remove("RUNNING")
     }
 
     /// Why this node's answers count for nothing, if they do.
@@ -345,6 +341,22 @@ impl DataDir {
             return Ok(());
         }
         write(&self.path, "REBUILDING", &format!("{}\n", reason.replace('\n', " ")))
+    }
+
+    /// Notes that what was lost is back, durably before it returns. Blocks.
+    ///
+    /// # Errors
+    /// [`DataDirError::Io`].
+    pub fn clear_rebuilding(&self) -> Result<(), DataDirError> {
+        self.remove("REBUILDING")
+    }
+
+    fn remove(&self, name: &str) -> Result<(), DataDirError> {
+        let path = self.path.join(name);
+        match fs::remove_file(&path).and_then(|()| File::open(&self.path)?.sync_all()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error("remove", &path)(error)),
+            _ => Ok(()),
+        }
     }
 
     /// Opens the sync marker and compares it with how far the store's log was recovered.

@@ -162,6 +162,8 @@ fn node(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     page.gauges("build_info", "The build that runs; always 1", [(version, 1.0)])?;
     let standing = f64::from(u8::from(view.membership.abstains().is_none()));
     page.gauge("node_votes", "Whether this node's answers count", standing)?;
+    let voting = u64::try_from(view.membership.voting_partitions()).unwrap_or(0);
+    page.gauge("node_voting_partitions", "Partitions that this node votes for, of 4096", float(voting))?;
     page.gauge("node_ready", "What /readyz says", f64::from(u8::from(view.ready().is_ok())))?;
     let fenced = f64::from(u8::from(view.membership.is_fenced()));
     page.gauge("node_fenced", "Whether the clock is too far from most peers'", fenced)?;

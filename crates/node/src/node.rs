@@ -216,7 +216,8 @@ impl Node {
         let membership = Membership::new(layout, own, cluster_id, data_dir, recovered, rebuilding, skew_max_ms);
         let membership = Arc::new(membership);
         let commit_micros = store.commit_micros();
-        let committer = Committer::new(store.clone(), commit_config(config), time.boot())?;
+        let mut committer = Committer::new(store.clone(), commit_config(config), time.boot())?;
+        committer.doubt_while(membership.doubt());
         let clock = Arc::new(Clock::new(time.clone(), committer.bound(), config.clock_skew_max, incarnations));
         let commit_metrics = committer.metrics();
         let (pool, pool_threads) = ReadPool::start(config.runtime.read_threads.get(), READ_QUEUE_MAX)?;

@@ -11,7 +11,7 @@ use crate::membership::Standing;
 use crate::node::NodeView;
 
 /// What an operator does about a node that lost its data.
-const REBUILDING: &str = "it stores what it is sent and has no vote; keep the other nodes up, and see \
+const REBUILDING: &str = "repair gives it back what the others have, and then its vote; keep them up, and see \
                           docs/operating.md, \"A node is rebuilding\"";
 
 /// The page, as JSON.
@@ -78,7 +78,9 @@ fn watermark(view: &NodeView) -> Value {
 fn this_node(view: &NodeView) -> Value {
     let rebuilding = match view.membership.standing() {
         Standing::Rebuilding => {
-            Some(format!("{}; {REBUILDING}", view.membership.rebuilding_reason().unwrap_or_default()))
+            let reason = view.membership.rebuilding_reason().unwrap_or_default();
+            let count = view.membership.voting_partitions();
+            Some(format!("{reason}; it votes for {count} of {PARTITIONS} partitions; {REBUILDING}"))
         }
         Standing::Unconfirmed | Standing::Voting => None,
     };

@@ -7,9 +7,9 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use kvorum_core::quorum::{Failure, StoreAnswer};
+use kvorum_core::quorum::Failure;
 use kvorum_core::record::RecordError;
-use kvorum_core::{Key, Record, Version};
+use kvorum_core::{Key, PartitionId, Record, Version};
 use slab::Slab;
 
 use crate::commit::{CommitQueue, Fact, Submission, Ticket, Work};
@@ -42,7 +42,13 @@ pub struct Replica<A> {
     mailbox: Arc<Mailbox>,
     membership: Arc<Membership>,
     large_values: Arc<LargeValues>,
-    askers: RefCell<Slab<A>>,
+    askers: RefCell<Slab<Waiting<A>>>,
+}
+
+struct Waiting<A> {
+    asker: A,
+    /// Of the key, where the answer depends on having a vote for it.
+    partition: Option<PartitionId>,
 }
 
 impl<A> Replica<A> {
@@ -62,14 +68,14 @@ impl<A> Replica<A> {
     /// What is held for `key`, or `None` if the disk has to be read: then the answer comes through the
     /// mailbox to `asker`. An `uncounted` answer is given without a vote as well.
     pub fn read(&self, key: &Key, uncounted: bool, asker: impl FnOnce() -> A) -> Option<Held> {
-        if let Some(failure) = self.membership.abstains().filter(|_| !uncounted) {
+        if let Some(failure) = self.membership.abstains_for(key.hash().partition()).filter(|_| !uncounted) {
             return Some(Held::Failed(failure));
         }
         match find(&*self.store, key, Tier::Cache) {
             Err(StoreError::NeedsDisk) => {}
             found => return Some(check(key, found, &self.large_values)),
         }
-        let ticket = self.ticket(asker());
+        let ticket = self.ticket(asker(), (!uncounted).then(|| key.hash().partition()));
         // A key of its own: a peer's is a slice of the buffer that it was read into.
         let key = Key::new(bytes::Bytes::copy_from_slice(key.as_bytes())).expect("these bytes were a key before");
         let (store, mailbox) = (self.store.clone(), self.mailbox.clone());
@@ -85,14 +91,16 @@ impl<A> Replica<A> {
         Some(Held::Failed(Failure::Overloaded))
     }
 
-    /// The submission of a checked record; `asker` will get the answer once it is queued.
-    pub fn submission(&self, key: Key, record: &Record, is_repair: bool, asker: A) -> Submission {
+    /// The submission of a checked record; `asker` will get the answer once it is queued. An `uncounted` answer is
+    /// given without a vote as well.
+    pub fn submission(&self, key: Key, record: &Record, is_repair: bool, uncounted: bool, asker: A) -> Submission {
+        let hash = key.hash();
         Submission {
-            hash: key.hash(),
+            hash,
             version: record.version(),
             record: record.bytes().clone(),
             repair: is_repair,
-            ticket: self.ticket(asker),
+            ticket: self.ticket(asker, (!uncounted).then(|| hash.partition())),
             key,
         }
     }
@@ -138,7 +146,7 @@ impl<A> Replica<A> {
     /// # Errors
     /// The asker back if the queue is full.
     pub fn raise_bound(&self, to: kvorum_core::Hlc, asker: A) -> Result<(), A> {
-        let ticket = self.ticket(asker);
+        let ticket = self.ticket(asker, None);
         self.queue.submit(Work::RaiseBound { to, ticket }).map_err(|_| self.redeem(ticket))
     }
 
@@ -147,7 +155,7 @@ impl<A> Replica<A> {
     /// # Errors
     /// The asker back if the queue is full.
     pub fn heed(&self, fact: Fact, asker: A) -> Result<(), A> {
-        let ticket = self.ticket(asker);
+        let ticket = self.ticket(asker, None);
         self.queue.submit(Work::Heed { fact, ticket }).map_err(|_| self.redeem(ticket))
     }
 
@@ -156,18 +164,14 @@ impl<A> Replica<A> {
         &self.store
     }
 
-    /// What to tell the asker: a store's answer counts for nothing if the vote was lost meanwhile.
-    pub fn answer(&self, answer: StoreAnswer) -> StoreAnswer {
-        self.membership.abstains().map_or(answer, StoreAnswer::Failed)
+    /// Who asked, and why the answer counts for nothing, if so: this node has no vote, perhaps since it was asked.
+    pub fn answered(&self, ticket: Ticket) -> (A, Option<Failure>) {
+        let Waiting { asker, partition } = self.take(ticket);
+        (asker, partition.and_then(|partition| self.membership.abstains_for(partition)))
     }
 
-    /// The same for a read.
-    pub fn held(&self, held: Held) -> Held {
-        self.membership.abstains().map_or(held, Held::Failed)
-    }
-
-    fn ticket(&self, asker: A) -> Ticket {
-        let slot = self.askers.borrow_mut().insert(asker);
+    fn ticket(&self, asker: A, partition: Option<PartitionId>) -> Ticket {
+        let slot = self.askers.borrow_mut().insert(Waiting { asker, partition });
         Ticket { shard: self.shard, id: u64::try_from(slot).expect("a slot is a small number") }
     }
 
@@ -176,6 +180,10 @@ impl<A> Replica<A> {
     /// # Panics
     /// If a ticket comes back twice.
     pub fn redeem(&self, ticket: Ticket) -> A {
+        self.take(ticket).asker
+    }
+
+    fn take(&self, ticket: Ticket) -> Waiting<A> {
         let slot = usize::try_from(ticket.id).expect("tickets hold what slots were");
         self.askers.borrow_mut().remove(slot)
     }

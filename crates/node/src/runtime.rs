@@ -67,6 +67,7 @@ pub(crate) fn run_background(config: &Config, parts: BackgroundParts) {
     block_on(async move {
         let shard = shard(config, index, clock, &view, &mailbox);
         shard.start(mailbox);
+        tokio::task::spawn_local(crate::anti_entropy::driver::run(shard));
         // Whether it was sent or dropped: there is nothing more to come.
         let _ = stop.await;
     });
@@ -82,9 +83,6 @@ async fn serve(config: &Config, parts: ShardParts) {
     let ShardParts { index, clock, view, mailbox, mut connections, mut drain } = parts;
     let shard = shard(config, index, clock, &view, &mailbox);
     shard.start(mailbox);
-    if index == 0 {
-        tokio::task::spawn_local(crate::anti_entropy::driver::run(shard.clone()));
-    }
     let http = http(config, &shard, &view);
     tokio::task::spawn_local(http.clone().run_sweeper());
     tokio::select! {

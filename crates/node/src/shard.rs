@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kvorum_core::placement::NodeId;
-use kvorum_core::quorum::Failure;
+use kvorum_core::quorum::{Failure, StoreAnswer};
 use tokio::sync::oneshot;
 
 use crate::anti_entropy::AntiEntropy;
@@ -22,7 +22,7 @@ use crate::peer::client::PeerClient;
 use crate::peer::link::Flusher;
 use crate::peer::server::PeerAsker;
 use crate::read_pool::ReadPool;
-use crate::replica::Replica;
+use crate::replica::{Held, Replica};
 
 /// Limits and times that a shard works with.
 #[derive(Clone, Debug)]
@@ -121,12 +121,11 @@ impl Shard {
     fn take_event(self: &Rc<Self>, event: Event) {
         match event {
             Event::Commit(Done::Stored { ticket, answer }) => {
-                match self.replica.redeem(ticket) {
+                let (asker, abstains) = self.replica.answered(ticket);
+                let answer = abstains.map_or(answer, StoreAnswer::Failed);
+                match asker {
                     Asker::Peer(asker) => asker.stored(self, answer),
-                    Asker::Operation(id) => {
-                        let answer = self.replica.answer(answer);
-                        self.operations.on_stored(self, self.membership.own(), id.get(), answer);
-                    }
+                    Asker::Operation(id) => self.operations.on_stored(self, self.membership.own(), id.get(), answer),
                     // Whoever asked may have given up.
                     Asker::Call(waiting) => _ = waiting.send(Reply::Stored(answer)),
                     Asker::Durable(_) => unreachable!("that asks for no store"),
@@ -136,12 +135,17 @@ impl Shard {
                 self.tell_durable(ticket, bound.map(|_| ()));
             }
             Event::Commit(Done::Heeded { ticket, result }) => self.tell_durable(ticket, result),
-            Event::Read { ticket, held } => match self.replica.redeem(ticket) {
-                Asker::Peer(asker) => asker.read(self, held),
-                Asker::Operation(id) => self.operations.on_held(self, id.get(), self.replica.held(held)),
-                Asker::Call(waiting) => _ = waiting.send(Reply::Read(held)),
-                Asker::Durable(_) => unreachable!("that asks for no read"),
-            },
+            Event::Read { ticket, held } => {
+                let (asker, abstains) = self.replica.answered(ticket);
+                let held = abstains.map_or(held, Held::Failed);
+                match asker {
+                    Asker::Peer(asker) => asker.read(self, held),
+                    Asker::Operation(id) => self.operations.on_held(self, id.get(), held),
+                    // Whoever asked may have given up.
+                    Asker::Call(waiting) => _ = waiting.send(Reply::Read(held)),
+                    Asker::Durable(_) => unreachable!("that asks for no read"),
+                }
+            }
         }
     }
 

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kvorum_core::key::Key;
@@ -595,4 +595,25 @@ fn a_floor_that_could_not_be_made_durable_drops_nothing() {
     store.compact().unwrap();
     assert_eq!(held(&store, &key), None);
     assert_eq!(store.stats().dropped, 1);
+}
+
+#[test]
+fn nothing_is_promised_while_in_doubt_nor_for_retention_after() {
+    let store = Arc::new(MemoryStore::default());
+    let [key, _, _] = keys();
+    let mut committer = start(&store);
+    let doubt = Arc::new(AtomicBool::new(true));
+    committer.doubt_while(doubt.clone());
+    let refuse = |committer: &mut Committer<MemoryStore>, at: Duration| {
+        let mut done = Vec::new();
+        committer.run(&mut vec![Work::Store(submission(&key, version(100, 1), false, 1))], at, EPOCH_MS, &mut done);
+        let [Done::Stored { answer, .. }] = done[..] else { panic!("{done:?}") };
+        answer
+    };
+    assert_eq!(answer(&mut committer, submission(&key, version(200, 1), true, 0)), StoreAnswer::Accepted);
+    let held = Current::Record(version(200, 1));
+    assert_eq!(refuse(&mut committer, 3 * LATER), StoreAnswer::StaleUnknown(held));
+    doubt.store(false, Ordering::Relaxed);
+    assert_eq!(refuse(&mut committer, 3 * LATER + RETENTION), StoreAnswer::StaleUnknown(held));
+    assert_eq!(refuse(&mut committer, 3 * LATER + RETENTION + Duration::from_millis(1)), StoreAnswer::Stale(held));
 }

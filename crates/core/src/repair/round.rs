@@ -23,6 +23,9 @@ pub struct Plan {
     pub holders: Vec<NodeId>,
     /// Who needs it.
     pub targets: Vec<NodeId>,
+    /// Only nodes without a vote have anything of the key. What they have may have been deleted long ago: then a
+    /// floor of those that vote refuses it, and what is left of it is to be deleted too.
+    pub is_doubtful: bool,
 }
 
 /// A round under way.
@@ -31,6 +34,7 @@ pub struct Round<'a> {
     id: RoundId,
     layout: &'a Layout,
     present: Vec<bool>,
+    voting: Vec<bool>,
     /// By class, then by node.
     roots: BTreeMap<u8, BTreeMap<NodeId, Vec<u64>>>,
     selected: Vec<LeafSet>,
@@ -45,6 +49,7 @@ impl<'a> Round<'a> {
             id,
             layout,
             present: vec![true; layout.nodes().len()],
+            voting: vec![false; layout.nodes().len()],
             roots: BTreeMap::new(),
             selected: vec![LeafSet::default(); PARTITIONS],
             unsettled: PartitionSet::default(),
@@ -56,6 +61,19 @@ impl<'a> Round<'a> {
         if let Some(present) = self.present.get_mut(node.index()) {
             *present = false;
         }
+    }
+
+    /// A node has begun, and says whether it has a vote.
+    pub fn on_begun(&mut self, node: NodeId, votes: bool) {
+        if let Some(voting) = self.voting.get_mut(node.index()) {
+            *voting = votes;
+        }
+    }
+
+    /// Whether a node said that it votes.
+    #[must_use]
+    pub fn is_voting(&self, node: NodeId) -> bool {
+        self.voting.get(node.index()).copied().unwrap_or(false)
     }
 
     /// The nodes that take part.
@@ -159,7 +177,8 @@ impl<'a> Round<'a> {
                 None => {}
             }
         }
-        (!targets.is_empty()).then_some(Plan { newest, holders, targets })
+        let is_doubtful = self.is_whole() && !held.iter().any(|(node, _)| self.is_voting(*node));
+        (!targets.is_empty()).then_some(Plan { newest, holders, targets, is_doubtful })
     }
 
     /// Whether a target that answered this to the newest record need not be thought of again: it has that, or
@@ -197,6 +216,25 @@ impl<'a> Round<'a> {
             return PartitionSet::default();
         }
         PartitionId::all().filter(|partition| !self.unsettled.contains(*partition)).collect()
+    }
+
+    /// At the end: the partitions in which a node that has no vote has got back whatever it may have acknowledged.
+    /// They are proven, and for every stored `from` that counts the node in, a majority of the *others* among the
+    /// first `from` votes: so every quorum that it once was in had somebody among those whom it was compared with.
+    #[must_use]
+    pub fn restored(&self, node: NodeId) -> PartitionSet {
+        let has_majorities = |partition: &PartitionId| {
+            let list = self.layout.preference_list(*partition);
+            let Some(rank) = list.iter().position(|other| *other == node) else { return false };
+            let mut others = 0_usize;
+            let mut voting = 0_usize;
+            list.iter().enumerate().all(|(place, other)| {
+                others += usize::from(*other != node);
+                voting += usize::from(*other != node && self.is_voting(*other));
+                place < rank || others == 0 || voting > others / 2
+            })
+        };
+        self.proven().iter().filter(has_majorities).collect()
     }
 
     /// W.

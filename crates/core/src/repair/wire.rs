@@ -69,6 +69,9 @@ pub enum Request {
         round: RoundId,
         /// Which.
         proven: PartitionSet,
+        /// If the node has no vote: the partitions in which it has everything that a majority of the others has,
+        /// for every stored `from`.
+        restored: PartitionSet,
     },
 }
 

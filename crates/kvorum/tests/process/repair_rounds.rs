@@ -1,15 +1,17 @@
 //! Anti-entropy on real nodes: replicas that differ become identical, deletions are forgotten only when that is
 //! safe, and no round depends on one node.
 
-use std::process::Output;
+use std::process::{Command, Output};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use crate::support::{Client, Cluster, entity_at, kvorum, wait_until};
+use crate::support::random::Random;
+use crate::support::{Client, Cluster, SOON, entity_at, kvorum, wait_until, wait_within};
 
 /// A round compares what is older than the deadline and half a second; automatic rounds do not come in between.
-const SETTINGS: [(&str, &str); 2] = [("KVORUM_COORDINATOR_DEADLINE", "1s"), ("KVORUM_REPAIR_INTERVAL", "24h")];
+const SETTINGS: [(&str, &str); 3] =
+    [("KVORUM_COORDINATOR_DEADLINE", "1s"), ("KVORUM_REPAIR_INTERVAL", "24h"), ("KVORUM_CLOCK_SKEW_MAX", "1s")];
 
 fn repair(cluster: &Cluster, index: usize) -> Output {
     kvorum().args(["repair", "--wait", "--url", &cluster.node(index).url()]).output().expect("the binary runs")
@@ -104,14 +106,13 @@ fn repair_gives_a_record_exactly_its_copies() {
     assert!(seen >= put, "{seen} of {put}");
 }
 
-/// Restarts a node so often that what it has written is compacted: each clean stop writes a table.
-fn compact(cluster: &mut Cluster, index: usize) {
-    for round in 0..5 {
-        for edge in ["a", "z"] {
-            cluster.client(index).put(&entity_at(format!("{edge}-{round}"), 1, 3), b"v");
-        }
-        assert!(cluster.terminate(index).success());
-        cluster.restart(index);
+/// Writes so much on both sides of the keys that every node flushes and compacts several times.
+fn compact(cluster: &Cluster) {
+    let mut client = cluster.client(0);
+    let value = Random::new(1).bytes(100 * 1024);
+    for number in 0..300 {
+        let edge = if number % 2 == 0 { "a" } else { "z" };
+        client.put(&entity_at(format!("{edge}-{}", number % 20), 2, 3), &value);
     }
 }
 
@@ -137,16 +138,16 @@ fn a_deletion_is_forgotten_only_once_no_replica_can_bring_the_key_back() {
         cluster.client(0).delete(&entity_at(key(number), 2, 3));
     }
     assert_eq!(repair(&cluster, 0).status.code(), Some(3), "a node is away");
-    compact(&mut cluster, 0);
+    compact(&cluster);
     assert_eq!(dropped(&cluster, 0), 0.0, "the replica that is away still has the values");
     cluster.restart(2);
     cluster.wait_whole();
     assert_eq!(held(&cluster, 2), keys);
     converge(&cluster, 0);
     assert_eq!(held(&cluster, 2), 0, "it has the deletions now");
-    wait_until("compaction drops the deletions", || {
-        compact(&mut cluster, 0);
-        dropped(&cluster, 0) > 0.0
+    wait_until("compactions drop the deletions", || {
+        compact(&cluster);
+        (0..3).all(|index| dropped(&cluster, index) > 0.0)
     });
     converge(&cluster, 1);
     for index in 0..3 {
@@ -159,7 +160,7 @@ fn a_deletion_is_forgotten_only_once_no_replica_can_bring_the_key_back() {
 
 #[test]
 fn a_round_whose_driver_dies_holds_up_nothing() {
-    let settings = [SETTINGS[0], SETTINGS[1], ("KVORUM_REPAIR_RATE", "64KiB")];
+    let settings = [SETTINGS[0], SETTINGS[1], SETTINGS[2], ("KVORUM_REPAIR_RATE", "64KiB")];
     let mut cluster = Cluster::with(3, &settings);
     for number in 0..200 {
         cluster.client(0).put(&entity_at(key(number), 3, 3), &[b'x'; 4096]);
@@ -186,4 +187,82 @@ fn rounds_come_by_themselves() {
     wait_until("the watermark passes", || (0..3).all(|index| watermark_ms(&cluster, index) > now));
     let driven = (0..3).filter(|index| cluster.metric(*index, "kvorum_repair_rounds_total") > 0.0).count();
     assert_eq!(driven, 1, "the first node drives them");
+}
+
+/// Waits until a node that rebuilds has its vote back, and its peers count it.
+#[track_caller]
+fn rebuilt(cluster: &Cluster, index: usize) {
+    wait_within(2 * SOON, "the node votes again", || (cluster.metric(index, "kvorum_node_votes") == 1.0).then_some(()));
+    let others: Vec<usize> = (0..cluster.len()).filter(|other| *other != index).collect();
+    wait_until("its peers know", || others.iter().all(|other| cluster.metric(*other, "kvorum_peer_rebuilding") == 0.0));
+}
+
+#[test]
+fn a_wiped_node_is_rebuilt_and_votes_again() {
+    let mut cluster = Cluster::with(3, &SETTINGS);
+    for number in 0..200 {
+        cluster.client(0).put(&entity_at(key(number), 3, 3), b"v");
+    }
+    for number in 0..50 {
+        cluster.client(1).delete(&entity_at(key(number), 3, 3));
+    }
+    converge(&cluster, 0);
+    let before = cluster.local(2, "k");
+    cluster.kill(2);
+    std::fs::remove_dir_all(&cluster.node(2).data_dir).unwrap();
+    cluster.restart(2);
+    wait_until("it knows what it lost", || cluster.status_text(2).contains("votes for 0 of 4096"));
+    rebuilt(&cluster, 2);
+    assert_eq!(cluster.local(2, "k"), before);
+    // It is one half of every quorum now.
+    cluster.pause(1);
+    for number in [0, 50, 199] {
+        let status = if number < 50 { 404 } else { 200 };
+        assert_eq!(cluster.client(2).get(&entity_at(key(number), 1, 3)).status, status);
+        assert_eq!(cluster.client(0).get(&entity_at(key(number), 2, 3)).status, status);
+    }
+    cluster.client(0).put(&entity_at(key(50), 2, 3), b"newer");
+    cluster.resume(1);
+    cluster.wait_whole();
+    // Nobody reproaches it after a restart with what is made good.
+    assert!(cluster.terminate(2).success());
+    cluster.restart(2);
+    cluster.wait_whole();
+    assert_eq!(cluster.metric(2, "kvorum_node_votes"), 1.0);
+    assert_eq!(cluster.client(2).value(&entity_at(key(50), 3, 3)), b"newer");
+}
+
+#[test]
+fn a_restored_directory_brings_no_forgotten_deletion_back() {
+    let mut cluster = Cluster::with(3, &SETTINGS);
+    for number in 0..100 {
+        cluster.client(0).put(&entity_at(key(number), 3, 3), b"v");
+    }
+    assert!(cluster.terminate(2).success());
+    let (data, copy) = (cluster.node(2).data_dir.clone(), cluster.root().join("copy"));
+    std::fs::rename(&data, &copy).unwrap();
+    assert!(Command::new("cp").args(["-a".as_ref(), copy.as_os_str(), data.as_os_str()]).status().unwrap().success());
+    cluster.restart(2);
+    for number in 0..60 {
+        cluster.client(0).delete(&entity_at(key(number), 3, 3));
+    }
+    converge(&cluster, 0);
+    wait_until("compactions drop the deletions", || {
+        compact(&cluster);
+        (0..3).all(|index| dropped(&cluster, index) >= 60.0)
+    });
+    cluster.kill(2);
+    std::fs::remove_dir_all(&data).unwrap();
+    std::fs::rename(&copy, &data).unwrap();
+    cluster.restart(2);
+    wait_until("it knows what it lost", || cluster.status_text(2).contains("votes for 0 of 4096"));
+    rebuilt(&cluster, 2);
+    converge(&cluster, 1);
+    for index in 0..3 {
+        assert_eq!(held(&cluster, index), 40, "on node {index}");
+    }
+    for number in 0..100 {
+        let status = if number < 60 { 404 } else { 200 };
+        assert_eq!(cluster.client(2).get(&entity_at(key(number), 3, 3)).status, status);
+    }
 }

@@ -9,18 +9,20 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use kvorum_core::partitions::PartitionSet;
 use kvorum_core::placement::NodeId;
-use kvorum_core::quorum::{Failure, StoreAnswer};
+use kvorum_core::quorum::{Current, Failure, StoreAnswer};
 use kvorum_core::repair::merge::Merge;
 use kvorum_core::repair::round::{Plan, Round};
 use kvorum_core::repair::trees::Leaves;
 use kvorum_core::repair::wire::{Cursor, Request, Response};
 use kvorum_core::repair::{Holding, RoundId};
-use kvorum_core::{Hlc, Key, PartitionId, Record};
+use kvorum_core::{Hlc, Key, PartitionId, Record, Version};
 use tokio::task::JoinSet;
 
 use super::pace::Pace;
 use super::{AntiEntropy, Progress, Summary, add, member};
+use crate::membership::Standing;
 use crate::replica::Held;
 use crate::shard::Shard;
 
@@ -38,6 +40,8 @@ const ATTEMPTS_MAX: u32 = 6;
 const RETRY: Duration = Duration::from_millis(50);
 /// Partitions whose trees are compared at once.
 const PARTITIONS_AT_ONCE: usize = 64;
+/// A node without a vote drives rounds at least so often, once it may get it back.
+const RESTORE_AFTER: Duration = Duration::from_secs(10);
 /// A node that is not the first of those up waits for so many intervals.
 const PATIENCE: u32 = 3;
 
@@ -82,9 +86,15 @@ fn is_due(shard: &Shard) -> bool {
     let is_up = |node: &NodeId| membership.peer(*node).links.load(Ordering::Relaxed) > 0;
     let is_first = !membership.others().take_while(|node| *node < membership.own()).any(|node| is_up(&node));
     let anti_entropy = &shard.anti_entropy;
+    let now = shard.clock.boot();
+    // Whoever waits for its vote does not wait for others to begin.
+    let may_be_restored = membership.standing() == Standing::Rebuilding && now >= anti_entropy.note_rebuilding(shard);
     let state = anti_entropy.state();
     let interval = anti_entropy.settings.interval * if is_first { 1 } else { PATIENCE };
-    state.wanted > state.driven || shard.clock.boot().saturating_sub(state.heard_at) >= interval
+    if may_be_restored && now.saturating_sub(state.heard_at) >= interval.min(RESTORE_AFTER) {
+        return true;
+    }
+    state.wanted > state.driven || now.saturating_sub(state.heard_at) >= interval
 }
 
 fn end(shard: &Shard, summary: Summary) {
@@ -142,7 +152,12 @@ async fn drive(shard: &Rc<Shard>) -> Result<Summary, Ended> {
     driver.list_and_copy().await?;
     driver.phase("end");
     let proven = driver.round.proven();
-    driver.ask_all(|_| Request::End { round: id, proven: proven.clone() }).await?;
+    let restored: BTreeMap<NodeId, PartitionSet> = driver.restored();
+    let end = |node: NodeId| {
+        let restored = restored.get(&node).cloned().unwrap_or_default();
+        Request::End { round: id, proven: proven.clone(), restored }
+    };
+    driver.ask_all(end).await?;
     let missing = shard.membership.layout().nodes().iter().zip((0..=u8::MAX).map(NodeId));
     let missing = missing.filter(|(_, node)| !driver.round.is_present(*node)).map(|(member, _)| member.url.clone());
     Ok(Summary {
@@ -180,8 +195,18 @@ impl Driver<'_> {
 
     async fn begin(&mut self) -> Result<(), Ended> {
         let (round, wall_ms) = (self.id, self.shard.clock.wall_ms());
-        self.ask_all(|_| Request::Begin { round, wall_ms }).await?;
+        for (node, response) in self.ask_all(|_| Request::Begin { round, wall_ms }).await? {
+            if let Response::Begun { votes } = response {
+                self.round.on_begun(node, votes);
+            }
+        }
         if self.round.is_present(self.shard.membership.own()) { Ok(()) } else { Err(Ended::Unable) }
+    }
+
+    /// What those without a vote have got back.
+    fn restored(&self) -> BTreeMap<NodeId, PartitionSet> {
+        let rebuilding = self.round.present().filter(|node| !self.round.is_voting(*node));
+        rebuilding.map(|node| (node, self.round.restored(node))).collect()
     }
 
     /// Asks all present nodes at once; who fails is lost to the round.
@@ -379,6 +404,7 @@ async fn copy(shard: Rc<Shard>, pace: Rc<Pace>, key: Key, plan: Plan) -> Copied 
     let mut copied = Copied { partition: key.hash().partition(), is_settled: false, records: 0, bytes: 0 };
     let Some(record) = fetch(&shard, &key, &plan).await else { return copied };
     let mut settled = 0;
+    let mut refusals = Vec::new();
     for node in &plan.targets {
         pace.spend(key.as_bytes().len() + record.bytes().len()).await;
         let answer = give(&shard, *node, &key, &record).await;
@@ -386,10 +412,35 @@ async fn copy(shard: Rc<Shard>, pace: Rc<Pace>, key: Key, plan: Plan) -> Copied 
         if answer == StoreAnswer::Accepted {
             copied.records += 1;
             copied.bytes += record.bytes().len();
+        } else {
+            refusals.push(answer);
         }
     }
-    copied.is_settled = settled == plan.targets.len();
+    copied.is_settled = settled == plan.targets.len() || bury(&shard, &key, &plan, &refusals).await;
     copied
+}
+
+/// Deletes what is left of a key that those who vote have deleted and forgotten: their floors say so. Whether
+/// that is so, and done.
+async fn bury(shard: &Rc<Shard>, key: &Key, plan: &Plan, refusals: &[StoreAnswer]) -> bool {
+    let floor = |answer: &StoreAnswer| match answer {
+        StoreAnswer::Stale(Current::Floor(floor)) | StoreAnswer::StaleUnknown(Current::Floor(floor)) => {
+            Some(*floor).filter(|floor| *floor >= plan.newest.version)
+        }
+        _ => None,
+    };
+    let floors: Option<Vec<Version>> = refusals.iter().map(floor).collect();
+    let is_refused_by_all = plan.is_doubtful && refusals.len() == plan.targets.len();
+    let Some(floor) = floors.and_then(|floors| floors.into_iter().max()).filter(|_| is_refused_by_all) else {
+        return false;
+    };
+    let tombstone = Record::tombstone(key, floor, plan.newest.from);
+    for holder in &plan.holders {
+        if give(shard, *holder, key, &tombstone).await != StoreAnswer::Accepted {
+            return false;
+        }
+    }
+    true
 }
 
 /// The newest record, or what has replaced it since where that is wanted by as many: from this node if it has

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use kvorum_core::key::PARTITIONS;
+use kvorum_core::partitions::PartitionSet;
 use kvorum_core::quorum::Rank;
 use kvorum_core::repair::trees::{LeafSet, Trees};
 use kvorum_core::repair::wire::{Cursor, LIST_BYTES, Request, Response, TREES_PER_ANSWER, Tree};
@@ -18,7 +19,7 @@ use kvorum_core::{Key, PartitionId, Record, Version};
 use tokio::sync::oneshot;
 
 use super::pace::Pace;
-use super::{AntiEntropy, Part, Sums, TREE_BYTES_MAX, add};
+use super::{AntiEntropy, Part, Rebuilding, Sums, TREE_BYTES_MAX, add};
 use crate::calls::heed;
 use crate::commit::Fact;
 use crate::shard::Shard;
@@ -70,17 +71,29 @@ pub async fn answer(shard: &Rc<Shard>, request: Request) -> Response {
             Response::Done
         }
         Request::List { after, .. } => list(shard, round, after).await,
-        Request::End { proven, .. } => {
-            anti_entropy.leave(round);
-            if proven.is_empty() {
-                return Response::Done;
-            }
-            match heed(shard, Fact::Floors(proven, round.until)).await {
-                Ok(()) => Response::Done,
-                Err(_) => Response::Failed,
-            }
+        Request::End { proven, restored, .. } => end(shard, round, proven, restored).await,
+    }
+}
+
+async fn end(shard: &Rc<Shard>, round: RoundId, proven: PartitionSet, restored: PartitionSet) -> Response {
+    let anti_entropy = &shard.anti_entropy;
+    anti_entropy.leave(round);
+    if proven.is_empty() {
+        return Response::Done;
+    }
+    if heed(shard, Fact::Floors(proven, round.until)).await.is_err() {
+        return Response::Failed;
+    }
+    // Not before the floors are durable: a voter that answers less than its floor is as bad as one that forgot.
+    if !restored.is_empty() && anti_entropy.may_restore(round, shard.clock.boot(), shard.clock.skew_max_ms()) {
+        let membership = shard.membership.clone();
+        match on_pool(shard, move || membership.restore(&restored)).await {
+            Some(Ok(())) => {}
+            Some(Err(error)) => tracing::error!(%error, "cannot end the rebuilding"),
+            None => return Response::Failed,
         }
     }
+    Response::Done
 }
 
 async fn begin(shard: &Rc<Shard>, round: RoundId, wall_ms: u64) -> Response {
@@ -113,6 +126,24 @@ fn some_trees(trees: &Trees, partitions: &[PartitionId]) -> Response {
 }
 
 impl AntiEntropy {
+    /// Notes that this node rebuilds, if it is new. Gives when it may have its vote back at the earliest.
+    pub(super) fn note_rebuilding(&self, shard: &Shard) -> Duration {
+        let mut state = self.state();
+        let since = state
+            .rebuilding
+            .get_or_insert_with(|| Rebuilding { boot: shard.clock.boot(), wall_ms: shard.clock.wall_ms() });
+        let skew_max = Duration::from_millis(shard.clock.skew_max_ms());
+        since.boot + skew_max + self.settings.lag + Duration::from_millis(1)
+    }
+
+    /// Whether what the round compares reaches past everything that this node may have acknowledged before it lost
+    /// it, whatever the clocks, and whether nobody counts on those answers any more.
+    fn may_restore(&self, round: RoundId, now: Duration, skew_max_ms: u64) -> bool {
+        self.state().rebuilding.is_some_and(|since| {
+            now >= since.boot + self.settings.lag && round.until.millis() > since.wall_ms.saturating_add(skew_max_ms)
+        })
+    }
+
     /// Takes part in a round from now on, unless a greater one is known.
     fn enter(&self, round: RoundId, wall_ms: u64, now: Duration) -> Result<(), Response> {
         let mut state = self.state();

@@ -73,9 +73,18 @@ struct State {
     wanted: u64,
     /// Rounds driven here to their end.
     driven: u64,
+    /// Since when this node is known to rebuild.
+    rebuilding: Option<Rebuilding>,
     /// The round that this node drives.
     driving: Option<Progress>,
     last: Option<Summary>,
+}
+
+/// A moment, by both clocks.
+#[derive(Clone, Copy)]
+struct Rebuilding {
+    boot: Duration,
+    wall_ms: u64,
 }
 
 /// The round that this node takes part in.

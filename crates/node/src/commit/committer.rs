@@ -10,7 +10,7 @@
 //! The rules themselves are [`kvorum_core::quorum::replica`]'s; source: the design, "Versions".
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use kvorum_core::quorum::replica::{Decision, Held, Origin, Recent, decide};
@@ -69,6 +69,8 @@ pub struct Committer<S> {
     remembered: Vec<Fingerprint>,
     raises: Vec<(Ticket, Hlc)>,
     facts: Facts,
+    /// While true, what is refused may have been accepted by what this node has lost.
+    doubt: Arc<AtomicBool>,
     cold: Vec<Cold>,
 }
 
@@ -117,6 +119,7 @@ impl<S: Store> Committer<S> {
             remembered: Vec::new(),
             raises: Vec::new(),
             facts,
+            doubt: Arc::default(),
             cold: Vec::new(),
         })
     }
@@ -125,6 +128,11 @@ impl<S: Store> Committer<S> {
     #[must_use]
     pub fn bound(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.shared_bound)
+    }
+
+    /// Promises nothing about what it refuses while `doubt` is true, and for `retention` after that.
+    pub fn doubt_while(&mut self, doubt: Arc<AtomicBool>) {
+        self.doubt = doubt;
     }
 
     /// What is counted.
@@ -149,6 +157,9 @@ impl<S: Store> Committer<S> {
     /// on the commit. `boot` runs during suspend, `wall_ms` is since 1970.
     pub fn run(&mut self, works: &mut Vec<Work>, boot: Duration, wall_ms: u64, done: &mut Vec<Done>) {
         self.recent.advance(boot);
+        if self.doubt.load(Ordering::Acquire) {
+            self.recent.doubt(boot);
+        }
         let first = done.len();
         let count = self.batch_length(works);
         for work in works.drain(..count) {

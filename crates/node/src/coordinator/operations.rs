@@ -370,7 +370,7 @@ impl Operations {
             let message = Message::Store { key, record, repair: is_repair, uncounted: false };
             peer.send(shard, id.get(), message)
         } else {
-            let submission = shard.replica.submission(key.clone(), record, is_repair, Asker::Operation(id));
+            let submission = shard.replica.submission(key.clone(), record, is_repair, false, Asker::Operation(id));
             shard.replica.store(submission).map_err(|(_, failure)| failure)
         }
     }

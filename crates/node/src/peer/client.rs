@@ -10,10 +10,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use kvorum_core::Key;
 use kvorum_core::frame::{Decoder, Frame, Message};
 use kvorum_core::placement::NodeId;
-use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer};
+use kvorum_core::quorum::Failure;
+use kvorum_core::{Incarnation, Key};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::MissedTickBehavior;
@@ -22,6 +22,7 @@ use super::handshake::{self, Hello, Stranger};
 use super::link::Link;
 use super::server::ProtocolError;
 use crate::calls::Calls;
+use crate::data_dir::Run;
 use crate::shard::Shard;
 
 /// The id of frames that belong to no request.
@@ -45,8 +46,11 @@ pub struct PeerClient {
     node: NodeId,
     /// Up while there is one.
     link: RefCell<Option<Rc<Link>>>,
-    /// The peer's answers count.
+    /// The peer has not lost what it acknowledged, as far as this node knows. It knows itself too, and then says
+    /// so in its answers: this decides only who is asked first.
     votes: Cell<bool>,
+    /// Who the peer said it was.
+    met: Cell<Option<(Incarnation, Run)>>,
     /// Reads asked and not yet answered.
     reads_waiting: Cell<u32>,
     /// When the oldest unanswered read was asked, or the last was answered, whichever is later.
@@ -100,6 +104,7 @@ impl PeerClient {
             node,
             link: RefCell::default(),
             votes: Cell::new(false),
+            met: Cell::default(),
             reads_waiting: Cell::new(0),
             waiting_since: Cell::default(),
             read_us: Cell::new(0),
@@ -114,7 +119,7 @@ impl PeerClient {
         self.link.borrow().is_some()
     }
 
-    /// Whether its answers count.
+    /// Whether it has not lost what it had acknowledged.
     #[must_use]
     pub fn votes(&self) -> bool {
         self.votes.get()
@@ -219,6 +224,7 @@ impl PeerClient {
         if node != self.node {
             return Err(Stranger::Unknown(hello.url).into());
         }
+        self.met.set(Some((hello.incarnation, hello.run)));
         let votes = introduce(shard, node, hello).await.map_err(ConnectError::NotRemembered)?;
         let link = Link::new(stream, shard.settings.peer_queue_bytes_max, shard.flusher.clone());
         Ok((link, input, votes))
@@ -308,15 +314,19 @@ impl PeerClient {
         if Calls::owns(frame.id) {
             return shard.calls.on_answer(shard, self.node, frame).ok_or(ProtocolError::NotAnAnswer);
         }
-        match counted(frame.message, self.votes.get()) {
+        match frame.message {
             Message::StoreAnswer(answer) => shard.operations.on_stored(shard, self.node, frame.id, answer),
             Message::ReadAnswer(answer) => {
                 self.reads_waiting.set(self.reads_waiting.get().saturating_sub(1));
                 self.waiting_since.set(shard.clock.boot());
                 shard.operations.on_read(shard, self.node, frame.id, answer);
             }
-            Message::Pong { wall_ms, sequence } => {
+            Message::Pong { wall_ms, sequence, rebuilt } => {
                 self.take_pong(shard, wall_ms);
+                if let Some((incarnation, run)) = self.met.get().filter(|_| rebuilt) {
+                    shard.membership.note_rebuilt(self.node, incarnation, run, sequence);
+                    self.votes.set(true);
+                }
                 shard.membership.note_sequence(self.node, sequence);
             }
             Message::RepairAnswer(_) => return Err(ProtocolError::NotAnAnswer),
@@ -352,15 +362,6 @@ pub async fn introduce(shard: &Rc<Shard>, node: NodeId, hello: Hello) -> Result<
     };
     shard.pool.submit(Box::new(job)).map_err(|_| "the read pool is full".to_owned())?;
     receive.await.map_err(|_| "the read pool stopped".to_owned())?
-}
-
-/// The answer as it counts: that of a peer without a vote, which may not know it yet, counts for nothing.
-fn counted(message: Message, votes: bool) -> Message {
-    match message {
-        Message::StoreAnswer(_) if !votes => Message::StoreAnswer(StoreAnswer::Failed(Failure::Rebuilding)),
-        Message::ReadAnswer(_) if !votes => Message::ReadAnswer(ReadAnswer::Failed(Failure::Rebuilding)),
-        other => other,
-    }
 }
 
 /// Says who this node is; what the peer says of itself, and what it sent behind that.

@@ -29,19 +29,16 @@ pub struct PeerAsker {
     link: Rc<Link>,
     id: u64,
     version_only: bool,
-    uncounted: bool,
 }
 
 impl PeerAsker {
-    /// Sends the answer to a store: as it is, or as it counts.
+    /// Sends the answer to a store.
     pub fn stored(&self, shard: &Shard, answer: StoreAnswer) {
-        let answer = if self.uncounted { answer } else { shard.replica.answer(answer) };
         reply(&self.link, &frame(shard, self.id, Message::StoreAnswer(answer)));
     }
 
     /// Sends the answer to a read.
     pub fn read(&self, shard: &Shard, held: Held) {
-        let held = if self.uncounted { held } else { shard.replica.held(held) };
         reply(&self.link, &frame(shard, self.id, Message::ReadAnswer(read_answer(held, self.version_only))));
     }
 }
@@ -129,8 +126,8 @@ fn take(shard: &Rc<Shard>, link: &Rc<Link>, taken: Frame, works: &mut Vec<Work>)
                 Ok(record) => match shard.replica.refuses_stores() {
                     Some(failure) => Some(failure),
                     None => {
-                        let asker = Asker::Peer(PeerAsker { link: link.clone(), id, version_only: false, uncounted });
-                        works.push(Work::Store(shard.replica.submission(key, &record, repair, asker)));
+                        let asker = Asker::Peer(PeerAsker { link: link.clone(), id, version_only: false });
+                        works.push(Work::Store(shard.replica.submission(key, &record, repair, uncounted, asker)));
                         None
                     }
                 },
@@ -140,7 +137,7 @@ fn take(shard: &Rc<Shard>, link: &Rc<Link>, taken: Frame, works: &mut Vec<Work>)
             }
         }
         Message::Read { key, version_only, uncounted } => {
-            let asker = || PeerAsker { link: link.clone(), id, version_only, uncounted };
+            let asker = || PeerAsker { link: link.clone(), id, version_only };
             if let Some(held) = shard.replica.read(&key, uncounted, || Asker::Peer(asker())) {
                 asker().read(shard, held);
             }
@@ -157,7 +154,11 @@ fn take(shard: &Rc<Shard>, link: &Rc<Link>, taken: Frame, works: &mut Vec<Work>)
             });
         }
         Message::Ping { .. } => {
-            let pong = Message::Pong { wall_ms: shard.clock.wall_ms(), sequence: shard.replica.sequence() };
+            let pong = Message::Pong {
+                wall_ms: shard.clock.wall_ms(),
+                sequence: shard.replica.sequence(),
+                rebuilt: shard.membership.is_rebuilt(),
+            };
             reply(link, &frame(shard, id, pong));
         }
         Message::StoreAnswer(_) | Message::ReadAnswer(_) | Message::RepairAnswer(_) | Message::Pong { .. } => {

@@ -1,6 +1,5 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use kvorum_core::{Hlc, Incarnation, Version};
 use tokio::io::DuplexStream;
 
 use super::*;
@@ -68,19 +67,6 @@ fn what_follows_a_handshake_is_kept() {
     }
     let (theirs, behind) = answered(&format!("{answer}\r\n!"), 4096).unwrap();
     assert_eq!((theirs, &behind[..]), (hello(), &b"!"[..]));
-}
-
-#[test]
-fn answers_of_a_peer_without_a_vote_count_for_nothing() {
-    let stored = Message::StoreAnswer(StoreAnswer::Accepted);
-    let absent = Message::ReadAnswer(ReadAnswer::Absent { floor: Version::ZERO });
-    for answer in [&stored, &absent] {
-        assert_eq!(counted(answer.clone(), true), *answer);
-    }
-    assert_eq!(counted(stored, false), Message::StoreAnswer(StoreAnswer::Failed(Failure::Rebuilding)));
-    assert_eq!(counted(absent, false), Message::ReadAnswer(ReadAnswer::Failed(Failure::Rebuilding)));
-    let pong = Message::Pong { wall_ms: Hlc::ZERO.raw(), sequence: 0 };
-    assert_eq!(counted(pong.clone(), false), pong, "the peer is alive all the same");
 }
 
 #[test]
