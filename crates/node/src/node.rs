@@ -219,6 +219,8 @@ impl Node {
         let mut committer = Committer::new(store.clone(), commit_config(config), time.boot())?;
         committer.doubt_while(membership.doubt());
         let clock = Arc::new(Clock::new(time.clone(), committer.bound(), config.clock_skew_max, incarnations));
+        // What it stamps from now on is not to be taken for a straggler.
+        clock.observe(committer.fence());
         let commit_metrics = committer.metrics();
         let (pool, pool_threads) = ReadPool::start(config.runtime.read_threads.get(), READ_QUEUE_MAX)?;
         let shard_count = config.runtime.shards.get();

@@ -221,18 +221,20 @@ impl<'a> Round<'a> {
     /// At the end: the partitions in which a node that has no vote has got back whatever it may have acknowledged.
     /// They are proven, and for every stored `from` that counts the node in, a majority of the *others* among the
     /// first `from` votes: so every quorum that it once was in had somebody among those whom it was compared with.
+    /// A node alone has nobody to get anything back from.
     #[must_use]
     pub fn restored(&self, node: NodeId) -> PartitionSet {
         let has_majorities = |partition: &PartitionId| {
             let list = self.layout.preference_list(*partition);
             let Some(rank) = list.iter().position(|other| *other == node) else { return false };
-            let mut others = 0_usize;
-            let mut voting = 0_usize;
-            list.iter().enumerate().all(|(place, other)| {
-                others += usize::from(*other != node);
-                voting += usize::from(*other != node && self.is_voting(*other));
-                place < rank || others == 0 || voting > others / 2
-            })
+            let (mut others, mut voting) = (0_usize, 0_usize);
+            let is_alone = list.len() == 1;
+            !is_alone
+                && list.iter().enumerate().all(|(place, other)| {
+                    others += usize::from(*other != node);
+                    voting += usize::from(*other != node && self.is_voting(*other));
+                    place < rank || others == 0 || voting > others / 2
+                })
         };
         self.proven().iter().filter(has_majorities).collect()
     }

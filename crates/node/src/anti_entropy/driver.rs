@@ -42,6 +42,10 @@ const RETRY: Duration = Duration::from_millis(50);
 const PARTITIONS_AT_ONCE: usize = 64;
 /// A node without a vote drives rounds at least so often, once it may get it back.
 const RESTORE_AFTER: Duration = Duration::from_secs(10);
+/// How often the nodes hear that a round is at work.
+const KEEP_ALIVE: Duration = Duration::from_secs(2);
+/// A driver that is not heard of for so long is not at work any more.
+const SILENCE_MAX: Duration = Duration::from_secs(6);
 /// A node that is not the first of those up waits for so many intervals.
 const PATIENCE: u32 = 3;
 
@@ -90,11 +94,17 @@ fn is_due(shard: &Shard) -> bool {
     // Whoever waits for its vote does not wait for others to begin.
     let may_be_restored = membership.standing() == Standing::Rebuilding && now >= anti_entropy.note_rebuilding(shard);
     let state = anti_entropy.state();
+    let quiet = now.saturating_sub(state.heard_at);
+    let is_others = state.part.as_ref().is_some_and(|part| part.round.driver != membership.own());
+    if is_others && quiet < SILENCE_MAX {
+        // To begin now would end a round that is at work.
+        return false;
+    }
     let interval = anti_entropy.settings.interval * if is_first { 1 } else { PATIENCE };
-    if may_be_restored && now.saturating_sub(state.heard_at) >= interval.min(RESTORE_AFTER) {
+    if may_be_restored && quiet >= interval.min(RESTORE_AFTER) {
         return true;
     }
-    state.wanted > state.driven || now.saturating_sub(state.heard_at) >= interval
+    state.wanted > state.driven || quiet >= interval
 }
 
 fn end(shard: &Shard, summary: Summary) {
@@ -144,6 +154,7 @@ async fn drive(shard: &Rc<Shard>) -> Result<Summary, Ended> {
     shard.anti_entropy.state().driving = Some(progress);
     let mut driver = Driver { shard, id, round: Round::new(id, shard.membership.layout()), differing: 0, copied: 0 };
     driver.begin().await?;
+    let _alive = driver.keep_alive();
     driver.phase("sum up");
     driver.take_sums().await?;
     driver.phase("compare");
@@ -201,6 +212,21 @@ impl Driver<'_> {
             }
         }
         if self.round.is_present(self.shard.membership.own()) { Ok(()) } else { Err(Ended::Unable) }
+    }
+
+    /// Has the nodes hear of this round for as long as the set lives, however long the driver has nothing to ask.
+    fn keep_alive(&self) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        for node in self.round.present() {
+            let (shard, round) = (self.shard.clone(), self.id);
+            tasks.spawn_local(async move {
+                loop {
+                    tokio::time::sleep(KEEP_ALIVE).await;
+                    let _ = ask(&shard, node, Request::Marked { round }).await;
+                }
+            });
+        }
+        tasks
     }
 
     /// What those without a vote have got back.

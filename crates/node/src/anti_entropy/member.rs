@@ -28,7 +28,9 @@ use crate::store::{Floors, PageLimit, Store, StoreError};
 /// One page of a scan.
 const PAGE: PageLimit = PageLimit { records: 1024, bytes: 256 * 1024 };
 /// Bytes that are scanned for one page of a list.
-const LIST_SCANNED_BYTES: usize = 4 << 20;
+const LIST_SCANNED_BYTES: usize = 1 << 20;
+/// A driver does not wait longer for a page because of the rate.
+const PACED_MAX: Duration = Duration::from_secs(5);
 /// How long a page waits at most for reads of clients.
 const YIELDS_MAX: u32 = 100;
 const YIELD: Duration = Duration::from_millis(1);
@@ -40,13 +42,15 @@ pub async fn answer(shard: &Rc<Shard>, request: Request) -> Response {
     let anti_entropy = &shard.anti_entropy;
     let round = request.round();
     let member = usize::from(round.driver.0) < shard.membership.layout().nodes().len();
-    if !member || shard.membership.abstains() == Some(kvorum_core::quorum::Failure::NotServing) {
+    // A driver's clock has come with its question, unless it is too far ahead to be believed: and then so is W.
+    let is_past = round.until <= shard.clock.reading();
+    if !member || !is_past || shard.membership.abstains() == Some(kvorum_core::quorum::Failure::NotServing) {
         return Response::Failed;
     }
     if let Request::Begin { wall_ms, .. } = request {
         return begin(shard, round, wall_ms).await;
     }
-    if let Err(superseded) = anti_entropy.check(round) {
+    if let Err(superseded) = anti_entropy.hear(round, shard.clock.boot()) {
         return superseded;
     }
     match request {
@@ -98,9 +102,8 @@ async fn end(shard: &Rc<Shard>, round: RoundId, proven: PartitionSet, restored: 
 
 async fn begin(shard: &Rc<Shard>, round: RoundId, wall_ms: u64) -> Response {
     let anti_entropy = &shard.anti_entropy;
-    match anti_entropy.enter(round, wall_ms, shard.clock.boot()) {
-        Err(superseded) => return superseded,
-        Ok(()) => {}
+    if let Err(superseded) = anti_entropy.enter(round, wall_ms, shard.clock.boot()) {
+        return superseded;
     }
     if heed(shard, Fact::Fence(round.until)).await.is_err() {
         anti_entropy.leave(round);
@@ -161,6 +164,13 @@ impl AntiEntropy {
         if state.part.as_ref().is_some_and(|part| part.round == round) {
             state.part = None;
         }
+    }
+
+    /// The same as [`AntiEntropy::check`] for a question of the driver, which is at work.
+    fn hear(&self, round: RoundId, now: Duration) -> Result<(), Response> {
+        self.check(round)?;
+        self.state().heard_at = now;
+        Ok(())
     }
 
     /// Whether this is the round that the node takes part in.
@@ -337,7 +347,8 @@ async fn list(shard: &Rc<Shard>, round: RoundId, cursor: Option<Cursor>) -> Resp
     match on_pool(shard, job).await {
         Some(Ok((response, bytes))) => {
             add(&shard.anti_entropy.metrics.scanned_bytes, bytes);
-            Pace::new(shard.anti_entropy.settings.rate).spend(bytes).await;
+            let pace = Pace::new(shard.anti_entropy.settings.rate);
+            let _ = tokio::time::timeout(PACED_MAX, pace.spend(bytes)).await;
             response
         }
         Some(Err(error)) => {

@@ -130,6 +130,12 @@ impl<S: Store> Committer<S> {
         Arc::clone(&self.shared_bound)
     }
 
+    /// Up to where clients' writes are refused, durably.
+    #[must_use]
+    pub fn fence(&self) -> Hlc {
+        self.facts.fence().hlc
+    }
+
     /// Promises nothing about what it refuses while `doubt` is true, and for `retention` after that.
     pub fn doubt_while(&mut self, doubt: Arc<AtomicBool>) {
         self.doubt = doubt;
