@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use kvorum_node::store::Store;
 use kvorum_node::store::memory::Fault;
 
 use crate::chance::Chance;
@@ -68,6 +69,9 @@ fn background(world: &World, chance: &mut Chance) {
     for machine in &world.machines {
         if chance.happens(300) {
             machine.make_cold(&key(world.seed, chance.index(world.keys.len())));
+        }
+        if chance.happens(200) {
+            machine.disk().compact().expect("memory takes all");
         }
         if chance.happens(60) && machine.loss.get() == Loss::None && machine.has_voted() {
             machine.back_up();

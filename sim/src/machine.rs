@@ -15,6 +15,8 @@ use kvorum_core::frame::{INTERLEAVED_MAX, PAYLOAD_OVERHEAD_MAX};
 use kvorum_core::hints::Bounds;
 use kvorum_core::placement::{Layout, NodeId};
 use kvorum_core::{Incarnation, Key};
+use kvorum_node::anti_entropy::{AntiEntropy, RepairSettings};
+use kvorum_node::calls::Calls;
 use kvorum_node::clock::{Clock, Incarnations, TimeSource};
 use kvorum_node::commit::queue::Now;
 use kvorum_node::commit::{CommitConfig, CommitMetrics, CommitQueue, Committer, Done, QueueLimits, Sink};
@@ -28,7 +30,6 @@ use kvorum_node::large_values::LargeValues;
 use kvorum_node::mailbox::{Event, Mailbox};
 use kvorum_node::membership::{Membership, NOTES_INTERVAL, Standing};
 use kvorum_node::node::{BOUND_LEAD, RETENTION_MARGIN};
-use kvorum_node::peer::calls::Calls;
 use kvorum_node::peer::client::PeerClient;
 use kvorum_node::peer::server;
 use kvorum_node::read_pool::ReadPool;
@@ -127,6 +128,8 @@ pub struct Machine {
     backup: RefCell<Option<Backup>>,
     /// What has happened to its disk.
     pub loss: Cell<Loss>,
+    /// It has lost something at some time, though it may have got back what others had.
+    pub has_lost: Cell<bool>,
     /// How often its process was stopped or let go on.
     pub pauses: Cell<u64>,
     has_voted: Cell<bool>,
@@ -216,6 +219,7 @@ impl Machine {
             disk: RefCell::new(disk),
             backup: RefCell::default(),
             loss: Cell::new(Loss::None),
+            has_lost: Cell::new(false),
             pauses: Cell::new(0),
             has_voted: Cell::new(false),
             disk_ms: Rc::new(Cell::new(2)),
@@ -258,6 +262,13 @@ impl Machine {
     /// docs/decisions/0021), which the faults keep clear of.
     pub fn is_unrecognised(&self) -> bool {
         self.loss.get() == Loss::Restored && self.standing() == Some(Standing::Voting)
+    }
+
+    /// Takes note of it if a node has got back what it had lost.
+    pub fn note_rebuilt(&self) {
+        if self.process.borrow().as_ref().is_some_and(|process| process.shard.membership.is_rebuilt()) {
+            self.loss.set(Loss::None);
+        }
     }
 
     /// Whether it votes.
@@ -322,6 +333,7 @@ impl Machine {
         self.replace_disk(MemoryStore::default());
         std::fs::remove_dir_all(&self.directory).expect("it is there once the node has run");
         self.loss.set(Loss::Wiped);
+        self.has_lost.set(true);
     }
 
     fn replace_disk(&self, memory: MemoryStore) {
@@ -352,6 +364,7 @@ impl Machine {
         std::fs::remove_dir_all(&self.directory).expect("it is there once the node has run");
         copy_files(&backup.directory, &self.directory);
         self.loss.set(Loss::Restored);
+        self.has_lost.set(true);
     }
 
     /// How far this machine's files say that the store of the node with this URL was durable.
@@ -406,17 +419,19 @@ impl Machine {
         let (layout, recovered) = (plan.layout.clone(), disk.sequence());
         let membership = Arc::new(Membership::new(layout, own, CLUSTER, data_dir, recovered, rebuilding, skew_max_ms));
         let time: Arc<dyn TimeSource> = self.time.clone();
-        let committer = Committer::new(disk.clone(), commit_config(plan), time.boot()).expect("the disk can be read");
+        let mut committer =
+            Committer::new(disk.clone(), commit_config(plan), time.boot()).expect("the disk can be read");
         let clock = Arc::new(Clock::new(time.clone(), committer.bound(), plan.skew_max, incarnations));
+        committer.doubt_while(membership.doubt());
+        clock.observe(committer.fence());
         let commit = committer.metrics();
         let pool = ReadPool::without_threads(plan.jobs_max);
         let mailbox: Arc<Mailbox> = Arc::default();
         let outbox = Outbox::default();
         let now = move || Now { boot: time.boot(), wall_ms: time.wall_ms() };
         let (queue, runner) = CommitQueue::new(committer, plan.queue, pool.clone(), outbox.clone(), now);
-        let hints = Arc::new(HintQueue::new(HINTS, self.plan.layout.nodes().len()));
         let keeper_disk = disk.clone();
-        let shard = self.shard(clock, disk, &queue, &pool, &mailbox, membership.clone(), hints.clone());
+        let (shard, hints) = self.shard(clock, disk, &queue, &pool, &mailbox, membership.clone());
         let commits = run_commits(runner, outbox, mailbox.clone(), self.disk_latency());
         let readers: Vec<_> = (0..READERS).map(|_| run_jobs(pool.clone(), self.disk_latency())).collect();
         let starting = shard.clone();
@@ -425,6 +440,7 @@ impl Machine {
             readers.into_iter().for_each(|reader| drop(tokio::task::spawn_local(reader)));
             tokio::task::spawn_local(write_notes(membership));
             starting.clone().start(mailbox);
+            tokio::task::spawn_local(kvorum_node::anti_entropy::driver::run(starting.clone()));
             tokio::task::spawn_local(async move {
                 let (_never, stop) = oneshot::channel();
                 Keeper::new(starting, keeper_disk, hints).run(stop).await;
@@ -447,16 +463,17 @@ impl Machine {
         pool: &ReadPool,
         mailbox: &Arc<Mailbox>,
         membership: Arc<Membership>,
-        hints: Arc<HintQueue>,
-    ) -> Rc<Shard> {
+    ) -> (Rc<Shard>, Arc<HintQueue>) {
         let plan = &self.plan;
+        let boot = clock.boot();
+        let hints = Arc::new(HintQueue::new(HINTS, plan.layout.nodes().len()));
         let large_values = LargeValues::new(plan.large_bytes_max);
         let frame_bytes_max = plan.value_bytes_max + PAYLOAD_OVERHEAD_MAX;
         let peers = (0..plan.layout.nodes().len()).map(|node| {
             let id = NodeId(u8::try_from(node).expect("few nodes"));
             (node != self.index).then(|| PeerClient::new(id))
         });
-        Rc::new(Shard {
+        let shard = Rc::new(Shard {
             index: 0,
             settings: ShardSettings {
                 deadline: plan.deadline,
@@ -482,15 +499,26 @@ impl Machine {
             flusher: Rc::default(),
             dial: Box::new(self.network.dialler(self.index, plan.urls.clone())),
             peers: peers.collect(),
-            operations: Operations::new(Hedging::new(5, plan.deadline / 4), plan.lingering_max, Arc::default(), hints),
+            operations: Operations::new(
+                Hedging::new(5, plan.deadline / 4),
+                plan.lingering_max,
+                Arc::default(),
+                hints.clone(),
+            ),
             calls: Calls::default(),
+            anti_entropy: Arc::new(AntiEntropy::new(repair(plan), boot)),
             membership,
-        })
+        });
+        (shard, hints)
     }
 
     fn disk_latency(&self) -> Latency {
         Latency { longest_ms: self.disk_ms.clone(), chance: self.chance.clone() }
     }
+}
+
+fn repair(plan: &Plan) -> RepairSettings {
+    RepairSettings { interval: Duration::from_secs(3), rate: 1 << 20, lag: plan.deadline + RETENTION_MARGIN }
 }
 
 /// Little, so that its bounds are met.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use kvorum_core::{Key, Record, Version};
 use kvorum_node::store::memory::MemoryStore;
 use kvorum_node::store::{
-    Batch, Durability, HealthState, HintChange, Page, PageLimit, Store, StoreError, StoreStats, Tier,
+    Batch, Durability, Floors, HealthState, HintChange, Page, PageLimit, Store, StoreError, StoreStats, Tier,
 };
 
 use crate::invariants::Stored;
@@ -66,6 +66,14 @@ impl Store for Disk {
 
     fn scan_hints(&self, start: &[u8], end: &[u8], limit: PageLimit) -> Result<Page, StoreError> {
         self.inner.scan_hints(start, end, limit)
+    }
+
+    fn floors(&self) -> &Arc<Floors> {
+        self.inner.floors()
+    }
+
+    fn compact(&self) -> Result<(), StoreError> {
+        self.inner.compact()
     }
 
     fn commit(&self, batch: &Batch, durability: Durability) -> Result<(), StoreError> {

@@ -24,7 +24,7 @@ use crate::chance::Chance;
 use crate::clients::{self, KeyPlan};
 use crate::faults;
 use crate::history::{Action, History};
-use crate::invariants::{Stored, acknowledged, amnesia, answered, bounded, copies, linearizable, promised};
+use crate::invariants::{Stored, acknowledged, amnesia, answered, bounded, converged, copies, linearizable, promised};
 use crate::machine::{Machine, Plan, Surroundings};
 use crate::network::{Network, Noise};
 use crate::time::MachineTime;
@@ -35,6 +35,8 @@ const START_MAX: Duration = Duration::from_secs(10);
 /// How long everything is left alone before the last look: clocks that were ahead are caught up with, and half
 /// of a connection that has lost its other half is noticed.
 const REST: Duration = Duration::from_secs(25);
+/// After that anti-entropy has so long.
+const CONVERGENCE_MAX: Duration = Duration::from_secs(60);
 /// All nodes have met all others after so long without faults.
 const MEETING: Duration = Duration::from_secs(6);
 /// Between two looks at what is bounded.
@@ -155,6 +157,7 @@ async fn live(seed: u64, has_text: bool, directory: &Path) -> Report {
     }
     world.heal().await;
     tokio::time::sleep(REST).await;
+    world.converge().await;
     world.read_all().await;
     world.check_all();
     let report = world.report();
@@ -262,6 +265,27 @@ impl World {
         }
     }
 
+    /// Waits until anti-entropy has made all replicas the same.
+    async fn converge(&self) {
+        let (layout, machines) = (&self.plan.layout, &self.machines);
+        let differs =
+            |number: &usize| !converged::is_converged(self.seed, *number, self.keys[*number].from, layout, machines);
+        let begin = self.trace.now();
+        while let Some(number) = (0..self.keys.len()).find(differs) {
+            if self.trace.now() - begin > CONVERGENCE_MAX {
+                return self.violated(Err(format!("converged: replicas of key {number} still differ")));
+            }
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+    }
+
+    /// A key whose one replica has lost its disk is lost with it.
+    fn is_forgotten(&self, number: usize, plan: KeyPlan) -> bool {
+        let key = crate::history::key(self.seed, number);
+        let first = self.plan.layout.preference_list(key.hash().partition()).first();
+        plan.from == 1 && first.is_some_and(|node| self.machines[node.index()].has_lost.get())
+    }
+
     /// Reads and writes every key through every node.
     async fn read_all(self: &Rc<Self>) {
         for number in 0..self.keys.len() {
@@ -297,11 +321,12 @@ impl World {
         self.violated(self.stored.lock().unwrap_or_else(PoisonError::into_inner).check());
         machines.iter().for_each(|machine| self.violated(amnesia::check_at_the_end(machine)));
         for (number, plan) in self.keys.iter().enumerate() {
-            if plan.is_quorum {
+            if plan.is_quorum && !self.is_forgotten(number, *plan) {
                 let checked = linearizable::check(history.of_key(number));
                 let checked = checked.and_then(|()| promised::check(history.of_key(number)));
                 self.violated(checked.map_err(|what| format!("key {number}: {what}")));
             }
+            self.violated(converged::check_watermark(self.seed, number, layout, machines));
             self.violated(copies::check(self.seed, number, plan.from, layout, machines));
         }
         self.violated(acknowledged::check(self.seed, layout, machines, &history));
@@ -341,6 +366,9 @@ async fn look(world: Rc<World>) {
             let checked = machine.with(|process| bounded::check(&world.plan, process, world.clients + 1));
             world.violated(checked.unwrap_or(Ok(())));
             world.violated(amnesia::check(machine));
+        }
+        for number in 0..world.keys.len() {
+            world.violated(converged::check_watermark(world.seed, number, &world.plan.layout, &world.machines));
         }
     }
 }

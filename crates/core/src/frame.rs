@@ -45,6 +45,8 @@ const STORE_ANSWER: u8 = 3;
 const READ_ANSWER: u8 = 4;
 const PING: u8 = 5;
 const PONG: u8 = 6;
+const REPAIR_REQUEST: u8 = 7;
+const REPAIR_ANSWER: u8 = 8;
 
 /// More chunks of this message follow. Only of what may be large: [`STORE`] and [`READ_ANSWER`].
 const MORE: u8 = 1;
@@ -52,6 +54,10 @@ const MORE: u8 = 1;
 const REPAIR: u8 = 1 << 1;
 /// On [`READ`].
 const VERSION_ONLY: u8 = 1 << 2;
+/// On [`STORE`] and [`READ`].
+const UNCOUNTED: u8 = 1 << 3;
+/// On [`PONG`].
+const REBUILT: u8 = 1 << 4;
 
 /// The first byte of a [`STORE_ANSWER`].
 mod stored {
@@ -86,6 +92,8 @@ pub enum Message {
         record: Bytes,
         /// A write-back or repair, which fences let through.
         repair: bool,
+        /// The answer counts for no quorum: a node without a vote gives its own as well.
+        uncounted: bool,
     },
     /// Read a record.
     Read {
@@ -93,6 +101,8 @@ pub enum Message {
         key: Key,
         /// The version will do.
         version_only: bool,
+        /// As in [`Message::Store`].
+        uncounted: bool,
     },
     /// The answer to [`Message::Store`].
     StoreAnswer(StoreAnswer),
@@ -109,7 +119,13 @@ pub enum Message {
         wall_ms: u64,
         /// How far its store is durable.
         sequence: u64,
+        /// It had lost what it acknowledged, and this run of it has got everything back.
+        rebuilt: bool,
     },
+    /// The driver of a round of anti-entropy asks: see [`crate::repair::wire`].
+    Repair(Bytes),
+    /// The answer to [`Message::Repair`].
+    RepairAnswer(Bytes),
 }
 
 /// A message with what goes along with every one.
@@ -206,15 +222,15 @@ pub fn encode(frame: &Frame, out: &mut BytesMut) -> Option<LargeFrame> {
 /// Appends all of the payload but its body, which is what may be large. Gives opcode, flags and body.
 fn put_fields<'a>(message: &'a Message, out: &mut BytesMut) -> (u8, u8, Option<&'a Bytes>) {
     match message {
-        Message::Store { key, record, repair } => {
+        Message::Store { key, record, repair, uncounted } => {
             let key = key.as_bytes();
             out.put_u16(u16::try_from(key.len()).expect("a key's length fits"));
             out.put_slice(key);
-            (STORE, if *repair { REPAIR } else { 0 }, Some(record))
+            (STORE, flag(*repair, REPAIR) | flag(*uncounted, UNCOUNTED), Some(record))
         }
-        Message::Read { key, version_only } => {
+        Message::Read { key, version_only, uncounted } => {
             out.put_slice(key.as_bytes());
-            (READ, if *version_only { VERSION_ONLY } else { 0 }, None)
+            (READ, flag(*version_only, VERSION_ONLY) | flag(*uncounted, UNCOUNTED), None)
         }
         Message::StoreAnswer(answer) => {
             put_store_answer(*answer, out);
@@ -225,12 +241,24 @@ fn put_fields<'a>(message: &'a Message, out: &mut BytesMut) -> (u8, u8, Option<&
             out.put_u64(*wall_ms);
             (PING, 0, None)
         }
-        Message::Pong { wall_ms, sequence } => {
+        Message::Pong { wall_ms, sequence, rebuilt } => {
             out.put_u64(*wall_ms);
             out.put_u64(*sequence);
-            (PONG, 0, None)
+            (PONG, flag(*rebuilt, REBUILT), None)
+        }
+        Message::Repair(payload) => {
+            out.put_slice(payload);
+            (REPAIR_REQUEST, 0, None)
+        }
+        Message::RepairAnswer(payload) => {
+            out.put_slice(payload);
+            (REPAIR_ANSWER, 0, None)
         }
     }
+}
+
+fn flag(is_set: bool, flag: u8) -> u8 {
+    if is_set { flag } else { 0 }
 }
 
 fn put_store_answer(answer: StoreAnswer, out: &mut BytesMut) {
@@ -362,10 +390,11 @@ impl Decoder {
             return Err(FrameError::Checksum);
         }
         let known = match head.opcode {
-            STORE => MORE | REPAIR,
-            READ => VERSION_ONLY,
+            STORE => MORE | REPAIR | UNCOUNTED,
+            READ => VERSION_ONLY | UNCOUNTED,
             READ_ANSWER => MORE,
-            STORE_ANSWER | PING | PONG => 0,
+            PONG => REBUILT,
+            STORE_ANSWER | PING | REPAIR_REQUEST | REPAIR_ANSWER => 0,
             unknown => return Err(FrameError::Opcode(unknown)),
         };
         if head.flags & !known != 0 {
@@ -422,16 +451,24 @@ fn parse(head: Head, mut payload: Bytes) -> Result<Message, FrameError> {
                 return Err(FrameError::Payload);
             }
             let key = parse_key(payload.split_to(key_length))?;
-            Ok(Message::Store { key, record: payload, repair: head.flags & REPAIR != 0 })
+            let is_set = |flag| head.flags & flag != 0;
+            Ok(Message::Store { key, record: payload, repair: is_set(REPAIR), uncounted: is_set(UNCOUNTED) })
         }
-        READ => Ok(Message::Read { key: parse_key(payload)?, version_only: head.flags & VERSION_ONLY != 0 }),
+        READ => {
+            let is_set = |flag| head.flags & flag != 0;
+            let (version_only, uncounted) = (is_set(VERSION_ONLY), is_set(UNCOUNTED));
+            Ok(Message::Read { key: parse_key(payload)?, version_only, uncounted })
+        }
         STORE_ANSWER => parse_store_answer(&payload).map(Message::StoreAnswer),
         READ_ANSWER => parse_read_answer(payload).map(Message::ReadAnswer),
         PING => parse_u64(&payload).map(|wall_ms| Message::Ping { wall_ms }),
         PONG => {
             let (wall_ms, sequence) = payload.split_at_checked(8).ok_or(FrameError::Payload)?;
-            Ok(Message::Pong { wall_ms: parse_u64(wall_ms)?, sequence: parse_u64(sequence)? })
+            let rebuilt = head.flags & REBUILT != 0;
+            Ok(Message::Pong { wall_ms: parse_u64(wall_ms)?, sequence: parse_u64(sequence)?, rebuilt })
         }
+        REPAIR_REQUEST => Ok(Message::Repair(payload)),
+        REPAIR_ANSWER => Ok(Message::RepairAnswer(payload)),
         unknown => Err(FrameError::Opcode(unknown)),
     }
 }

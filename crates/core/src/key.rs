@@ -1,6 +1,7 @@
 //! Keys, their hash, and what the hash decides: partition and stripe.
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Longest key, in bytes after decoding.
@@ -11,7 +12,8 @@ pub const PARTITIONS: usize = 4096;
 pub const STRIPES: usize = 1 << 16;
 
 /// Client-chosen bytes that name one entity: 1 to [`KEY_BYTES_MAX`] of any value.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Vec<u8>", into = "Vec<u8>")]
 pub struct Key(Bytes);
 
 /// Why bytes are not a key.
@@ -23,6 +25,20 @@ pub enum KeyError {
     /// More than [`KEY_BYTES_MAX`].
     #[error("a key has at most {KEY_BYTES_MAX} bytes")]
     TooLong,
+}
+
+impl TryFrom<Vec<u8>> for Key {
+    type Error = KeyError;
+
+    fn try_from(bytes: Vec<u8>) -> Result<Self, KeyError> {
+        Self::new(bytes.into())
+    }
+}
+
+impl From<Key> for Vec<u8> {
+    fn from(key: Key) -> Self {
+        key.0.into()
+    }
 }
 
 impl Key {
@@ -76,14 +92,34 @@ impl KeyHash {
 }
 
 /// One of [`PARTITIONS`]: the unit of placement, comparison and movement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "u16", into = "u16")]
 pub struct PartitionId(u16);
+
+impl TryFrom<u16> for PartitionId {
+    type Error = &'static str;
+
+    fn try_from(number: u16) -> Result<Self, &'static str> {
+        Self::new(number).ok_or("no such partition")
+    }
+}
+
+impl From<PartitionId> for u16 {
+    fn from(partition: PartitionId) -> Self {
+        partition.0
+    }
+}
 
 impl PartitionId {
     /// The partition with this number, if there is one.
     #[must_use]
     pub fn new(number: u16) -> Option<Self> {
         (usize::from(number) < PARTITIONS).then_some(Self(number))
+    }
+
+    /// Every partition, in the order of their numbers.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..=u16::MAX).map_while(Self::new)
     }
 
     /// Its number, below [`PARTITIONS`].

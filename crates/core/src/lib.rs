@@ -1,14 +1,17 @@
 //! kvorum's rules, pure: no runtime, clock, randomness, files or logging. Time is an argument.
 //!
-//! Read in this order: [`key`], [`version`], [`record`], [`placement`], [`quorum`], [`frame`], [`hints`].
+//! Read in this order: [`key`], [`partitions`], [`version`], [`record`], [`placement`], [`quorum`], [`repair`], [`frame`],
+//! [`hints`].
 
 pub mod frame;
 pub mod hints;
 pub mod key;
 pub mod mutant;
+pub mod partitions;
 pub mod placement;
 pub mod quorum;
 pub mod record;
+pub mod repair;
 pub mod version;
 
 pub use key::{Key, KeyHash, PartitionId};

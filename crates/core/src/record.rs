@@ -150,6 +150,12 @@ impl Record {
         Parts::parse(bytes).ok().and_then(|_| bytes.get(2).copied())
     }
 
+    /// Whether the bytes claim to be a deletion, or to expire, without checking the digest.
+    #[must_use]
+    pub fn claims_an_end(bytes: &[u8]) -> bool {
+        bytes.get(1).is_some_and(|flags| flags & (TOMBSTONE | EXPIRES) != 0)
+    }
+
     /// The encoded bytes.
     #[must_use]
     pub fn bytes(&self) -> &Bytes {

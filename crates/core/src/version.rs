@@ -5,8 +5,10 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// A reading of the hybrid logical clock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Hlc(u64);
 
 impl Hlc {
@@ -56,11 +58,11 @@ impl Hlc {
 
 /// Drawn at random when a data directory is created, so that a node which lost its disk never
 /// reuses a version.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Incarnation(pub u32);
 
 /// When, and by which incarnation, a record was stamped. Greater is newer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Version {
     /// The stamp.
     pub hlc: Hlc,
@@ -73,6 +75,12 @@ impl Version {
     pub const ZERO: Self = Self { hlc: Hlc::ZERO, incarnation: Incarnation(0) };
     /// Bytes of the encoding.
     pub const BYTES: usize = 12;
+
+    /// The last version of a reading, at or above which no stamp of that reading is; none of no reading.
+    #[must_use]
+    pub fn last_of(hlc: Hlc) -> Self {
+        if hlc == Hlc::ZERO { Self::ZERO } else { Self { hlc, incarnation: Incarnation(u32::MAX) } }
+    }
 
     /// Big-endian, so that byte order is version order.
     #[must_use]

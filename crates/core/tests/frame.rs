@@ -73,10 +73,12 @@ fn refused(mut input: BytesMut) -> FrameError {
 fn samples() -> Vec<Message> {
     let record = Bytes::from_static(b"not checked here");
     let mut all = vec![
-        Message::Store { key: key(b"k"), record: record.clone(), repair: false },
-        Message::Store { key: key(b"another key"), record: Bytes::new(), repair: true },
-        Message::Read { key: key(b"k"), version_only: false },
-        Message::Read { key: key(&[0xff; 300]), version_only: true },
+        Message::Store { key: key(b"k"), record: record.clone(), repair: false, uncounted: false },
+        Message::Store { key: key(b"another key"), record: Bytes::new(), repair: true, uncounted: true },
+        Message::Read { key: key(b"k"), version_only: false, uncounted: false },
+        Message::Read { key: key(&[0xff; 300]), version_only: true, uncounted: true },
+        Message::Repair(Bytes::from_static(b"not looked at here")),
+        Message::RepairAnswer(Bytes::new()),
         Message::StoreAnswer(StoreAnswer::Accepted),
         Message::StoreAnswer(StoreAnswer::Stale(Current::Record(version(5)))),
         Message::StoreAnswer(StoreAnswer::Stale(Current::Floor(version(6)))),
@@ -87,7 +89,7 @@ fn samples() -> Vec<Message> {
         Message::ReadAnswer(ReadAnswer::Version { version: version(8), from: 1 }),
         Message::ReadAnswer(ReadAnswer::Absent { floor: version(9) }),
         Message::Ping { wall_ms: 0 },
-        Message::Pong { wall_ms: u64::MAX, sequence: 7 },
+        Message::Pong { wall_ms: u64::MAX, sequence: 7, rebuilt: true },
     ];
     for failure in FAILURES {
         all.push(Message::StoreAnswer(StoreAnswer::Failed(failure)));
@@ -201,9 +203,17 @@ fn a_length_that_disagrees_with_the_content_is_refused() {
 
 #[test]
 fn a_payload_that_is_short_or_long_for_its_opcode_is_refused() {
-    // Of Read and of whatever carries a record, any length may be right: the digest of the record decides.
+    // Of Read and of whatever carries a record, any length may be right: the digest of the record decides. What
+    // anti-entropy says is looked at elsewhere.
     let fixed = samples().into_iter().filter(|message| {
-        !matches!(message, Message::Store { .. } | Message::Read { .. } | Message::ReadAnswer(ReadAnswer::Record(_)))
+        !matches!(
+            message,
+            Message::Store { .. }
+                | Message::Read { .. }
+                | Message::ReadAnswer(ReadAnswer::Record(_))
+                | Message::Repair(_)
+                | Message::RepairAnswer(_)
+        )
     });
     for message in fixed {
         let bytes = encoded(&frame(3, message));
@@ -228,11 +238,11 @@ fn fields_out_of_range_are_refused() {
 
 #[test]
 fn unknown_opcodes_and_flags_are_refused() {
-    for opcode in (0..=u8::MAX).filter(|opcode| !(1..=6).contains(opcode)) {
+    for opcode in (0..=u8::MAX).filter(|opcode| !(1..=8).contains(opcode)) {
         assert_eq!(refused(raw(opcode, 0, b"")), FrameError::Opcode(opcode));
     }
-    // MORE is 1, REPAIR 2, VERSION_ONLY 4; each belongs to some opcodes alone.
-    for (opcode, known) in [(1, 3), (2, 4), (3, 0), (4, 1), (5, 0), (6, 0)] {
+    // MORE is 1, REPAIR 2, VERSION_ONLY 4, UNCOUNTED 8, REBUILT 16; each belongs to some opcodes alone.
+    for (opcode, known) in [(1, 11), (2, 12), (3, 0), (4, 1), (5, 0), (6, 16), (7, 0), (8, 0)] {
         for flags in (1..=u8::MAX).filter(|flags| flags & !known != 0) {
             assert_eq!(refused(raw(opcode, flags, b"")), FrameError::Flags(flags));
         }
@@ -266,7 +276,7 @@ fn the_largest_value_with_the_longest_key_fits_the_limit_that_is_made_for_it() {
     let value_bytes_max = 3 * CHUNK_BYTES;
     let key = key(&[b'k'; KEY_BYTES_MAX]);
     let record = kvorum_core::Record::value(&key, version(1), 3, Some(&[b'c'; 255]), &vec![1; value_bytes_max]);
-    let sent = frame(1, Message::Store { key, record: record.bytes().clone(), repair: false });
+    let sent = frame(1, Message::Store { key, record: record.bytes().clone(), repair: false, uncounted: false });
     let limit = value_bytes_max + PAYLOAD_OVERHEAD_MAX;
     let mut decoder = Decoder::new(limit, limit);
     assert_eq!(decoder.decode(&mut encoded(&sent)), Ok(Some(sent)));
@@ -284,7 +294,8 @@ fn a_small_frame_shares_the_bytes_it_was_read_into() {
 
 fn large(id: u64, fill: u8, length: usize) -> (Frame, LargeFrame) {
     let record = Bytes::from(vec![fill; length]);
-    let sent = frame(id, Message::Store { key: key(b"large"), record, repair: fill.is_multiple_of(2) });
+    let sent =
+        frame(id, Message::Store { key: key(b"large"), record, repair: fill.is_multiple_of(2), uncounted: false });
     let chunks = encode(&sent, &mut BytesMut::new()).expect("it is large");
     (sent, chunks)
 }
@@ -358,7 +369,8 @@ fn a_chunk_out_of_place_is_refused() {
     assert_eq!(refused(raw(1, 1, &vec![0; CHUNK_BYTES - 1])), FrameError::Chunk);
     // The next chunk has another opcode, another flag, another clock, or nothing in it.
     let begin = raw(1, 1, &vec![0; CHUNK_BYTES]);
-    let other_clock = encoded(&frame(7, Message::Store { key: key(b"k"), record: Bytes::new(), repair: false }));
+    let other_clock =
+        encoded(&frame(7, Message::Store { key: key(b"k"), record: Bytes::new(), repair: false, uncounted: false }));
     for next in [raw(4, 0, b"x"), raw(1, 2, b"x"), raw(1, 0, b""), other_clock] {
         let mut input = begin.clone();
         input.unsplit(next);
@@ -409,16 +421,19 @@ fn any_message() -> impl Strategy<Value = Message> {
         any_failure().prop_map(ReadAnswer::Failed),
     ];
     prop_oneof![
-        (any_key(), any_record(), any::<bool>()).prop_map(|(key, record, repair)| Message::Store {
+        (any_key(), any_record(), any::<(bool, bool)>())
+            .prop_map(|(key, record, (repair, uncounted))| { Message::Store { key, record, repair, uncounted } }),
+        (any_key(), any::<(bool, bool)>()).prop_map(|(key, (version_only, uncounted))| Message::Read {
             key,
-            record,
-            repair
+            version_only,
+            uncounted
         }),
-        (any_key(), any::<bool>()).prop_map(|(key, version_only)| Message::Read { key, version_only }),
+        prop::collection::vec(any::<u8>(), 0..300).prop_map(|bytes| Message::Repair(bytes.into())),
+        prop::collection::vec(any::<u8>(), 0..300).prop_map(|bytes| Message::RepairAnswer(bytes.into())),
         store_answer.prop_map(Message::StoreAnswer),
         read_answer.prop_map(Message::ReadAnswer),
         any::<u64>().prop_map(|wall_ms| Message::Ping { wall_ms }),
-        any::<(u64, u64)>().prop_map(|(wall_ms, sequence)| Message::Pong { wall_ms, sequence }),
+        any::<(u64, u64, bool)>().prop_map(|(wall_ms, sequence, rebuilt)| Message::Pong { wall_ms, sequence, rebuilt }),
     ]
 }
 

@@ -44,6 +44,7 @@ pub(crate) enum Command {
     /// Show the cluster as one node sees it: who is up, and how the data is spread.
     #[command(after_help = "Example:\n  kvorum status --url http://127.0.0.1:8081")]
     Status(ServerArgs),
+    Repair(RepairArgs),
     Scrub(ScrubArgs),
     Backup(BackupArgs),
     Restore(RestoreArgs),
@@ -188,6 +189,20 @@ pub(crate) struct KeyArgs {
     pub(crate) key: OsString,
     #[command(flatten)]
     pub(crate) request: RequestArgs,
+}
+
+/// Have the nodes compare what they hold, and give each other what is missing.
+///
+/// Nodes do so by themselves, every `repair.interval`. With `--wait` the exit code is 0 once all nodes took
+/// part and nothing is left to differ, and 3 otherwise.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  kvorum repair --wait")]
+pub(crate) struct RepairArgs {
+    /// Wait for the end of the round, and say what it did.
+    #[arg(long)]
+    pub(crate) wait: bool,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
 }
 
 /// Print the records that one node holds, sorted by key: `KEY`, a tab, the value, a newline.

@@ -90,7 +90,7 @@ fn write_request(stream: &mut TcpStream, url: &NodeUrl, request: &Request<'_>) -
     if request.trace {
         head.push_str("Kvorum-Trace: 1\r\n");
     }
-    if request.method == "PUT" {
+    if ["PUT", "POST"].contains(&request.method) {
         head.push_str(&format!("Content-Length: {}\r\n", request.body.len()));
     }
     head.push_str("\r\n");

@@ -1,7 +1,8 @@
 //! The binary: subcommands, and nothing that another crate could own.
 //!
 //! `serve` runs a node, `dev` a cluster of them on this machine; `put`, `get`, `delete`, `range` and
-//! `status` are clients; `scrub`, `backup` and `restore` keep a node's data. Exit codes are part of the interface: see [`outcome::Outcome`].
+//! `status` are clients; `repair`, `scrub`, `backup` and `restore` look after the data. Exit codes are part of the
+//! interface: see [`outcome::Outcome`].
 
 mod args;
 mod backup;
@@ -10,6 +11,7 @@ mod dev;
 mod documents;
 mod entity;
 mod outcome;
+mod repair;
 mod scrub;
 mod serve;
 mod status;
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
         Command::Delete(args) => entity::delete(&args),
         Command::Range(args) => entity::range(&args),
         Command::Status(args) => status::status(&args),
+        Command::Repair(args) => repair::repair(&args),
         Command::Scrub(args) => scrub::scrub(&args),
         Command::Backup(args) => backup::backup(&args),
         Command::Restore(args) => backup::restore(&args),

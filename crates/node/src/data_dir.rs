@@ -381,7 +381,7 @@ impl DataDir {
         write(&self.path, "REBUILDING", &format!("{}\n", reason.replace('\n', " ")))
     }
 
-    /// Takes back what [`DataDir::set_rebuilding`] noted, durably before it returns. Blocks.
+    /// Notes that what was lost is back, durably before it returns. Blocks.
     ///
     /// # Errors
     /// [`DataDirError::Io`].

@@ -154,6 +154,7 @@ impl Collector for Exposition {
         peers(&mut page, view)?;
         hints(&mut page, view)?;
         commit(&mut page, view)?;
+        repair(&mut page, view)?;
         store(&mut page, view)
     }
 }
@@ -163,6 +164,8 @@ fn node(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     page.gauges("build_info", "The build that runs; always 1", [(version, 1.0)])?;
     let standing = f64::from(u8::from(view.membership.abstains().is_none()));
     page.gauge("node_votes", "Whether this node's answers count", standing)?;
+    let voting = u64::try_from(view.membership.voting_partitions()).unwrap_or(0);
+    page.gauge("node_voting_partitions", "Partitions that this node votes for, of 4096", float(voting))?;
     page.gauge("node_ready", "What /readyz says", f64::from(u8::from(view.ready().is_ok())))?;
     let fenced = f64::from(u8::from(view.membership.is_fenced()));
     page.gauge("node_fenced", "Whether the clock is too far from most peers'", fenced)?;
@@ -356,6 +359,23 @@ fn commit(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     page.gauge("commit_unsure", "Whether stale answers promise nothing at present", unsure)
 }
 
+fn repair(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
+    let metrics = &view.anti_entropy.metrics;
+    let (lowest, highest) = view.store.floors().bounds();
+    page.gauges(
+        "repair_watermark_seconds",
+        "Up to where partitions are proven converged, since 1970: the lowest and the highest of all",
+        [("lowest", lowest), ("highest", highest)]
+            .map(|(name, at)| (label("bound", name), float(at.millis()) / 1000.0)),
+    )?;
+    page.counter("repair_rounds", "Rounds driven by this node to their end", load(&metrics.rounds))?;
+    page.counter("repair_whole_rounds", "Of these, with all nodes", load(&metrics.whole_rounds))?;
+    page.counter("repair_scanned_bytes", "Bytes of records looked at", load(&metrics.scanned_bytes))?;
+    page.counter("repair_damaged_records", "Damaged records met by scans", load(&metrics.damaged))?;
+    page.counter("repair_copied_records", "Records given to nodes that lacked them", load(&metrics.copied))?;
+    page.counter("repair_copied_bytes", "Their bytes", load(&metrics.copied_bytes))
+}
+
 fn store(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     let stats = view.store.stats();
     let health = view.store.health();
@@ -393,6 +413,7 @@ fn store(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     page.counter("store_damaged_compactions", "Damaged files met by compaction", stats.damaged_compactions)?;
     page.counter("store_recoveries", "Recoveries from a full disk", stats.recoveries)?;
     page.counter("store_corrupt_reads", "Reads that met damage", stats.corrupt_reads)?;
+    page.counter("store_dropped_records", "Deletions and expired records dropped by compaction", stats.dropped)?;
     let scrub = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     page.counter("scrub_passes", "Passes over everything that is stored, ended", scrub(&view.scrub.ended))?;
     page.counter("scrub_records", "Records verified", scrub(&view.scrub.records))?;

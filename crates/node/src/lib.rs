@@ -2,7 +2,9 @@
 //!
 //! Read in this order: [`http`], [`coordinator`], [`peer`], [`replica`], [`commit`], [`store`], [`hints`].
 
+pub mod anti_entropy;
 pub mod backup;
+pub mod calls;
 pub mod clock;
 pub mod commit;
 pub mod config;

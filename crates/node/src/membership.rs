@@ -13,13 +13,15 @@
 //! first start of a whole cluster nobody is remembered.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use kvorum_core::Incarnation;
+use kvorum_core::key::PARTITIONS;
 use kvorum_core::mutant::{Mutant, is_on};
+use kvorum_core::partitions::PartitionSet;
 use kvorum_core::placement::{Layout, NodeId};
 use kvorum_core::quorum::Failure;
+use kvorum_core::{Incarnation, PartitionId};
 
 use crate::data_dir::{ClusterId, DataDir, DataDirError, PeerNote, Run};
 use crate::peer::handshake::Stranger;
@@ -72,6 +74,12 @@ pub struct Membership {
     own: NodeId,
     cluster_id: ClusterId,
     standing: AtomicU8,
+    /// While it rebuilds: the partitions that it has a vote for already. Of this run alone.
+    restored: Mutex<PartitionSet>,
+    /// This run has got back everything that earlier ones had lost.
+    is_rebuilt: AtomicBool,
+    /// True while it rebuilds: what it refuses may have been accepted by what was lost.
+    doubt: Arc<AtomicBool>,
     /// Why it is rebuilding.
     rebuilding: Mutex<Option<String>>,
     fenced: AtomicBool,
@@ -110,6 +118,9 @@ impl Membership {
             cluster_id,
             rebuilding: Mutex::new(rebuilding),
             standing: AtomicU8::new(standing as u8),
+            restored: Mutex::default(),
+            is_rebuilt: AtomicBool::new(false),
+            doubt: Arc::new(AtomicBool::new(standing == Standing::Rebuilding)),
             fenced: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             run: Run { id: data_dir.run(), recovered },
@@ -208,6 +219,77 @@ impl Membership {
             Standing::Unconfirmed => Some(Failure::NotServing),
             Standing::Rebuilding => Some(Failure::Rebuilding),
         }
+    }
+
+    /// The same for one partition: a node that rebuilds may have a vote there already.
+    #[must_use]
+    pub fn abstains_for(&self, partition: PartitionId) -> Option<Failure> {
+        self.abstains().filter(|failure| *failure != Failure::Rebuilding || !self.restored().contains(partition))
+    }
+
+    /// How many partitions this node votes for.
+    #[must_use]
+    pub fn voting_partitions(&self) -> usize {
+        match self.standing() {
+            Standing::Voting => PARTITIONS,
+            Standing::Unconfirmed => 0,
+            Standing::Rebuilding => self.restored().len(),
+        }
+    }
+
+    /// Whether this run has got back what earlier ones had lost.
+    #[must_use]
+    pub fn is_rebuilt(&self) -> bool {
+        self.is_rebuilt.load(Ordering::Acquire)
+    }
+
+    /// True while refusals promise nothing, because of what was lost.
+    #[must_use]
+    pub fn doubt(&self) -> Arc<AtomicBool> {
+        self.doubt.clone()
+    }
+
+    /// Gives the vote back for partitions of which nothing is missing any more; with the last of them, for good.
+    /// Blocks on the disk then.
+    ///
+    /// # Errors
+    /// If the end of the rebuilding could not be made durable: after a restart it begins anew.
+    pub fn restore(&self, partitions: &PartitionSet) -> Result<(), DataDirError> {
+        if self.standing() != Standing::Rebuilding {
+            return Ok(());
+        }
+        let count = {
+            let mut restored = self.restored();
+            partitions.iter().for_each(|partition| restored.insert(partition));
+            restored.len()
+        };
+        tracing::info!(partitions = count, "rebuilding: votes for partitions again");
+        if count < PARTITIONS {
+            return Ok(());
+        }
+        self.data_dir.clear_rebuilding()?;
+        *self.rebuilding.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        // In this order: an accusation that comes now is about what has been made good.
+        self.is_rebuilt.store(true, Ordering::Release);
+        self.standing.store(Standing::Voting as u8, Ordering::Release);
+        self.doubt.store(false, Ordering::Release);
+        tracing::info!("rebuilt: this node votes again");
+        Ok(())
+    }
+
+    /// A peer that had lost something says that its present run has got it back: from now on it is known by that
+    /// run. What it remembers is durable a little later; until then it is accused once too often.
+    pub fn note_rebuilt(&self, node: NodeId, incarnation: Incarnation, run: Run, sequence: u64) {
+        if self.peer(node).rebuilding.swap(false, Ordering::Relaxed) {
+            let note = |note: &mut PeerNote| *note = PeerNote { incarnation, run: run.id, sequence, ..*note };
+            self.data_dir.update(self.url(node), note);
+            tracing::info!(peer = self.url(node), "peer was rebuilt and votes again");
+            self.write_notes_now();
+        }
+    }
+
+    fn restored(&self) -> MutexGuard<'_, PartitionSet> {
+        self.restored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Why this node is rebuilding.
@@ -334,6 +416,7 @@ impl Membership {
     /// # Errors
     /// If the mark could not be made durable; the vote is lost for this run all the same.
     pub fn become_rebuilding(&self, reason: &str) -> Result<(), DataDirError> {
+        self.doubt.store(true, Ordering::Release);
         self.standing.store(Standing::Rebuilding as u8, Ordering::Release);
         let mut rebuilding = self.rebuilding.lock().unwrap_or_else(PoisonError::into_inner);
         if rebuilding.is_none() {

@@ -19,6 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::anti_entropy::{AntiEntropy, RepairSettings};
 use crate::backup::{self, BackupError, Label, Scope};
 use crate::clock::{Clock, Incarnations, SystemTime, TimeSource};
 use crate::commit::queue::Now;
@@ -111,6 +112,8 @@ pub struct NodeView {
     pub hints: Arc<HintQueue>,
     /// Memory for large values.
     pub large_values: Arc<LargeValues>,
+    /// Rounds of anti-entropy.
+    pub anti_entropy: Arc<AntiEntropy>,
     /// What each shard's coordinator counts.
     pub coordinators: Vec<Arc<CoordinatorMetrics>>,
     /// What each shard's HTTP side counts.
@@ -267,8 +270,11 @@ impl Node {
         let membership = Membership::new(layout, own, cluster_id, data_dir, recovered, rebuilding, skew_max_ms);
         let membership = Arc::new(membership);
         let commit_micros = store.commit_micros();
-        let committer = Committer::new(store.clone(), commit_config(config), time.boot())?;
+        let mut committer = Committer::new(store.clone(), commit_config(config), time.boot())?;
+        committer.doubt_while(membership.doubt());
         let clock = Arc::new(Clock::new(time.clone(), committer.bound(), config.clock_skew_max, incarnations));
+        // What it stamps from now on is not to be taken for a straggler.
+        clock.observe(committer.fence());
         let commit_metrics = committer.metrics();
         let (pool, pool_threads) = ReadPool::start(config.runtime.read_threads.get(), READ_QUEUE_MAX)?;
         let shard_count = config.runtime.shards.get();
@@ -278,6 +284,12 @@ impl Node {
             works_max: config.commit.queue_records_max.get(),
             bytes_max: config.commit.queue_bytes_max.get(),
         };
+        let repair = RepairSettings {
+            interval: config.repair.interval,
+            rate: u64::try_from(config.repair.rate.get()).unwrap_or(u64::MAX),
+            lag: commit_config(config).retention,
+        };
+        let anti_entropy = Arc::new(AntiEntropy::new(repair, time.boot()));
         let now = move || Now { boot: time.boot(), wall_ms: time.wall_ms() };
         let (queue, commit) = CommitThread::start(committer, limits, pool.clone(), Mailboxes(mailboxes.clone()), now)?;
         let noted = membership.clone();
@@ -295,6 +307,7 @@ impl Node {
             commit: commit_metrics,
             commit_micros,
             pool,
+            anti_entropy,
             large_values: LargeValues::new(config.coordinator.request_bytes_max.get()),
             coordinators: (0..shard_count).map(|_| Arc::default()).collect(),
             http: (0..shard_count).map(|_| Arc::default()).collect(),

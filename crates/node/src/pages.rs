@@ -1,4 +1,4 @@
-//! `/v0/cluster`: the cluster as this node sees it.
+//! `/v0/cluster`: the cluster as this node sees it; `/v0/repair`: rounds of anti-entropy.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use crate::node::NodeView;
 use crate::scrub::Scrub;
 
 /// What an operator does about a node that lost its data.
-const REBUILDING: &str = "it stores what it is sent and has no vote; keep the other nodes up, and see \
+const REBUILDING: &str = "repair gives it back what the others have, and then its vote; keep them up, and see \
                           docs/operating.md, \"A node is rebuilding\"";
 
 /// The page, as JSON.
@@ -56,6 +56,7 @@ pub(crate) fn cluster(view: &NodeView) -> Vec<u8> {
         "version": env!("CARGO_PKG_VERSION"),
         "ready": ready.is_ok(),
         "reason": ready.err(),
+        "watermark": watermark(view),
         "nodes": nodes,
     });
     serde_json::to_vec_pretty(&page).expect("plain values are JSON")
@@ -74,10 +75,27 @@ pub(crate) fn backup(path: &std::path::Path, label: &Label) -> Vec<u8> {
     serde_json::to_vec_pretty(&page).expect("plain values are JSON")
 }
 
+/// `/v0/repair`: rounds of anti-entropy, as this node drives them and has been told their results.
+pub(crate) fn repair(view: &NodeView) -> Vec<u8> {
+    let mut page = view.anti_entropy.show();
+    if let Some(page) = page.as_object_mut() {
+        page.insert("watermark".to_owned(), watermark(view));
+    }
+    serde_json::to_vec_pretty(&page).expect("plain values are JSON")
+}
+
+/// Up to where this node's partitions are proven converged, in milliseconds since 1970; zero where nothing is.
+fn watermark(view: &NodeView) -> Value {
+    let (lowest, highest) = view.store.floors().bounds();
+    json!({ "lowest_ms": lowest.millis(), "highest_ms": highest.millis() })
+}
+
 fn this_node(view: &NodeView) -> Value {
     let rebuilding = match view.membership.standing() {
         Standing::Rebuilding => {
-            Some(format!("{}; {REBUILDING}", view.membership.rebuilding_reason().unwrap_or_default()))
+            let reason = view.membership.rebuilding_reason().unwrap_or_default();
+            let count = view.membership.voting_partitions();
+            Some(format!("{reason}; it votes for {count} of {PARTITIONS} partitions; {REBUILDING}"))
         }
         Standing::Unconfirmed | Standing::Voting => None,
     };

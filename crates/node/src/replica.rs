@@ -7,17 +7,17 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use kvorum_core::quorum::{Failure, StoreAnswer};
+use kvorum_core::quorum::Failure;
 use kvorum_core::record::RecordError;
-use kvorum_core::{Key, Record, Version};
+use kvorum_core::{Key, PartitionId, Record, Version};
 use slab::Slab;
 
-use crate::commit::{CommitQueue, Submission, Ticket, Work};
+use crate::commit::{CommitQueue, Fact, Submission, Ticket, Work};
 use crate::large_values::LargeValues;
 use crate::mailbox::{Event, Mailbox};
 use crate::membership::Membership;
 use crate::read_pool::ReadPool;
-use crate::store::{Store, StoreError, Tier};
+use crate::store::{Found, Store, StoreError, Tier, find};
 
 /// What this replica holds for a key, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,13 @@ pub struct Replica<A> {
     mailbox: Arc<Mailbox>,
     membership: Arc<Membership>,
     large_values: Arc<LargeValues>,
-    askers: RefCell<Slab<A>>,
+    askers: RefCell<Slab<Waiting<A>>>,
+}
+
+struct Waiting<A> {
+    asker: A,
+    /// Of the key, where the answer depends on having a vote for it.
+    partition: Option<PartitionId>,
 }
 
 impl<A> Replica<A> {
@@ -60,22 +66,22 @@ impl<A> Replica<A> {
     }
 
     /// What is held for `key`, or `None` if the disk has to be read: then the answer comes through the
-    /// mailbox to `asker`.
-    pub fn read(&self, key: &Key, asker: impl FnOnce() -> A) -> Option<Held> {
-        if let Some(failure) = self.membership.abstains() {
+    /// mailbox to `asker`. An `uncounted` answer is given without a vote as well.
+    pub fn read(&self, key: &Key, uncounted: bool, asker: impl FnOnce() -> A) -> Option<Held> {
+        if let Some(failure) = self.membership.abstains_for(key.hash().partition()).filter(|_| !uncounted) {
             return Some(Held::Failed(failure));
         }
-        match self.store.get(key, Tier::Cache) {
+        match find(&*self.store, key, Tier::Cache) {
             Err(StoreError::NeedsDisk) => {}
             found => return Some(check(key, found, &self.large_values)),
         }
-        let ticket = self.ticket(asker());
+        let ticket = self.ticket(asker(), (!uncounted).then(|| key.hash().partition()));
         // A key of its own: a peer's is a slice of the buffer that it was read into.
         let key = Key::new(bytes::Bytes::copy_from_slice(key.as_bytes())).expect("these bytes were a key before");
         let (store, mailbox) = (self.store.clone(), self.mailbox.clone());
         let large_values = self.large_values.clone();
         let job = move || {
-            let held = check(&key, store.get(&key, Tier::Disk), &large_values);
+            let held = check(&key, find(&*store, &key, Tier::Disk), &large_values);
             mailbox.post([Event::Read { ticket, held }]);
         };
         if self.pool.submit(Box::new(job)).is_ok() {
@@ -85,14 +91,16 @@ impl<A> Replica<A> {
         Some(Held::Failed(Failure::Overloaded))
     }
 
-    /// The submission of a checked record; `asker` will get the answer once it is queued.
-    pub fn submission(&self, key: Key, record: &Record, is_repair: bool, asker: A) -> Submission {
+    /// The submission of a checked record; `asker` will get the answer once it is queued. An `uncounted` answer is
+    /// given without a vote as well.
+    pub fn submission(&self, key: Key, record: &Record, is_repair: bool, uncounted: bool, asker: A) -> Submission {
+        let hash = key.hash();
         Submission {
-            hash: key.hash(),
+            hash,
             version: record.version(),
             record: record.bytes().clone(),
             repair: is_repair,
-            ticket: self.ticket(asker),
+            ticket: self.ticket(asker, (!uncounted).then(|| hash.partition())),
             key,
         }
     }
@@ -138,26 +146,32 @@ impl<A> Replica<A> {
     /// # Errors
     /// The asker back if the queue is full.
     pub fn raise_bound(&self, to: kvorum_core::Hlc, asker: A) -> Result<(), A> {
-        let ticket = self.ticket(asker);
+        let ticket = self.ticket(asker, None);
         self.queue.submit(Work::RaiseBound { to, ticket }).map_err(|_| self.redeem(ticket))
     }
 
-    /// What to tell the asker: a store's answer counts for nothing if the vote was lost meanwhile. What failed has
-    /// failed all the same: `Rebuilding` says that it was carried out.
-    pub fn answer(&self, answer: StoreAnswer) -> StoreAnswer {
-        match answer {
-            StoreAnswer::Failed(_) => answer,
-            _ => self.membership.abstains().map_or(answer, StoreAnswer::Failed),
-        }
+    /// Asks for a fact of anti-entropy to be made durable.
+    ///
+    /// # Errors
+    /// The asker back if the queue is full.
+    pub fn heed(&self, fact: Fact, asker: A) -> Result<(), A> {
+        let ticket = self.ticket(asker, None);
+        self.queue.submit(Work::Heed { fact, ticket }).map_err(|_| self.redeem(ticket))
     }
 
-    /// The same for a read.
-    pub fn held(&self, held: Held) -> Held {
-        self.membership.abstains().map_or(held, Held::Failed)
+    /// The store, for whoever looks at all of it.
+    pub fn records(&self) -> &Arc<dyn Store> {
+        &self.store
     }
 
-    fn ticket(&self, asker: A) -> Ticket {
-        let slot = self.askers.borrow_mut().insert(asker);
+    /// Who asked, and why the answer counts for nothing, if so: this node has no vote, perhaps since it was asked.
+    pub fn answered(&self, ticket: Ticket) -> (A, Option<Failure>) {
+        let Waiting { asker, partition } = self.take(ticket);
+        (asker, partition.and_then(|partition| self.membership.abstains_for(partition)))
+    }
+
+    fn ticket(&self, asker: A, partition: Option<PartitionId>) -> Ticket {
+        let slot = self.askers.borrow_mut().insert(Waiting { asker, partition });
         Ticket { shard: self.shard, id: u64::try_from(slot).expect("a slot is a small number") }
     }
 
@@ -166,6 +180,10 @@ impl<A> Replica<A> {
     /// # Panics
     /// If a ticket comes back twice.
     pub fn redeem(&self, ticket: Ticket) -> A {
+        self.take(ticket).asker
+    }
+
+    fn take(&self, ticket: Ticket) -> Waiting<A> {
         let slot = usize::try_from(ticket.id).expect("tickets hold what slots were");
         self.askers.borrow_mut().remove(slot)
     }
@@ -178,10 +196,10 @@ impl<A> Replica<A> {
 
 /// Turns what the store found into what the replica says: nothing unchecked leaves it, nor anything large that
 /// there is no memory for.
-fn check(key: &Key, found: Result<Option<bytes::Bytes>, StoreError>, large_values: &Arc<LargeValues>) -> Held {
+fn check(key: &Key, found: Result<Found, StoreError>, large_values: &Arc<LargeValues>) -> Held {
     match found {
-        Ok(None) => Held::Absent { floor: Version::ZERO },
-        Ok(Some(bytes)) => match Record::decode(key, bytes) {
+        Ok(Found::Absent { floor }) => Held::Absent { floor },
+        Ok(Found::Record(bytes)) => match Record::decode(key, bytes) {
             Ok(record) => large_values.keep(record).map_or(Held::Failed(Failure::Overloaded), Held::Record),
             Err(
                 error @ (RecordError::Truncated | RecordError::Format(_) | RecordError::Header | RecordError::Digest),

@@ -14,6 +14,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::LocalSet;
 
+use crate::calls::Calls;
 use crate::clock::Clock;
 use crate::config::{Config, ReadFanout};
 use crate::coordinator::Coordinator;
@@ -26,7 +27,6 @@ use crate::http::{
 };
 use crate::mailbox::Mailbox;
 use crate::node::{NodeView, TcpHandover, drain_max};
-use crate::peer::calls::Calls;
 use crate::peer::client::PeerClient;
 use crate::peer::dial::Tcp;
 use crate::peer::handshake::Hello;
@@ -70,6 +70,7 @@ pub(crate) fn run_background(config: &Config, parts: BackgroundParts) {
         let shard = shard(config, index, clock, &view, &mailbox);
         shard.start(mailbox);
         tokio::task::spawn_local(scrub::run(shard.clone(), view.store.clone(), view.scrub.clone()));
+        tokio::task::spawn_local(crate::anti_entropy::driver::run(shard.clone()));
         Keeper::new(shard, view.store.clone(), view.hints.clone()).run(stop).await;
     });
 }
@@ -159,6 +160,7 @@ fn shard(config: &Config, index: u16, clock: Arc<Clock>, view: &Arc<NodeView>, m
         peers,
         calls: Calls::default(),
         operations: Operations::new(hedging, config.coordinator.requests_max.get(), metrics, view.hints.clone()),
+        anti_entropy: view.anti_entropy.clone(),
     })
 }
 
@@ -250,6 +252,14 @@ impl Admin for Doors {
             }
             receive.await.unwrap_or_else(|_| Err("the node is stopping".to_owned()))
         })
+    }
+
+    fn repair_json(&self) -> Vec<u8> {
+        crate::pages::repair(&self.view)
+    }
+
+    fn begin_repair(&self) -> u64 {
+        self.view.anti_entropy.want()
     }
 
     fn metrics_text(&self) -> String {

@@ -7,22 +7,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kvorum_core::placement::NodeId;
-use kvorum_core::quorum::Failure;
+use kvorum_core::quorum::{Failure, StoreAnswer};
 use tokio::sync::oneshot;
 
+use crate::anti_entropy::AntiEntropy;
+use crate::calls::{Calls, Reply};
 use crate::clock::Clock;
-use crate::commit::Done;
+use crate::commit::{Done, Ticket};
 use crate::coordinator::operations::{OperationId, Operations};
 use crate::large_values::LargeValues;
 use crate::mailbox::{Event, Mailbox};
 use crate::membership::Membership;
-use crate::peer::calls::Calls;
 use crate::peer::client::PeerClient;
 use crate::peer::dial::Dial;
 use crate::peer::link::Flusher;
 use crate::peer::server::PeerAsker;
 use crate::read_pool::ReadPool;
-use crate::replica::Replica;
+use crate::replica::{Held, Replica};
 
 /// Limits and times that a shard works with.
 #[derive(Clone, Debug)]
@@ -66,8 +67,10 @@ pub enum Asker {
     Operation(OperationId),
     /// A peer.
     Peer(PeerAsker),
-    /// A stamp that waits for the clock's bound.
-    Bound(oneshot::Sender<Result<(), Failure>>),
+    /// Background work of this shard.
+    Call(oneshot::Sender<Reply>),
+    /// Whoever waits for something to be durable: the clock's bound, a fact of anti-entropy.
+    Durable(oneshot::Sender<Result<(), Failure>>),
 }
 
 /// What the tasks of one shard share.
@@ -92,10 +95,12 @@ pub struct Shard {
     pub dial: Box<dyn Dial>,
     /// By node; none for this one.
     pub peers: Vec<Option<Rc<PeerClient>>>,
-    /// Stores of background work that wait for peers.
-    pub calls: Calls,
     /// Requests that this shard coordinates.
     pub operations: Operations,
+    /// Questions of its background work.
+    pub calls: Calls,
+    /// The node's part in rounds of anti-entropy.
+    pub anti_entropy: Arc<AntiEntropy>,
 }
 
 impl Shard {
@@ -119,27 +124,42 @@ impl Shard {
     fn take_event(self: &Rc<Self>, event: Event) {
         match event {
             Event::Commit(Done::Stored { ticket, answer }) => {
-                let answer = self.replica.answer(answer);
-                match self.replica.redeem(ticket) {
+                let (asker, abstains) = self.replica.answered(ticket);
+                // What failed has failed all the same: `Rebuilding` says that it was carried out.
+                let answer = match answer {
+                    StoreAnswer::Failed(_) => answer,
+                    _ => abstains.map_or(answer, StoreAnswer::Failed),
+                };
+                match asker {
                     Asker::Peer(asker) => asker.stored(self, answer),
                     Asker::Operation(id) => self.operations.on_stored(self, self.membership.own(), id.get(), answer),
-                    Asker::Bound(_) => unreachable!("a stamp asks for no store"),
+                    // Whoever asked may have given up.
+                    Asker::Call(waiting) => _ = waiting.send(Reply::Stored(answer)),
+                    Asker::Durable(_) => unreachable!("that asks for no store"),
                 }
             }
             Event::Commit(Done::Raised { ticket, bound }) => {
-                if let Asker::Bound(waiting) = self.replica.redeem(ticket) {
-                    // The request may have been given up meanwhile.
-                    let _ = waiting.send(bound.map(|_| ()));
-                }
+                self.tell_durable(ticket, bound.map(|_| ()));
             }
+            Event::Commit(Done::Heeded { ticket, result }) => self.tell_durable(ticket, result),
             Event::Read { ticket, held } => {
-                let held = self.replica.held(held);
-                match self.replica.redeem(ticket) {
+                let (asker, abstains) = self.replica.answered(ticket);
+                let held = abstains.map_or(held, Held::Failed);
+                match asker {
                     Asker::Peer(asker) => asker.read(self, held),
                     Asker::Operation(id) => self.operations.on_held(self, id.get(), held),
-                    Asker::Bound(_) => unreachable!("a stamp asks for no read"),
+                    // Whoever asked may have given up.
+                    Asker::Call(waiting) => _ = waiting.send(Reply::Read(held)),
+                    Asker::Durable(_) => unreachable!("that asks for no read"),
                 }
             }
+        }
+    }
+
+    fn tell_durable(&self, ticket: Ticket, result: Result<(), Failure>) {
+        if let Asker::Durable(waiting) = self.replica.redeem(ticket) {
+            // Whoever asked may have given up.
+            let _ = waiting.send(result);
         }
     }
 

@@ -17,7 +17,7 @@ use kvorum_node::commit::{
 use kvorum_node::read_pool::{ReadPool, ReadPoolThreads};
 use kvorum_node::store::memory::MemoryStore;
 use kvorum_node::store::{
-    Batch, Durability, HealthState, HintChange, Page, PageLimit, Store, StoreError, StoreStats, Tier,
+    Batch, Durability, Floors, HealthState, HintChange, Page, PageLimit, Store, StoreError, StoreStats, Tier,
 };
 
 const LONG: Duration = Duration::from_secs(20);
@@ -90,6 +90,12 @@ impl Store for Gated {
     }
     fn metadata(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
         self.inner.metadata(name)
+    }
+    fn floors(&self) -> &Arc<Floors> {
+        self.inner.floors()
+    }
+    fn compact(&self) -> Result<(), StoreError> {
+        self.inner.compact()
     }
     fn sequence(&self) -> u64 {
         self.inner.sequence()

@@ -4,16 +4,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kvorum_core::key::Key;
+use kvorum_core::partitions::PartitionSet;
 use kvorum_core::quorum::{Current, Failure, StoreAnswer};
 use kvorum_core::record::Record;
 use kvorum_core::version::{Hlc, Incarnation, Version};
-use kvorum_node::commit::{CommitConfig, Committer, Done, Reads, Submission, Ticket, Work};
+use kvorum_node::commit::{CommitConfig, Committer, Done, Fact, Reads, Submission, Ticket, Work};
 use kvorum_node::store::memory::{Fault, MemoryStore};
-use kvorum_node::store::{Batch, Durability, Store, Tier};
+use kvorum_node::store::{Batch, Durability, Found, Store, Tier, find};
 use proptest::prelude::*;
 
 const RETENTION: Duration = Duration::from_secs(10);
@@ -270,7 +271,7 @@ impl World {
     fn check(&mut self, arrivals: &[Arrival], done: &[Done], answered: &mut [usize]) {
         let answers = done.iter().map(|done| match done {
             Done::Stored { ticket, answer } => (usize::try_from(ticket.id).unwrap(), *answer),
-            Done::Raised { .. } => panic!("nobody asked"),
+            Done::Raised { .. } | Done::Heeded { .. } => panic!("nobody asked"),
         });
         let answers: Vec<_> = answers.collect();
         for (id, _) in &answers {
@@ -488,10 +489,131 @@ fn works_on_one_key_within_a_batch_see_each_other() {
         .iter()
         .map(|done| match done {
             Done::Stored { answer, .. } => *answer,
-            Done::Raised { .. } => panic!("nobody asked"),
+            Done::Raised { .. } | Done::Heeded { .. } => panic!("nobody asked"),
         })
         .collect();
     let (accepted, stale) = (StoreAnswer::Accepted, |version| StoreAnswer::Stale(Current::Record(version)));
     assert_eq!(answers, [accepted, stale(second), accepted, accepted, accepted, stale(third)]);
     assert_eq!(held(&store, key), Some(third));
+}
+
+/// Has a fact heeded, in a batch of its own.
+fn heed(committer: &mut Committer<MemoryStore>, fact: Fact) -> Result<(), Failure> {
+    let mut done = Vec::new();
+    committer.run(&mut vec![Work::Heed { fact, ticket: Ticket { shard: 0, id: 7 } }], LATER, EPOCH_MS, &mut done);
+    let [Done::Heeded { ticket, result }] = done[..] else { panic!("{done:?}") };
+    assert_eq!(ticket.id, 7);
+    result
+}
+
+/// Long enough after the start that refusals are promises.
+const LATER: Duration = Duration::from_secs(11);
+
+fn answer(committer: &mut Committer<MemoryStore>, submission: Submission) -> StoreAnswer {
+    let mut done = Vec::new();
+    committer.run(&mut vec![Work::Store(submission)], LATER, EPOCH_MS, &mut done);
+    let [Done::Stored { answer, .. }] = done[..] else { panic!("{done:?}") };
+    answer
+}
+
+#[test]
+fn a_fence_keeps_stragglers_of_clients_out_and_lets_repair_through_also_after_a_crash() {
+    let store = Arc::new(MemoryStore::default());
+    let [one, other, _] = keys();
+    let mut committer = start(&store);
+    heed(&mut committer, Fact::Fence(Hlc::from_millis(1000))).unwrap();
+    for _ in 0..2 {
+        let nothing = Current::Floor(Version::ZERO);
+        let straggler = submission(&one, version(1000, u32::MAX), false, 1);
+        assert_eq!(answer(&mut committer, straggler), StoreAnswer::StaleUnknown(nothing));
+        // A lower one changes nothing.
+        heed(&mut committer, Fact::Fence(Hlc::from_millis(10))).unwrap();
+        store.crash(0);
+        committer = start(&store);
+    }
+    assert_eq!(answer(&mut committer, submission(&one, version(1000, 1), true, 2)), StoreAnswer::Accepted);
+    assert_eq!(answer(&mut committer, submission(&other, version(1001, 1), false, 3)), StoreAnswer::Accepted);
+}
+
+#[test]
+fn a_fence_holds_for_the_rest_of_its_batch() {
+    let store = Arc::new(MemoryStore::default());
+    let [one, _, other] = keys();
+    let mut committer = start(&store);
+    let mut done = Vec::new();
+    let mut works = vec![
+        Work::Store(submission(&one, version(500, 1), false, 1)),
+        Work::Heed { fact: Fact::Fence(Hlc::from_millis(1000)), ticket: Ticket { shard: 0, id: 2 } },
+        Work::Store(submission(&other, version(500, 1), false, 3)),
+    ];
+    committer.run(&mut works, LATER, EPOCH_MS, &mut done);
+    let answers: Vec<StoreAnswer> = done
+        .iter()
+        .filter_map(|done| if let Done::Stored { answer, .. } = done { Some(*answer) } else { None })
+        .collect();
+    assert_eq!(answers, [StoreAnswer::Accepted, StoreAnswer::StaleUnknown(Current::Floor(Version::ZERO))]);
+}
+
+#[test]
+fn a_floor_is_what_an_absent_key_answers_and_no_mark_is_below_it() {
+    let store = Arc::new(MemoryStore::default());
+    let [key, _, _] = keys();
+    let mut committer = start(&store);
+    let partitions: PartitionSet = [key.hash().partition()].into_iter().collect();
+    heed(&mut committer, Fact::Floors(partitions, Hlc::from_millis(1000))).unwrap();
+    let floor = Current::Floor(version(1000, u32::MAX));
+    for _ in 0..2 {
+        for repair in [false, true] {
+            let old = submission(&key, version(1000, 1), repair, 1);
+            assert_eq!(answer(&mut committer, old), StoreAnswer::Stale(floor), "below the floor, whoever sends it");
+        }
+        store.crash(0);
+        committer = start(&store);
+    }
+    let found = find(&*store, &key, Tier::Disk).unwrap();
+    assert_eq!(found, Found::Absent { floor: floor.version() });
+    assert_eq!(answer(&mut committer, submission(&key, version(1001, 1), false, 2)), StoreAnswer::Accepted);
+}
+
+#[test]
+fn a_floor_that_could_not_be_made_durable_drops_nothing() {
+    let store = Arc::new(MemoryStore::default());
+    let [key, _, _] = keys();
+    let mut committer = start(&store);
+    let record = Record::tombstone(&key, version(500, 1), 3).bytes().clone();
+    let ticket = Ticket { shard: 0, id: 1 };
+    let tombstone =
+        Submission { key: key.clone(), hash: key.hash(), version: version(500, 1), record, repair: false, ticket };
+    assert_eq!(answer(&mut committer, tombstone), StoreAnswer::Accepted);
+    let floors = || Fact::Floors(PartitionSet::all(), Hlc::from_millis(1000));
+    store.set_fault(Fault::DiskFull);
+    assert_eq!(heed(&mut committer, floors()), Err(Failure::DiskFull));
+    store.set_fault(Fault::None);
+    store.compact().unwrap();
+    assert_eq!(held(&store, &key), Some(version(500, 1)));
+    heed(&mut committer, floors()).unwrap();
+    store.compact().unwrap();
+    assert_eq!(held(&store, &key), None);
+    assert_eq!(store.stats().dropped, 1);
+}
+
+#[test]
+fn nothing_is_promised_while_in_doubt_nor_for_retention_after() {
+    let store = Arc::new(MemoryStore::default());
+    let [key, _, _] = keys();
+    let mut committer = start(&store);
+    let doubt = Arc::new(AtomicBool::new(true));
+    committer.doubt_while(doubt.clone());
+    let refuse = |committer: &mut Committer<MemoryStore>, at: Duration| {
+        let mut done = Vec::new();
+        committer.run(&mut vec![Work::Store(submission(&key, version(100, 1), false, 1))], at, EPOCH_MS, &mut done);
+        let [Done::Stored { answer, .. }] = done[..] else { panic!("{done:?}") };
+        answer
+    };
+    assert_eq!(answer(&mut committer, submission(&key, version(200, 1), true, 0)), StoreAnswer::Accepted);
+    let held = Current::Record(version(200, 1));
+    assert_eq!(refuse(&mut committer, 3 * LATER), StoreAnswer::StaleUnknown(held));
+    doubt.store(false, Ordering::Relaxed);
+    assert_eq!(refuse(&mut committer, 3 * LATER + RETENTION), StoreAnswer::StaleUnknown(held));
+    assert_eq!(refuse(&mut committer, 3 * LATER + RETENTION + Duration::from_millis(1)), StoreAnswer::Stale(held));
 }

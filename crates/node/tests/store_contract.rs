@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use bytes::Bytes;
+use kvorum_core::partitions::PartitionSet;
 use kvorum_core::{Hlc, Incarnation, Key, Record, Version};
 use kvorum_node::store::memory::{Fault, MemoryStore};
 use kvorum_node::store::options::MemoryBudget;
@@ -81,6 +82,7 @@ contract!(
     a_range_of_hints_is_dropped_and_no_more,
     hints_survive_a_restart,
     hints_do_not_count_for_the_sequence,
+    compaction_drops_deletions_at_or_below_the_floor_and_nothing_else,
 );
 
 fn key(bytes: &[u8]) -> Key {
@@ -384,4 +386,31 @@ fn the_twin_is_poisoned_by_a_failed_sync_until_a_restart() {
         assert_eq!(get(&store, b"a").unwrap(), if survives { "1" } else { "0" });
         put(&store, &[(b"a", b"2")]);
     }
+}
+
+fn compaction_drops_deletions_at_or_below_the_floor_and_nothing_else(mut subject: impl Subject) {
+    let version = |millis| Version { hlc: Hlc::from_millis(millis), incarnation: Incarnation(1) };
+    let store = |store: &dyn Store, records: &[(&Key, Record)]| {
+        let mut batch = Batch::default();
+        records.iter().for_each(|(key, record)| batch.put((*key).clone(), record.bytes().clone()));
+        store.commit(&batch, Durability::Fsync).unwrap();
+        store.flush().unwrap();
+    };
+    let (old, new, kept) = (key(b"old"), key(b"new"), key(b"kept"));
+    let value = |key: &Key, millis| Record::value(key, version(millis), 3, None, b"value");
+    store(subject.store(), &[(&old, value(&old, 10)), (&new, value(&new, 10)), (&kept, value(&kept, 10))]);
+    store(
+        subject.store(),
+        &[(&old, Record::tombstone(&old, version(100), 3)), (&new, Record::tombstone(&new, version(101), 3))],
+    );
+    subject.store().compact().unwrap();
+    assert_eq!(subject.store().stats().dropped, 0, "nothing is proven yet");
+    subject.restart();
+    let store = subject.store();
+    // In the cache, too: what is there is no answer for long.
+    assert!(store.get(&old, Tier::Disk).unwrap().is_some());
+    store.floors().raise(&PartitionSet::all(), Hlc::from_millis(100));
+    store.compact().unwrap();
+    assert_eq!(store.stats().dropped, 1);
+    assert_eq!(names(store, b"a", None), ["kept", "new"]);
 }

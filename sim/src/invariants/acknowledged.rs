@@ -4,9 +4,10 @@ use std::rc::Rc;
 
 use kvorum_core::placement::Layout;
 use kvorum_core::quorum::majority;
+use kvorum_node::store::Store;
 
 use crate::history::{History, Operation, Outcome, key};
-use crate::machine::{Loss, Machine};
+use crate::machine::Machine;
 
 /// Looks at all disks at the end.
 ///
@@ -27,7 +28,11 @@ fn check_one(seed: u64, layout: &Layout, machines: &[Rc<Machine>], operation: &O
     let holders = replicas.filter(|node| {
         let machine = &machines[node.index()];
         // What was on a disk that is gone is not the node's to answer for.
-        machine.loss.get() != Loss::None || machine.disk().held(&key).is_some_and(|held| held.version() >= version)
+        // Nor is a deletion that was dropped: the floor stands for it.
+        let floor = machine.disk().floors().get(key.hash().partition());
+        machine.has_lost.get()
+            || floor >= version
+            || machine.disk().held(&key).is_some_and(|held| held.version() >= version)
     });
     let holders = holders.count();
     if holders >= usize::from(needed) {

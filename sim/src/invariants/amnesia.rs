@@ -9,6 +9,7 @@ use crate::machine::{Loss, Machine};
 /// # Errors
 /// If it votes with an empty disk in the place of one that voted before.
 pub fn check(machine: &Machine) -> Result<(), String> {
+    machine.note_rebuilt();
     if machine.loss.get() == Loss::Wiped && machine.standing() == Some(Standing::Voting) {
         return Err(format!("amnesia: node {} lost its disk and votes", machine.index));
     }
@@ -20,6 +21,7 @@ pub fn check(machine: &Machine) -> Result<(), String> {
 /// # Errors
 /// If it votes.
 pub fn check_at_the_end(machine: &Machine) -> Result<(), String> {
+    machine.note_rebuilt();
     if machine.loss.get() != Loss::None && machine.standing() == Some(Standing::Voting) {
         return Err(format!("amnesia: node {} has an old disk and votes", machine.index));
     }

@@ -4,6 +4,7 @@ pub mod acknowledged;
 pub mod amnesia;
 pub mod answered;
 pub mod bounded;
+pub mod converged;
 pub mod copies;
 pub mod linearizable;
 mod monotonic;

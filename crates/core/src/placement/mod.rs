@@ -52,6 +52,7 @@
 
 use std::collections::{BTreeSet, BinaryHeap};
 
+use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::key::{PARTITIONS, PartitionId};
@@ -60,7 +61,7 @@ use crate::quorum::{NODES_MAX, Rank};
 mod succession;
 
 /// A node by its place in its layout: [`Layout::nodes`] in the order of their URLs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeId(pub u8);
 
 impl NodeId {

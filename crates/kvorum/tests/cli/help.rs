@@ -4,8 +4,8 @@
 
 use crate::support::{kvorum, run};
 
-const COMMANDS: [&str; 10] =
-    ["serve", "dev", "put", "get", "delete", "range", "status", "config", "completions", "man"];
+const COMMANDS: [&str; 11] =
+    ["serve", "dev", "put", "get", "delete", "range", "status", "repair", "config", "completions", "man"];
 
 #[test]
 fn help_names_the_commands_the_exit_codes_and_a_way_to_start() {

@@ -10,7 +10,7 @@
 //! The rules themselves are [`kvorum_core::quorum::replica`]'s; source: the design, "Versions".
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use kvorum_core::mutant::{Mutant, is_on};
@@ -19,12 +19,13 @@ use kvorum_core::quorum::{Current, Failure, StoreAnswer};
 use kvorum_core::record::Record;
 use kvorum_core::version::{Hlc, Version};
 
+use super::facts::Facts;
 use super::marks::Marks;
 use super::metrics::{CommitMetrics, add};
 use super::overlay::Overlay;
 use super::recent::{Fingerprint, RecentSet};
 use super::{Done, Reads, Submission, Ticket, Work};
-use crate::store::{Batch, Durability, Store, StoreError, Tier};
+use crate::store::{Batch, Durability, Found, Store, StoreError, Tier, find};
 
 /// The name under which the clock bound is persisted.
 const BOUND: &str = "clock_bound";
@@ -68,6 +69,9 @@ pub struct Committer<S> {
     /// What the batch added to the recent set, to be taken back if it fails.
     remembered: Vec<Fingerprint>,
     raises: Vec<(Ticket, Hlc)>,
+    facts: Facts,
+    /// While true, what is refused may have been accepted by what this node has lost.
+    doubt: Arc<AtomicBool>,
     cold: Vec<Cold>,
 }
 
@@ -99,11 +103,14 @@ impl<S: Store> Committer<S> {
                 bytes.try_into().map_err(|_| StoreError::Corrupt("the clock bound is not 8 bytes long".to_owned()))?,
             )),
         };
+        let facts = Facts::load(&*store)?;
+        let mut marks = Marks::at(bound);
+        marks.raise_all(Version::last_of(store.floors().bounds().1));
         Ok(Self {
             store,
             config,
             metrics: Arc::default(),
-            marks: Marks::at(bound),
+            marks,
             recent: RecentSet::new(boot, config.retention, config.recent_entries_max),
             bound,
             shared_bound: Arc::new(AtomicU64::new(bound.raw())),
@@ -112,6 +119,8 @@ impl<S: Store> Committer<S> {
             bound_wanted: Hlc::ZERO,
             remembered: Vec::new(),
             raises: Vec::new(),
+            facts,
+            doubt: Arc::default(),
             cold: Vec::new(),
         })
     }
@@ -120,6 +129,17 @@ impl<S: Store> Committer<S> {
     #[must_use]
     pub fn bound(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.shared_bound)
+    }
+
+    /// Up to where clients' writes are refused, durably.
+    #[must_use]
+    pub fn fence(&self) -> Hlc {
+        self.facts.fence().hlc
+    }
+
+    /// Promises nothing about what it refuses while `doubt` is true, and for `retention` after that.
+    pub fn doubt_while(&mut self, doubt: Arc<AtomicBool>) {
+        self.doubt = doubt;
     }
 
     /// What is counted.
@@ -144,6 +164,9 @@ impl<S: Store> Committer<S> {
     /// on the commit. `boot` runs during suspend, `wall_ms` is since 1970.
     pub fn run(&mut self, works: &mut Vec<Work>, boot: Duration, wall_ms: u64, done: &mut Vec<Done>) {
         self.recent.advance(boot);
+        if self.doubt.load(Ordering::Acquire) {
+            self.recent.doubt(boot);
+        }
         let first = done.len();
         let count = self.batch_length(works);
         for work in works.drain(..count) {
@@ -152,6 +175,10 @@ impl<S: Store> Committer<S> {
                 Work::Again { submission, reads } => (submission, reads),
                 Work::RaiseBound { to, ticket } => {
                     self.raise_wanted(to, ticket, done);
+                    continue;
+                }
+                Work::Heed { fact, ticket } => {
+                    self.facts.add(fact, ticket);
                     continue;
                 }
             };
@@ -196,14 +223,15 @@ impl<S: Store> Committer<S> {
             return Some(StoreAnswer::Failed(Failure::ClockSkew));
         }
         let origin = if submission.repair { Origin::Repair } else { Origin::Client };
+        let fence = self.facts.fence();
         let mark = Held::AtMost(self.marks.get(submission.hash));
-        let mut decision = decide(version, origin, mark, Version::ZERO, || Recent::Unsure);
+        let mut decision = decide(version, origin, mark, fence, || Recent::Unsure);
         if decision == Decision::LookUp {
             decision = match self.look_up(&submission, reads) {
                 Ok(current) => {
                     let entry = Fingerprint::new(submission.hash, version);
                     let recent = || self.recent.contains(entry, boot);
-                    decide(version, origin, Held::Exactly(current), Version::ZERO, recent)
+                    decide(version, origin, Held::Exactly(current), fence, recent)
                 }
                 Err(Miss::Cold) => {
                     let Reads::Ahead(reads) = reads else {
@@ -238,9 +266,9 @@ impl<S: Store> Committer<S> {
         }
         add(&self.metrics.point_reads, 1);
         let tier = if reads == Reads::Ahead(READS_AHEAD_MAX) { Tier::Disk } else { Tier::Cache };
-        match self.store.get(&submission.key, tier) {
-            Ok(None) => Ok(Current::Floor(Version::ZERO)),
-            Ok(Some(bytes)) => match Record::decode(&submission.key, bytes.clone()) {
+        match find(&*self.store, &submission.key, tier) {
+            Ok(Found::Absent { floor }) => Ok(Current::Floor(floor)),
+            Ok(Found::Record(bytes)) => match Record::decode(&submission.key, bytes.clone()) {
                 Ok(record) => Ok(Current::Record(record.version())),
                 Err(_) => Err(Miss::Damaged { claimed: Record::claimed_version(&bytes) }),
             },
@@ -306,10 +334,13 @@ impl<S: Store> Committer<S> {
                 self.batch.put_metadata(BOUND, self.bound_wanted.raw().to_be_bytes().to_vec());
             }
         }
+        self.facts.put_into(&mut self.batch, self.store.floors());
         if self.batch.is_empty() {
             return Ok(());
         }
-        let durability = if is_on(Mutant::AckBeforeSync) { Durability::Os } else { self.config.durability };
+        // What others rely on when they forget a deletion must not be forgotten by a machine that dies.
+        let durability = if self.facts.is_empty() { self.config.durability } else { Durability::Fsync };
+        let durability = if is_on(Mutant::AckBeforeSync) { Durability::Os } else { durability };
         self.store.commit(&self.batch, durability).map_err(|error| match error {
             StoreError::DiskFull => Failure::DiskFull,
             StoreError::NeedsDisk
@@ -351,6 +382,9 @@ impl<S: Store> Committer<S> {
         for (ticket, to) in self.raises.drain(..) {
             assert!(result.is_err() || to <= self.bound, "a raised bound covers what was asked");
             done.push(Done::Raised { ticket, bound: result.map(|()| self.bound) });
+        }
+        if let Some(floor) = self.facts.finish(result, self.store.floors(), done) {
+            self.marks.raise_all(floor);
         }
         for answered in done.iter().skip(first) {
             if let Done::Stored { answer, .. } = answered {

@@ -5,6 +5,7 @@
 //! runs it), [`marks`] and [`recent`] what must be known of the past without a look at the disk.
 
 pub mod committer;
+mod facts;
 pub mod marks;
 pub mod metrics;
 pub mod overlay;
@@ -13,6 +14,7 @@ pub mod recent;
 
 use bytes::Bytes;
 use kvorum_core::key::{Key, KeyHash};
+use kvorum_core::partitions::PartitionSet;
 use kvorum_core::quorum::{Failure, StoreAnswer};
 use kvorum_core::version::{Hlc, Version};
 
@@ -83,6 +85,22 @@ pub enum Work {
         /// Whom to tell.
         ticket: Ticket,
     },
+    /// Make a fact of anti-entropy durable, and heed it from then on.
+    Heed {
+        /// What.
+        fact: Fact,
+        /// Whom to tell.
+        ticket: Ticket,
+    },
+}
+
+/// What anti-entropy has found out, or asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// No client's write and no hint is accepted up to the last version of this reading.
+    Fence(Hlc),
+    /// These partitions are proven converged up to the last version of this reading.
+    Floors(PartitionSet, Hlc),
 }
 
 impl Work {
@@ -91,7 +109,7 @@ impl Work {
     pub fn bytes(&self) -> usize {
         match self {
             Self::Store(submission) | Self::Again { submission, .. } => submission.bytes(),
-            Self::RaiseBound { .. } => 0,
+            Self::RaiseBound { .. } | Self::Heed { .. } => 0,
         }
     }
 
@@ -100,7 +118,7 @@ impl Work {
     pub fn ticket(&self) -> Ticket {
         match self {
             Self::Store(submission) | Self::Again { submission, .. } => submission.ticket,
-            Self::RaiseBound { ticket, .. } => *ticket,
+            Self::RaiseBound { ticket, .. } | Self::Heed { ticket, .. } => *ticket,
         }
     }
 
@@ -112,6 +130,7 @@ impl Work {
                 Done::Stored { ticket: submission.ticket, answer: StoreAnswer::Failed(failure) }
             }
             Self::RaiseBound { ticket, .. } => Done::Raised { ticket: *ticket, bound: Err(failure) },
+            Self::Heed { ticket, .. } => Done::Heeded { ticket: *ticket, result: Err(failure) },
         }
     }
 }
@@ -133,6 +152,13 @@ pub enum Done {
         /// The durable bound, at least what was asked for.
         bound: Result<Hlc, Failure>,
     },
+    /// The answer to a [`Work::Heed`].
+    Heeded {
+        /// Whose.
+        ticket: Ticket,
+        /// Whether it is durable.
+        result: Result<(), Failure>,
+    },
 }
 
 impl Done {
@@ -140,7 +166,7 @@ impl Done {
     #[must_use]
     pub fn ticket(&self) -> Ticket {
         match self {
-            Self::Stored { ticket, .. } | Self::Raised { ticket, .. } => *ticket,
+            Self::Stored { ticket, .. } | Self::Raised { ticket, .. } | Self::Heeded { ticket, .. } => *ticket,
         }
     }
 }

@@ -119,6 +119,11 @@ impl RecentSet {
         now <= self.unsure_until
     }
 
+    /// For `retention` from now, what is not contained may have been accepted nevertheless.
+    pub fn doubt(&mut self, now: Duration) {
+        self.unsure_until = self.unsure_until.max(now.saturating_add(self.retention));
+    }
+
     /// Remembers an accept; whether the younger generation did not have it.
     pub fn insert(&mut self, entry: Fingerprint) -> bool {
         self.young.insert(entry)

@@ -59,6 +59,8 @@ pub struct Config {
     pub scrub_rate: ByteSize,
     /// What is kept for nodes that are away.
     pub hints: Hints,
+    /// Rounds of anti-entropy.
+    pub repair: Repair,
     /// Log lines.
     pub log: Log,
     named: Named,
@@ -149,6 +151,15 @@ pub struct Hints {
     pub rate: ByteSize,
 }
 
+/// `repair.*`
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Repair {
+    /// From the end of one automatic round to the begin of the next.
+    pub interval: Duration,
+    /// Bytes that one node reads from its disk, and copies as the driver of a round, in a second.
+    pub rate: ByteSize,
+}
+
 /// `log.*`
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Log {
@@ -192,6 +203,7 @@ impl Config {
             commit: Commit::default(),
             scrub_rate: ByteSize::default(),
             hints: Hints::default(),
+            repair: Repair::default(),
             log: Log::default(),
             named: Named::default(),
         }

@@ -269,6 +269,18 @@ pub static SETTINGS: &[Setting] = &[
         set: |c, text| size(text, 0, GIB).map(|value| c.scrub_rate = value),
     },
     Setting {
+        name: "repair.interval",
+        default: "10m",
+        doc: "From the end of one round of anti-entropy to the begin of the next.",
+        set: |c, text| duration(text, SECOND, 24 * HOUR).map(|value| c.repair.interval = value),
+    },
+    Setting {
+        name: "repair.rate",
+        default: "32MiB",
+        doc: "What anti-entropy reads from this node's disk, and copies as the driver of a round, in a second.",
+        set: |c, text| size(text, 64 * KIB, GIB * 16).map(|value| c.repair.rate = value),
+    },
+    Setting {
         name: "log.format",
         default: "auto",
         doc: "`text`, `json`, or `auto`: text on a terminal, JSON otherwise.",

@@ -78,8 +78,13 @@ fn every_setting_changes_the_configuration() {
                 "error"
             }
         }
-        name if name.ends_with("bytes") || name.ends_with("bytes_max") => "77KiB",
-        name if ["skew_max", "delay_max", "timeout", "deadline"].iter().any(|unit| name.ends_with(unit)) => "7s",
+        name if ["bytes", "bytes_max", "rate"].iter().any(|unit| name.ends_with(unit)) => "77KiB",
+        name if ["skew_max", "delay_max", "timeout", "deadline", "interval"]
+            .iter()
+            .any(|unit| name.ends_with(unit)) =>
+        {
+            "7s"
+        }
         _ => "77",
     };
     for setting in SETTINGS {

@@ -230,7 +230,7 @@ impl Operations {
                 }
             }
             None => {
-                if let Some(held) = shard.replica.read(&key, || Asker::Operation(id)) {
+                if let Some(held) = shard.replica.read(&key, false, || Asker::Operation(id)) {
                     self.post(id.get(), node, Letters::Held(held));
                 }
             }

@@ -238,7 +238,7 @@ pub(crate) async fn stamp(shard: &Rc<Shard>, above: Hlc) -> Result<Version, Fail
 
 async fn raise_bound(shard: &Shard, to: Hlc) -> Result<(), Failure> {
     let (send, receive) = tokio::sync::oneshot::channel();
-    shard.replica.raise_bound(to, Asker::Bound(send)).map_err(|_| Failure::Overloaded)?;
+    shard.replica.raise_bound(to, Asker::Durable(send)).map_err(|_| Failure::Overloaded)?;
     receive.await.unwrap_or(Err(Failure::NotServing))
 }
 

@@ -351,10 +351,11 @@ impl Operations {
         is_repair: bool,
     ) -> Result<(), Failure> {
         if let Some(peer) = shard.peer(node) {
-            let message = Message::Store { key: key.clone(), record: record.bytes().clone(), repair: is_repair };
+            let (key, record) = (key.clone(), record.bytes().clone());
+            let message = Message::Store { key, record, repair: is_repair, uncounted: false };
             peer.send(shard, id.get(), message)
         } else {
-            let submission = shard.replica.submission(key.clone(), record, is_repair, Asker::Operation(id));
+            let submission = shard.replica.submission(key.clone(), record, is_repair, false, Asker::Operation(id));
             shard.replica.store(submission).map_err(|(_, failure)| failure)
         }
     }

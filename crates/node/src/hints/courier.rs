@@ -2,20 +2,21 @@
 //! at a time. A page's answers are all in before the next is sent, which is the window; a bucket is forgotten when
 //! all of it was answered. What is interrupted goes on where it was.
 
+use std::future::Future;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
 use kvorum_core::hints::{BucketId, Delivered, Pace};
+use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::{Failure, StoreAnswer};
 use kvorum_core::{Key, Record};
-use tokio::sync::oneshot;
 
 use super::Dropped;
 use super::keeper::{Keeper, Target};
 use super::names::{self, Name};
-use crate::peer::calls::Kind;
+use crate::shard::Shard;
 use crate::store::{Page, PageLimit, StoreError};
 
 /// How often a courier looks whether there is something to deliver, and somebody to deliver to.
@@ -119,6 +120,7 @@ impl Courier {
 
     /// Sends a page and waits for all its answers.
     async fn send(&mut self, page: Vec<(Bytes, Bytes)>) -> Result<(), Interrupted> {
+        let shard = self.keeper.shard.clone();
         let mut asked = Vec::with_capacity(page.len());
         for (name, bytes) in page {
             let Some(Name::Hint(_, _, key)) = names::parse(&name) else { continue };
@@ -145,13 +147,12 @@ impl Courier {
             if !wait.is_zero() {
                 tokio::time::sleep(wait).await;
             }
-            let answer = self.send_one(&key, &record).await?;
+            let answer = send_one(&shard, self.target.node, &key, &record).await?;
             asked.push((key, record.version(), answer));
         }
         let sent = self.keeper.shard.clock.boot();
         for (key, version, answer) in asked {
             let answer = tokio::time::timeout(ANSWERS_MAX, answer).await.map_err(|_| Interrupted)?;
-            let answer = answer.map_err(|_| Interrupted)?;
             match answer {
                 answer if answer.settles(version) => {
                     self.metrics().delivered.fetch_add(1, Ordering::Relaxed);
@@ -173,18 +174,23 @@ impl Courier {
         replicas.iter().take(usize::from(record.from())).any(|node| *node == self.target.node)
     }
 
-    async fn send_one(&self, key: &Key, record: &Record) -> Result<oneshot::Receiver<StoreAnswer>, Interrupted> {
-        let shard = &self.keeper.shard;
-        loop {
-            match shard.calls.store(shard, self.target.node, key, record, Kind::Hint) {
-                Ok(answer) => return Ok(answer),
-                Err(Failure::Overloaded) => tokio::time::sleep(QUEUE_PAUSE).await,
-                Err(_) => return Err(Interrupted),
-            }
-        }
-    }
-
     fn metrics(&self) -> &super::TargetMetrics {
         self.keeper.queue.target(self.target.node)
+    }
+}
+
+/// Sends one, as soon as there is room for it; the future inside is the answer.
+async fn send_one<'a>(
+    shard: &'a Shard,
+    target: NodeId,
+    key: &Key,
+    record: &Record,
+) -> Result<impl Future<Output = StoreAnswer> + use<'a>, Interrupted> {
+    loop {
+        match shard.calls.hint(shard, target, key, record) {
+            Ok(answer) => return Ok(answer),
+            Err(Failure::Overloaded) => tokio::time::sleep(QUEUE_PAUSE).await,
+            Err(_) => return Err(Interrupted),
+        }
     }
 }

@@ -11,7 +11,7 @@
 //! machine. Does *not* promise that a hint is delivered: what guarantees convergence is anti-entropy.
 //!
 //! A hint is no ack and no answer: shards put hints in and never take any out, readers see the other column family,
-//! and what a target answers goes to [`Calls`](crate::peer::calls::Calls), which no request of a client is in.
+//! and what a target answers goes to [`Calls`](crate::calls::Calls), which no request of a client is in.
 
 mod courier;
 pub mod keeper;

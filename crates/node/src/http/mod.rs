@@ -153,6 +153,10 @@ pub trait Admin {
     fn scrub(&self) -> Vec<u8>;
     /// `POST /v0/backup`: takes a backup, and tells where it is. The `Err` is the detail of a 503.
     fn backup(&self) -> AdminFuture;
+    /// `GET /v0/repair`.
+    fn repair_json(&self) -> Vec<u8>;
+    /// `POST /v0/repair`: has this node drive a round; gives its number.
+    fn begin_repair(&self) -> u64;
     /// `/metrics`, of all shards.
     fn metrics_text(&self) -> String;
 }

@@ -36,6 +36,8 @@ pub(super) enum Action {
     Cluster,
     Backup,
     Scrub,
+    Repair,
+    BeginRepair,
     Peer,
 }
 
@@ -48,6 +50,7 @@ pub(super) enum Verb {
 }
 
 const ALLOW_ENTITY: &str = "GET, HEAD, PUT, DELETE";
+const ALLOW_REPAIR: &str = "GET, HEAD, POST";
 const ALLOW_READ: &str = "GET, HEAD";
 
 /// Reads a request's method and target: the path is judged first, then the method, then the parameters.
@@ -74,6 +77,11 @@ pub(super) fn parse(
         }
         "/v0/entities" => read_only(method).and_then(|()| Ok(range(query)?)),
         "/v0/status" => fixed(method, query, Action::Status),
+        "/v0/repair" => match *method {
+            Method::POST => without_parameters(query, Action::BeginRepair),
+            Method::GET | Method::HEAD => without_parameters(query, Action::Repair),
+            _ => Err(HttpError::MethodNotAllowed { allow: ALLOW_REPAIR }),
+        },
         "/v0/cluster" => fixed(method, query, Action::Cluster),
         "/livez" => fixed(method, query, Action::Live),
         "/readyz" => fixed(method, query, Action::Ready),

@@ -16,12 +16,31 @@ use crate::coordinator::Receipt;
 /// An answer that is not an error.
 #[derive(Debug)]
 pub(super) enum Answer {
-    Stored { version: Version, receipt: Option<Receipt> },
-    Deleted { version: Version, receipt: Option<Receipt> },
-    Value { record: Record, receipt: Option<Receipt> },
-    NotModified { version: Version, receipt: Option<Receipt> },
+    Stored {
+        version: Version,
+        receipt: Option<Receipt>,
+    },
+    Deleted {
+        version: Version,
+        receipt: Option<Receipt>,
+    },
+    Value {
+        record: Record,
+        receipt: Option<Receipt>,
+    },
+    NotModified {
+        version: Version,
+        receipt: Option<Receipt>,
+    },
     Range(Box<RangeBody>),
-    Page { content_type: &'static str, content: Bytes },
+    Page {
+        content_type: &'static str,
+        content: Bytes,
+    },
+    /// A round of anti-entropy will be driven, with this number.
+    Begun {
+        round: u64,
+    },
     SwitchProtocols(HeaderMap),
 }
 
@@ -107,6 +126,10 @@ fn success(answer: Answer, headers: &mut HeaderMap, form: Form) -> (StatusCode, 
         Answer::Page { content_type, content } => {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
             (StatusCode::OK, ResponseBody::whole(content))
+        }
+        Answer::Begun { round } => {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            (StatusCode::ACCEPTED, ResponseBody::whole(format!("{{\"round\": {round}}}\n").into()))
         }
         Answer::SwitchProtocols(peer) => {
             *headers = peer;

@@ -147,6 +147,8 @@ impl<E: Entities> Exchange<'_, E> {
             Action::Cluster => Ok(page(JSON, admin.cluster_json())),
             Action::Scrub => Ok(page(JSON, admin.scrub())),
             Action::Backup => Ok(page(JSON, admin.backup().await.map_err(HttpError::Unready)?)),
+            Action::Repair => Ok(page(JSON, admin.repair_json())),
+            Action::BeginRepair => Ok(Answer::Begun { round: admin.begin_repair() }),
             Action::Peer => self.peer(),
         }
     }

@@ -10,16 +10,18 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use kvorum_core::Key;
 use kvorum_core::frame::{Decoder, Frame, Message};
 use kvorum_core::placement::NodeId;
-use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer};
+use kvorum_core::quorum::Failure;
+use kvorum_core::{Incarnation, Key};
 use tokio::time::MissedTickBehavior;
 
 use super::dial::{ConnectError, Dialled};
 use super::handshake::{self, Hello, Stranger};
 use super::link::Link;
 use super::server::ProtocolError;
+use crate::calls::Calls;
+use crate::data_dir::Run;
 use crate::shard::Shard;
 
 /// The id of frames that belong to no request.
@@ -39,8 +41,11 @@ pub struct PeerClient {
     node: NodeId,
     /// Up while there is one.
     link: RefCell<Option<Rc<Link>>>,
-    /// The peer's answers count.
+    /// The peer has not lost what it acknowledged, as far as this node knows. It knows itself too, and then says
+    /// so in its answers: this decides only who is asked first.
     votes: Cell<bool>,
+    /// Who the peer said it was.
+    met: Cell<Option<(Incarnation, Run)>>,
     /// Reads asked and not yet answered.
     reads_waiting: Cell<u32>,
     /// When the oldest unanswered read was asked, or the last was answered, whichever is later.
@@ -79,6 +84,7 @@ impl PeerClient {
             node,
             link: RefCell::default(),
             votes: Cell::new(false),
+            met: Cell::default(),
             reads_waiting: Cell::new(0),
             waiting_since: Cell::default(),
             read_us: Cell::new(0),
@@ -93,7 +99,7 @@ impl PeerClient {
         self.link.borrow().is_some()
     }
 
-    /// Whether its answers count.
+    /// Whether it has not lost what it had acknowledged.
     #[must_use]
     pub fn votes(&self) -> bool {
         self.votes.get()
@@ -119,7 +125,7 @@ impl PeerClient {
     pub fn send(&self, shard: &Shard, id: u64, message: Message) -> Result<(), Failure> {
         let link = self.link.borrow();
         let link = link.as_ref().ok_or(Failure::Unreachable)?;
-        let is_read = matches!(message, Message::Read { .. });
+        let is_read = matches!(message, Message::Read { uncounted: false, .. });
         link.send(&Frame { id, hlc: shard.clock.reading(), message })?;
         if is_read {
             if self.reads_waiting.get() == 0 {
@@ -135,7 +141,7 @@ impl PeerClient {
     /// # Errors
     /// As [`PeerClient::send`].
     pub fn read(&self, shard: &Shard, id: u64, key: &Key, version_only: bool) -> Result<(), Failure> {
-        self.send(shard, id, Message::Read { key: key.clone(), version_only })
+        self.send(shard, id, Message::Read { key: key.clone(), version_only, uncounted: false })
     }
 
     /// Takes note of how long a read took, or has already taken.
@@ -192,6 +198,7 @@ impl PeerClient {
         if node != self.node {
             return Err(Stranger::Unknown(hello.url).into());
         }
+        self.met.set(Some((hello.incarnation, hello.run)));
         let votes = introduce(shard, node, hello).await.map_err(ConnectError::NotRemembered)?;
         let link = Link::new(transport, shard.settings.peer_queue_bytes_max, shard.flusher.clone());
         Ok((link, input, votes))
@@ -279,22 +286,26 @@ impl PeerClient {
     }
 
     fn take(&self, shard: &Rc<Shard>, frame: Frame) -> Result<(), ProtocolError> {
-        match counted(frame.message, self.votes.get()) {
-            Message::StoreAnswer(answer) => {
-                if let Err(answer) = shard.calls.take(self.node, frame.id, answer) {
-                    shard.operations.on_stored(shard, self.node, frame.id, answer);
-                }
-            }
+        if Calls::owns(frame.id) {
+            return shard.calls.on_answer(shard, self.node, frame).ok_or(ProtocolError::NotAnAnswer);
+        }
+        match frame.message {
+            Message::StoreAnswer(answer) => shard.operations.on_stored(shard, self.node, frame.id, answer),
             Message::ReadAnswer(answer) => {
                 self.reads_waiting.set(self.reads_waiting.get().saturating_sub(1));
                 self.waiting_since.set(shard.clock.boot());
                 shard.operations.on_read(shard, self.node, frame.id, answer);
             }
-            Message::Pong { wall_ms, sequence } => {
+            Message::Pong { wall_ms, sequence, rebuilt } => {
                 self.take_pong(shard, wall_ms);
+                if let Some((incarnation, run)) = self.met.get().filter(|_| rebuilt) {
+                    shard.membership.note_rebuilt(self.node, incarnation, run, sequence);
+                    self.votes.set(true);
+                }
                 shard.membership.note_sequence(self.node, sequence);
             }
-            Message::Store { .. } | Message::Read { .. } | Message::Ping { .. } => {
+            Message::RepairAnswer(_) => return Err(ProtocolError::NotAnAnswer),
+            Message::Store { .. } | Message::Read { .. } | Message::Ping { .. } | Message::Repair(_) => {
                 return Err(ProtocolError::NotAnAnswer);
             }
         }
@@ -326,17 +337,6 @@ pub async fn introduce(shard: &Rc<Shard>, node: NodeId, hello: Hello) -> Result<
     };
     shard.pool.submit(Box::new(job)).map_err(|_| "the read pool is full".to_owned())?;
     receive.await.map_err(|_| "the read pool stopped".to_owned())?
-}
-
-/// The answer as it counts: that of a peer without a vote, which may not know it yet, counts for nothing.
-fn counted(message: Message, votes: bool) -> Message {
-    match message {
-        Message::StoreAnswer(answer) if !votes && !matches!(answer, StoreAnswer::Failed(_)) => {
-            Message::StoreAnswer(StoreAnswer::Failed(Failure::Rebuilding))
-        }
-        Message::ReadAnswer(_) if !votes => Message::ReadAnswer(ReadAnswer::Failed(Failure::Rebuilding)),
-        other => other,
-    }
 }
 
 #[cfg(test)]

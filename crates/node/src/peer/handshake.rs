@@ -228,7 +228,8 @@ impl Hello {
 /// # Errors
 /// If the peer could not be remembered durably.
 pub fn introduce(membership: &Membership, node: NodeId, hello: &Hello) -> Result<bool, crate::data_dir::DataDirError> {
-    if let Some(reason) = hello.accuses(membership) {
+    // What was lost before this run is no reproach once it is back.
+    if let Some(reason) = hello.accuses(membership).filter(|_| !membership.is_rebuilt()) {
         membership.become_rebuilding(&reason)?;
     }
     let knows_us = hello.remembers.is_some_and(|remembers| remembers.incarnation == membership.incarnation());

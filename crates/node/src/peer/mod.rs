@@ -2,10 +2,8 @@
 //! is for bulk traffic, the others are for requests.
 //!
 //! [`dial`] makes a connection, [`handshake`] decides who may talk, [`link`] writes frames over a
-//! [`transport`], [`client`] is the coordinator's side of a connection and [`server`] the replica's. [`calls`] are
-//! stores that no client asked for.
+//! [`transport`], [`client`] is the coordinator's side of a connection and [`server`] the replica's.
 
-pub mod calls;
 pub mod client;
 pub mod dial;
 pub mod handshake;

@@ -9,12 +9,14 @@ use bytes::{Bytes, BytesMut};
 use kvorum_core::frame::{Decoder, Frame, Message};
 use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer};
+use kvorum_core::repair::wire::Request;
 use kvorum_core::{Key, Record};
 
 use super::client::introduce;
 use super::handshake::{Hello, Stranger};
 use super::link::Link;
 use super::transport::Transport;
+use crate::anti_entropy::member;
 use crate::commit::Work;
 use crate::replica::Held;
 use crate::shard::{Asker, Shard};
@@ -144,7 +146,7 @@ fn take_frames(
 fn take(shard: &Rc<Shard>, link: &Rc<Link>, taken: Frame, works: &mut Vec<Work>) -> Result<(), ProtocolError> {
     let id = taken.id;
     match taken.message {
-        Message::Store { key, record, repair } => {
+        Message::Store { key, record, repair, uncounted } => {
             let (key, record) = detach(key, record);
             let refused = match Record::decode(&key, record) {
                 Err(_) => Some(Failure::Corrupt),
@@ -152,7 +154,7 @@ fn take(shard: &Rc<Shard>, link: &Rc<Link>, taken: Frame, works: &mut Vec<Work>)
                     Some(failure) => Some(failure),
                     None => {
                         let asker = Asker::Peer(PeerAsker { link: link.clone(), id, version_only: false });
-                        works.push(Work::Store(shard.replica.submission(key, &record, repair, asker)));
+                        works.push(Work::Store(shard.replica.submission(key, &record, repair, uncounted, asker)));
                         None
                     }
                 },
@@ -161,12 +163,32 @@ fn take(shard: &Rc<Shard>, link: &Rc<Link>, taken: Frame, works: &mut Vec<Work>)
                 reply(link, &frame(shard, id, Message::StoreAnswer(StoreAnswer::Failed(failure))));
             }
         }
-        Message::Read { key, version_only } => read(shard, link, id, &key, version_only),
+        Message::Read { key, version_only, uncounted } => {
+            let asker = || PeerAsker { link: link.clone(), id, version_only };
+            if let Some(held) = shard.replica.read(&key, uncounted, || Asker::Peer(asker())) {
+                asker().read(shard, held);
+            }
+        }
+        Message::Repair(payload) => {
+            let request = Request::decode(&payload).map_err(|_| ProtocolError::NotARequest)?;
+            let (shard, link) = (shard.clone(), link.clone());
+            // A driver has a handful of questions under way, and a node takes part in one round.
+            tokio::task::spawn_local(async move {
+                let response = member::answer(&shard, request).await;
+                let answer = frame(&shard, id, Message::RepairAnswer(response.encode()));
+                // A link that broke loses it, and the driver knows.
+                let _ = link.answer(&answer);
+            });
+        }
         Message::Ping { .. } => {
-            let pong = Message::Pong { wall_ms: shard.clock.wall_ms(), sequence: shard.replica.sequence() };
+            let pong = Message::Pong {
+                wall_ms: shard.clock.wall_ms(),
+                sequence: shard.replica.sequence(),
+                rebuilt: shard.membership.is_rebuilt(),
+            };
             reply(link, &frame(shard, id, pong));
         }
-        Message::StoreAnswer(_) | Message::ReadAnswer(_) | Message::Pong { .. } => {
+        Message::StoreAnswer(_) | Message::ReadAnswer(_) | Message::RepairAnswer(_) | Message::Pong { .. } => {
             return Err(ProtocolError::NotARequest);
         }
     }
@@ -186,13 +208,6 @@ fn detach(key: Key, record: Bytes) -> (Key, Bytes) {
     let mut own = own.freeze();
     let key = Key::new(own.split_to(bytes.len())).expect("these bytes were a key before");
     (key, own)
-}
-
-fn read(shard: &Rc<Shard>, link: &Rc<Link>, id: u64, key: &Key, version_only: bool) {
-    let asker = || Asker::Peer(PeerAsker { link: link.clone(), id, version_only });
-    if let Some(held) = shard.replica.read(key, asker) {
-        reply(link, &frame(shard, id, Message::ReadAnswer(read_answer(held, version_only))));
-    }
 }
 
 fn read_answer(held: Held, version_only: bool) -> ReadAnswer {

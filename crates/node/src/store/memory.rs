@@ -5,13 +5,15 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use kvorum_core::key::Key;
 use kvorum_core::record::Record;
 
-use super::{Batch, Durability, Health, HealthState, HintChange, Page, PageLimit, Store, StoreError, StoreStats, Tier};
+use super::{
+    Batch, Durability, Floors, Health, HealthState, HintChange, Page, PageLimit, Store, StoreError, StoreStats, Tier,
+};
 
 /// What the next commits meet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,6 +35,7 @@ pub enum Fault {
 pub struct MemoryStore {
     state: Mutex<State>,
     health: Mutex<Health>,
+    floors: Arc<Floors>,
 }
 
 #[derive(Debug, Default)]
@@ -45,6 +48,7 @@ struct State {
     fault: Fault,
     cold: HashSet<Key>,
     unreadable: HashSet<Key>,
+    dropped: usize,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -112,6 +116,8 @@ impl MemoryStore {
         state.unsynced.clear();
         state.fault = Fault::None;
         *self.health() = Health::default();
+        // Whoever starts again loads what is durable of them.
+        self.floors.clear();
     }
 
     /// What a backup taken now would have: all that is synced.
@@ -119,7 +125,7 @@ impl MemoryStore {
     pub fn backup(&self) -> Self {
         let state = self.state();
         let visible = state.unsynced.first().unwrap_or(&state.visible).clone();
-        Self { state: Mutex::new(State { visible, ..State::default() }), health: Mutex::default() }
+        Self { state: Mutex::new(State { visible, ..State::default() }), ..Self::default() }
     }
 
     /// Makes the key need the disk until it is read from there.
@@ -242,6 +248,19 @@ impl Store for MemoryStore {
         Ok(self.state().visible.metadata.get(name).cloned())
     }
 
+    fn floors(&self) -> &Arc<Floors> {
+        &self.floors
+    }
+
+    /// At the end of all time: everything that expires has.
+    fn compact(&self) -> Result<(), StoreError> {
+        let mut state = self.state();
+        let before = state.visible.records.len();
+        state.visible.records.retain(|key, record| !self.floors.may_drop(key, record, || u64::MAX));
+        state.dropped += before - state.visible.records.len();
+        Ok(())
+    }
+
     fn sequence(&self) -> u64 {
         self.state().visible.sequence
     }
@@ -258,7 +277,8 @@ impl Store for MemoryStore {
     fn stats(&self) -> StoreStats {
         let state = self.state();
         let records = u64::try_from(state.visible.records.len()).unwrap_or(u64::MAX);
-        StoreStats { records, ..StoreStats::default() }
+        let dropped = u64::try_from(state.dropped).unwrap_or(u64::MAX);
+        StoreStats { records, dropped, ..StoreStats::default() }
     }
 }
 

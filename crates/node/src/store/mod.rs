@@ -8,6 +8,7 @@
 //! [`rocks`] is the real one, [`memory`] its deterministic twin, which can lose what was not synced. Both
 //! are held to the same suite, in `tests/store_contract.rs`.
 
+pub mod floors;
 pub mod health;
 pub mod memory;
 pub mod options;
@@ -15,10 +16,13 @@ mod record_cache;
 pub mod rocks;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use kvorum_core::key::Key;
+use kvorum_core::version::Version;
 
+pub use floors::Floors;
 pub use health::{Health, HealthState, Stall};
 
 /// How far a read may go.
@@ -210,6 +214,15 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError::Corrupt`], [`StoreError::Io`].
     fn metadata(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError>;
 
+    /// Up to where each partition is proven converged: what compactions drop deletions by.
+    fn floors(&self) -> &Arc<Floors>;
+
+    /// Rewrites everything, and drops what [`Floors::may_drop`] allows. Blocks, for as long as it takes.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`], [`StoreError::DiskFull`], [`StoreError::Io`].
+    fn compact(&self) -> Result<(), StoreError>;
+
     /// Grows with every commit, and says after a restart how much of the log was recovered: at least as much as it
     /// said before, unless a commit was lost. Hints, which are not synced, do not count.
     fn sequence(&self) -> u64;
@@ -225,6 +238,38 @@ pub trait Store: Send + Sync + 'static {
 
     /// Figures for metrics. Takes a lock of the engine: for every scrape, not for every request.
     fn stats(&self) -> StoreStats;
+}
+
+/// What a key has, as of one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// The record's encoded bytes, unchecked.
+    Record(Bytes),
+    /// No record: its partition's floor.
+    Absent {
+        /// A deletion of everything up to here.
+        floor: Version,
+    },
+}
+
+/// The record, or the floor of its partition. A floor that rises between two looks is no answer about the
+/// first: what the key lacked then may have come since.
+///
+/// # Errors
+/// As [`Store::get`].
+pub fn find(store: &(impl Store + ?Sized), key: &Key, tier: Tier) -> Result<Found, StoreError> {
+    let floor = || store.floors().get(key.hash().partition());
+    let mut before = floor();
+    loop {
+        if let Some(bytes) = store.get(key, tier)? {
+            return Ok(Found::Record(bytes));
+        }
+        let after = floor();
+        if after == before {
+            return Ok(Found::Absent { floor: after });
+        }
+        before = after;
+    }
 }
 
 /// Figures of one store. What an implementation does not have is zero.
@@ -264,4 +309,6 @@ pub struct StoreStats {
     pub recoveries: u64,
     /// Reads that met damage.
     pub corrupt_reads: u64,
+    /// Deletions and expired records that compactions have dropped.
+    pub dropped: u64,
 }

@@ -7,25 +7,27 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use kvorum_core::key::Key;
 use rocksdb::checkpoint::Checkpoint;
+use rocksdb::compaction_filter::Decision;
 use rocksdb::event_listener::{
     BackgroundErrorRecoveryInfo, DBBackgroundErrorReason, DBWriteStallCondition, EventListener, MutableStatus,
     StatusSeverity, WriteStallInfo,
 };
 use rocksdb::statistics::Ticker;
 use rocksdb::{
-    Cache, ColumnFamily, ColumnFamilyDescriptor, DB, ErrorKind, FlushOptions, Options, ReadOptions, ReadTier,
-    WriteBatch, WriteOptions, properties,
+    BottommostLevelCompaction, Cache, ColumnFamily, ColumnFamilyDescriptor, CompactOptions, DB, ErrorKind,
+    FlushOptions, Options, ReadOptions, ReadTier, WriteBatch, WriteOptions, properties,
 };
 
 use super::options::{self, MemoryBudget};
 use super::record_cache::{Lookup, RecordCache};
 use super::{
-    Batch, Durability, Health, HealthState, HintChange, Page, PageLimit, Stall, Store, StoreError, StoreStats, Tier,
+    Batch, Durability, Floors, Health, HealthState, HintChange, Page, PageLimit, Stall, Store, StoreError, StoreStats,
+    Tier,
 };
 use crate::data_dir::{DataDir, DataDirError, Log, SyncMarker};
 use crate::histogram::Histogram;
@@ -58,6 +60,8 @@ pub struct RocksStore {
     marker: Option<SyncMarker>,
     path: PathBuf,
     commit_micros: Arc<Histogram>,
+    floors: Arc<Floors>,
+    dropped: Arc<AtomicU64>,
 }
 
 /// Why a node's store cannot be opened.
@@ -129,8 +133,20 @@ impl RocksStore {
         let (mut options, cache) = options::database(budget);
         let health = Arc::new(Health::default());
         options.add_event_listener(Listener { health: Arc::clone(&health) });
+        let (floors, dropped): (Arc<Floors>, Arc<AtomicU64>) = Default::default();
+        let mut records = options.clone();
+        // Called by several threads at once; it only reads atomics and counts in one.
+        let (proven, drops) = (Arc::clone(&floors), Arc::clone(&dropped));
+        records.set_compaction_filter("kvorum.floors", move |_, key: &[u8], record: &[u8]| {
+            if proven.may_drop(key, record, wall_ms) {
+                drops.fetch_add(1, Ordering::Relaxed);
+                Decision::Remove
+            } else {
+                Decision::Keep
+            }
+        });
         let families = [
-            ColumnFamilyDescriptor::new("default", options.clone()),
+            ColumnFamilyDescriptor::new("default", records),
             ColumnFamilyDescriptor::new(METADATA, options::metadata(&cache)),
             ColumnFamilyDescriptor::new(HINTS, options::hints(budget, &cache)),
         ];
@@ -160,6 +176,8 @@ impl RocksStore {
             marker: None,
             path: path.to_owned(),
             commit_micros: Arc::default(),
+            floors,
+            dropped,
         })
     }
 
@@ -368,6 +386,18 @@ impl Store for RocksStore {
         self.db.get_cf(self.family(METADATA), name).map_err(|error| self.read_error(&error))
     }
 
+    fn floors(&self) -> &Arc<Floors> {
+        &self.floors
+    }
+
+    fn compact(&self) -> Result<(), StoreError> {
+        let mut options = CompactOptions::default();
+        // The last level too: most of what was deleted lies there.
+        options.set_bottommost_level_compaction(BottommostLevelCompaction::Force);
+        self.db.compact_range_opt(None::<&[u8]>, None::<&[u8]>, &options);
+        self.refuse_if_poisoned()
+    }
+
     fn sequence(&self) -> u64 {
         self.committed.load(Ordering::Acquire)
     }
@@ -416,6 +446,7 @@ impl Store for RocksStore {
             damaged_compactions: health(&self.health.damaged_compactions),
             recoveries: health(&self.health.recoveries),
             corrupt_reads: health(&self.health.corrupt_reads),
+            dropped: health(&self.dropped),
         }
     }
 }
@@ -459,6 +490,11 @@ impl EventListener for Listener {
             DBWriteStallCondition::KNormal => Stall::None,
         });
     }
+}
+
+fn wall_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// What an error of RocksDB is to us.

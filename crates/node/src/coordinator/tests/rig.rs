@@ -18,6 +18,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, LocalSet};
 
+use crate::anti_entropy::{AntiEntropy, RepairSettings};
+use crate::calls::Calls;
 use crate::clock::{Clock, Incarnations, SystemTime, TimeSource};
 use crate::commit::queue::Now;
 use crate::commit::{CommitConfig, CommitThread, Committer, Done, QueueLimits, Sink};
@@ -30,7 +32,6 @@ use crate::large_values::{Body, LargeValues};
 use crate::mailbox::{Event, Mailbox};
 use crate::membership::Membership;
 use crate::metrics::CoordinatorMetrics;
-use crate::peer::calls::Calls;
 use crate::peer::client::PeerClient;
 use crate::peer::dial::Tcp;
 use crate::peer::handshake::Hello;
@@ -186,8 +187,12 @@ impl Rig {
                 metrics.clone(),
                 hints.clone(),
             ),
-            calls: Calls::default(),
             membership,
+            calls: Calls::default(),
+            anti_entropy: Arc::new(AntiEntropy::new(
+                RepairSettings { interval: LONG, rate: 1 << 20, lag: LONG },
+                Duration::ZERO,
+            )),
         });
         shard.start(mailbox);
         Self { shard, store, metrics, hints, commits: Some(commits), peers: Vec::new(), _pool: pool_threads, _dir: dir }

@@ -180,6 +180,12 @@ impl Admin for FakeAdmin {
     fn ready(&self) -> Result<(), String> {
         self.say()
     }
+    fn repair_json(&self) -> Vec<u8> {
+        b"{}".to_vec()
+    }
+    fn begin_repair(&self) -> u64 {
+        7
+    }
     fn serving(&self) -> Result<(), String> {
         self.say()
     }

@@ -1,21 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use kvorum_core::{Hlc, Version};
-
 use super::*;
-
-#[test]
-fn answers_of_a_peer_without_a_vote_count_for_nothing() {
-    let stored = Message::StoreAnswer(StoreAnswer::Accepted);
-    let absent = Message::ReadAnswer(ReadAnswer::Absent { floor: Version::ZERO });
-    for answer in [&stored, &absent] {
-        assert_eq!(counted(answer.clone(), true), *answer);
-    }
-    assert_eq!(counted(stored, false), Message::StoreAnswer(StoreAnswer::Failed(Failure::Rebuilding)));
-    assert_eq!(counted(absent, false), Message::ReadAnswer(ReadAnswer::Failed(Failure::Rebuilding)));
-    let pong = Message::Pong { wall_ms: Hlc::ZERO.raw(), sequence: 0 };
-    assert_eq!(counted(pong.clone(), false), pong, "the peer is alive all the same");
-}
 
 #[test]
 fn the_back_off_grows_until_a_connection_lasts() {

@@ -1,0 +1,259 @@
+//! One round as its driver sees it: who takes part, what differs, who needs what, and what is proven.
+//!
+//! Owns no connection and no clock. Nodes are *present* until [`Round::lose`] is told otherwise. Promises: a
+//! partition is in [`Round::proven`] only if every node of the layout stayed present, nothing of it was left
+//! unsettled, and every leaf in which two nodes differed, or that a node marked, was listed by all.
+
+use std::collections::BTreeMap;
+
+use super::trees::{LEAVES, LeafSet, Leaves};
+use super::{Holding, Kind, RoundId};
+use crate::key::{PARTITIONS, PartitionId};
+use crate::partitions::PartitionSet;
+use crate::placement::{Layout, NodeId};
+use crate::quorum::{Current, StoreAnswer};
+use crate::version::Version;
+
+/// Who is to be given what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The newest record.
+    pub newest: Holding,
+    /// Who has it, in the order of preference.
+    pub holders: Vec<NodeId>,
+    /// Who needs it.
+    pub targets: Vec<NodeId>,
+    /// Only nodes without a vote have anything of the key. What they have may have been deleted long ago: then a
+    /// floor of those that vote refuses it, and what is left of it is to be deleted too.
+    pub is_doubtful: bool,
+}
+
+/// A round under way.
+#[derive(Debug)]
+pub struct Round<'a> {
+    id: RoundId,
+    layout: &'a Layout,
+    present: Vec<bool>,
+    voting: Vec<bool>,
+    /// By class, then by node.
+    roots: BTreeMap<u8, BTreeMap<NodeId, Vec<u64>>>,
+    selected: Vec<LeafSet>,
+    unsettled: PartitionSet,
+}
+
+impl<'a> Round<'a> {
+    /// A round among all nodes of the layout.
+    #[must_use]
+    pub fn new(id: RoundId, layout: &'a Layout) -> Self {
+        Self {
+            id,
+            layout,
+            present: vec![true; layout.nodes().len()],
+            voting: vec![false; layout.nodes().len()],
+            roots: BTreeMap::new(),
+            selected: vec![LeafSet::default(); PARTITIONS],
+            unsettled: PartitionSet::default(),
+        }
+    }
+
+    /// A node has failed, or never answered: the round goes on without it, and proves nothing.
+    pub fn lose(&mut self, node: NodeId) {
+        if let Some(present) = self.present.get_mut(node.index()) {
+            *present = false;
+        }
+    }
+
+    /// A node has begun, and says whether it has a vote.
+    pub fn on_begun(&mut self, node: NodeId, votes: bool) {
+        if let Some(voting) = self.voting.get_mut(node.index()) {
+            *voting = votes;
+        }
+    }
+
+    /// Whether a node said that it votes.
+    #[must_use]
+    pub fn is_voting(&self, node: NodeId) -> bool {
+        self.voting.get(node.index()).copied().unwrap_or(false)
+    }
+
+    /// The nodes that take part.
+    pub fn present(&self) -> impl Iterator<Item = NodeId> {
+        (0..=u8::MAX).map(NodeId).zip(&self.present).filter(|(_, present)| **present).map(|(node, _)| node)
+    }
+
+    /// Whether a node takes part.
+    #[must_use]
+    pub fn is_present(&self, node: NodeId) -> bool {
+        self.present.get(node.index()).copied().unwrap_or(false)
+    }
+
+    /// Whether all nodes of the layout do.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.present.iter().all(|present| *present)
+    }
+
+    /// The roots of a node's trees of one class. A class of which nothing is said has none.
+    pub fn on_roots(&mut self, node: NodeId, class: u8, roots: Vec<u64>) {
+        self.roots.entry(class).or_default().insert(node, roots);
+    }
+
+    /// The leaves that a node wants listed whatever the others have.
+    pub fn on_marked(&mut self, marked: impl IntoIterator<Item = (PartitionId, LeafSet)>) {
+        marked.into_iter().for_each(|(partition, leaves)| self.select(partition, leaves));
+    }
+
+    /// The partitions in which some class has different roots among those who share it.
+    #[must_use]
+    pub fn differing(&self) -> PartitionSet {
+        let differs = |partition: &PartitionId| {
+            self.roots.iter().any(|(class, by_node)| {
+                let root = |node: NodeId| {
+                    by_node.get(&node).and_then(|roots| roots.get(partition.index())).copied().unwrap_or(0)
+                };
+                let mut roots = self.members(*partition, *class).map(root);
+                let first = roots.next();
+                roots.any(|other| Some(other) != first)
+            })
+        };
+        PartitionId::all().filter(differs).collect()
+    }
+
+    /// The leaves of a partition, of every present node: selects those that differ.
+    pub fn on_leaves(&mut self, partition: PartitionId, trees: &BTreeMap<(u8, NodeId), Leaves>) {
+        let mut classes: Vec<u8> = trees.keys().map(|(class, _)| *class).collect();
+        classes.dedup();
+        let mut differing = LeafSet::default();
+        for class in classes {
+            for leaf in 0..LEAVES {
+                let sum =
+                    |node| trees.get(&(class, node)).and_then(|leaves| leaves.get(leaf)).copied().unwrap_or_default();
+                let mut sums = self.members(partition, class).map(sum);
+                let first = sums.next();
+                if sums.any(|other| Some(other) != first) {
+                    differing.0 |= 1 << leaf;
+                }
+            }
+        }
+        self.select(partition, differing);
+    }
+
+    /// What is to be listed.
+    #[must_use]
+    pub fn selection(&self) -> Vec<(PartitionId, LeafSet)> {
+        let all = PartitionId::all().zip(self.selected.iter().copied());
+        all.filter(|(_, leaves)| leaves.0 != 0).collect()
+    }
+
+    /// Who needs what of a key, if anybody does. `held` is what the present nodes have listed for it.
+    ///
+    /// The rule for the stored `from`: who holds something older gets the newest; who holds nothing gets it only
+    /// if it is among the record's first `from`. A deletion that a holder may drop is proven to have been
+    /// everywhere: nobody without a record needs it.
+    pub fn plan(&mut self, partition: PartitionId, held: &[(NodeId, Holding)]) -> Option<Plan> {
+        let limit = self.id.version();
+        let whole = |holding: &Holding| holding.kind != Kind::Damaged && holding.version <= limit;
+        let newest = held.iter().map(|(_, holding)| *holding).filter(whole).max_by_key(|holding| holding.version);
+        let Some(newest) = newest else {
+            // Newer than the round, or damaged everywhere: then nobody knows what it is.
+            if held.iter().any(|(_, holding)| holding.kind == Kind::Damaged) {
+                self.unsettled.insert(partition);
+            }
+            return None;
+        };
+        let find = |node: NodeId| held.iter().find(|(other, _)| *other == node).map(|(_, holding)| *holding);
+        let (mut holders, mut targets) = (Vec::new(), Vec::new());
+        let is_droppable =
+            held.iter().any(|(_, holding)| holding.version == newest.version && holding.kind == Kind::Droppable);
+        for (rank, node) in self.layout.preference_list(partition).iter().enumerate() {
+            if !self.is_present(*node) {
+                continue;
+            }
+            match find(*node) {
+                Some(holding) if holding.version == newest.version => holders.push(*node),
+                Some(holding) if holding.version > newest.version => {}
+                Some(_) => targets.push(*node),
+                None if rank < usize::from(newest.from) && !is_droppable => targets.push(*node),
+                None => {}
+            }
+        }
+        let is_doubtful = self.is_whole() && !held.iter().any(|(node, _)| self.is_voting(*node));
+        (!targets.is_empty()).then_some(Plan { newest, holders, targets, is_doubtful })
+    }
+
+    /// Whether a target that answered this to the newest record need not be thought of again: it has that, or
+    /// something newer.
+    #[must_use]
+    pub fn settles(newest: &Holding, answer: StoreAnswer) -> bool {
+        match answer {
+            StoreAnswer::Accepted => true,
+            StoreAnswer::Stale(Current::Record(version)) | StoreAnswer::StaleUnknown(Current::Record(version)) => {
+                version >= newest.version
+            }
+            // A floor is as good as a deletion, and no value.
+            StoreAnswer::Stale(Current::Floor(floor)) | StoreAnswer::StaleUnknown(Current::Floor(floor)) => {
+                floor >= newest.version && newest.kind != Kind::Value
+            }
+            StoreAnswer::Failed(_) => false,
+        }
+    }
+
+    /// Something of the partition still differs, or may.
+    pub fn unsettle(&mut self, partition: PartitionId) {
+        self.unsettled.insert(partition);
+    }
+
+    /// Partitions of which something was left to differ.
+    #[must_use]
+    pub fn unsettled(&self) -> &PartitionSet {
+        &self.unsettled
+    }
+
+    /// At the end: the partitions that are proven converged up to W.
+    #[must_use]
+    pub fn proven(&self) -> PartitionSet {
+        if !self.is_whole() {
+            return PartitionSet::default();
+        }
+        PartitionId::all().filter(|partition| !self.unsettled.contains(*partition)).collect()
+    }
+
+    /// At the end: the partitions in which a node that has no vote has got back whatever it may have acknowledged.
+    /// They are proven, and for every stored `from` that counts the node in, a majority of the *others* among the
+    /// first `from` votes: so every quorum that it once was in had somebody among those whom it was compared with.
+    /// A node alone has nobody to get anything back from.
+    #[must_use]
+    pub fn restored(&self, node: NodeId) -> PartitionSet {
+        let has_majorities = |partition: &PartitionId| {
+            let list = self.layout.preference_list(*partition);
+            let Some(rank) = list.iter().position(|other| *other == node) else { return false };
+            let (mut others, mut voting) = (0_usize, 0_usize);
+            let is_alone = list.len() == 1;
+            !is_alone
+                && list.iter().enumerate().all(|(place, other)| {
+                    others += usize::from(*other != node);
+                    voting += usize::from(*other != node && self.is_voting(*other));
+                    place < rank || others == 0 || voting > others / 2
+                })
+        };
+        self.proven().iter().filter(has_majorities).collect()
+    }
+
+    /// W.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.id.version()
+    }
+
+    /// The present nodes that share the trees of a class.
+    fn members(&self, partition: PartitionId, class: u8) -> impl Iterator<Item = NodeId> {
+        let list = self.layout.preference_list(partition);
+        list.iter().take(usize::from(class)).copied().filter(|node| self.is_present(*node))
+    }
+
+    fn select(&mut self, partition: PartitionId, leaves: LeafSet) {
+        if let Some(selected) = self.selected.get_mut(partition.index()) {
+            selected.0 |= leaves.0;
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Anti-entropy on real nodes: replicas that differ become identical, deletions are forgotten only when that is
+//! safe, and no round depends on one node.
+
+use std::process::{Command, Output};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+
+use crate::support::random::Random;
+use crate::support::{Client, Cluster, SOON, entity_at, kvorum, wait_until, wait_within};
+
+/// A round compares what is older than the deadline and half a second; automatic rounds do not come in between.
+const SETTINGS: [(&str, &str); 3] =
+    [("KVORUM_COORDINATOR_DEADLINE", "1s"), ("KVORUM_REPAIR_INTERVAL", "24h"), ("KVORUM_CLOCK_SKEW_MAX", "1s")];
+
+fn repair(cluster: &Cluster, index: usize) -> Output {
+    kvorum().args(["repair", "--wait", "--url", &cluster.node(index).url()]).output().expect("the binary runs")
+}
+
+fn page(client: &mut Client) -> Value {
+    serde_json::from_slice(&client.get("/v0/repair").body).expect("the page is JSON")
+}
+
+fn now_ms() -> u64 {
+    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
+}
+
+/// The lowest watermark of a node.
+fn watermark_ms(cluster: &Cluster, index: usize) -> u64 {
+    page(&mut cluster.client(index))["watermark"]["lowest_ms"].as_u64().expect("a number")
+}
+
+/// How far the clock of a node that was restarted may be ahead of the wall, and with it everybody's.
+const AHEAD_MS: u64 = 2500;
+
+/// Has node `driver` drive rounds until everything written before now is proven converged.
+#[track_caller]
+fn converge(cluster: &Cluster, driver: usize) {
+    let now = now_ms() + AHEAD_MS;
+    wait_until("everything is proven converged", || {
+        let output = repair(cluster, driver);
+        let is_proven = (0..cluster.len()).all(|index| watermark_ms(cluster, index) >= now);
+        assert!(!is_proven || output.status.success(), "{output:?}");
+        is_proven
+    });
+}
+
+fn key(number: usize) -> String {
+    format!("k{number:04}")
+}
+
+#[test]
+fn replicas_that_differ_become_identical() {
+    let mut cluster = Cluster::with(3, &SETTINGS);
+    for number in 0..300 {
+        cluster.client(0).put(&entity_at(key(number), 3, 3), b"before");
+    }
+    cluster.kill(2);
+    let mut client = cluster.client(0);
+    for number in 0..400 {
+        match number % 4 {
+            0 => client.delete(&entity_at(key(number), 2, 3)),
+            1 => client.put(&entity_at(key(number), 2, 3), &vec![b'x'; 100 * 1024]),
+            _ => client.put(&entity_at(key(number), 2, 3), b"after"),
+        };
+    }
+    let output = repair(&cluster, 0);
+    assert_eq!(output.status.code(), Some(3), "a node is away: {output:?}");
+    cluster.restart(2);
+    assert_ne!(cluster.local(0, "k"), cluster.local(2, "k"), "hints would have to be off for this test");
+    converge(&cluster, 1);
+    let expected = cluster.local(0, "k");
+    assert_eq!(expected.len(), 300);
+    assert!((1..3).all(|index| cluster.local(index, "k") == expected));
+    for index in 0..3 {
+        assert!(cluster.client(index).get(&entity_at(key(0), 3, 3)).status == 404);
+    }
+}
+
+#[test]
+fn repair_gives_a_record_exactly_its_copies() {
+    let mut cluster = Cluster::with(4, &SETTINGS);
+    cluster.kill(3);
+    let mut client = cluster.client(0);
+    let mut put = 0;
+    for number in 0..200 {
+        let from = 1 + number % 3;
+        let response = client.send("PUT", &entity_at(key(number), 1, from), &[], Some(b"v")).unwrap();
+        // With one copy, and that on the node which is away, nobody can take it.
+        put += usize::from(response.status == 201);
+    }
+    assert!(put > 150, "{put}");
+    cluster.restart(3);
+    converge(&cluster, 2);
+    let mut seen = 0;
+    for number in 0..200 {
+        let copies = (0..4)
+            .filter(|index| {
+                cluster
+                    .client(*index)
+                    .get(&format!("/v0/entities?start={0}&end={0}-", key(number)))
+                    .chunks
+                    .is_some_and(|chunks| !chunks.is_empty())
+            })
+            .count();
+        assert!(copies == 0 || copies == 1 + number % 3, "{} has {copies} copies", key(number));
+        seen += usize::from(copies > 0);
+    }
+    assert!(seen >= put, "{seen} of {put}");
+}
+
+/// Writes so much on both sides of the keys that every node flushes and compacts several times.
+fn compact(cluster: &Cluster) {
+    let mut client = cluster.client(0);
+    let value = Random::new(1).bytes(100 * 1024);
+    for number in 0..300 {
+        let edge = if number % 2 == 0 { "a" } else { "z" };
+        client.put(&entity_at(format!("{edge}-{}", number % 20), 2, 3), &value);
+    }
+}
+
+/// How many of the keys a node has values of.
+fn held(cluster: &Cluster, index: usize) -> usize {
+    cluster.local(index, "k").iter().filter(|(key, _)| key.starts_with('k')).count()
+}
+
+fn dropped(cluster: &Cluster, index: usize) -> f64 {
+    cluster.metric(index, "kvorum_store_dropped_records_total")
+}
+
+#[test]
+fn a_deletion_is_forgotten_only_once_no_replica_can_bring_the_key_back() {
+    let mut cluster = Cluster::with(3, &SETTINGS);
+    let keys = 100;
+    for number in 0..keys {
+        cluster.client(0).put(&entity_at(key(number), 3, 3), b"deleted soon");
+    }
+    converge(&cluster, 0);
+    cluster.kill(2);
+    for number in 0..keys {
+        cluster.client(0).delete(&entity_at(key(number), 2, 3));
+    }
+    assert_eq!(repair(&cluster, 0).status.code(), Some(3), "a node is away");
+    compact(&cluster);
+    assert_eq!(dropped(&cluster, 0), 0.0, "the replica that is away still has the values");
+    cluster.restart(2);
+    cluster.wait_whole();
+    assert_eq!(held(&cluster, 2), keys);
+    converge(&cluster, 0);
+    assert_eq!(held(&cluster, 2), 0, "it has the deletions now");
+    wait_until("compactions drop the deletions", || {
+        compact(&cluster);
+        (0..3).all(|index| dropped(&cluster, index) > 0.0)
+    });
+    converge(&cluster, 1);
+    for index in 0..3 {
+        for number in 0..keys {
+            cluster.client(index).get(&entity_at(key(number), 2, 3)).problem(404);
+        }
+    }
+    assert_eq!((0..3).map(|index| held(&cluster, index)).sum::<usize>(), 0);
+}
+
+#[test]
+fn a_round_whose_driver_dies_holds_up_nothing() {
+    let settings = [SETTINGS[0], SETTINGS[1], SETTINGS[2], ("KVORUM_REPAIR_RATE", "64KiB")];
+    let mut cluster = Cluster::with(3, &settings);
+    for number in 0..200 {
+        cluster.client(0).put(&entity_at(key(number), 3, 3), &[b'x'; 4096]);
+    }
+    cluster.client(0).ok("POST", "/v0/repair", None);
+    wait_until("the round has begun", || page(&mut cluster.client(0))["driving"]["phase"] == "sum up");
+    cluster.kill(0);
+    cluster.client(1).put(&entity_at(key(0), 2, 3), b"newer");
+    cluster.restart(0);
+    let mut client = cluster.client(1).timeout(Duration::from_secs(30));
+    let round = client.ok("POST", "/v0/repair", None);
+    assert_eq!(round.status, 202);
+    wait_until("another node's round ends", || {
+        let last = page(&mut client)["last"].clone();
+        last["clean"] == true && last["partitions_proven"] == 4096
+    });
+}
+
+#[test]
+fn rounds_come_by_themselves() {
+    let cluster = Cluster::with(3, &[("KVORUM_COORDINATOR_DEADLINE", "1s"), ("KVORUM_REPAIR_INTERVAL", "1s")]);
+    cluster.client(2).put(&entity_at(key(1), 3, 3), b"v");
+    let now = now_ms();
+    wait_until("the watermark passes", || (0..3).all(|index| watermark_ms(&cluster, index) > now));
+    let driven = (0..3).filter(|index| cluster.metric(*index, "kvorum_repair_rounds_total") > 0.0).count();
+    assert_eq!(driven, 1, "the first node drives them");
+}
+
+/// Waits until a node that rebuilds has its vote back, and its peers count it.
+#[track_caller]
+fn rebuilt(cluster: &Cluster, index: usize) {
+    wait_within(2 * SOON, "the node votes again", || (cluster.metric(index, "kvorum_node_votes") == 1.0).then_some(()));
+    let others: Vec<usize> = (0..cluster.len()).filter(|other| *other != index).collect();
+    wait_until("its peers know", || others.iter().all(|other| cluster.metric(*other, "kvorum_peer_rebuilding") == 0.0));
+}
+
+#[test]
+fn a_wiped_node_is_rebuilt_and_votes_again() {
+    let mut cluster = Cluster::with(3, &SETTINGS);
+    for number in 0..200 {
+        cluster.client(0).put(&entity_at(key(number), 3, 3), b"v");
+    }
+    for number in 0..50 {
+        cluster.client(1).delete(&entity_at(key(number), 3, 3));
+    }
+    converge(&cluster, 0);
+    let before = cluster.local(2, "k");
+    cluster.kill(2);
+    std::fs::remove_dir_all(&cluster.node(2).data_dir).unwrap();
+    cluster.restart(2);
+    wait_until("it knows what it lost", || cluster.status_text(2).contains("votes for 0 of 4096"));
+    rebuilt(&cluster, 2);
+    assert_eq!(cluster.local(2, "k"), before);
+    // It is one half of every quorum now.
+    cluster.pause(1);
+    for number in [0, 50, 199] {
+        let status = if number < 50 { 404 } else { 200 };
+        assert_eq!(cluster.client(2).get(&entity_at(key(number), 1, 3)).status, status);
+        assert_eq!(cluster.client(0).get(&entity_at(key(number), 2, 3)).status, status);
+    }
+    cluster.client(0).put(&entity_at(key(50), 2, 3), b"newer");
+    cluster.resume(1);
+    cluster.wait_whole();
+    // Nobody reproaches it after a restart with what is made good.
+    assert!(cluster.terminate(2).success());
+    cluster.restart(2);
+    cluster.wait_whole();
+    assert_eq!(cluster.metric(2, "kvorum_node_votes"), 1.0);
+    assert_eq!(cluster.client(2).value(&entity_at(key(50), 3, 3)), b"newer");
+}
+
+#[test]
+fn a_restored_directory_brings_no_forgotten_deletion_back() {
+    let mut cluster = Cluster::with(3, &SETTINGS);
+    for number in 0..100 {
+        cluster.client(0).put(&entity_at(key(number), 3, 3), b"v");
+    }
+    assert!(cluster.terminate(2).success());
+    let (data, copy) = (cluster.node(2).data_dir.clone(), cluster.root().join("copy"));
+    std::fs::rename(&data, &copy).unwrap();
+    assert!(Command::new("cp").args(["-a".as_ref(), copy.as_os_str(), data.as_os_str()]).status().unwrap().success());
+    cluster.restart(2);
+    for number in 0..60 {
+        cluster.client(0).delete(&entity_at(key(number), 3, 3));
+    }
+    converge(&cluster, 0);
+    wait_until("compactions drop the deletions", || {
+        compact(&cluster);
+        (0..3).all(|index| dropped(&cluster, index) >= 60.0)
+    });
+    cluster.kill(2);
+    std::fs::remove_dir_all(&data).unwrap();
+    std::fs::rename(&copy, &data).unwrap();
+    cluster.restart(2);
+    wait_until("it knows what it lost", || cluster.status_text(2).contains("votes for 0 of 4096"));
+    rebuilt(&cluster, 2);
+    converge(&cluster, 1);
+    for index in 0..3 {
+        assert_eq!(held(&cluster, index), 40, "on node {index}");
+    }
+    for number in 0..100 {
+        let status = if number < 60 { 404 } else { 200 };
+        assert_eq!(cluster.client(2).get(&entity_at(key(number), 3, 3)).status, status);
+    }
+}

@@ -1,0 +1,531 @@
+//! Drives rounds: one at a time, on one shard of the node.
+//!
+//! Automatic rounds are driven by the lowest-numbered node that is up; others begin one when none has been
+//! heard of for several intervals. A round that meets a greater one gives way. Whatever ends a round early, what
+//! was copied until then stays, and the next one begins anew.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use kvorum_core::partitions::PartitionSet;
+use kvorum_core::placement::NodeId;
+use kvorum_core::quorum::{Current, Failure, StoreAnswer};
+use kvorum_core::repair::merge::Merge;
+use kvorum_core::repair::round::{Plan, Round};
+use kvorum_core::repair::trees::Leaves;
+use kvorum_core::repair::wire::{Cursor, Request, Response};
+use kvorum_core::repair::{Holding, RoundId};
+use kvorum_core::{Hlc, Key, PartitionId, Record, Version};
+use tokio::task::JoinSet;
+
+use super::pace::Pace;
+use super::{AntiEntropy, Progress, Summary, add, member};
+use crate::membership::Standing;
+use crate::replica::Held;
+use crate::shard::Shard;
+
+/// How often it is looked whether a round is due.
+const TICK: Duration = Duration::from_secs(1);
+/// For one answer of a node.
+const ANSWER_MAX: Duration = Duration::from_secs(15);
+/// Between two questions whether a node has summed up.
+const POLL: Duration = Duration::from_millis(50);
+/// Records on their way at once.
+const COPIES_MAX: usize = 256;
+/// Attempts to read or store a record where there was no room for it.
+const ATTEMPTS_MAX: u32 = 6;
+/// Before the second attempt; doubled with each.
+const RETRY: Duration = Duration::from_millis(50);
+/// Partitions whose trees are compared at once.
+const PARTITIONS_AT_ONCE: usize = 64;
+/// A node without a vote drives rounds at least so often, once it may get it back.
+const RESTORE_AFTER: Duration = Duration::from_secs(10);
+/// How often the nodes hear that a round is at work.
+const KEEP_ALIVE: Duration = Duration::from_secs(2);
+/// A driver that is not heard of for so long is not at work any more.
+const SILENCE_MAX: Duration = Duration::from_secs(6);
+/// A node that is not the first of those up waits for so many intervals.
+const PATIENCE: u32 = 3;
+
+/// Why a round ended early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// A greater round is known to somebody.
+    Superseded,
+    /// This node cannot take part itself.
+    Unable,
+}
+
+/// Drives rounds when they are due. Runs until it is dropped.
+pub async fn run(shard: Rc<Shard>) {
+    let anti_entropy = shard.anti_entropy.clone();
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(TICK) => {}
+            () = anti_entropy.wake.notified() => {}
+        }
+        if shard.membership.is_draining() || !is_due(&shard) {
+            continue;
+        }
+        match drive(&shard).await {
+            Ok(summary) => end(&shard, summary),
+            Err(ended) => {
+                tracing::info!(?ended, "a round of anti-entropy was given up");
+                anti_entropy.state().driving = None;
+                // Whoever superseded it is at work.
+                tokio::time::sleep(TICK).await;
+                anti_entropy.wake.notify_one();
+            }
+        }
+    }
+}
+
+fn is_due(shard: &Shard) -> bool {
+    let membership = &shard.membership;
+    if membership.is_fenced() || membership.abstains() == Some(Failure::NotServing) {
+        return false;
+    }
+    let is_up = |node: &NodeId| membership.peer(*node).links.load(Ordering::Relaxed) > 0;
+    let is_first = !membership.others().take_while(|node| *node < membership.own()).any(|node| is_up(&node));
+    let anti_entropy = &shard.anti_entropy;
+    let now = shard.clock.boot();
+    // Whoever waits for its vote does not wait for others to begin.
+    let may_be_restored = membership.standing() == Standing::Rebuilding && now >= anti_entropy.note_rebuilding(shard);
+    let state = anti_entropy.state();
+    let quiet = now.saturating_sub(state.heard_at);
+    let is_others = state.part.as_ref().is_some_and(|part| part.round.driver != membership.own());
+    if is_others && quiet < SILENCE_MAX {
+        // To begin now would end a round that is at work.
+        return false;
+    }
+    let interval = anti_entropy.settings.interval * if is_first { 1 } else { PATIENCE };
+    if may_be_restored && quiet >= interval.min(RESTORE_AFTER) {
+        return true;
+    }
+    state.wanted > state.driven || quiet >= interval
+}
+
+fn end(shard: &Shard, summary: Summary) {
+    let anti_entropy = &shard.anti_entropy;
+    let metrics = &anti_entropy.metrics;
+    add(&metrics.rounds, 1);
+    add(&metrics.whole_rounds, usize::from(summary.missing.is_empty()));
+    tracing::info!(
+        round = summary.round.until.raw(),
+        seconds = summary.took.as_secs_f64(),
+        missing = summary.missing.join(","),
+        differing = summary.differing,
+        copied = summary.copied,
+        unsettled = summary.unsettled,
+        proven = summary.proven,
+        "a round of anti-entropy ended"
+    );
+    let mut state = anti_entropy.state();
+    state.heard_at = shard.clock.boot();
+    state.driven += 1;
+    state.driving = None;
+    state.last = Some(summary);
+}
+
+impl AntiEntropy {
+    fn note(&self, change: impl FnOnce(&mut Progress)) {
+        if let Some(progress) = &mut self.state().driving {
+            change(progress);
+        }
+    }
+}
+
+/// W: far enough behind the clock that only stragglers are below it. The clock itself is brought to the present
+/// first, and the others' with every frame from now on, also where nobody has written for long.
+fn propose(shard: &Shard) -> RoundId {
+    let clock = &shard.clock;
+    clock.observe(Hlc::from_millis(clock.wall_ms()));
+    let lag_ms = u64::try_from(shard.anti_entropy.settings.lag.as_millis()).unwrap_or(u64::MAX);
+    let until = Hlc::from_millis(clock.reading().millis().saturating_sub(lag_ms));
+    RoundId { until, driver: shard.membership.own() }
+}
+
+async fn drive(shard: &Rc<Shard>) -> Result<Summary, Ended> {
+    let began = shard.clock.boot();
+    let id = propose(shard);
+    let progress = Progress { round: id, phase: "begin", listed: 0, copied: 0 };
+    shard.anti_entropy.state().driving = Some(progress);
+    let mut driver = Driver { shard, id, round: Round::new(id, shard.membership.layout()), differing: 0, copied: 0 };
+    driver.begin().await?;
+    let _alive = driver.keep_alive();
+    driver.phase("sum up");
+    driver.take_sums().await?;
+    driver.phase("compare");
+    driver.compare().await?;
+    driver.phase("copy");
+    driver.list_and_copy().await?;
+    driver.phase("end");
+    let proven = driver.round.proven();
+    let restored: BTreeMap<NodeId, PartitionSet> = driver.restored();
+    let end = |node: NodeId| {
+        let restored = restored.get(&node).cloned().unwrap_or_default();
+        Request::End { round: id, proven: proven.clone(), restored }
+    };
+    driver.ask_all(end).await?;
+    let missing = shard.membership.layout().nodes().iter().zip((0..=u8::MAX).map(NodeId));
+    let missing = missing.filter(|(_, node)| !driver.round.is_present(*node)).map(|(member, _)| member.url.clone());
+    Ok(Summary {
+        round: id,
+        took: shard.clock.boot().saturating_sub(began),
+        missing: missing.collect(),
+        differing: driver.differing,
+        copied: driver.copied,
+        unsettled: driver.round.unsettled().len(),
+        proven: proven.len(),
+    })
+}
+
+struct Driver<'a> {
+    shard: &'a Rc<Shard>,
+    id: RoundId,
+    round: Round<'a>,
+    /// Keys that somebody lacked.
+    differing: u64,
+    copied: u64,
+}
+
+/// What became of a key that somebody lacked.
+struct Copied {
+    partition: PartitionId,
+    is_settled: bool,
+    records: usize,
+    bytes: usize,
+}
+
+impl Driver<'_> {
+    fn phase(&self, phase: &'static str) {
+        self.shard.anti_entropy.note(|progress| progress.phase = phase);
+    }
+
+    async fn begin(&mut self) -> Result<(), Ended> {
+        let (round, wall_ms) = (self.id, self.shard.clock.wall_ms());
+        for (node, response) in self.ask_all(|_| Request::Begin { round, wall_ms }).await? {
+            if let Response::Begun { votes } = response {
+                self.round.on_begun(node, votes);
+            }
+        }
+        if self.round.is_present(self.shard.membership.own()) { Ok(()) } else { Err(Ended::Unable) }
+    }
+
+    /// Has the nodes hear of this round for as long as the set lives, however long the driver has nothing to ask.
+    fn keep_alive(&self) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        for node in self.round.present() {
+            let (shard, round) = (self.shard.clone(), self.id);
+            tasks.spawn_local(async move {
+                loop {
+                    tokio::time::sleep(KEEP_ALIVE).await;
+                    let _ = ask(&shard, node, Request::Marked { round }).await;
+                }
+            });
+        }
+        tasks
+    }
+
+    /// What those without a vote have got back.
+    fn restored(&self) -> BTreeMap<NodeId, PartitionSet> {
+        let rebuilding = self.round.present().filter(|node| !self.round.is_voting(*node));
+        rebuilding.map(|node| (node, self.round.restored(node))).collect()
+    }
+
+    /// Asks all present nodes at once; who fails is lost to the round.
+    async fn ask_all(&mut self, request: impl Fn(NodeId) -> Request) -> Result<Vec<(NodeId, Response)>, Ended> {
+        let mut asked = JoinSet::new();
+        for node in self.round.present() {
+            let (shard, request) = (self.shard.clone(), request(node));
+            asked.spawn_local(async move { (node, ask(&shard, node, request).await) });
+        }
+        let mut answers = Vec::new();
+        while let Some(answer) = asked.join_next().await {
+            let (node, response) = answer.expect("asking does not panic");
+            match response {
+                Some(Response::Superseded { .. }) => return Err(Ended::Superseded),
+                Some(Response::Failed) | None => self.round.lose(node),
+                Some(response) => answers.push((node, response)),
+            }
+        }
+        Ok(answers)
+    }
+
+    /// Waits for the trees of all nodes, and takes their roots.
+    async fn take_sums(&mut self) -> Result<(), Ended> {
+        let mut awaited: BTreeMap<NodeId, u8> = self.round.present().map(|node| (node, 0)).collect();
+        while !awaited.is_empty() {
+            let id = self.id;
+            let asking: Vec<NodeId> = awaited.keys().copied().collect();
+            let mut is_waiting = false;
+            for node in asking {
+                let above = awaited.get(&node).copied().unwrap_or_default();
+                match ask(self.shard, node, Request::Roots { round: id, above }).await {
+                    Some(Response::Summing) => is_waiting = true,
+                    Some(Response::Roots { class, roots }) if class > above => {
+                        self.round.on_roots(node, class, roots);
+                        awaited.insert(node, class);
+                    }
+                    Some(Response::NoMoreRoots) => _ = awaited.remove(&node),
+                    Some(Response::Superseded { .. }) => return Err(Ended::Superseded),
+                    _ => {
+                        awaited.remove(&node);
+                        self.round.lose(node);
+                    }
+                }
+            }
+            if is_waiting {
+                tokio::time::sleep(POLL).await;
+            }
+        }
+        let id = self.id;
+        for (_, response) in self.ask_all(|_| Request::Marked { round: id }).await? {
+            if let Response::Marked(marked) = response {
+                self.round.on_marked(marked);
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the leaves that differ.
+    async fn compare(&mut self) -> Result<(), Ended> {
+        let differing: Vec<PartitionId> = self.round.differing().iter().collect();
+        for partitions in differing.chunks(PARTITIONS_AT_ONCE) {
+            let mut trees: BTreeMap<PartitionId, BTreeMap<(u8, NodeId), Leaves>> =
+                partitions.iter().map(|partition| (*partition, BTreeMap::new())).collect();
+            let present: Vec<NodeId> = self.round.present().collect();
+            for node in present {
+                if !self.take_trees(node, partitions, &mut trees).await? {
+                    self.round.lose(node);
+                }
+            }
+            for (partition, trees) in trees {
+                self.round.on_leaves(partition, &trees);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a node's trees of these partitions; whether it gave them.
+    async fn take_trees(
+        &self,
+        node: NodeId,
+        partitions: &[PartitionId],
+        trees: &mut BTreeMap<PartitionId, BTreeMap<(u8, NodeId), Leaves>>,
+    ) -> Result<bool, Ended> {
+        let mut rest = partitions;
+        while !rest.is_empty() {
+            let request = Request::Trees { round: self.id, partitions: rest.to_vec() };
+            let (covered, found) = match ask(self.shard, node, request).await {
+                Some(Response::Trees { covered, trees }) => (covered, trees),
+                Some(Response::Superseded { .. }) => return Err(Ended::Superseded),
+                _ => return Ok(false),
+            };
+            for tree in found {
+                let Some(leaves) = tree.leaves() else { return Ok(false) };
+                if let Some(by_node) = trees.get_mut(&tree.partition) {
+                    by_node.insert((tree.class, node), leaves);
+                }
+            }
+            match rest.get(covered..) {
+                Some(left) if covered > 0 => rest = left,
+                _ => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Has the selected leaves listed by all, and gives everybody what it lacks.
+    async fn list_and_copy(&mut self) -> Result<(), Ended> {
+        let leaves = self.round.selection();
+        if leaves.is_empty() {
+            return Ok(());
+        }
+        let id = self.id;
+        self.ask_all(|_| Request::Select { round: id, leaves: leaves.clone() }).await?;
+        let mut merge = Merge::new(self.round.present());
+        let mut cursors: BTreeMap<NodeId, Cursor> = BTreeMap::new();
+        let pace = Rc::new(Pace::new(self.shard.anti_entropy.settings.rate));
+        let mut copies = JoinSet::new();
+        loop {
+            self.fill(&mut merge, &mut cursors).await?;
+            let Some((key, held)) = merge.next_key() else { break };
+            self.shard.anti_entropy.note(|progress| progress.listed += 1);
+            let partition = key.hash().partition();
+            let Some(plan) = self.round.plan(partition, &held) else { continue };
+            self.differing += 1;
+            while copies.len() >= COPIES_MAX {
+                let copied = copies.join_next().await.expect("there are copies");
+                self.take_copied(copied.expect("copying does not panic"));
+            }
+            copies.spawn_local(copy(self.shard.clone(), pace.clone(), key, plan));
+        }
+        while let Some(copied) = copies.join_next().await {
+            self.take_copied(copied.expect("copying does not panic"));
+        }
+        Ok(())
+    }
+
+    /// Fetches the pages that the merge waits for.
+    async fn fill(&mut self, merge: &mut Merge, cursors: &mut BTreeMap<NodeId, Cursor>) -> Result<(), Ended> {
+        loop {
+            let awaited: Vec<NodeId> = merge.awaited().collect();
+            if awaited.is_empty() {
+                return Ok(());
+            }
+            let mut asked = JoinSet::new();
+            for node in awaited {
+                let request = Request::List { round: self.id, after: cursors.get(&node).cloned() };
+                let shard = self.shard.clone();
+                asked.spawn_local(async move { (node, ask(&shard, node, request).await) });
+            }
+            while let Some(answer) = asked.join_next().await {
+                let (node, response) = answer.expect("asking does not panic");
+                let is_taken = match response {
+                    Some(Response::Superseded { .. }) => return Err(Ended::Superseded),
+                    Some(Response::List { entries, next }) => {
+                        let taken = merge.push(node, entries, next.is_none());
+                        if let Some(cursor) = next {
+                            cursors.insert(node, cursor);
+                        }
+                        taken.is_ok()
+                    }
+                    _ => false,
+                };
+                if !is_taken {
+                    merge.remove(node);
+                    self.round.lose(node);
+                }
+            }
+        }
+    }
+
+    fn take_copied(&mut self, copied: Copied) {
+        if !copied.is_settled {
+            self.round.unsettle(copied.partition);
+        }
+        let metrics = &self.shard.anti_entropy.metrics;
+        add(&metrics.copied, copied.records);
+        add(&metrics.copied_bytes, copied.bytes);
+        let records = u64::try_from(copied.records).unwrap_or(u64::MAX);
+        self.copied += records;
+        self.shard.anti_entropy.note(|progress| progress.copied += records);
+    }
+}
+
+/// Asks one node, this one too. No answer in time is none.
+async fn ask(shard: &Rc<Shard>, node: NodeId, request: Request) -> Option<Response> {
+    if node == shard.membership.own() {
+        return Some(member::answer(shard, request).await);
+    }
+    let asked = shard.calls.request(shard, node, &request);
+    tokio::time::timeout(ANSWER_MAX, asked).await.ok()?.ok()
+}
+
+/// Gives everybody who needs it the newest record of a key.
+async fn copy(shard: Rc<Shard>, pace: Rc<Pace>, key: Key, plan: Plan) -> Copied {
+    let mut copied = Copied { partition: key.hash().partition(), is_settled: false, records: 0, bytes: 0 };
+    let Some(record) = fetch(&shard, &key, &plan).await else { return copied };
+    let mut settled = 0;
+    let mut refusals = Vec::new();
+    for node in &plan.targets {
+        pace.spend(key.as_bytes().len() + record.bytes().len()).await;
+        let answer = give(&shard, *node, &key, &record).await;
+        settled += usize::from(Round::settles(&plan.newest, answer));
+        if answer == StoreAnswer::Accepted {
+            copied.records += 1;
+            copied.bytes += record.bytes().len();
+        } else {
+            refusals.push(answer);
+        }
+    }
+    copied.is_settled = settled == plan.targets.len() || bury(&shard, &key, &plan, &refusals).await;
+    copied
+}
+
+/// Deletes what is left of a key that those who vote have deleted and forgotten: their floors say so. Whether
+/// that is so, and done.
+async fn bury(shard: &Rc<Shard>, key: &Key, plan: &Plan, refusals: &[StoreAnswer]) -> bool {
+    let floor = |answer: &StoreAnswer| match answer {
+        StoreAnswer::Stale(Current::Floor(floor)) | StoreAnswer::StaleUnknown(Current::Floor(floor)) => {
+            Some(*floor).filter(|floor| *floor >= plan.newest.version)
+        }
+        _ => None,
+    };
+    let floors: Option<Vec<Version>> = refusals.iter().map(floor).collect();
+    let is_refused_by_all = plan.is_doubtful && refusals.len() == plan.targets.len();
+    let Some(floor) = floors.and_then(|floors| floors.into_iter().max()).filter(|_| is_refused_by_all) else {
+        return false;
+    };
+    let tombstone = Record::tombstone(key, floor, plan.newest.from);
+    for holder in &plan.holders {
+        if give(shard, *holder, key, &tombstone).await != StoreAnswer::Accepted {
+            return false;
+        }
+    }
+    true
+}
+
+/// The newest record, or what has replaced it since where that is wanted by as many: from this node if it has
+/// it, or else from the first who gives it.
+async fn fetch(shard: &Rc<Shard>, key: &Key, plan: &Plan) -> Option<Record> {
+    let own = shard.membership.own();
+    let Holding { version, from, .. } = plan.newest;
+    let mut holders = plan.holders.clone();
+    holders.sort_by_key(|node| *node != own);
+    for holder in holders {
+        let held = with_retries(async || {
+            let read = shard.calls.read(shard, holder, key);
+            tokio::time::timeout(ANSWER_MAX, read).await.unwrap_or(Held::Failed(Failure::Timeout))
+        });
+        let is_wanted =
+            |record: &Record| record.version() == version || (record.version() > version && record.from() == from);
+        if let Held::Record(record) = held.await
+            && is_wanted(&record)
+        {
+            return Some(record);
+        }
+    }
+    None
+}
+
+async fn give(shard: &Rc<Shard>, node: NodeId, key: &Key, record: &Record) -> StoreAnswer {
+    let store = async || {
+        let store = shard.calls.repair(shard, node, key, record);
+        tokio::time::timeout(ANSWER_MAX, store).await.unwrap_or(StoreAnswer::Failed(Failure::Timeout))
+    };
+    with_retries(store).await
+}
+
+/// Something that there may be no room for at once.
+trait MayOverload {
+    fn is_overloaded(&self) -> bool;
+}
+
+impl MayOverload for Held {
+    fn is_overloaded(&self) -> bool {
+        *self == Self::Failed(Failure::Overloaded)
+    }
+}
+
+impl MayOverload for StoreAnswer {
+    fn is_overloaded(&self) -> bool {
+        *self == Self::Failed(Failure::Overloaded)
+    }
+}
+
+async fn with_retries<T: MayOverload>(attempt: impl AsyncFn() -> T) -> T {
+    let mut delay = RETRY;
+    for _ in 1..ATTEMPTS_MAX {
+        let result = attempt().await;
+        if !result.is_overloaded() {
+            return result;
+        }
+        tokio::time::sleep(delay).await;
+        delay *= 2;
+    }
+    attempt().await
+}

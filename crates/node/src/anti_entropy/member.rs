@@ -1,0 +1,405 @@
+//! A node's answers to the driver of a round.
+//!
+//! Promises: what is summed up or listed was held after the fence was durable; a round that is not the greatest
+//! heard of gets no answer but that. Damaged records are met here as nowhere else: their leaf is listed, and
+//! repair replaces them.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use kvorum_core::key::PARTITIONS;
+use kvorum_core::partitions::PartitionSet;
+use kvorum_core::quorum::Rank;
+use kvorum_core::repair::trees::{LeafSet, Trees};
+use kvorum_core::repair::wire::{Cursor, LIST_BYTES, Request, Response, TREES_PER_ANSWER, Tree};
+use kvorum_core::repair::{Holding, Kind, RoundId};
+use kvorum_core::{Key, PartitionId, Record, Version};
+use tokio::sync::oneshot;
+
+use super::pace::Pace;
+use super::{AntiEntropy, Part, Rebuilding, Sums, TREE_BYTES_MAX, add};
+use crate::calls::heed;
+use crate::commit::Fact;
+use crate::shard::Shard;
+use crate::store::{Floors, PageLimit, Store, StoreError};
+
+/// One page of a scan.
+const PAGE: PageLimit = PageLimit { records: 1024, bytes: 256 * 1024 };
+/// Bytes that are scanned for one page of a list.
+const LIST_SCANNED_BYTES: usize = 1 << 20;
+/// A driver does not wait longer for a page because of the rate.
+const PACED_MAX: Duration = Duration::from_secs(5);
+/// How long a page waits at most for reads of clients.
+const YIELDS_MAX: u32 = 100;
+const YIELD: Duration = Duration::from_millis(1);
+/// Between two attempts to get a job into the read pool.
+const POOL_PAUSE: Duration = Duration::from_millis(20);
+
+/// Answers a driver.
+pub async fn answer(shard: &Rc<Shard>, request: Request) -> Response {
+    let anti_entropy = &shard.anti_entropy;
+    let round = request.round();
+    let member = usize::from(round.driver.0) < shard.membership.layout().nodes().len();
+    // A driver's clock has come with its question, unless it is too far ahead to be believed: and then so is W.
+    let is_past = round.until <= shard.clock.reading();
+    if !member || !is_past || shard.membership.abstains() == Some(kvorum_core::quorum::Failure::NotServing) {
+        return Response::Failed;
+    }
+    if let Request::Begin { wall_ms, .. } = request {
+        return begin(shard, round, wall_ms).await;
+    }
+    if let Err(superseded) = anti_entropy.hear(round, shard.clock.boot()) {
+        return superseded;
+    }
+    match request {
+        Request::Begin { .. } => unreachable!("answered above"),
+        Request::Roots { above, .. } => match anti_entropy.trees(round) {
+            Ok(trees) => match trees.classes().find(|class| *class > above) {
+                Some(class) => Response::Roots { class, roots: trees.roots(class) },
+                None => Response::NoMoreRoots,
+            },
+            Err(response) => response,
+        },
+        Request::Marked { .. } => match anti_entropy.trees(round) {
+            Ok(trees) => Response::Marked(trees.marked().collect()),
+            Err(response) => response,
+        },
+        Request::Trees { partitions, .. } => match anti_entropy.trees(round) {
+            Ok(trees) => some_trees(&trees, &partitions),
+            Err(response) => response,
+        },
+        Request::Select { leaves, .. } => {
+            anti_entropy.select(round, &leaves);
+            Response::Done
+        }
+        Request::List { after, .. } => list(shard, round, after).await,
+        Request::End { proven, restored, .. } => end(shard, round, proven, restored).await,
+    }
+}
+
+async fn end(shard: &Rc<Shard>, round: RoundId, proven: PartitionSet, restored: PartitionSet) -> Response {
+    let anti_entropy = &shard.anti_entropy;
+    anti_entropy.leave(round);
+    if proven.is_empty() {
+        return Response::Done;
+    }
+    if heed(shard, Fact::Floors(proven, round.until)).await.is_err() {
+        return Response::Failed;
+    }
+    // Not before the floors are durable: a voter that answers less than its floor is as bad as one that forgot.
+    if !restored.is_empty() && anti_entropy.may_restore(round, shard.clock.boot(), shard.clock.skew_max_ms()) {
+        let membership = shard.membership.clone();
+        match on_pool(shard, move || membership.restore(&restored)).await {
+            Some(Ok(())) => {}
+            Some(Err(error)) => tracing::error!(%error, "cannot end the rebuilding"),
+            None => return Response::Failed,
+        }
+    }
+    Response::Done
+}
+
+async fn begin(shard: &Rc<Shard>, round: RoundId, wall_ms: u64) -> Response {
+    let anti_entropy = &shard.anti_entropy;
+    if let Err(superseded) = anti_entropy.enter(round, wall_ms, shard.clock.boot()) {
+        return superseded;
+    }
+    if heed(shard, Fact::Fence(round.until)).await.is_err() {
+        anti_entropy.leave(round);
+        return Response::Failed;
+    }
+    tokio::task::spawn_local(sum_up(shard.clone(), round, wall_ms));
+    Response::Begun { votes: shard.membership.abstains().is_none() }
+}
+
+fn some_trees(trees: &Trees, partitions: &[PartitionId]) -> Response {
+    let mut found = Vec::new();
+    let mut covered = 0;
+    for partition in partitions {
+        let before = found.len();
+        found.extend(trees.leaves(*partition).map(|(class, leaves)| Tree::new(*partition, class, leaves)));
+        if found.len() > TREES_PER_ANSWER {
+            found.truncate(before);
+            break;
+        }
+        covered += 1;
+    }
+    Response::Trees { covered, trees: found }
+}
+
+impl AntiEntropy {
+    /// Notes that this node rebuilds, if it is new. Gives when it may have its vote back at the earliest.
+    pub(super) fn note_rebuilding(&self, shard: &Shard) -> Duration {
+        let mut state = self.state();
+        let since = state
+            .rebuilding
+            .get_or_insert_with(|| Rebuilding { boot: shard.clock.boot(), wall_ms: shard.clock.wall_ms() });
+        let skew_max = Duration::from_millis(shard.clock.skew_max_ms());
+        since.boot + skew_max + self.settings.lag + Duration::from_millis(1)
+    }
+
+    /// Whether what the round compares reaches past everything that this node may have acknowledged before it lost
+    /// it, whatever the clocks, and whether nobody counts on those answers any more.
+    fn may_restore(&self, round: RoundId, now: Duration, skew_max_ms: u64) -> bool {
+        self.state().rebuilding.is_some_and(|since| {
+            now >= since.boot + self.settings.lag && round.until.millis() > since.wall_ms.saturating_add(skew_max_ms)
+        })
+    }
+
+    /// Takes part in a round from now on, unless a greater one is known.
+    fn enter(&self, round: RoundId, wall_ms: u64, now: Duration) -> Result<(), Response> {
+        let mut state = self.state();
+        if let Some(newest) = state.newest.filter(|newest| *newest >= round) {
+            return Err(Response::Superseded { by: newest.until });
+        }
+        state.newest = Some(round);
+        state.heard_at = now;
+        state.part = Some(Part { round, wall_ms, sums: Sums::Making, selection: None });
+        Ok(())
+    }
+
+    fn leave(&self, round: RoundId) {
+        let mut state = self.state();
+        if state.part.as_ref().is_some_and(|part| part.round == round) {
+            state.part = None;
+        }
+    }
+
+    /// The same as [`AntiEntropy::check`] for a question of the driver, which is at work.
+    fn hear(&self, round: RoundId, now: Duration) -> Result<(), Response> {
+        self.check(round)?;
+        self.state().heard_at = now;
+        Ok(())
+    }
+
+    /// Whether this is the round that the node takes part in.
+    fn check(&self, round: RoundId) -> Result<(), Response> {
+        let state = self.state();
+        let newest = state.newest.map_or_else(Default::default, |newest| newest.until);
+        match &state.part {
+            Some(part) if part.round == round => Ok(()),
+            _ => Err(Response::Superseded { by: newest }),
+        }
+    }
+
+    fn trees(&self, round: RoundId) -> Result<Arc<Trees>, Response> {
+        match self.state().part.as_ref().filter(|part| part.round == round).map(|part| &part.sums) {
+            Some(Sums::Made(trees)) => Ok(trees.clone()),
+            Some(Sums::Making) => Err(Response::Summing),
+            Some(Sums::Failed) | None => Err(Response::Failed),
+        }
+    }
+
+    fn select(&self, round: RoundId, leaves: &[(PartitionId, LeafSet)]) {
+        let mut selection = vec![LeafSet::default(); PARTITIONS];
+        for (partition, leaves) in leaves {
+            if let Some(selected) = selection.get_mut(partition.index()) {
+                *selected = *leaves;
+            }
+        }
+        if let Some(part) = self.state().part.as_mut().filter(|part| part.round == round) {
+            part.selection = Some(selection.into());
+        }
+    }
+
+    fn selection(&self, round: RoundId) -> Option<(Arc<[LeafSet]>, u64)> {
+        let state = self.state();
+        let part = state.part.as_ref().filter(|part| part.round == round)?;
+        Some((part.selection.clone()?, part.wall_ms))
+    }
+
+    fn set_sums(&self, round: RoundId, sums: Sums) {
+        if let Some(part) = self.state().part.as_mut().filter(|part| part.round == round) {
+            part.sums = sums;
+        }
+    }
+}
+
+/// Runs a job on the read pool, behind the reads that wait there; nothing if the pool has stopped.
+async fn on_pool<T: Send + 'static>(shard: &Shard, job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    for _ in 0..YIELDS_MAX {
+        if shard.pool.depth() == 0 {
+            break;
+        }
+        tokio::time::sleep(YIELD).await;
+    }
+    let (send, receive) = oneshot::channel();
+    let mut job: crate::read_pool::Job = Box::new(move || {
+        // The round may have ended meanwhile.
+        let _ = send.send(job());
+    });
+    while let Err(refused) = shard.pool.submit(job) {
+        if shard.membership.is_draining() {
+            return None;
+        }
+        job = refused;
+        tokio::time::sleep(POOL_PAUSE).await;
+    }
+    receive.await.ok()
+}
+
+/// Makes the trees of a round, unless a greater one comes.
+async fn sum_up(shard: Rc<Shard>, round: RoundId, wall_ms: u64) {
+    let anti_entropy = shard.anti_entropy.clone();
+    let pace = Pace::new(anti_entropy.settings.rate);
+    let layout = shard.membership.layout();
+    let own = shard.membership.own();
+    let ranks = PartitionId::all().map(|partition| layout.rank_of(partition, own).unwrap_or(Rank(u8::MAX)));
+    let mut scan = Some(Scan {
+        store: shard.replica.records().clone(),
+        limit: round.version(),
+        wall_ms,
+        ranks: ranks.collect(),
+        trees: Trees::new(TREE_BYTES_MAX),
+        start: Vec::new(),
+        damaged: 0,
+    });
+    while let Some(mut next) = scan.take() {
+        if anti_entropy.check(round).is_err() {
+            return;
+        }
+        let Some((result, next)) = on_pool(&shard, move || (next.page(), next)).await else { return };
+        match result {
+            Ok(Scanned { bytes, is_last }) => {
+                add(&anti_entropy.metrics.scanned_bytes, bytes);
+                if is_last {
+                    add(&anti_entropy.metrics.damaged, next.damaged);
+                    return anti_entropy.set_sums(round, Sums::Made(Arc::new(next.trees)));
+                }
+                pace.spend(bytes).await;
+                scan = Some(next);
+            }
+            Err(error) => {
+                tracing::error!(%error, "anti-entropy cannot scan the store");
+                return anti_entropy.set_sums(round, Sums::Failed);
+            }
+        }
+    }
+}
+
+struct Scan {
+    store: Arc<dyn Store>,
+    limit: Version,
+    wall_ms: u64,
+    /// This node's place, by partition.
+    ranks: Vec<Rank>,
+    trees: Trees,
+    start: Vec<u8>,
+    damaged: usize,
+}
+
+struct Scanned {
+    bytes: usize,
+    is_last: bool,
+}
+
+impl Scan {
+    fn page(&mut self) -> Result<Scanned, StoreError> {
+        let page = self.store.scan(&self.start, None, PAGE)?;
+        let mut bytes = 0;
+        for (key, record) in page.records {
+            bytes += key.len() + record.len();
+            self.start = after(&key);
+            self.add(key, record);
+        }
+        Ok(Scanned { bytes, is_last: !page.more })
+    }
+
+    fn add(&mut self, key: Bytes, record: Bytes) {
+        let Ok(key) = Key::new(key) else { return };
+        let hash = key.hash();
+        let Ok(record) = Record::decode(&key, record) else {
+            tracing::error!(key_hash = hash.get(), "stored record is damaged");
+            self.damaged += 1;
+            return self.trees.mark(hash);
+        };
+        let kind = kind(self.store.floors(), &key, &record, self.wall_ms);
+        if record.version() <= self.limit && kind != Kind::Droppable {
+            let rank = self.ranks.get(hash.partition().index()).copied().unwrap_or(Rank(u8::MAX));
+            self.trees.add(hash, record.version(), record.from(), rank);
+        }
+    }
+}
+
+fn kind(floors: &Floors, key: &Key, record: &Record, wall_ms: u64) -> Kind {
+    if !record.is_deleted(wall_ms) {
+        Kind::Value
+    } else if record.version() <= floors.get(key.hash().partition()) {
+        Kind::Droppable
+    } else {
+        Kind::Deletion
+    }
+}
+
+/// The least key after this one.
+fn after(key: &[u8]) -> Vec<u8> {
+    let mut next = Vec::with_capacity(key.len() + 1);
+    next.extend_from_slice(key);
+    next.push(0);
+    next
+}
+
+async fn list(shard: &Rc<Shard>, round: RoundId, cursor: Option<Cursor>) -> Response {
+    let Some((selection, wall_ms)) = shard.anti_entropy.selection(round) else { return Response::Failed };
+    let store = shard.replica.records().clone();
+    let job = move || list_page(&*store, &selection, cursor, wall_ms);
+    match on_pool(shard, job).await {
+        Some(Ok((response, bytes))) => {
+            add(&shard.anti_entropy.metrics.scanned_bytes, bytes);
+            let pace = Pace::new(shard.anti_entropy.settings.rate);
+            let _ = tokio::time::timeout(PACED_MAX, pace.spend(bytes)).await;
+            response
+        }
+        Some(Err(error)) => {
+            tracing::error!(%error, "anti-entropy cannot scan the store");
+            Response::Failed
+        }
+        None => Response::Failed,
+    }
+}
+
+/// What is held in the selected leaves behind `cursor`, until it is a page, and the bytes that were looked at.
+fn list_page(
+    store: &dyn Store,
+    selection: &[LeafSet],
+    cursor: Option<Cursor>,
+    wall_ms: u64,
+) -> Result<(Response, usize), StoreError> {
+    let mut start = cursor.map_or_else(Vec::new, |Cursor(key)| after(&key));
+    let (mut entries, mut listed, mut scanned) = (Vec::new(), 0, 0);
+    loop {
+        let page = store.scan(&start, None, PAGE)?;
+        for (key, record) in page.records {
+            scanned += key.len() + record.len();
+            start = after(&key);
+            let last = Cursor(key.to_vec());
+            let Ok(key) = Key::new(key) else { continue };
+            let hash = key.hash();
+            if selection.get(hash.partition().index()).is_some_and(|leaves| leaves.contains(hash)) {
+                let holding = holding(store.floors(), &key, record, wall_ms);
+                listed += key.as_bytes().len() + size_of::<Holding>();
+                entries.push((key, holding));
+            }
+            if listed >= LIST_BYTES {
+                return Ok((Response::List { entries, next: Some(last) }, scanned));
+            }
+        }
+        if !page.more {
+            return Ok((Response::List { entries, next: None }, scanned));
+        }
+        if scanned >= LIST_SCANNED_BYTES {
+            start.pop();
+            return Ok((Response::List { entries, next: Some(Cursor(start)) }, scanned));
+        }
+    }
+}
+
+fn holding(floors: &Floors, key: &Key, record: Bytes, wall_ms: u64) -> Holding {
+    match Record::decode(key, record) {
+        Ok(record) => {
+            Holding { version: record.version(), from: record.from(), kind: kind(floors, key, &record, wall_ms) }
+        }
+        Err(_) => Holding { version: Version::ZERO, from: 0, kind: Kind::Damaged },
+    }
+}

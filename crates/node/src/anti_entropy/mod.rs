@@ -1,0 +1,188 @@
+//! Anti-entropy: rounds in which all nodes compare what they hold, give each other what is missing, and prove up
+//! to where they agree. The rules are [`kvorum_core::repair`]'s; this carries them out.
+//!
+//! [`AntiEntropy`] is a node's part: the one round that it takes part in, and what it shows of rounds. [`member`]
+//! answers the questions of a driver, [`driver`] is one. Nothing here runs on a request's way: scans go page by
+//! page through the read pool, at `repair.rate`, and yield to reads that wait there.
+//!
+//! Bounds: one round at a time, the greatest; trees of at most [`TREE_BYTES_MAX`]; one page of a list per node at
+//! the driver; copies under way, and their bytes as those of large values.
+
+pub mod driver;
+pub mod member;
+mod pace;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use kvorum_core::repair::RoundId;
+use kvorum_core::repair::trees::{LeafSet, Trees};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+/// Bytes of a node's trees: what does not fit is listed in every round.
+pub const TREE_BYTES_MAX: usize = 8 << 20;
+
+/// What the settings say.
+#[derive(Clone, Copy, Debug)]
+pub struct RepairSettings {
+    /// From the end of one automatic round to the begin of the next.
+    pub interval: Duration,
+    /// Bytes that this node reads, or copies as a driver, in a second.
+    pub rate: u64,
+    /// How far W lies behind the clock.
+    pub lag: Duration,
+}
+
+/// A node's part in rounds, over all its shards.
+pub struct AntiEntropy {
+    settings: RepairSettings,
+    state: Mutex<State>,
+    /// Somebody wants a round.
+    wake: Notify,
+    /// What is counted.
+    pub metrics: RepairMetrics,
+}
+
+/// Counters since the start.
+#[derive(Debug, Default)]
+pub struct RepairMetrics {
+    /// Bytes of records scanned.
+    pub scanned_bytes: AtomicU64,
+    /// Damaged records met by scans.
+    pub damaged: AtomicU64,
+    /// Records given to nodes that lacked them, by this node as a driver.
+    pub copied: AtomicU64,
+    /// Their bytes.
+    pub copied_bytes: AtomicU64,
+    /// Rounds driven by this node to their end.
+    pub rounds: AtomicU64,
+    /// Of these, those that all nodes took part in.
+    pub whole_rounds: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    part: Option<Part>,
+    /// The greatest round heard of, also once it is over.
+    newest: Option<RoundId>,
+    /// When a round was last heard of, by the boot clock.
+    heard_at: Duration,
+    /// The number of the last round that was asked for here.
+    wanted: u64,
+    /// Rounds driven here to their end.
+    driven: u64,
+    /// Since when this node is known to rebuild.
+    rebuilding: Option<Rebuilding>,
+    /// The round that this node drives.
+    driving: Option<Progress>,
+    last: Option<Summary>,
+}
+
+/// A moment, by both clocks.
+#[derive(Clone, Copy)]
+struct Rebuilding {
+    boot: Duration,
+    wall_ms: u64,
+}
+
+/// The round that this node takes part in.
+struct Part {
+    round: RoundId,
+    wall_ms: u64,
+    sums: Sums,
+    selection: Option<Arc<[LeafSet]>>,
+}
+
+enum Sums {
+    Making,
+    Made(Arc<Trees>),
+    Failed,
+}
+
+/// How far a round is that this node drives.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    round: RoundId,
+    phase: &'static str,
+    listed: u64,
+    copied: u64,
+}
+
+/// How a round ended that this node drove.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    round: RoundId,
+    took: Duration,
+    /// Nodes that did not take part to the end, by their URLs.
+    missing: Vec<String>,
+    differing: u64,
+    copied: u64,
+    unsettled: usize,
+    proven: usize,
+}
+
+impl Summary {
+    /// Whether all nodes took part and nothing is left to differ.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.missing.is_empty() && self.unsettled == 0
+    }
+}
+
+impl AntiEntropy {
+    /// No round yet. `now` is by the boot clock.
+    #[must_use]
+    pub fn new(settings: RepairSettings, now: Duration) -> Self {
+        let state = State { heard_at: now, ..State::default() };
+        Self { settings, state: Mutex::new(state), wake: Notify::new(), metrics: RepairMetrics::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks this node to drive a round, begun after now. Its number.
+    pub fn want(&self) -> u64 {
+        let mut state = self.state();
+        // The one under way has begun before.
+        let next = state.driven + 1 + u64::from(state.driving.is_some());
+        state.wanted = state.wanted.max(next);
+        drop(state);
+        self.wake.notify_one();
+        next
+    }
+
+    /// What this node shows of rounds.
+    #[must_use]
+    pub fn show(&self) -> Value {
+        let state = self.state();
+        let round = |round: RoundId| format!("{:016x}", round.until.raw());
+        let driving = state.driving.map(|progress| {
+            json!({
+                "round": round(progress.round),
+                "phase": progress.phase,
+                "listed": progress.listed,
+                "copied": progress.copied,
+            })
+        });
+        let last = state.last.as_ref().map(|last| {
+            json!({
+                "round": round(last.round),
+                "clean": last.is_clean(),
+                "seconds": last.took.as_secs_f64(),
+                "missing": last.missing,
+                "differing": last.differing,
+                "copied": last.copied,
+                "partitions_unsettled": last.unsettled,
+                "partitions_proven": last.proven,
+            })
+        });
+        json!({ "wanted": state.wanted, "driven": state.driven, "driving": driving, "last": last })
+    }
+}
+
+fn add(counter: &AtomicU64, count: usize) {
+    counter.fetch_add(u64::try_from(count).unwrap_or(u64::MAX), Ordering::Relaxed);
+}

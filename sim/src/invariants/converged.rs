@@ -1,0 +1,57 @@
+//! After a round of anti-entropy over everything, all replicas of a key are the same; and what lies at or below a
+//! watermark never differs anywhere.
+
+use std::rc::Rc;
+
+use kvorum_core::Version;
+use kvorum_core::placement::Layout;
+use kvorum_node::store::Store;
+
+use crate::history::key;
+use crate::machine::{Loss, Machine};
+
+/// Looks for a replica that lacks what a watermark says all have. At any time.
+///
+/// # Errors
+/// Which.
+pub fn check_watermark(seed: u64, number: usize, layout: &Layout, machines: &[Rc<Machine>]) -> Result<(), String> {
+    let key = key(seed, number);
+    let partition = key.hash().partition();
+    let floor = |machine: &Machine| machine.disk().floors().get(partition);
+    let proven = machines.iter().map(|machine| floor(machine)).max().unwrap_or(Version::ZERO);
+    // What is not there any more because a disk was lost is not a round's to answer for, until it is rebuilt.
+    let replicas = || layout.preference_list(partition).iter().map(|node| &machines[node.index()]);
+    for machine in replicas().filter(|machine| machine.loss.get() == Loss::None) {
+        let Some(record) = machine.disk().held(&key).filter(|record| record.version() <= proven) else { continue };
+        let others = replicas().take(usize::from(record.from())).filter(|other| other.loss.get() == Loss::None);
+        for other in others {
+            let held = other.disk().held(&key).map_or(Version::ZERO, |held| held.version());
+            // A machine that is down has published nothing: what its floors are is on its disk.
+            let may_drop = !other.is_up() || floor(other) >= record.version();
+            let is_dropped = held == Version::ZERO && record.is_tombstone() && may_drop;
+            if held < record.version() && !is_dropped {
+                return Err(format!(
+                    "watermark: all agree up to {proven:?}, but node {} holds {:?} of key {number} and node {} {held:?}",
+                    machine.index,
+                    record.version(),
+                    other.index
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether the first `from` replicas of a key hold the same.
+#[must_use]
+pub fn is_converged(seed: u64, number: usize, from: u8, layout: &Layout, machines: &[Rc<Machine>]) -> bool {
+    let key = key(seed, number);
+    let replicas = layout.preference_list(key.hash().partition()).iter().take(usize::from(from));
+    // A deletion and its floor are the same.
+    let held = replicas.map(|node| {
+        let held = machines[node.index()].disk().held(&key);
+        held.filter(|held| !held.is_tombstone()).map(|held| held.version())
+    });
+    let held: Vec<_> = held.collect();
+    held.windows(2).all(|pair| pair[0] == pair[1])
+}
