@@ -19,6 +19,8 @@ const RECENT_VERSION_BYTES: u64 = 2 * 18;
 const PEER_QUEUE_BYTES_MIN: u64 = 256 << 10;
 /// Marks and counts of changes of the stripes, and each shard's scratch.
 const FIXED_BYTES: u64 = 4 << 20;
+/// Sums of a round of anti-entropy: those of one stored `from`, and those of four.
+const REPAIR_BYTES: std::ops::RangeInclusive<u64> = 2 << 20..=8 << 20;
 /// Bytes of one commit at most. It is written as one batch, which is a copy of its records.
 const BATCH_BYTES_MAX: usize = 16 << 20;
 
@@ -47,7 +49,14 @@ impl Config {
         let commit = self.commit.queue_bytes_max.0;
         let recent = self.commit.recent_versions_max.get() as u64 * RECENT_VERSION_BYTES;
         let peers = self.peers() * requests + self.links() * self.peer.queue_bytes_max.0;
-        store as u64 + requests + commit + self.batch_bytes_max() as u64 + peers + recent + FIXED_BYTES
+        let repair = self.repair_bytes_max() as u64;
+        store as u64 + requests + commit + self.batch_bytes_max() as u64 + peers + recent + repair + FIXED_BYTES
+    }
+
+    /// Bytes of the sums that this node makes for a round of anti-entropy.
+    #[must_use]
+    pub fn repair_bytes_max(&self) -> usize {
+        ByteSize((self.memory_bytes.0 / 32).clamp(*REPAIR_BYTES.start(), *REPAIR_BYTES.end())).get()
     }
 
     /// Bytes of one commit, unless it has a single record.
