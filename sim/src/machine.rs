@@ -518,7 +518,12 @@ impl Machine {
 }
 
 fn repair(plan: &Plan) -> RepairSettings {
-    RepairSettings { interval: Duration::from_secs(3), rate: 1 << 20, lag: plan.deadline + RETENTION_MARGIN }
+    RepairSettings {
+        interval: Duration::from_secs(3),
+        rate: 1 << 20,
+        tree_bytes_max: 1 << 20,
+        lag: plan.deadline + RETENTION_MARGIN,
+    }
 }
 
 /// Little, so that its bounds are met.

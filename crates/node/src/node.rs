@@ -287,6 +287,7 @@ impl Node {
         let repair = RepairSettings {
             interval: config.repair.interval,
             rate: u64::try_from(config.repair.rate.get()).unwrap_or(u64::MAX),
+            tree_bytes_max: config.repair_bytes_max(),
             lag: commit_config(config).retention,
         };
         let anti_entropy = Arc::new(AntiEntropy::new(repair, time.boot()));

@@ -19,7 +19,7 @@ use kvorum_core::{Key, PartitionId, Record, Version};
 use tokio::sync::oneshot;
 
 use super::pace::Pace;
-use super::{AntiEntropy, Part, Rebuilding, Sums, TREE_BYTES_MAX, add};
+use super::{AntiEntropy, Part, Rebuilding, Sums, add};
 use crate::calls::heed;
 use crate::commit::Fact;
 use crate::shard::Shard;
@@ -251,7 +251,7 @@ async fn sum_up(shard: Rc<Shard>, round: RoundId, wall_ms: u64) {
         limit: round.version(),
         wall_ms,
         ranks: ranks.collect(),
-        trees: Trees::new(TREE_BYTES_MAX),
+        trees: Trees::new(anti_entropy.settings.tree_bytes_max),
         start: Vec::new(),
         damaged: 0,
     });

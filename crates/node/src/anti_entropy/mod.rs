@@ -5,8 +5,8 @@
 //! answers the questions of a driver, [`driver`] is one. Nothing here runs on a request's way: scans go page by
 //! page through the read pool, at `repair.rate`, and yield to reads that wait there.
 //!
-//! Bounds: one round at a time, the greatest; trees of at most [`TREE_BYTES_MAX`]; one page of a list per node at
-//! the driver; copies under way, and their bytes as those of large values.
+//! Bounds: one round at a time, the greatest; trees of at most [`RepairSettings::tree_bytes_max`]; one page of a
+//! list per node at the driver; copies under way, and their bytes as those of large values.
 
 pub mod driver;
 pub mod member;
@@ -21,9 +21,6 @@ use kvorum_core::repair::trees::{LeafSet, Trees};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-/// Bytes of a node's trees: what does not fit is listed in every round.
-pub const TREE_BYTES_MAX: usize = 8 << 20;
-
 /// What the settings say.
 #[derive(Clone, Copy, Debug)]
 pub struct RepairSettings {
@@ -31,6 +28,8 @@ pub struct RepairSettings {
     pub interval: Duration,
     /// Bytes that this node reads, or copies as a driver, in a second.
     pub rate: u64,
+    /// Bytes of this node's trees: what does not fit is listed in every round.
+    pub tree_bytes_max: usize,
     /// How far W lies behind the clock.
     pub lag: Duration,
 }

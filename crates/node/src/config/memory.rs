@@ -25,6 +25,8 @@ const FIXED_BYTES: u64 = 4 << 20;
 const HINT_QUEUE_PART: u64 = 64;
 /// Hints that one delivery has read, and their copies on the way.
 const HINT_WINDOW_BYTES: u64 = 1 << 20;
+/// Sums of a round of anti-entropy: those of one stored `from`, and those of four.
+const REPAIR_BYTES: std::ops::RangeInclusive<u64> = 2 << 20..=8 << 20;
 /// Bytes of one commit at most. It is written as one batch, which is a copy of its records.
 const BATCH_BYTES_MAX: usize = 16 << 20;
 
@@ -60,6 +62,7 @@ impl Config {
             + peers
             + recent
             + self.hint_bytes()
+            + self.repair_bytes_max() as u64
             + FIXED_BYTES
     }
 
@@ -76,6 +79,12 @@ impl Config {
         let delivery = Delivered::BYTES_MAX as u64 + HINT_WINDOW_BYTES;
         let waiting = self.hint_queue_bytes_max() as u64;
         if self.peers() == 0 || self.hints.bytes_max.0 == 0 { 0 } else { waiting + self.peers() * delivery }
+    }
+
+    /// Bytes of the sums that this node makes for a round of anti-entropy.
+    #[must_use]
+    pub fn repair_bytes_max(&self) -> usize {
+        ByteSize((self.memory_bytes.0 / 32).clamp(*REPAIR_BYTES.start(), *REPAIR_BYTES.end())).get()
     }
 
     /// Bytes of one commit, unless it has a single record.

@@ -190,7 +190,7 @@ impl Rig {
             membership,
             calls: Calls::default(),
             anti_entropy: Arc::new(AntiEntropy::new(
-                RepairSettings { interval: LONG, rate: 1 << 20, lag: LONG },
+                RepairSettings { interval: LONG, rate: 1 << 20, tree_bytes_max: 1 << 21, lag: LONG },
                 Duration::ZERO,
             )),
         });
