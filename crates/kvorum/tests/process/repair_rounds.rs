@@ -9,9 +9,14 @@ use serde_json::Value;
 use crate::support::random::Random;
 use crate::support::{Client, Cluster, SOON, entity_at, kvorum, wait_until, wait_within};
 
-/// A round compares what is older than the deadline and half a second; automatic rounds do not come in between.
-const SETTINGS: [(&str, &str); 3] =
-    [("KVORUM_COORDINATOR_DEADLINE", "1s"), ("KVORUM_REPAIR_INTERVAL", "24h"), ("KVORUM_CLOCK_SKEW_MAX", "1s")];
+/// A round compares what is older than the deadline and half a second; neither hints nor automatic rounds come in
+/// between.
+const SETTINGS: [(&str, &str); 4] = [
+    ("KVORUM_COORDINATOR_DEADLINE", "1s"),
+    ("KVORUM_REPAIR_INTERVAL", "24h"),
+    ("KVORUM_CLOCK_SKEW_MAX", "1s"),
+    ("KVORUM_HINTS_BYTES_MAX", "0"),
+];
 
 fn repair(cluster: &Cluster, index: usize) -> Output {
     kvorum().args(["repair", "--wait", "--url", &cluster.node(index).url()]).output().expect("the binary runs")

@@ -24,7 +24,7 @@ pub enum Log {
 }
 
 impl Log {
-    /// The reason to give [`DataDir::set_rebuilding`], if there is one.
+    /// The reason to give [`DataDir::set_rebuilding`](super::DataDir::set_rebuilding), if there is one.
     #[must_use]
     pub fn loss(self) -> Option<String> {
         match self {
