@@ -21,6 +21,7 @@ pub mod invariants;
 pub mod machine;
 pub mod network;
 pub mod store;
+mod tasks;
 pub mod time;
 pub mod trace;
 pub mod world;

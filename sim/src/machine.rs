@@ -27,8 +27,8 @@ use kvorum_node::data_dir::{ClusterId, DataDir};
 use kvorum_node::hints::keeper::Keeper;
 use kvorum_node::hints::{HintQueue, HintSettings};
 use kvorum_node::large_values::LargeValues;
-use kvorum_node::mailbox::{Event, Mailbox};
-use kvorum_node::membership::{Membership, NOTES_INTERVAL, Standing};
+use kvorum_node::mailbox::Mailbox;
+use kvorum_node::membership::{Membership, Standing};
 use kvorum_node::node::{BOUND_LEAD, RETENTION_MARGIN};
 use kvorum_node::peer::client::PeerClient;
 use kvorum_node::peer::server;
@@ -44,6 +44,7 @@ use crate::chance::Chance;
 use crate::invariants::Stored;
 use crate::network::{Incoming, Network};
 use crate::store::Disk;
+use crate::tasks::{Latency, run_commits, run_jobs, write_notes};
 use crate::time::MachineTime;
 use crate::trace::Trace;
 
@@ -51,8 +52,6 @@ use crate::trace::Trace;
 const CLUSTER: ClusterId = ClusterId(0x51);
 /// Tasks that do what the threads of the read pool do.
 pub const READERS: usize = 2;
-/// How often somebody looks whether notes are wanted.
-const NOTES_TICK: Duration = Duration::from_millis(100);
 
 /// What all machines of a run have in common.
 #[derive(Clone)]
@@ -81,6 +80,8 @@ pub struct Plan {
     pub peer_queue_bytes_max: usize,
     /// Memory for large values.
     pub large_bytes_max: usize,
+    /// Hints are kept, and rounds of anti-entropy come by themselves. Both make up for much, also for defects.
+    pub has_background: bool,
 }
 
 /// What is around all machines of a run.
@@ -186,7 +187,7 @@ impl Tasks {
 
 /// Keeps what the commit logic has done until the disk has said so.
 #[derive(Clone, Default)]
-struct Outbox(Arc<Mutex<Vec<Done>>>);
+pub(crate) struct Outbox(pub(crate) Arc<Mutex<Vec<Done>>>);
 
 impl Sink for Outbox {
     fn deliver(&mut self, _: u16, done: &mut Vec<Done>) {
@@ -262,6 +263,11 @@ impl Machine {
     /// docs/decisions/0021), which the faults keep clear of.
     pub fn is_unrecognised(&self) -> bool {
         self.loss.get() == Loss::Restored && self.standing() == Some(Standing::Voting)
+    }
+
+    /// Has this node drive a round of anti-entropy, if there is a process.
+    pub fn want_round(&self) {
+        self.with(|process| process.shard.anti_entropy.want());
     }
 
     /// Takes note of it if a node has got back what it had lost.
@@ -466,7 +472,10 @@ impl Machine {
     ) -> (Rc<Shard>, Arc<HintQueue>) {
         let plan = &self.plan;
         let boot = clock.boot();
-        let hints = Arc::new(HintQueue::new(HINTS, plan.layout.nodes().len()));
+        let hints = Arc::new(HintQueue::new(
+            if plan.has_background { HINTS } else { HintSettings::OFF },
+            plan.layout.nodes().len(),
+        ));
         let large_values = LargeValues::new(plan.large_bytes_max);
         let frame_bytes_max = plan.value_bytes_max + PAYLOAD_OVERHEAD_MAX;
         let peers = (0..plan.layout.nodes().len()).map(|node| {
@@ -519,7 +528,7 @@ impl Machine {
 
 fn repair(plan: &Plan) -> RepairSettings {
     RepairSettings {
-        interval: Duration::from_secs(3),
+        interval: Duration::from_secs(if plan.has_background { 3 } else { 3600 }),
         rate: 1 << 20,
         tree_bytes_max: 1 << 20,
         lag: plan.deadline + RETENTION_MARGIN,
@@ -533,21 +542,6 @@ const HINTS: HintSettings = HintSettings {
     queue_bytes_max: 2048,
 };
 
-/// How long the disk takes.
-struct Latency {
-    longest_ms: Rc<Cell<u64>>,
-    chance: Rc<RefCell<Chance>>,
-}
-
-impl Latency {
-    async fn pass(&self) {
-        let time = self.chance.borrow_mut().millis(0..self.longest_ms.get() + 1);
-        if !time.is_zero() {
-            tokio::time::sleep(time).await;
-        }
-    }
-}
-
 fn commit_config(plan: &Plan) -> CommitConfig {
     CommitConfig {
         retention: plan.deadline + RETENTION_MARGIN,
@@ -556,45 +550,6 @@ fn commit_config(plan: &Plan) -> CommitConfig {
         bound_lead: BOUND_LEAD,
         batch_bytes_max: plan.queue.bytes_max / 2,
         durability: Durability::Fsync,
-    }
-}
-
-/// What the commit thread does: a batch takes time before the disk has it, and its answers take time after.
-async fn run_commits<N: FnMut() -> Now>(
-    mut runner: kvorum_node::commit::CommitRunner<Disk, Outbox, N>,
-    outbox: Outbox,
-    mailbox: Arc<Mailbox>,
-    disk: Latency,
-) {
-    loop {
-        runner.until_work().await;
-        disk.pass().await;
-        runner.turn();
-        disk.pass().await;
-        let done = std::mem::take(&mut *outbox.0.lock().unwrap_or_else(PoisonError::into_inner));
-        mailbox.post(done.into_iter().map(Event::Commit));
-    }
-}
-
-/// What a thread of the read pool does.
-async fn run_jobs(pool: ReadPool, disk: Latency) {
-    loop {
-        let job = pool.next().await;
-        disk.pass().await;
-        job();
-    }
-}
-
-/// What the thread `notes` does.
-async fn write_notes(membership: Arc<Membership>) {
-    let mut idle = Duration::ZERO;
-    loop {
-        tokio::time::sleep(NOTES_TICK).await;
-        idle += NOTES_TICK;
-        if membership.wants_notes() || idle >= NOTES_INTERVAL {
-            idle = Duration::ZERO;
-            membership.write_notes_once().expect("temporary files can be written");
-        }
     }
 }
 

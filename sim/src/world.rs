@@ -35,6 +35,8 @@ const START_MAX: Duration = Duration::from_secs(10);
 /// How long everything is left alone before the last look: clocks that were ahead are caught up with, and half
 /// of a connection that has lost its other half is noticed.
 const REST: Duration = Duration::from_secs(25);
+/// How often a round is asked for then.
+const ROUND_INTERVAL: Duration = Duration::from_secs(5);
 /// After that anti-entropy has so long.
 const CONVERGENCE_MAX: Duration = Duration::from_secs(60);
 /// All nodes have met all others after so long without faults.
@@ -271,9 +273,15 @@ impl World {
         let differs =
             |number: &usize| !converged::is_converged(self.seed, *number, self.keys[*number].from, layout, machines);
         let begin = self.trace.now();
+        let mut asked = begin;
+        self.machines[0].want_round();
         while let Some(number) = (0..self.keys.len()).find(differs) {
             if self.trace.now() - begin > CONVERGENCE_MAX {
                 return self.violated(Err(format!("converged: replicas of key {number} still differ")));
+            }
+            if self.trace.now() - asked > ROUND_INTERVAL {
+                asked = self.trace.now();
+                self.machines[0].want_round();
             }
             tokio::time::sleep(LOOK_INTERVAL).await;
         }
@@ -397,6 +405,7 @@ fn plan(chance: &mut Chance, nodes: usize) -> Plan {
         value_bytes_max,
         peer_queue_bytes_max: if is_cramped { 4 * 1024 } else { value_bytes_max },
         large_bytes_max: if is_cramped { 200 * 1024 } else { 16 << 20 },
+        has_background: chance.happens(400),
     }
 }
 

@@ -2,7 +2,7 @@
 //! change is logged, once, where it happens.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 /// What the store can do at this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +31,9 @@ pub enum Stall {
 #[derive(Debug, Default)]
 pub struct Health {
     disk_full: AtomicBool,
-    /// No more than the space that is left to the engine; what that itself has met is `disk_full`.
-    reserve_reached: AtomicBool,
+    /// Bytes of the commit that did not fit beside the space that is left to the engine; zero if all did. What the
+    /// engine itself has met is `disk_full`.
+    refused_bytes: AtomicUsize,
     /// Why no commit succeeds until a restart. Set once.
     poison: OnceLock<String>,
     stall: AtomicU8,
@@ -54,7 +55,7 @@ impl Health {
     pub fn state(&self) -> HealthState {
         if self.poison.get().is_some() {
             HealthState::Poisoned
-        } else if self.disk_full.load(Ordering::Relaxed) || self.reserve_reached.load(Ordering::Relaxed) {
+        } else if self.disk_full.load(Ordering::Relaxed) || self.refused_bytes.load(Ordering::Relaxed) > 0 {
             HealthState::DiskFull
         } else {
             HealthState::Healthy
@@ -81,21 +82,22 @@ impl Health {
         }
     }
 
-    /// Whether commits are refused for the sake of the engine's reserve.
+    /// Bytes of the commit that was refused for the sake of the engine's reserve, if the last one was.
     #[must_use]
-    pub fn is_reserve_reached(&self) -> bool {
-        self.reserve_reached.load(Ordering::Relaxed)
+    pub fn refused_bytes(&self) -> Option<usize> {
+        Some(self.refused_bytes.load(Ordering::Relaxed)).filter(|bytes| *bytes > 0)
     }
 
-    /// Commits are refused for the sake of the engine's reserve, or no longer.
-    pub fn set_reserve_reached(&self, reached: bool) {
-        if self.reserve_reached.swap(reached, Ordering::Relaxed) != reached {
-            if reached {
+    /// A commit of so many bytes is refused for the sake of the engine's reserve; none if it would not be any more.
+    pub fn set_refused_bytes(&self, bytes: Option<usize>) {
+        let before = self.refused_bytes.swap(bytes.map_or(0, |bytes| bytes.max(1)), Ordering::Relaxed);
+        match (before, bytes) {
+            (0, Some(_)) => {
                 let reason = "what is left is the engine's own";
                 tracing::error!(reason, "the disk is full: the store takes no writes until there is space");
-            } else {
-                tracing::info!("the disk has space again: the store takes writes");
             }
+            (1.., None) => tracing::info!("the disk has space again: the store takes writes"),
+            (0, None) | (1.., Some(_)) => {}
         }
     }
 

@@ -322,7 +322,7 @@ impl Store for RocksStore {
     fn commit(&self, batch: &Batch, durability: Durability) -> Result<(), StoreError> {
         self.refuse_if_poisoned()?;
         if !self.has_space(batch.bytes()) {
-            self.health.set_reserve_reached(true);
+            self.health.set_refused_bytes(Some(batch.bytes()));
             return Err(StoreError::DiskFull);
         }
         let mut writes = WriteBatch::with_capacity_bytes(batch.bytes() + 16 * batch.records().len() + 64);
@@ -346,7 +346,7 @@ impl Store for RocksStore {
         written.map_err(|error| self.write_error(&error))?;
         self.commit_micros.record(u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX));
         self.health.set_space();
-        self.health.set_reserve_reached(false);
+        self.health.set_refused_bytes(None);
         let count = u64::try_from(batch.records().len() + batch.metadata().len()).unwrap_or(0);
         self.committed.fetch_max(before + count, Ordering::AcqRel);
         if let Some(marker) = &self.marker {
@@ -417,8 +417,8 @@ impl Store for RocksStore {
     fn health(&self) -> HealthState {
         // Nobody but us knows of the reserve, so nobody else says when there is space beyond it again. The engine
         // says itself when it has recovered from what it has met.
-        if self.health.is_reserve_reached() && self.has_space(0) {
-            self.health.set_reserve_reached(false);
+        if self.health.refused_bytes().is_some_and(|bytes| self.has_space(bytes)) {
+            self.health.set_refused_bytes(None);
         }
         self.health.state()
     }

@@ -43,6 +43,8 @@ use crate::store::memory::MemoryStore;
 
 /// Longer than anything should take, and shorter than the deadline.
 pub(super) const LONG: Duration = Duration::from_secs(10);
+/// No round but those that a test asks for.
+const NO_REPAIR: RepairSettings = RepairSettings { interval: LONG, rate: 1 << 20, tree_bytes_max: 1 << 21, lag: LONG };
 /// The incarnation of the run.
 pub(super) const RUN: Incarnation = Incarnation(0x0b5e_55ed);
 const CLUSTER: ClusterId = ClusterId(7);
@@ -189,10 +191,7 @@ impl Rig {
             ),
             membership,
             calls: Calls::default(),
-            anti_entropy: Arc::new(AntiEntropy::new(
-                RepairSettings { interval: LONG, rate: 1 << 20, tree_bytes_max: 1 << 21, lag: LONG },
-                Duration::ZERO,
-            )),
+            anti_entropy: Arc::new(AntiEntropy::new(NO_REPAIR, Duration::ZERO)),
         });
         shard.start(mailbox);
         Self { shard, store, metrics, hints, commits: Some(commits), peers: Vec::new(), _pool: pool_threads, _dir: dir }
