@@ -159,8 +159,9 @@ async fn live(seed: u64, has_text: bool, directory: &Path) -> Report {
     }
     world.heal().await;
     tokio::time::sleep(REST).await;
-    world.converge().await;
+    // Before the last rounds, which would make up for what a defect has left.
     world.read_all().await;
+    world.converge().await;
     world.check_all();
     let report = world.report();
     world.machines.iter().for_each(|machine| machine.crash(true));

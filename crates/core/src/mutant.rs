@@ -13,8 +13,6 @@ pub enum Mutant {
     RestampUnblocked,
     /// A write that is blocked for the first time counts as overwritten.
     OverwrittenAtOnce,
-    /// Accepts of an earlier stamp count for a later one.
-    MixedAttempts,
     /// A second stamp is not above every version seen.
     RestampNotAbove,
     /// A read answers what it found without a majority that holds it.
@@ -83,12 +81,11 @@ mod planted {
     }
 
     /// Every mutant.
-    pub const ALL: [Mutant; 22] = [
+    pub const ALL: [Mutant; 21] = [
         AnswerBeforeMajority,
         StaleUnknownAsStale,
         RestampUnblocked,
         OverwrittenAtOnce,
-        MixedAttempts,
         RestampNotAbove,
         SkipWriteBack,
         WriteBackUnconfirmed,

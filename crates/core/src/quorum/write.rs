@@ -150,8 +150,7 @@ impl Write {
         if let StoreAnswer::Stale(current) | StoreAnswer::StaleUnknown(current) = answer {
             self.newest = self.newest.max(current.version());
         }
-        let is_of_attempt = attempt == self.attempt || is_on(Mutant::MixedAttempts);
-        if !is_of_attempt || rank.0 >= self.acks.from() || self.has_answered(rank) {
+        if attempt != self.attempt || rank.0 >= self.acks.from() || self.has_answered(rank) {
             return WriteStep::Wait;
         }
         match answer {
