@@ -15,9 +15,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
+use crate::commit::forget_floors;
 use crate::data_dir::{ClusterId, DataDir, DataDirError, with_checksum, without_checksum};
 use crate::store::StoreError;
-use crate::store::rocks::RocksStore;
+use crate::store::options::MemoryBudget;
+use crate::store::rocks::{OpenError, RocksStore};
 
 /// The name of the description, which is written last.
 const LABEL: &str = "BACKUP";
@@ -70,6 +72,17 @@ pub enum BackupError {
         "{0} is no complete backup: its BACKUP file is missing or damaged. Give the directory that `kvorum backup` made"
     )]
     NotABackup(PathBuf),
+    /// It has less than it says.
+    #[error("the backup in {path} is damaged: {loss}. Remove the directory that was begun, and take another backup")]
+    Damaged {
+        /// Which.
+        path: PathBuf,
+        /// What is missing.
+        loss: String,
+    },
+    /// What was copied does not open.
+    #[error(transparent)]
+    Open(#[from] OpenError),
     /// Of another cluster.
     #[error("the backup is of cluster {found}, and --cluster names cluster {expected}: clusters are never mixed")]
     OtherCluster {
@@ -174,7 +187,14 @@ pub fn restore(
     let name = data_dir.join("SYNCED");
     marker.write(label.sequence).map_err(failed("write", &name))?;
     sync(&name)?;
+    let budget = MemoryBudget::new(MemoryBudget::BYTES_MIN).expect("the least is allowed");
+    let (store, log) = RocksStore::open_in(&directory, budget)?;
+    if let Some(loss) = log.loss() {
+        return Err(BackupError::Damaged { path: backup.to_owned(), loss });
+    }
     if scope == Scope::Cluster {
+        // The others go back to other moments: what was proven of them holds no longer.
+        forget_floors(&store)?;
         directory.clear_rebuilding()?;
     }
     Ok(label)

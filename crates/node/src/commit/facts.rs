@@ -9,11 +9,25 @@ use kvorum_core::quorum::Failure;
 use kvorum_core::version::{Hlc, Version};
 
 use super::{Done, Fact, Ticket};
-use crate::store::{Batch, Floors, Store, StoreError};
+use crate::store::{Batch, Durability, Floors, Store, StoreError};
 
 /// The names under which they are persisted.
 const FENCE: &str = "fence";
 const FLOORS: &str = "floors";
+
+/// Forgets up to where partitions were proven converged, durably: for a store whose peers go back to an earlier
+/// state, too, and may lack what was proven. Blocks.
+///
+/// # Errors
+/// As [`Store::metadata`] and [`Store::commit`].
+pub fn forget_floors(store: &impl Store) -> Result<(), StoreError> {
+    if store.metadata(FLOORS)?.is_none() {
+        return Ok(());
+    }
+    let mut batch = Batch::default();
+    batch.put_metadata(FLOORS, Floors::default().encode_with(&[]));
+    store.commit(&batch, Durability::Fsync)
+}
 
 /// The fence, and what a batch adds.
 #[derive(Debug)]

@@ -19,6 +19,7 @@ use kvorum_core::quorum::{Failure, StoreAnswer};
 use kvorum_core::version::{Hlc, Version};
 
 pub use committer::{Cold, CommitConfig, Committer};
+pub use facts::forget_floors;
 pub use metrics::CommitMetrics;
 pub use queue::{CommitQueue, CommitRunner, CommitThread, QueueLimits};
 
