@@ -425,10 +425,8 @@ impl Machine {
         let (layout, recovered) = (plan.layout.clone(), disk.sequence());
         let membership = Arc::new(Membership::new(layout, own, CLUSTER, data_dir, recovered, rebuilding, skew_max_ms));
         let time: Arc<dyn TimeSource> = self.time.clone();
-        let mut committer =
-            Committer::new(disk.clone(), commit_config(plan), time.boot()).expect("the disk can be read");
+        let committer = Committer::new(disk.clone(), commit_config(plan), time.boot()).expect("the disk can be read");
         let clock = Arc::new(Clock::new(time.clone(), committer.bound(), plan.skew_max, incarnations));
-        committer.doubt_while(membership.doubt());
         clock.observe(committer.fence());
         let commit = committer.metrics();
         let pool = ReadPool::without_threads(plan.jobs_max);

@@ -270,8 +270,7 @@ impl Node {
         let membership = Membership::new(layout, own, cluster_id, data_dir, recovered, rebuilding, skew_max_ms);
         let membership = Arc::new(membership);
         let commit_micros = store.commit_micros();
-        let mut committer = Committer::new(store.clone(), commit_config(config), time.boot())?;
-        committer.doubt_while(membership.doubt());
+        let committer = Committer::new(store.clone(), commit_config(config), time.boot())?;
         let clock = Arc::new(Clock::new(time.clone(), committer.bound(), config.clock_skew_max, incarnations));
         // What it stamps from now on is not to be taken for a straggler.
         clock.observe(committer.fence());
