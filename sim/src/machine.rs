@@ -82,6 +82,8 @@ pub struct Plan {
     pub large_bytes_max: usize,
     /// Hints are kept, and rounds of anti-entropy come by themselves. Both make up for much, also for defects.
     pub has_background: bool,
+    /// How far rounds lie behind the clocks. The shorter, the more writes under way meet the fence.
+    pub fence_lag: Duration,
 }
 
 /// What is around all machines of a run.
@@ -529,7 +531,8 @@ fn repair(plan: &Plan) -> RepairSettings {
         interval: Duration::from_secs(if plan.has_background { 3 } else { 3600 }),
         rate: 1 << 20,
         tree_bytes_max: 1 << 20,
-        lag: plan.deadline + RETENTION_MARGIN,
+        lag: plan.fence_lag,
+        retention: plan.deadline + RETENTION_MARGIN,
     }
 }
 

@@ -288,6 +288,7 @@ impl Node {
             rate: u64::try_from(config.repair.rate.get()).unwrap_or(u64::MAX),
             tree_bytes_max: config.repair_bytes_max(),
             lag: commit_config(config).retention,
+            retention: commit_config(config).retention,
         };
         let anti_entropy = Arc::new(AntiEntropy::new(repair, time.boot()));
         let now = move || Now { boot: time.boot(), wall_ms: time.wall_ms() };
