@@ -5,6 +5,7 @@
 //! FORMAT      the version of this layout
 //! IDENTITY    cluster id and incarnation
 //! PEERS       what is remembered of each peer: [`PeerNote`]
+//! RUNS        where each run began: [`Runs`]
 //! SYNCED      the sync marker: how far the log was durable
 //! RUNNING     with `durability = "os"`: the boot of the machine on which the node ran last, until it has
 //!             stopped with everything on the disk
@@ -30,8 +31,10 @@ use rustix::fs::{FlockOperation, flock};
 use xxhash_rust::xxh3::xxh3_64;
 
 mod marker;
+mod runs;
 
 pub use marker::{Log, SyncMarker};
+pub use runs::Runs;
 
 /// The layout that this build writes and the only one it reads.
 const FORMAT: u32 = 1;
@@ -247,10 +250,21 @@ impl DataDir {
         self.is_new
     }
 
-    /// Drawn when this call of [`DataDir::open`] opened it.
+    /// The runs of this directory and then this one, which began with `recovered`: durable before it returns. Where
+    /// it cannot be written down, which is logged, the last one goes on: whoever has met that has missed nothing
+    /// that it would have to know of. Blocks.
     #[must_use]
-    pub fn run(&self) -> RunId {
-        self.run
+    pub fn runs(&self, recovered: u64) -> Runs {
+        let earlier = || read(&self.path.join("RUNS")).ok().flatten().and_then(|text| Runs::parse(&text));
+        let present = Run { id: self.run, recovered };
+        let runs = Runs::new(earlier().unwrap_or_default(), present);
+        match write(&self.path, "RUNS", &runs.text()) {
+            Ok(()) => runs,
+            Err(error) => {
+                tracing::warn!(%error, "cannot write down that a run begins");
+                earlier().and_then(Runs::again).unwrap_or(runs)
+            }
+        }
     }
 
     /// What is remembered of the peer, if it was ever met.

@@ -23,7 +23,7 @@ use kvorum_core::placement::{Layout, NodeId};
 use kvorum_core::quorum::Failure;
 use kvorum_core::{Incarnation, PartitionId};
 
-use crate::data_dir::{ClusterId, DataDir, DataDirError, PeerNote, Run};
+use crate::data_dir::{ClusterId, DataDir, DataDirError, PeerNote, Run, RunId, Runs};
 use crate::peer::handshake::Stranger;
 
 /// How far what is remembered of the peers' sequences may lag behind what was heard, after a crash.
@@ -78,14 +78,13 @@ pub struct Membership {
     restored: Mutex<PartitionSet>,
     /// This run has got back everything that earlier ones had lost.
     is_rebuilt: AtomicBool,
-    /// True while it rebuilds: what it refuses may have been accepted by what was lost.
     /// Why it is rebuilding.
     rebuilding: Mutex<Option<String>>,
     fenced: AtomicBool,
     draining: AtomicBool,
     peers: Vec<PeerState>,
     data_dir: DataDir,
-    run: Run,
+    runs: Runs,
     /// What the thread of [`Membership::write_notes`] waits for.
     errand: Mutex<Errand>,
     errand_set: Condvar,
@@ -121,7 +120,7 @@ impl Membership {
             is_rebuilt: AtomicBool::new(false),
             fenced: AtomicBool::new(false),
             draining: AtomicBool::new(false),
-            run: Run { id: data_dir.run(), recovered },
+            runs: data_dir.runs(recovered),
             data_dir,
             errand: Mutex::default(),
             errand_set: Condvar::new(),
@@ -180,7 +179,13 @@ impl Membership {
     /// This run of the process.
     #[must_use]
     pub fn run(&self) -> Run {
-        self.run
+        self.runs.present()
+    }
+
+    /// The first run of this directory that a peer has missed which met `run` last.
+    #[must_use]
+    pub fn run_after(&self, run: RunId) -> Option<Run> {
+        self.runs.after(run)
     }
 
     /// What is known of a node.
@@ -312,12 +317,9 @@ impl Membership {
             Some(note) if note.incarnation != incarnation && !is_on(Mutant::WipedVotes) => false,
             Some(note) if note.misses(run) => false,
             Some(note) => {
-                self.data_dir.update(self.url(node), |note| {
-                    note.run = run.id;
-                    note.sequence = note.sequence.max(run.recovered);
-                    note.knows_us |= knows_us;
-                });
-                if note.run != run.id || (knows_us && !note.knows_us) {
+                // Its run is not remembered yet: it may never hear what it is measured by.
+                self.data_dir.update(self.url(node), |note| note.knows_us |= knows_us);
+                if knows_us && !note.knows_us {
                     self.write_notes_now();
                 }
                 true
@@ -328,18 +330,22 @@ impl Membership {
         Ok(votes)
     }
 
-    /// Takes what a peer answered on a connection that this node made: its store is durable up to
-    /// `sequence`. It serves such a connection only once it remembers this node durably. Does not block.
-    pub fn note_sequence(&self, node: NodeId, sequence: u64) {
+    /// Takes what a peer answered on a connection that this node made: in this run its store is durable up to
+    /// `sequence`. It serves such a connection only once it remembers this node durably, and has looked at what
+    /// this node remembers of it. Does not block.
+    pub fn note_sequence(&self, node: NodeId, run: RunId, sequence: u64) {
         if self.peer(node).rebuilding.load(Ordering::Relaxed) {
             return;
         }
         let before = self.data_dir.update(self.url(node), |note| {
+            note.run = run;
             note.sequence = note.sequence.max(sequence);
             note.knows_us = true;
         });
         if before.is_some_and(|note| !note.knows_us) {
             self.confirm();
+        }
+        if before.is_some_and(|note| !note.knows_us || note.run != run) {
             self.write_notes_now();
         }
     }

@@ -302,7 +302,9 @@ impl PeerClient {
                     shard.membership.note_rebuilt(self.node, incarnation, run, sequence);
                     self.votes.set(true);
                 }
-                shard.membership.note_sequence(self.node, sequence);
+                if let Some((_, run)) = self.met.get() {
+                    shard.membership.note_sequence(self.node, run.id, sequence);
+                }
             }
             Message::RepairAnswer(_) => return Err(ProtocolError::NotAnAnswer),
             Message::Store { .. } | Message::Read { .. } | Message::Ping { .. } | Message::Repair(_) => {

@@ -178,7 +178,7 @@ impl Hello {
 
     /// What this node must have lost, if what the speaker remembers of it is true.
     fn accuses(&self, membership: &Membership) -> Option<String> {
-        let (url, own, remembers) = (&self.url, membership.run(), self.remembers?);
+        let (url, remembers) = (&self.url, self.remembers?);
         if is_on(Mutant::WipedVotes) {
             return None;
         }
@@ -187,12 +187,14 @@ impl Hello {
                 "{url} remembers another data directory of this node: what that one had acknowledged is not here"
             ));
         }
-        let is_older = remembers.run != own.id && own.recovered < remembers.sequence && !is_on(Mutant::OldDiskVotes);
+        // What it has stored since may be more than was lost, in this run or in one that the peer has missed.
+        let missed = membership.run_after(remembers.run)?;
+        let is_older = missed.recovered < remembers.sequence && !is_on(Mutant::OldDiskVotes);
         is_older.then(|| {
             format!(
                 "{url} remembers that this node had stored up to sequence {}, and it came back with {}: \
                  its data directory is an older copy, or has lost its end",
-                remembers.sequence, own.recovered
+                remembers.sequence, missed.recovered
             )
         })
     }

@@ -28,6 +28,8 @@ pub enum Fault {
         /// Whether the commit is found after the crash.
         survives: bool,
     },
+    /// Commits take until told otherwise. Not for a simulator: they block.
+    Hangs,
 }
 
 /// Records in memory. Share it through `Arc` to crash and restart what is built on it.
@@ -194,6 +196,9 @@ impl Store for MemoryStore {
     fn forget(&self, _: &Key) {}
 
     fn commit(&self, batch: &Batch, durability: Durability) -> Result<(), StoreError> {
+        while self.state().fault == Fault::Hangs {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
         let mut state = self.state();
         let health = self.health();
         if let Some(reason) = health.poison() {
@@ -206,7 +211,7 @@ impl Store for MemoryStore {
                 state.limbo = survives.then(|| batch.clone());
                 return Err(StoreError::Poisoned("told to fail".to_owned()));
             }
-            Fault::None => {}
+            Fault::None | Fault::Hangs => {}
         }
         match durability {
             Durability::Fsync => state.unsynced.clear(),
