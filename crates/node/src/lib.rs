@@ -15,6 +15,7 @@ pub mod hints;
 pub mod histogram;
 pub mod http;
 pub mod large_values;
+pub mod log_limit;
 pub mod mailbox;
 pub mod membership;
 pub mod metrics;
