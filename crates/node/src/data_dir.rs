@@ -22,12 +22,14 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::version::Incarnation;
 use rustix::fs::{FlockOperation, flock};
 use xxhash_rust::xxh3::xxh3_64;
+
+use crate::sync::{Mutex, MutexGuard};
 
 mod marker;
 

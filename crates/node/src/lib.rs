@@ -14,6 +14,8 @@ mod exposition;
 pub mod hints;
 pub mod histogram;
 pub mod http;
+#[cfg(all(test, feature = "interleavings"))]
+mod interleavings;
 pub mod large_values;
 pub mod log_limit;
 pub mod mailbox;
@@ -28,3 +30,4 @@ mod runtime;
 pub mod scrub;
 pub mod shard;
 pub mod store;
+mod sync;

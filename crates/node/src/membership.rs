@@ -12,8 +12,8 @@
 //! do where their number is odd: of three, the two that are left of a quorum need not have met.) On the
 //! first start of a whole cluster nobody is remembered.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use kvorum_core::key::PARTITIONS;
@@ -27,6 +27,8 @@ use crate::data_dir::{ClusterId, DataDir, DataDirError, PeerNote, Run};
 use crate::log_limit::LogLimit;
 use crate::peer::handshake::Stranger;
 use crate::peer::server::ProtocolError;
+use crate::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// How far what is remembered of the peers' sequences may lag behind what was heard, after a crash.
 pub const NOTES_INTERVAL: Duration = Duration::from_secs(10);

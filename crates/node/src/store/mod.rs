@@ -12,7 +12,7 @@ pub mod floors;
 pub mod health;
 pub mod memory;
 pub mod options;
-mod record_cache;
+pub(crate) mod record_cache;
 pub mod rocks;
 
 use std::ops::Range;
