@@ -36,7 +36,7 @@ use crate::metrics::CoordinatorMetrics;
 use crate::read_pool::{ReadPool, ReadPoolThreads};
 use crate::runtime::{BackgroundParts, ShardParts, run_background, run_shard};
 use crate::scrub::Scrub;
-use crate::store::options::MemoryBudget;
+use crate::store::budget::MemoryBudget;
 use crate::store::rocks::{OpenError, RocksStore};
 use crate::store::{Durability, HealthState, Store, StoreError};
 

@@ -14,6 +14,8 @@
 //! and what a target answers goes to [`Calls`](crate::calls::Calls), which no request of a client is in.
 
 mod courier;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 pub mod keeper;
 mod names;
 
