@@ -12,8 +12,8 @@
 //! do where their number is odd: of three, the two that are left of a quorum need not have met.) On the
 //! first start of a whole cluster nobody is remembered.
 
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use kvorum_core::key::PARTITIONS;
@@ -85,7 +85,6 @@ pub struct Membership {
     /// This run has got back everything that earlier ones had lost.
     is_rebuilt: AtomicBool,
     /// True while it rebuilds: what it refuses may have been accepted by what was lost.
-    doubt: Arc<AtomicBool>,
     /// Why it is rebuilding.
     rebuilding: Mutex<Option<String>>,
     fenced: AtomicBool,
@@ -127,7 +126,6 @@ impl Membership {
             standing: AtomicU8::new(standing as u8),
             restored: Mutex::default(),
             is_rebuilt: AtomicBool::new(false),
-            doubt: Arc::new(AtomicBool::new(standing == Standing::Rebuilding)),
             fenced: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             run: Run { id: data_dir.run(), recovered },
@@ -251,12 +249,6 @@ impl Membership {
         self.is_rebuilt.load(Ordering::Acquire)
     }
 
-    /// True while refusals promise nothing, because of what was lost.
-    #[must_use]
-    pub fn doubt(&self) -> Arc<AtomicBool> {
-        self.doubt.clone()
-    }
-
     /// Gives the vote back for partitions of which nothing is missing any more; with the last of them, for good.
     /// Blocks on the disk then.
     ///
@@ -280,7 +272,6 @@ impl Membership {
         // In this order: an accusation that comes now is about what has been made good.
         self.is_rebuilt.store(true, Ordering::Release);
         self.standing.store(Standing::Voting as u8, Ordering::Release);
-        self.doubt.store(false, Ordering::Release);
         tracing::info!("rebuilt: this node votes again");
         Ok(())
     }
@@ -424,7 +415,6 @@ impl Membership {
     /// # Errors
     /// If the mark could not be made durable; the vote is lost for this run all the same.
     pub fn become_rebuilding(&self, reason: &str) -> Result<(), DataDirError> {
-        self.doubt.store(true, Ordering::Release);
         self.standing.store(Standing::Rebuilding as u8, Ordering::Release);
         let mut rebuilding = self.rebuilding.lock().unwrap_or_else(PoisonError::into_inner);
         if rebuilding.is_none() {

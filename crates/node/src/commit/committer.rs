@@ -25,7 +25,7 @@ use super::overlay::Overlay;
 use super::recent::{Fingerprint, RecentSet};
 use super::{Done, Reads, Submission, Ticket, Work};
 use crate::store::{Batch, Durability, Found, Store, StoreError, Tier, find};
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// The name under which the clock bound is persisted.
 const BOUND: &str = "clock_bound";
@@ -71,7 +71,6 @@ pub struct Committer<S> {
     raises: Vec<(Ticket, Hlc)>,
     facts: Facts,
     /// While true, what is refused may have been accepted by what this node has lost.
-    doubt: Arc<AtomicBool>,
     cold: Vec<Cold>,
 }
 
@@ -120,7 +119,6 @@ impl<S: Store> Committer<S> {
             remembered: Vec::new(),
             raises: Vec::new(),
             facts,
-            doubt: Arc::default(),
             cold: Vec::new(),
         })
     }
@@ -135,11 +133,6 @@ impl<S: Store> Committer<S> {
     #[must_use]
     pub fn fence(&self) -> Hlc {
         self.facts.fence().hlc
-    }
-
-    /// Promises nothing about what it refuses while `doubt` is true, and for `retention` after that.
-    pub fn doubt_while(&mut self, doubt: Arc<AtomicBool>) {
-        self.doubt = doubt;
     }
 
     /// What is counted.
@@ -164,9 +157,6 @@ impl<S: Store> Committer<S> {
     /// on the commit. `boot` runs during suspend, `wall_ms` is since 1970.
     pub fn run(&mut self, works: &mut Vec<Work>, boot: Duration, wall_ms: u64, done: &mut Vec<Done>) {
         self.recent.advance(boot);
-        if self.doubt.load(Ordering::Acquire) {
-            self.recent.doubt(boot);
-        }
         let first = done.len();
         let count = self.batch_length(works);
         for work in works.drain(..count) {
