@@ -23,13 +23,17 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::version::Incarnation;
 use rustix::fs::{FlockOperation, flock};
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::sync::{Mutex, MutexGuard};
+
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod marker;
 mod runs;
 
@@ -329,12 +333,7 @@ impl DataDir {
     }
 
     fn write_peers(&self, notes: &BTreeMap<String, PeerNote>) -> Result<(), DataDirError> {
-        let lines = notes.iter().map(|(url, note)| {
-            let PeerNote { incarnation, run, sequence, knows_us } = note;
-            let knows_us = if *knows_us { "knows-us" } else { "met" };
-            format!("{:08x} {:016x} {sequence} {knows_us} {url}\n", incarnation.0, run.0)
-        });
-        write(&self.path, "PEERS", &with_checksum(&lines.collect::<String>()))
+        write(&self.path, "PEERS", &with_checksum(&show_peers(notes)))
     }
 
     /// To be called when the store has been opened, before anything is acknowledged: what an earlier run had
@@ -491,6 +490,15 @@ fn check_identity(path: &Path, text: &str, cluster: ClusterId) -> Result<Incarna
         return Err(DataDirError::OtherCluster { path: path.to_owned(), found, expected: cluster });
     }
     Ok(incarnation)
+}
+
+fn show_peers(notes: &BTreeMap<String, PeerNote>) -> String {
+    let lines = notes.iter().map(|(url, note)| {
+        let PeerNote { incarnation, run, sequence, knows_us } = note;
+        let knows_us = if *knows_us { "knows-us" } else { "met" };
+        format!("{:08x} {:016x} {sequence} {knows_us} {url}\n", incarnation.0, run.0)
+    });
+    lines.collect()
 }
 
 fn parse_peers(text: &str) -> Option<BTreeMap<String, PeerNote>> {

@@ -12,8 +12,8 @@
 //! do where their number is odd: of three, the two that are left of a quorum need not have met.) On the
 //! first start of a whole cluster nobody is remembered.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 use std::time::Duration;
 
 use kvorum_core::key::PARTITIONS;
@@ -24,7 +24,11 @@ use kvorum_core::quorum::Failure;
 use kvorum_core::{Incarnation, PartitionId};
 
 use crate::data_dir::{ClusterId, DataDir, DataDirError, PeerNote, Run, RunId, Runs};
+use crate::log_limit::LogLimit;
 use crate::peer::handshake::Stranger;
+use crate::peer::server::ProtocolError;
+use crate::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// How far what is remembered of the peers' sequences may lag behind what was heard, after a crash.
 pub const NOTES_INTERVAL: Duration = Duration::from_secs(10);
@@ -58,6 +62,8 @@ pub struct PeerState {
     pub refusals: AtomicU64,
     /// Connections closed for what came over them.
     pub protocol_errors: AtomicU64,
+    /// For what it does wrong.
+    pub log: LogLimit,
     /// Why there is no connection.
     pub trouble: Mutex<Option<String>>,
 }
@@ -93,6 +99,7 @@ pub struct Membership {
     pub strangers: AtomicU64,
     /// The last of them, which is not logged twice.
     last_stranger: Mutex<Option<Stranger>>,
+    stranger_log: LogLimit,
 }
 
 impl Membership {
@@ -127,6 +134,7 @@ impl Membership {
             skew_max_ms,
             strangers: AtomicU64::new(0),
             last_stranger: Mutex::default(),
+            stranger_log: LogLimit::default(),
         };
         membership.confirm();
         membership
@@ -470,13 +478,26 @@ impl Membership {
         }
     }
 
-    /// Counts a refused handshake, and logs it if it is not the one that was logged last.
-    pub fn note_stranger(&self, stranger: &Stranger) {
+    /// Counts a refused handshake, and logs it if it is not the one that was logged last, and that was a while ago:
+    /// anybody who reaches the port can cause it. `now` is the time since boot.
+    pub fn note_stranger(&self, stranger: &Stranger, now: Duration) {
         self.strangers.fetch_add(1, Ordering::Relaxed);
         let mut last = self.last_stranger.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.as_ref() != Some(stranger) {
-            tracing::warn!(reason = %stranger, "handshake refused");
+        if last.as_ref() != Some(stranger)
+            && let Some(left_out) = self.stranger_log.due(now)
+        {
+            tracing::warn!(reason = %stranger, left_out, "handshake refused");
             *last = Some(stranger.clone());
+        }
+    }
+
+    /// Counts a connection to or from a peer that ends because of what came over it, and logs it now and then: a
+    /// peer of another mind comes back at once. `now` is the time since boot.
+    pub fn note_protocol_error(&self, node: NodeId, error: &ProtocolError, now: Duration) {
+        let peer = self.peer(node);
+        peer.protocol_errors.fetch_add(1, Ordering::Relaxed);
+        if let Some(left_out) = peer.log.due(now) {
+            tracing::warn!(peer = self.url(node), %error, left_out, "peer connection closed for what it sent");
         }
     }
 

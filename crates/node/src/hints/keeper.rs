@@ -77,7 +77,7 @@ impl Keeper {
         loop {
             let is_over = tokio::select! {
                 _ = &mut stop => true,
-                () = self.queue.filled.notified() => false,
+                () = self.queue.filled() => false,
                 () = self.changed.notified() => false,
                 () = tokio::time::sleep(IDLE) => false,
             };

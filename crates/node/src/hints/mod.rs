@@ -15,6 +15,8 @@
 //! and what a target answers goes to [`Calls`](crate::calls::Calls), which no request of a client is in.
 
 mod courier;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 pub mod keeper;
 mod names;
 
@@ -22,15 +24,16 @@ mod names;
 mod tests;
 
 use std::collections::VecDeque;
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kvorum_core::hints::{Bounds, Size};
 use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::ReplicaSet;
 use kvorum_core::{Key, Record};
-use tokio::sync::Notify;
+
+use crate::sync::{Mutex, MutexGuard, Notify};
 
 /// What a hint takes beside its key and its record, about.
 const OVERHEAD_BYTES: usize = 128;
@@ -60,6 +63,11 @@ pub struct Hint {
 }
 
 impl Hint {
+    #[cfg(all(test, feature = "interleavings"))]
+    pub(crate) fn key(&self) -> &Key {
+        &self.key
+    }
+
     fn bytes(&self) -> usize {
         self.key.as_bytes().len() + self.record.bytes().len() + OVERHEAD_BYTES
     }
@@ -181,8 +189,13 @@ impl HintQueue {
         }
     }
 
+    /// Waits until a hint came while there was none. Cancel safe.
+    pub(crate) async fn filled(&self) {
+        self.filled.notified().await;
+    }
+
     /// The oldest hints, of about `bytes`, at least one if there is any.
-    fn take(&self, bytes: usize) -> Vec<Hint> {
+    pub(crate) fn take(&self, bytes: usize) -> Vec<Hint> {
         let mut waiting = self.lock();
         let mut taken = Vec::new();
         let mut left = bytes;

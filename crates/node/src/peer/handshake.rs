@@ -17,6 +17,9 @@ pub const PROTOCOL: &str = "kvorum/1";
 /// The path that peers ask for.
 pub const PATH: &str = "/_peer";
 
+/// What is repeated of a stranger's URL, which may be as long as a head.
+const SHOWN_CHARS_MAX: usize = 256;
+
 const CLUSTER: HeaderName = HeaderName::from_static("kvorum-cluster");
 const NODE: HeaderName = HeaderName::from_static("kvorum-node");
 const INCARNATION: HeaderName = HeaderName::from_static("kvorum-incarnation");
@@ -213,7 +216,7 @@ impl Hello {
             return Err(Stranger::Layout { theirs: self.layout, ours });
         }
         let node = membership.node_by_url(&self.url).filter(|node| *node != membership.own());
-        let node = node.ok_or_else(|| Stranger::Unknown(self.url.clone()))?;
+        let node = node.ok_or_else(|| Stranger::Unknown(self.url.chars().take(SHOWN_CHARS_MAX).collect()))?;
         if self.incarnation == membership.incarnation() {
             return Err(Stranger::Copied(self.url.clone()));
         }

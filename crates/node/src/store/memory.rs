@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use kvorum_core::key::Key;
@@ -14,6 +14,7 @@ use kvorum_core::record::Record;
 use super::{
     Batch, Durability, Floors, Health, HealthState, HintChange, Page, PageLimit, Store, StoreError, StoreStats, Tier,
 };
+use crate::sync::{Mutex, MutexGuard};
 
 /// What the next commits meet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
