@@ -70,13 +70,15 @@ impl Network {
     /// Node `index` hears nothing more from another.
     pub fn deafen(&self, index: usize, to: usize) {
         let from = self.address(to).ip();
-        run_in(&self.nodes[index], &format!("iptables -A INPUT -s {from} -j DROP")).expect("it worked before");
+        run_in(&self.nodes[index], &format!("iptables -w 5 -A INPUT -s {from} -j DROP")).expect("it worked before");
     }
 
     /// Node `index` loses so many packets of a hundred that reach it.
     pub fn lose(&self, index: usize, percent: u64) -> Result<(), String> {
-        let rule =
-            format!("iptables -A INPUT -m statistic --mode random --probability {} -j DROP", percent as f64 / 100.0);
+        let rule = format!(
+            "iptables -w 5 -A INPUT -m statistic --mode random --probability {} -j DROP",
+            percent as f64 / 100.0
+        );
         run_in(&self.nodes[index], &rule)
     }
 
@@ -89,7 +91,7 @@ impl Network {
     /// Undoes everything that was done to the links.
     pub fn heal(&self) {
         for node in &self.nodes {
-            run_in(node, "iptables -F INPUT").expect("it worked before");
+            run_in(node, "iptables -w 5 -F INPUT").expect("it worked before");
             let _was_not_slow = run_in(node, "tc qdisc del dev eth0 root");
         }
     }
