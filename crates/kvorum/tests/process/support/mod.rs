@@ -1,11 +1,13 @@
-//! What the tests share: nodes as child processes, their networks, clocks and disks, an HTTP client, load with a
-//! recorded history, waiting, randomness.
+//! What the tests share: nodes as child processes, their networks, clocks and disks, an HTTP client, a false
+//! peer, load with a recorded history, waiting, randomness.
 
 pub mod cluster;
 pub mod disk;
 pub mod history;
 pub mod http;
+pub mod impostor;
 pub mod load;
+pub mod malformed;
 pub mod network;
 pub mod random;
 pub mod skew;
