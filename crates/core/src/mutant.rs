@@ -59,6 +59,8 @@ pub enum Mutant {
     ProvenWithoutAll,
     /// A key that is absent answers no floor.
     AbsentWithoutFloor,
+    /// A node that lost its disk gets back nothing that is newer than what rounds compare.
+    RestoredUpToW,
     /// A node that lost its disk votes as soon as a round has given it everything.
     VotesAfterSync,
 }
@@ -95,7 +97,7 @@ mod planted {
     }
 
     /// Every mutant.
-    pub const ALL: [Mutant; 28] = [
+    pub const ALL: [Mutant; 29] = [
         AnswerBeforeMajority,
         StaleUnknownAsStale,
         RestampUnblocked,
@@ -123,6 +125,7 @@ mod planted {
         RepairIgnoresFrom,
         ProvenWithoutAll,
         AbsentWithoutFloor,
+        RestoredUpToW,
         VotesAfterSync,
     ];
 }

@@ -143,7 +143,7 @@ impl<'a> Round<'a> {
     /// than W as well: of what that node had acknowledged, another may have nothing left but the write that replaced
     /// it, and that may be as new as can be, and on no other node.
     fn is_restoring(&self) -> bool {
-        self.present().any(|node| !self.is_voting(node))
+        self.present().any(|node| !self.is_voting(node)) && !is_on(Mutant::RestoredUpToW)
     }
 
     /// What is to be listed.
