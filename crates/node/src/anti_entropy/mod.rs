@@ -12,7 +12,7 @@ pub mod driver;
 pub mod member;
 mod pace;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,6 +20,9 @@ use kvorum_core::repair::RoundId;
 use kvorum_core::repair::trees::{LeafSet, Trees};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
+
+/// Questions that are answered at a time: a driver has a handful under way, and a node takes part in one round.
+const QUESTIONS_MAX: usize = 64;
 
 /// What the settings say.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +45,8 @@ pub struct AntiEntropy {
     state: Mutex<State>,
     /// Somebody wants a round.
     wake: Notify,
+    /// Questions of drivers that are being answered.
+    questions: AtomicUsize,
     /// What is counted.
     pub metrics: RepairMetrics,
 }
@@ -132,12 +137,28 @@ impl Summary {
     }
 }
 
+/// A question that is being answered.
+pub struct Admitted(Arc<AntiEntropy>);
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        self.0.questions.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl AntiEntropy {
     /// No round yet. `now` is by the boot clock.
     #[must_use]
     pub fn new(settings: RepairSettings, now: Duration) -> Self {
         let state = State { heard_at: now, ..State::default() };
-        Self { settings, state: Mutex::new(state), wake: Notify::new(), metrics: RepairMetrics::default() }
+        let (wake, questions) = (Notify::new(), AtomicUsize::new(0));
+        Self { settings, state: Mutex::new(state), wake, questions, metrics: RepairMetrics::default() }
+    }
+
+    /// Room for one more question of a driver, until this is dropped; nothing if too many are being answered.
+    pub fn admit(self: &Arc<Self>) -> Option<Admitted> {
+        let before = self.questions.fetch_add(1, Ordering::Relaxed);
+        Some(Admitted(self.clone())).filter(|_| before < QUESTIONS_MAX)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use kvorum_core::frame::{Decoder, Frame, Message};
 use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer};
-use kvorum_core::repair::wire::Request;
+use kvorum_core::repair::wire::{Request, Response};
 use kvorum_core::{Key, Record};
 
 use super::client::introduce;
@@ -171,9 +171,13 @@ fn take(shard: &Rc<Shard>, link: &Rc<Link>, taken: Frame, works: &mut Vec<Work>)
         Message::Repair(payload) => {
             let request = Request::decode(&payload).map_err(|_| ProtocolError::NotARequest)?;
             let (shard, link) = (shard.clone(), link.clone());
-            // A driver has a handful of questions under way, and a node takes part in one round.
+            let Some(admitted) = shard.anti_entropy.admit() else {
+                reply(&link, &frame(&shard, id, Message::RepairAnswer(Response::Failed.encode())));
+                return Ok(());
+            };
             tokio::task::spawn_local(async move {
                 let response = member::answer(&shard, request).await;
+                drop(admitted);
                 let answer = frame(&shard, id, Message::RepairAnswer(response.encode()));
                 // A link that broke loses it, and the driver knows.
                 let _ = link.answer(&answer);
