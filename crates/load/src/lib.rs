@@ -18,6 +18,10 @@ mod numbers;
 mod random;
 
 pub mod client;
+pub mod compare;
+pub mod fill;
+pub mod knee;
+pub mod nodes;
 pub mod record;
 pub mod report;
 pub mod run;
@@ -40,6 +44,9 @@ pub enum Error {
         /// What connecting to it failed with.
         cause: io::Error,
     },
+    /// The target answers, and not as it must: a fill that cannot be completed, a server that does not start.
+    #[error("{0}")]
+    Refused(String),
     /// The generator's own system calls fail, or a report cannot be written.
     #[error("{what}: {cause}")]
     System {

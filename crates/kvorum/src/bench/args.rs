@@ -4,15 +4,20 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use kvorum_load::compare::Side;
+use kvorum_load::knee::Objective;
 use kvorum_load::run::{Plan, Rate};
 use kvorum_load::target::Target;
-use kvorum_load::workload::{Api, KeyOrder, ValueSize, Workload};
+use kvorum_load::workload::{Api, KeyOrder, ValueSize, Workload, bytes};
 use kvorum_node::config::duration;
 
 /// Load tests: drive a cluster, or any HTTP store, and tell how it did.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
     Run(RunArgs),
+    Fill(FillArgs),
+    Knee(KneeArgs),
+    Compare(CompareArgs),
 }
 
 /// Whom the load goes to, and in what shape.
@@ -81,6 +86,7 @@ impl LoadArgs {
             key_order: self.key_order,
             first_key: 0,
             keys: self.keys,
+            only_keys: None,
             value_size: self.value_size,
             compressible: self.compressible,
             ack: self.ack,
@@ -93,6 +99,7 @@ impl LoadArgs {
             warmup: self.warmup,
             timeout: self.timeout,
             operations_max: None,
+            watch: true,
             seed: 1,
         }
     }
@@ -122,6 +129,82 @@ pub(crate) struct RunArgs {
     /// Print the detailed percentile spectrum.
     #[arg(long)]
     pub(crate) latency: bool,
+}
+
+/// Write keys, as fast as the target takes them, up to a size.
+///
+/// Each key has the value that `run` with the same `--value-size` writes. Interrupted, it goes on where it was when
+/// it is started again with the same options. At the end a sample is read back and compared.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kvorum bench fill --size 1.2GB
+  kvorum bench fill --keys 200000 --value-size 100
+
+Exit codes: 0 filled, 2 usage, 4 the target could not be reached, or does not keep what is written.")]
+pub(crate) struct FillArgs {
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
+    /// Bytes of values, instead of --keys: 1.2GB, 500MB, 4GiB.
+    #[arg(long, value_name = "BYTES", value_parser = size)]
+    pub(crate) size: Option<u64>,
+}
+
+/// Search for the knee: the highest constant rate that is sustained.
+///
+/// Doubles the rate until it is not sustained, bisects, confirms at full --duration, and runs at half of it. Then
+/// closed loops over 1, 2, 4 … connections show what bends the curve (Universal Scalability Law).
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kvorum bench knee --workload put --out knee
+  kvorum bench knee --workload get --objective p99=5ms,p999=20ms --duration 60s
+
+Exit codes: 0 found, 1 none or interrupted, 2 usage, 4 the target could not be reached.")]
+pub(crate) struct KneeArgs {
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
+    /// What a rate must meet to count, besides 99 % of it being achieved without an error.
+    #[arg(long, value_name = "P=TIME,…", default_value = "p99=50ms")]
+    pub(crate) objective: Objective,
+    /// Write knee.json, report.html, and the runs at the knee and at half of it there.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+/// Compare two builds, configurations or saved runs.
+///
+/// A side is a directory of saved runs (what `run --out` wrote, or a directory of several such), the URLs of a
+/// server, or a command that serves at --url while it runs. Live sides take turns, A B A B. A difference counts only
+/// if it is none of chance (rank test over the runs, 5 % for all figures together) and at least 2 %.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kvorum bench compare before after
+  kvorum bench compare http://10.0.0.1:8080 http://10.0.1.1:8080 --rate 10000 --workload get
+  kvorum bench compare 'old/kvorum dev --data-dir /tmp/a' 'new/kvorum dev --data-dir /tmp/b' --rate max --out pairs
+
+Exit codes: 0 compared, whatever came of it; 1 interrupted; 2 usage; 4 a side could not be reached.")]
+pub(crate) struct CompareArgs {
+    /// A directory, URLs, or a command.
+    pub(crate) a: Side,
+    /// The same.
+    pub(crate) b: Side,
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
+    /// Requests a second, or max; needed where the sides are live.
+    #[arg(long, value_name = "N|max")]
+    pub(crate) rate: Option<Rate>,
+    /// Runs of each side; fewer than 5 cannot tell anything.
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = at_least_one)]
+    pub(crate) pairs: usize,
+    /// Write compare.json there, and each run below `a` and `b`.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    bytes(text).ok_or_else(|| format!("`{text}` is not a size such as 1.2GB or 4GiB"))
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {

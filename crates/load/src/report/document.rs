@@ -6,6 +6,7 @@ use std::time::UNIX_EPOCH;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+use crate::nodes::NodeRow;
 use crate::numbers::{count, float, micros, milliseconds};
 use crate::record::Tally;
 use crate::run::{Outcome, Plan, Rate};
@@ -186,6 +187,8 @@ pub struct Document {
     pub bytes_written: u64,
     /// What the tool itself did.
     pub generator: Generator,
+    /// What the run cost each node.
+    pub nodes: Vec<NodeRow>,
     /// The measured time, second by second.
     pub seconds: Vec<SecondRow>,
 }
@@ -231,6 +234,7 @@ impl Document {
             bytes_read: tally.bytes_read,
             bytes_written: tally.bytes_written,
             generator: generator(plan, outcome),
+            nodes: outcome.nodes.iter().map(|series| series.row(tally.requests())).collect(),
             seconds: outcome.seconds.iter().map(row).collect(),
         }
     }

@@ -146,6 +146,7 @@ fn write_own(out: &mut String, plan: &Plan, document: &Document) -> std::fmt::Re
         generator.cpu_us_per_request,
         generator.busy_share * 100.0
     )?;
+    write_nodes(out, document)?;
     if let Some(why) = &generator.limit {
         writeln!(out, "The GENERATOR is the limit, not the target: {why}")?;
     }
@@ -154,6 +155,35 @@ fn write_own(out: &mut String, plan: &Plan, document: &Document) -> std::fmt::Re
     }
     if document.interrupted {
         writeln!(out, "Interrupted: this is what there was until then")?;
+    }
+    Ok(())
+}
+
+/// What a request cost every node, whichever it went to.
+fn write_nodes(out: &mut String, document: &Document) -> std::fmt::Result {
+    if document.nodes.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "Per request:         CPU us   I/O calls*    sleeps   allocated   peak memory")?;
+    let cell = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
+    for node in &document.nodes {
+        writeln!(
+            out,
+            "  {:<22}{:>5} {:>12} {:>9} {:>11} {:>13}",
+            node.url.trim_start_matches("http://"),
+            node.cpu_us_per_request.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}")),
+            cell(node.io_calls_per_request),
+            cell(node.sleeps_per_request),
+            node.allocated_bytes_per_request.map_or_else(|| "-".to_owned(), bytes),
+            bytes(float(node.resident_bytes_max))
+        )?;
+    }
+    writeln!(
+        out,
+        "  * read- and write-like calls in /proc/PID/io; recv, send, epoll_wait, futex are not counted there"
+    )?;
+    if document.nodes.iter().any(|node| node.cpu_us_per_request.is_none()) {
+        writeln!(out, "  - not on this machine, and not in its /metrics")?;
     }
     Ok(())
 }

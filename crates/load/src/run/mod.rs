@@ -23,6 +23,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 pub use pace::Rate;
 
 use crate::Error;
+use crate::nodes::{Nodes, Series};
 use crate::numbers::{count, index};
 use crate::record::{Interval, Tally};
 use crate::target::Target;
@@ -51,6 +52,8 @@ pub struct Plan {
     pub first_key: u64,
     /// 1 to [`crate::workload::KEYS_MAX`].
     pub keys: u64,
+    /// Instead of those, these, in turn; at least one.
+    pub only_keys: Option<Arc<[u64]>>,
     /// How long values are.
     pub value_size: ValueSize,
     /// Whether they can be compressed.
@@ -75,6 +78,8 @@ pub struct Plan {
     pub timeout: Duration,
     /// Operations to end after, if that is before the end.
     pub operations_max: Option<u64>,
+    /// Whether to watch the nodes' processor time and memory.
+    pub watch: bool,
     /// What chance follows from.
     pub seed: u64,
 }
@@ -138,6 +143,8 @@ pub struct Outcome {
     pub measured: Duration,
     /// Whether it was stopped before its end.
     pub interrupted: bool,
+    /// What the nodes used, if they were watched.
+    pub(crate) nodes: Vec<Series>,
     /// Keys whose write failed, where operations were counted; at most 100,000 of a thread.
     pub failed_keys: Vec<u64>,
 }
@@ -168,6 +175,7 @@ pub fn run(plan: &Plan, stop: &Arc<AtomicBool>, progress: &mut dyn FnMut(Progres
     plan.check()?;
     allow_open_files();
     let addresses = plan.targets.iter().map(reach).collect::<Result<Vec<_>, _>>()?;
+    let nodes = plan.watch.then(|| Nodes::find(&plan.targets));
     let done = Arc::new(AtomicU64::new(0));
     let (notes, told) = sync_channel(NOTES_MAX * plan.threads);
     let (ready, readies) = sync_channel(plan.threads);
@@ -189,9 +197,11 @@ pub fn run(plan: &Plan, stop: &Arc<AtomicBool>, progress: &mut dyn FnMut(Progres
         }
         drop(starts);
         let started = SystemTime::now() + plan.warmup;
+        let watcher = nodes.map(|nodes| scope.spawn(move || nodes.watch(timeline.measure, timeline.end, stop)));
         let mut outcome = collect(plan, timeline, &told, &done, progress);
         drop(told);
         join(workers)?;
+        outcome.nodes = watcher.map(|watcher| watcher.join().expect("a watcher does not panic")).unwrap_or_default();
         outcome.started = started;
         outcome.interrupted = stop.load(Ordering::Relaxed);
         Ok(outcome)
@@ -229,7 +239,10 @@ fn work(
 }
 
 fn jobs(plan: &Plan, addresses: &[SocketAddr], stop: &Arc<AtomicBool>, done: &Arc<AtomicU64>) -> Vec<Job> {
-    let keys = Keys::new(plan.order(), plan.first_key, plan.keys);
+    let keys = match &plan.only_keys {
+        Some(only) => Keys::listed(only.clone()),
+        None => Keys::new(plan.order(), plan.first_key, plan.keys),
+    };
     let values = Arc::new(Values::new(plan.value_size, plan.compressible));
     let requests = plan.targets.iter().map(|target| Requests::new(target, &plan.api, plan.ack, plan.from));
     let requests = Arc::new(requests.collect::<Vec<_>>());
@@ -362,6 +375,7 @@ fn collect(
         seconds: pending.finished,
         measured: end - timeline.measure,
         interrupted: false,
+        nodes: Vec::new(),
         failed_keys,
     }
 }

@@ -10,7 +10,7 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::numbers::{float, whole};
+use crate::numbers::{count, float, index, whole};
 use crate::random::{Random, mix};
 
 /// Keys have eight digits, so that their order is that of their numbers.
@@ -65,6 +65,8 @@ pub(crate) struct Keys {
     count: u64,
     zipf: Option<Arc<Zipf>>,
     inserts: Arc<Inserts>,
+    /// Instead of all of them, these, in turn.
+    only: Option<Arc<[u64]>>,
 }
 
 impl Keys {
@@ -72,7 +74,12 @@ impl Keys {
     pub(crate) fn new(order: KeyOrder, first: u64, count: u64) -> Self {
         assert!(count > 0, "a workload has keys");
         let zipf = matches!(order, KeyOrder::Zipfian | KeyOrder::Latest).then(|| Arc::new(Zipf::new(count)));
-        Self { order, first, count, zipf, inserts: Arc::new(Inserts::new(first + count)) }
+        Self { order, first, count, zipf, inserts: Arc::new(Inserts::new(first + count)), only: None }
+    }
+
+    /// These keys, one after the other; at least one.
+    pub(crate) fn listed(only: Arc<[u64]>) -> Self {
+        Self { only: Some(only.clone()), ..Self::new(KeyOrder::Sequential, 0, count(only.len())) }
     }
 
     /// The keys that one of `threads` threads uses.
@@ -100,7 +107,11 @@ impl KeySource {
             KeyOrder::Sequential => {
                 let number = self.next;
                 self.next = self.next.wrapping_add(self.step);
-                keys.first + number % keys.count
+                let place = number % keys.count;
+                match &keys.only {
+                    Some(only) => only.get(index(place)).copied().expect("as many as are counted"),
+                    None => keys.first + place,
+                }
             }
             KeyOrder::Uniform => keys.first + self.random.below(keys.count),
             KeyOrder::Zipfian => keys.first + mix(zipf().rank(&mut self.random)) % keys.count,

@@ -74,6 +74,16 @@ impl Requests {
         }
     }
 
+    /// The path of a key, for a request of its own.
+    pub(crate) fn path(&self, key: u64) -> String {
+        let mut path = self.before.clone().into_bytes();
+        if self.keyed {
+            push_key(&mut path, key);
+        }
+        path.extend(self.after.split(' ').next().unwrap_or_default().bytes());
+        String::from_utf8(path).expect("paths are checked to be ASCII")
+    }
+
     /// Appends the first request of an operation on a key.
     pub(crate) fn begin(
         &self,
