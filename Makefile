@@ -3,7 +3,7 @@
 # that RocksDB is compiled once.
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test soak deps
+.PHONY: help run build test soak contrib deps
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -32,6 +32,9 @@ soak: build ## SEEDS=20000 simulated clusters; the crash tests, ROUNDS=10 times 
 	first=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ') && \
 		cargo run --release -p kvorum-sim -- --seeds $$first..$$((first + $(SEEDS)))
 	for round in $$(seq $(ROUNDS)); do cargo test --release -p kvorum --test process crash || exit 1; done
+
+contrib: build ## everything in contrib/ against three nodes; needs wrk, and Maven for YCSB
+	contrib/check
 
 deps: ## what the build needs from the system: libclang
 	@scripts/deps

@@ -6,6 +6,7 @@ place("asked").textContent =
   `values ${run.value_size} B${run.compressible ? ", compressible" : ""} · ack/from ${run.ack ?? "default"}/${run.from ?? "default"}`;
 const warnings = [];
 if (run.generator.limit) warnings.push(`The generator was the limit, not the target: ${run.generator.limit}`);
+if (run.generator.late) warnings.push(`The generator was late, and the latencies are partly its own: ${run.generator.late}`);
 if (run.interrupted) warnings.push("The run was interrupted: this is what there was until then.");
 if (run.unsent) warnings.push(`${number(run.unsent)} requests were due and never sent: their latencies are missing.`);
 for (const warning of warnings) {

@@ -94,6 +94,8 @@ pub struct Generator {
     pub lag_ms: Percentiles,
     /// Why the generator, or its machine, was the limit, and not the target; none if it was not.
     pub limit: Option<String>,
+    /// It sent everything, but so late by itself that the latencies are partly its own; why.
+    pub late: Option<String>,
 }
 
 /// One second.
@@ -262,26 +264,30 @@ fn generator(plan: &Plan, outcome: &Outcome) -> Generator {
     let time = (outcome.measured.as_secs_f64() * float(count(plan.threads))).max(1e-9);
     let busy_share = tally.busy.as_secs_f64() / time;
     let kept_waiting_share = tally.kept_waiting.map(|waited| waited.as_secs_f64() / time);
+    let never_rests = busy_share + kept_waiting_share.unwrap_or(0.0) >= BUSY_SHARE;
     let lag_p99 = tally.lag.value_at_quantile(0.99);
-    let behind = match plan.rate {
+    let (limits, is_late) = match plan.rate {
         // A closed loop sends when it can: it is behind if its threads never rest.
-        Rate::Max => busy_share + kept_waiting_share.unwrap_or(0.0) >= BUSY_SHARE,
+        Rate::Max => (never_rests, false),
         Rate::PerSecond(rate) => {
-            let due = float(rate) * outcome.measured.as_secs_f64();
-            let late = float(tally.late_sends + tally.unsent) > due * LATE_SHARE;
-            late && (lag_p99 > LAG_MAX_US || busy_share + kept_waiting_share.unwrap_or(0.0) >= BUSY_SHARE)
+            let many = float(rate) * outcome.measured.as_secs_f64() * LATE_SHARE;
+            let slow = lag_p99 > LAG_MAX_US || never_rests;
+            let unsent = float(tally.unsent) > many;
+            (slow && unsent, slow && !unsent && float(tally.late_sends) > many)
         }
     };
+    let why = why(busy_share, kept_waiting_share.unwrap_or(0.0), lag_p99);
     Generator {
         cpu_us_per_request: tally.busy.as_secs_f64() * 1e6 / float(tally.requests().max(1)),
         busy_share,
         kept_waiting_share,
         lag_ms: Percentiles::of(&tally.lag),
-        limit: behind.then(|| limit(busy_share, kept_waiting_share.unwrap_or(0.0), lag_p99)),
+        limit: limits.then(|| why.clone()),
+        late: is_late.then_some(why),
     }
 }
 
-fn limit(busy_share: f64, kept_waiting_share: f64, lag_p99: u64) -> String {
+fn why(busy_share: f64, kept_waiting_share: f64, lag_p99: u64) -> String {
     let (busy, waiting) = (busy_share * 100.0, kept_waiting_share * 100.0);
     let cure = if kept_waiting_share > 0.1 {
         "other processes had its processors: give it a machine, or cores, of its own"

@@ -150,6 +150,9 @@ fn write_own(out: &mut String, plan: &Plan, document: &Document) -> std::fmt::Re
     if let Some(why) = &generator.limit {
         writeln!(out, "The GENERATOR is the limit, not the target: {why}")?;
     }
+    if let Some(why) = &generator.late {
+        writeln!(out, "The generator was late, and the latencies are partly its own: {why}")?;
+    }
     if document.errors.contains_key("404") && document.workload != "delete" {
         writeln!(out, "404: keys that were not written; `kvorum bench fill` writes them")?;
     }

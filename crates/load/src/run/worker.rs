@@ -126,7 +126,8 @@ impl Worker {
         let mut worker = Self {
             connections: connections.collect(),
             timeline: Timeline { begin: now, measure: now, end: now },
-            phase: Phase::Warmup,
+            // Nothing is sent before the timeline begins.
+            phase: Phase::Drain(now),
             pace: None,
             free: VecDeque::new(),
             dirty: Vec::new(),
@@ -316,7 +317,8 @@ impl Worker {
         self.dirty = dirty;
     }
 
-    /// Sleeps until something comes or it is time, and takes what came.
+    /// Sleeps until something comes or it is time, and takes what came. All that came is read, and its time taken,
+    /// before anything is sent again: no answer waits for the generator's own writes.
     fn wait(&mut self, until: Instant) -> io::Result<()> {
         let left = until.saturating_duration_since(Instant::now());
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };

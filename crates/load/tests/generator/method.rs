@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use std::sync::Mutex;
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -45,6 +47,29 @@ fn a_stall_shows_in_the_p99_of_the_open_loop_and_not_of_the_closed_one() {
     assert!(closed.p99 < 70.0, "{closed:?}");
     // The very same open loop, with time from the send: the omission itself.
     assert!(Percentiles::of(&open.service).p90 < Percentiles::of(&open.latency).p99 / 2.0);
+}
+
+/// How fast either is, `bench/agreement` compares; here, whether both count what the server has counted.
+#[test]
+fn wrk_and_the_generator_count_what_the_server_counts() {
+    let count = Arc::new(AtomicU64::new(0));
+    let counted = count.clone();
+    let server = Server::start(move |_| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        answer(200, b"")
+    });
+    let plan = Plan { rate: Rate::Max, warmup: millis(0), ..plan(&server.url, "get") };
+    let ours = go(&plan).tally.requests();
+    assert_eq!(ours, count.swap(0, Ordering::SeqCst), "what is under way at the end is waited for");
+    let wrk = Command::new("wrk").args(["-t1", "-c8", "-d1s", &server.url]).output();
+    let Ok(wrk) = wrk else {
+        eprintln!("SKIPPED: wrk is not installed (apt install wrk)");
+        return;
+    };
+    let text = String::from_utf8(wrk.stdout).unwrap();
+    let requests = text.lines().find_map(|line| line.trim().split_once(" requests in ")).unwrap().0;
+    let missing = count.load(Ordering::SeqCst) - requests.parse::<u64>().unwrap();
+    assert!(missing <= 8, "wrk leaves out what is under way at its end: {missing}\n{text}");
 }
 
 #[test]
