@@ -5,7 +5,8 @@
 //! anything to do; tasks take the place of threads; all randomness is drawn from the seed. So what a seed has
 //! shown once it shows again, with [`world::run`], and the hash over all events says so.
 //!
-//! Read in this order: [`world`], [`machine`], [`network`], [`store`], [`clients`], [`faults`], [`invariants`].
+//! Read in this order: [`world`], [`machine`], [`network`], [`store`], [`clients`], [`faults`], [`invariants`],
+//! [`deletions`].
 //!
 //! What is *not* simulated: threads and their interleavings, HTTP, RocksDB, several shards on one node, and
 //! TCP's promise of order (frames have fates of their own, which is harsher).
@@ -15,6 +16,7 @@
 
 pub mod chance;
 pub mod clients;
+pub mod deletions;
 pub mod faults;
 pub mod history;
 pub mod invariants;

@@ -82,6 +82,8 @@ pub struct Plan {
     pub large_bytes_max: usize,
     /// Hints are kept, and rounds of anti-entropy come by themselves. Both make up for much, also for defects.
     pub has_background: bool,
+    /// How far rounds lie behind the clocks. The shorter, the more writes under way meet the fence.
+    pub fence_lag: Duration,
 }
 
 /// What is around all machines of a run.
@@ -425,10 +427,8 @@ impl Machine {
         let (layout, recovered) = (plan.layout.clone(), disk.sequence());
         let membership = Arc::new(Membership::new(layout, own, CLUSTER, data_dir, recovered, rebuilding, skew_max_ms));
         let time: Arc<dyn TimeSource> = self.time.clone();
-        let mut committer =
-            Committer::new(disk.clone(), commit_config(plan), time.boot()).expect("the disk can be read");
+        let committer = Committer::new(disk.clone(), commit_config(plan), time.boot()).expect("the disk can be read");
         let clock = Arc::new(Clock::new(time.clone(), committer.bound(), plan.skew_max, incarnations));
-        committer.doubt_while(membership.doubt());
         clock.observe(committer.fence());
         let commit = committer.metrics();
         let pool = ReadPool::without_threads(plan.jobs_max);
@@ -531,7 +531,8 @@ fn repair(plan: &Plan) -> RepairSettings {
         interval: Duration::from_secs(if plan.has_background { 3 } else { 3600 }),
         rate: 1 << 20,
         tree_bytes_max: 1 << 20,
-        lag: plan.deadline + RETENTION_MARGIN,
+        lag: plan.fence_lag,
+        retention: plan.deadline + RETENTION_MARGIN,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::fmt::Write;
+use std::future::Future;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -107,6 +108,22 @@ pub struct World {
 /// If the simulator itself is broken, or the machine has no room for temporary files.
 #[must_use]
 pub fn run(seed: u64, has_text: bool) -> Report {
+    simulate(seed, |directory| live(seed, has_text, directory)).unwrap_or_else(|panic| Report {
+        seed,
+        trace_hash: 0,
+        faults: 0,
+        disturbed: 0,
+        requests: 0,
+        succeeded: 0,
+        violation: Some(format!("panic: {panic}")),
+    })
+}
+
+/// Has `story` happen in simulated time, with a directory for the nodes' files.
+///
+/// # Errors
+/// The message of a panic.
+pub(crate) fn simulate<T, F: Future<Output = T>>(seed: u64, story: impl FnOnce(PathBuf) -> F) -> Result<T, String> {
     let directory = temporary(seed);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -116,18 +133,10 @@ pub fn run(seed: u64, has_text: bool) -> Report {
         .expect("a runtime without I/O needs nothing");
     let mut tasks = LocalSet::new();
     tasks.unhandled_panic(UnhandledPanic::ShutdownRuntime);
-    let ran = catch_unwind(AssertUnwindSafe(|| tasks.block_on(&runtime, live(seed, has_text, &directory))));
+    let ran = catch_unwind(AssertUnwindSafe(|| tasks.block_on(&runtime, story(directory.clone()))));
     let _ = catch_unwind(AssertUnwindSafe(|| drop(tasks)));
     let _ = std::fs::remove_dir_all(&directory);
-    ran.unwrap_or_else(|panic| Report {
-        seed,
-        trace_hash: 0,
-        faults: 0,
-        disturbed: 0,
-        requests: 0,
-        succeeded: 0,
-        violation: Some(format!("panic: {}", message(&*panic))),
-    })
+    ran.map_err(|panic| message(&*panic).to_owned())
 }
 
 fn message(panic: &(dyn Any + Send)) -> &str {
@@ -143,11 +152,9 @@ fn temporary(seed: u64) -> PathBuf {
     parent.join(format!("kvorum-sim-{}-{thread}-{seed}", std::process::id()))
 }
 
-async fn live(seed: u64, has_text: bool, directory: &Path) -> Report {
-    let world = Rc::new(World::new(seed, has_text, directory));
-    tokio::task::spawn_local(world.network.clone().run());
-    world.machines.iter().for_each(Machine::start);
-    world.begin().await;
+async fn live(seed: u64, has_text: bool, directory: PathBuf) -> Report {
+    let world = Rc::new(World::new(seed, has_text, &directory));
+    world.start().await;
     tokio::task::spawn_local(look(world.clone()));
     let clients = u64::try_from(world.clients).expect("few clients");
     let clients: Vec<_> =
@@ -164,18 +171,33 @@ async fn live(seed: u64, has_text: bool, directory: &Path) -> Report {
     world.converge().await;
     world.check_all();
     let report = world.report();
-    world.machines.iter().for_each(|machine| machine.crash(true));
-    world.network.clear();
+    world.stop();
     report
 }
 
 impl World {
     fn new(seed: u64, has_text: bool, directory: &Path) -> Self {
         let mut chance = Chance::new(seed, 1);
-        let trace = Arc::new(Trace::new(has_text));
         let nodes = chance.weighted(&[(3, 1), (7, 2), (50, 3), (15, 4), (25, 5)]);
         let plan = plan(&mut chance, nodes);
         let keys = keys(&mut chance, nodes);
+        Self::with(seed, has_text, directory, chance, plan, keys)
+    }
+
+    /// Three nodes or more, of which one may be away, and nothing that is cramped.
+    pub(crate) fn for_deletions(seed: u64, directory: &Path) -> Self {
+        let mut chance = Chance::new(seed, 5);
+        let nodes = 3 + chance.index(3);
+        let roomy = |plan: &Plan| plan.queue.works_max > 3;
+        let plan = std::iter::repeat_with(|| plan(&mut chance, nodes)).find(roomy).expect("some are");
+        let from = |chance: &mut Chance| u8::try_from(3 + chance.index(nodes - 2)).expect("few nodes");
+        let keys = (0..KEYS).map(|_| KeyPlan { from: from(&mut chance), is_quorum: true }).collect();
+        Self::with(seed, false, directory, chance, plan, keys)
+    }
+
+    fn with(seed: u64, has_text: bool, directory: &Path, mut chance: Chance, plan: Plan, keys: Vec<KeyPlan>) -> Self {
+        let nodes = plan.urls.len();
+        let trace = Arc::new(Trace::new(has_text));
         let usual = Noise::none(*chance.pick(&[2, 10, 40]));
         let network = Network::new(nodes, usual, Chance::new(seed, 2), trace.clone());
         let stored: Arc<Mutex<Stored>> = Arc::default();
@@ -208,6 +230,24 @@ impl World {
             values: Cell::new(0),
             violation: RefCell::default(),
         }
+    }
+
+    /// Starts all nodes, and waits until they vote.
+    pub(crate) async fn start(&self) {
+        tokio::task::spawn_local(self.network.clone().run());
+        self.machines.iter().for_each(Machine::start);
+        self.begin().await;
+    }
+
+    /// Ends all nodes.
+    pub(crate) fn stop(&self) {
+        self.machines.iter().for_each(|machine| machine.crash(true));
+        self.network.clear();
+    }
+
+    /// The first violation so far.
+    pub(crate) fn violation(&self) -> Option<String> {
+        self.violation.borrow().clone()
     }
 
     /// The first start: every node votes before anything goes wrong, so that none has a past nobody knows of.
@@ -407,6 +447,7 @@ fn plan(chance: &mut Chance, nodes: usize) -> Plan {
         peer_queue_bytes_max: if is_cramped { 4 * 1024 } else { value_bytes_max },
         large_bytes_max: if is_cramped { 200 * 1024 } else { 16 << 20 },
         has_background: chance.happens(400),
+        fence_lag: Duration::from_millis(*chance.pick(&[1500, 1500, 100, 0])),
     }
 }
 

@@ -47,6 +47,24 @@ pub enum Mutant {
     NewVotesAtOnce,
     /// A node with an old disk votes.
     OldDiskVotes,
+    /// A hint counts as an ack of the replica that it is for.
+    HintAsAck,
+    /// A hint is read.
+    ServeHint,
+    /// Deletions are dropped although nothing is proven of them.
+    TombstonesByAge,
+    /// What no replica of a record's `from` needs is copied to those behind them.
+    RepairIgnoresFrom,
+    /// A round compares without a fence.
+    NoFence,
+    /// A round proves without those who did not take part.
+    ProvenWithoutAll,
+    /// A floor in the way of a second attempt is taken for a concurrent write.
+    FloorAsRecord,
+    /// A key that is absent answers no floor.
+    AbsentWithoutFloor,
+    /// A node that lost its disk votes as soon as a round has given it everything.
+    VotesAfterSync,
 }
 
 /// Whether this defect is planted in this process.
@@ -81,7 +99,7 @@ mod planted {
     }
 
     /// Every mutant.
-    pub const ALL: [Mutant; 21] = [
+    pub const ALL: [Mutant; 30] = [
         AnswerBeforeMajority,
         StaleUnknownAsStale,
         RestampUnblocked,
@@ -103,5 +121,14 @@ mod planted {
         WipedVotes,
         NewVotesAtOnce,
         OldDiskVotes,
+        HintAsAck,
+        ServeHint,
+        TombstonesByAge,
+        RepairIgnoresFrom,
+        NoFence,
+        ProvenWithoutAll,
+        FloorAsRecord,
+        AbsentWithoutFloor,
+        VotesAfterSync,
     ];
 }

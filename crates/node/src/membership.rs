@@ -13,7 +13,7 @@
 //! first start of a whole cluster nobody is remembered.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kvorum_core::key::PARTITIONS;
@@ -79,7 +79,6 @@ pub struct Membership {
     /// This run has got back everything that earlier ones had lost.
     is_rebuilt: AtomicBool,
     /// True while it rebuilds: what it refuses may have been accepted by what was lost.
-    doubt: Arc<AtomicBool>,
     /// Why it is rebuilding.
     rebuilding: Mutex<Option<String>>,
     fenced: AtomicBool,
@@ -120,7 +119,6 @@ impl Membership {
             standing: AtomicU8::new(standing as u8),
             restored: Mutex::default(),
             is_rebuilt: AtomicBool::new(false),
-            doubt: Arc::new(AtomicBool::new(standing == Standing::Rebuilding)),
             fenced: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             run: Run { id: data_dir.run(), recovered },
@@ -243,12 +241,6 @@ impl Membership {
         self.is_rebuilt.load(Ordering::Acquire)
     }
 
-    /// True while refusals promise nothing, because of what was lost.
-    #[must_use]
-    pub fn doubt(&self) -> Arc<AtomicBool> {
-        self.doubt.clone()
-    }
-
     /// Gives the vote back for partitions of which nothing is missing any more; with the last of them, for good.
     /// Blocks on the disk then.
     ///
@@ -272,7 +264,6 @@ impl Membership {
         // In this order: an accusation that comes now is about what has been made good.
         self.is_rebuilt.store(true, Ordering::Release);
         self.standing.store(Standing::Voting as u8, Ordering::Release);
-        self.doubt.store(false, Ordering::Release);
         tracing::info!("rebuilt: this node votes again");
         Ok(())
     }
@@ -416,7 +407,6 @@ impl Membership {
     /// # Errors
     /// If the mark could not be made durable; the vote is lost for this run all the same.
     pub fn become_rebuilding(&self, reason: &str) -> Result<(), DataDirError> {
-        self.doubt.store(true, Ordering::Release);
         self.standing.store(Standing::Rebuilding as u8, Ordering::Release);
         let mut rebuilding = self.rebuilding.lock().unwrap_or_else(PoisonError::into_inner);
         if rebuilding.is_none() {

@@ -270,8 +270,7 @@ impl Node {
         let membership = Membership::new(layout, own, cluster_id, data_dir, recovered, rebuilding, skew_max_ms);
         let membership = Arc::new(membership);
         let commit_micros = store.commit_micros();
-        let mut committer = Committer::new(store.clone(), commit_config(config), time.boot())?;
-        committer.doubt_while(membership.doubt());
+        let committer = Committer::new(store.clone(), commit_config(config), time.boot())?;
         let clock = Arc::new(Clock::new(time.clone(), committer.bound(), config.clock_skew_max, incarnations));
         // What it stamps from now on is not to be taken for a straggler.
         clock.observe(committer.fence());
@@ -289,6 +288,7 @@ impl Node {
             rate: u64::try_from(config.repair.rate.get()).unwrap_or(u64::MAX),
             tree_bytes_max: config.repair_bytes_max(),
             lag: commit_config(config).retention,
+            retention: commit_config(config).retention,
         };
         let anti_entropy = Arc::new(AntiEntropy::new(repair, time.boot()));
         let now = move || Now { boot: time.boot(), wall_ms: time.wall_ms() };

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kvorum_core::key::Key;
@@ -100,7 +100,6 @@ struct Specification {
     current: BTreeMap<usize, Version>,
     /// Every accept of this life, and when.
     accepted: Vec<(usize, Version, Duration)>,
-    started: Duration,
     /// Whether the recent set may forget early.
     forgetful: bool,
 }
@@ -123,18 +122,15 @@ impl Specification {
         }
         let before = self.accepted.iter().filter(|(key, v, _)| (*key, *v) == (arrival.key, version));
         let last = before.map(|(_, _, at)| *at).max();
-        let unsure = now <= self.started + RETENTION;
         match answer {
             StoreAnswer::Accepted => assert!(last.is_some(), "{version} was never accepted here"),
             StoreAnswer::Stale(what) => {
                 assert_eq!(what, here);
-                assert!(!unsure, "no promise before retention has passed");
                 assert!(last.is_none_or(|at| now > at + RETENTION), "it was accepted lately");
             }
             StoreAnswer::StaleUnknown(what) => {
                 assert_eq!(what, here);
-                assert!(unsure || self.forgetful, "it must know");
-                assert!(self.forgetful || last.is_none(), "nothing of this life is forgotten before retention");
+                assert!(self.forgetful, "it must know");
             }
             StoreAnswer::Failed(failure) => panic!("{failure:?}"),
         }
@@ -161,8 +157,7 @@ impl World {
         let store = Arc::new(MemoryStore::default());
         let committer = Committer::new(Arc::clone(&store), config, Duration::ZERO).unwrap();
         let forgetful = config.recent_entries_max < 100;
-        let specification =
-            Specification { current: BTreeMap::new(), accepted: Vec::new(), started: Duration::ZERO, forgetful };
+        let specification = Specification { current: BTreeMap::new(), accepted: Vec::new(), forgetful };
         Self {
             keys: keys(),
             store,
@@ -216,7 +211,6 @@ impl World {
         }
         self.specification.current = found;
         self.specification.accepted.clear();
-        self.specification.started = self.now;
     }
 
     fn raise(&mut self, to: Hlc) {
@@ -595,25 +589,4 @@ fn a_floor_that_could_not_be_made_durable_drops_nothing() {
     store.compact().unwrap();
     assert_eq!(held(&store, &key), None);
     assert_eq!(store.stats().dropped, 1);
-}
-
-#[test]
-fn nothing_is_promised_while_in_doubt_nor_for_retention_after() {
-    let store = Arc::new(MemoryStore::default());
-    let [key, _, _] = keys();
-    let mut committer = start(&store);
-    let doubt = Arc::new(AtomicBool::new(true));
-    committer.doubt_while(doubt.clone());
-    let refuse = |committer: &mut Committer<MemoryStore>, at: Duration| {
-        let mut done = Vec::new();
-        committer.run(&mut vec![Work::Store(submission(&key, version(100, 1), false, 1))], at, EPOCH_MS, &mut done);
-        let [Done::Stored { answer, .. }] = done[..] else { panic!("{done:?}") };
-        answer
-    };
-    assert_eq!(answer(&mut committer, submission(&key, version(200, 1), true, 0)), StoreAnswer::Accepted);
-    let held = Current::Record(version(200, 1));
-    assert_eq!(refuse(&mut committer, 3 * LATER), StoreAnswer::StaleUnknown(held));
-    doubt.store(false, Ordering::Relaxed);
-    assert_eq!(refuse(&mut committer, 3 * LATER + RETENTION), StoreAnswer::StaleUnknown(held));
-    assert_eq!(refuse(&mut committer, 3 * LATER + RETENTION + Duration::from_millis(1)), StoreAnswer::Stale(held));
 }

@@ -35,7 +35,7 @@ pub enum Recent {
     Accepted,
     /// They were not.
     NotAccepted,
-    /// Nobody knows: less than `retention` after a restart, or the set had to forget early.
+    /// Nobody knows: the set had to forget early.
     /// To be given only for what the set does not contain: what it contains was accepted.
     Unsure,
 }
@@ -91,7 +91,7 @@ pub fn decide(
             // Never accepted, and never will be, because what is held only grows: a promise on which
             // the coordinator may start over.
             Recent::NotAccepted => StoreAnswer::Stale(current),
-            // It may have been accepted before the memory was lost: no promise.
+            // It may have been accepted and forgotten: no promise.
             Recent::Unsure => StoreAnswer::StaleUnknown(current),
         });
     }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use super::trees::{LEAVES, LeafSet, Leaves};
 use super::{Holding, Kind, RoundId};
 use crate::key::{PARTITIONS, PartitionId};
+use crate::mutant::{Mutant, is_on};
 use crate::partitions::PartitionSet;
 use crate::placement::{Layout, NodeId};
 use crate::quorum::{Current, StoreAnswer};
@@ -173,6 +174,7 @@ impl<'a> Round<'a> {
                 Some(holding) if holding.version == newest.version => holders.push(*node),
                 Some(holding) if holding.version > newest.version => {}
                 Some(_) => targets.push(*node),
+                None if is_on(Mutant::RepairIgnoresFrom) => targets.push(*node),
                 None if rank < usize::from(newest.from) && !is_droppable => targets.push(*node),
                 None => {}
             }
@@ -212,7 +214,7 @@ impl<'a> Round<'a> {
     /// At the end: the partitions that are proven converged up to W.
     #[must_use]
     pub fn proven(&self) -> PartitionSet {
-        if !self.is_whole() {
+        if !self.is_whole() && !is_on(Mutant::ProvenWithoutAll) {
             return PartitionSet::default();
         }
         PartitionId::all().filter(|partition| !self.unsettled.contains(*partition)).collect()

@@ -193,9 +193,7 @@ impl World {
     fn stir(&mut self) {
         if self.chance.happens(self.settings.restarts) {
             let at = self.chance.index(self.nodes.len());
-            self.nodes[at].restart(self.now);
-            self.counts.restarts += 1;
-            self.note(|| format!("restart of {at}"));
+            self.restart(at);
         }
         if self.chance.happens(self.settings.repairs) {
             self.repair();
@@ -206,6 +204,20 @@ impl World {
         if self.chance.happens(self.settings.floors) {
             self.anti_entropy();
         }
+    }
+
+    /// Connections end with it: what their coordinators sent to store, or was answered to that, is lost. (What
+    /// readers write back may arrive all the same, as if it was sent again: nobody takes a promise from that.)
+    fn restart(&mut self, at: usize) {
+        self.nodes[at].restart();
+        if self.without != Without::Connections {
+            let of_writes = |body: &Body| {
+                matches!(body, Body::Store { attempt: Some(_), .. } | Body::Stored { attempt: Some(_), .. })
+            };
+            self.pool.retain(|message| usize::from(message.rank.0) != at || !of_writes(&message.body));
+        }
+        self.counts.restarts += 1;
+        self.note(|| format!("restart of {at}"));
     }
 
     fn is_free(&self, client: usize) -> bool {

@@ -19,7 +19,6 @@ pub struct Node {
     mark: Version,
     /// In memory: what was accepted, and when.
     recent: Vec<(Version, u64)>,
-    restarted_at: Option<u64>,
     /// The hybrid clock that its answers carry.
     pub hlc: Hlc,
 }
@@ -33,7 +32,6 @@ impl Node {
             watermark: Version::ZERO,
             mark: Version::ZERO,
             recent: vec![],
-            restarted_at: None,
             hlc: Hlc::ZERO,
         }
     }
@@ -43,9 +41,8 @@ impl Node {
     }
 
     /// Loses what was in memory.
-    pub fn restart(&mut self, now: u64) {
+    pub fn restart(&mut self) {
         self.recent.clear();
-        self.restarted_at = Some(now);
         // Marks start at the persisted bound of the clock.
         self.mark.hlc = self.mark.hlc.max(Hlc::from_millis(self.hlc.millis() + 100));
     }
@@ -82,11 +79,9 @@ impl Node {
 
     fn memory(&self, version: Version, now: u64, retention: u64, without: Without) -> Recent {
         let remembered = self.recent.iter().any(|(other, at)| *other == version && now - at <= retention);
-        let fresh = self.restarted_at.is_some_and(|at| now - at < retention);
         match () {
             () if without == Without::Recent => Recent::NotAccepted,
             () if remembered => Recent::Accepted,
-            () if fresh && without != Without::Unsure => Recent::Unsure,
             () => Recent::NotAccepted,
         }
     }

@@ -7,8 +7,8 @@ pub enum Without {
     Nothing,
     /// Replicas remember no accepted versions, and do not even know that they do not.
     Recent,
-    /// After a restart replicas promise what they cannot know.
-    Unsure,
+    /// A write reaches replicas that were restarted after it was sent, and their answers from before count.
+    Connections,
     /// Stragglers below the fence are accepted.
     Fence,
     /// Tombstones are dropped before all replicas are proven to have them.
@@ -33,7 +33,7 @@ impl Without {
     /// Every rule.
     pub const ALL: [Self; 11] = [
         Self::Recent,
-        Self::Unsure,
+        Self::Connections,
         Self::Fence,
         Self::Convergence,
         Self::StaleIsNoAccept,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::history::{INITIAL, Operation, violation};
 use crate::support::random::Random;
-use crate::support::{Client, Cluster, entity, wait_for};
+use crate::support::{Client, Cluster, entity, entity_at, wait_for};
 
 const WRITERS: usize = 12;
 const ROUNDS: usize = 20;
@@ -231,6 +231,30 @@ fn pausing_one_node_at_a_time_is_not_even_noticed_by_the_clients_of_the_others()
         after_writes(seen, 500);
         cluster.resume(victim);
     });
+}
+
+fn restamps(cluster: &Cluster) -> f64 {
+    (0..cluster.len()).map(|index| cluster.metric(index, "kvorum_coordinator_restamps_total")).sum()
+}
+
+#[test]
+fn writes_of_one_key_through_all_nodes_are_never_refused_after_a_start() {
+    let mut cluster = Cluster::start(3);
+    for round in 0..3 {
+        let mut clients = cluster.clients();
+        for number in 0..2_000 {
+            let key = entity_at("contended", 2 + number / 2 % 2, 3);
+            if number % 2 == 0 {
+                clients[number % 3].put(&key, b"v");
+            } else {
+                clients[number % 3].delete(&key);
+            }
+        }
+        eprintln!("round {round}: {} writes were stamped again", restamps(&cluster));
+        cluster.kill_all();
+        cluster.spawn_all();
+        cluster.wait_whole();
+    }
 }
 
 #[test]

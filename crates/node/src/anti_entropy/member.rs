@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use kvorum_core::key::PARTITIONS;
+use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::partitions::PartitionSet;
 use kvorum_core::quorum::Rank;
 use kvorum_core::repair::trees::{LeafSet, Trees};
@@ -105,7 +106,7 @@ async fn begin(shard: &Rc<Shard>, round: RoundId, wall_ms: u64) -> Response {
     if let Err(superseded) = anti_entropy.enter(round, wall_ms, shard.clock.boot()) {
         return superseded;
     }
-    if heed(shard, Fact::Fence(round.until)).await.is_err() {
+    if !is_on(Mutant::NoFence) && heed(shard, Fact::Fence(round.until)).await.is_err() {
         anti_entropy.leave(round);
         return Response::Failed;
     }
@@ -136,14 +137,16 @@ impl AntiEntropy {
             .rebuilding
             .get_or_insert_with(|| Rebuilding { boot: shard.clock.boot(), wall_ms: shard.clock.wall_ms() });
         let skew_max = Duration::from_millis(shard.clock.skew_max_ms());
-        since.boot + skew_max + self.settings.lag + Duration::from_millis(1)
+        since.boot + self.settings.retention.max(skew_max + self.settings.lag + Duration::from_millis(1))
     }
 
     /// Whether what the round compares reaches past everything that this node may have acknowledged before it lost
     /// it, whatever the clocks, and whether nobody counts on those answers any more.
     fn may_restore(&self, round: RoundId, now: Duration, skew_max_ms: u64) -> bool {
         self.state().rebuilding.is_some_and(|since| {
-            now >= since.boot + self.settings.lag && round.until.millis() > since.wall_ms.saturating_add(skew_max_ms)
+            is_on(Mutant::VotesAfterSync)
+                || now >= since.boot + self.settings.retention
+                    && round.until.millis() > since.wall_ms.saturating_add(skew_max_ms)
         })
     }
 

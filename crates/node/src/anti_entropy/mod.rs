@@ -30,8 +30,10 @@ pub struct RepairSettings {
     pub rate: u64,
     /// Bytes of this node's trees: what does not fit is listed in every round.
     pub tree_bytes_max: usize,
-    /// How far W lies behind the clock.
+    /// How far W lies behind the clock: a write that takes longer to arrive meets the fence.
     pub lag: Duration,
+    /// How long somebody may still count on an answer after it was given.
+    pub retention: Duration,
 }
 
 /// A node's part in rounds, over all its shards.

@@ -10,7 +10,7 @@
 //! The rules themselves are [`kvorum_core::quorum::replica`]'s; source: the design, "Versions".
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kvorum_core::mutant::{Mutant, is_on};
@@ -71,7 +71,6 @@ pub struct Committer<S> {
     raises: Vec<(Ticket, Hlc)>,
     facts: Facts,
     /// While true, what is refused may have been accepted by what this node has lost.
-    doubt: Arc<AtomicBool>,
     cold: Vec<Cold>,
 }
 
@@ -120,7 +119,6 @@ impl<S: Store> Committer<S> {
             remembered: Vec::new(),
             raises: Vec::new(),
             facts,
-            doubt: Arc::default(),
             cold: Vec::new(),
         })
     }
@@ -135,11 +133,6 @@ impl<S: Store> Committer<S> {
     #[must_use]
     pub fn fence(&self) -> Hlc {
         self.facts.fence().hlc
-    }
-
-    /// Promises nothing about what it refuses while `doubt` is true, and for `retention` after that.
-    pub fn doubt_while(&mut self, doubt: Arc<AtomicBool>) {
-        self.doubt = doubt;
     }
 
     /// What is counted.
@@ -164,9 +157,6 @@ impl<S: Store> Committer<S> {
     /// on the commit. `boot` runs during suspend, `wall_ms` is since 1970.
     pub fn run(&mut self, works: &mut Vec<Work>, boot: Duration, wall_ms: u64, done: &mut Vec<Done>) {
         self.recent.advance(boot);
-        if self.doubt.load(Ordering::Acquire) {
-            self.recent.doubt(boot);
-        }
         let first = done.len();
         let count = self.batch_length(works);
         for work in works.drain(..count) {

@@ -1,8 +1,9 @@
 //! The versions accepted here within the last `retention`, even if overwritten since.
 //!
 //! Two generations of a set, rotated when the younger one is over `retention` old: what is inserted stays for at
-//! least that long. Bounded: a generation that fills up before is rotated early, and then, as after a
-//! restart, this cannot know for `retention` what it does not contain ([`Recent::Unsure`]).
+//! least that long. Bounded: a generation that fills up before is rotated early, and then this cannot know for
+//! `retention` what it does not contain ([`Recent::Unsure`]). What an earlier run accepted need not be known: no
+//! store outlives the connection that it was sent on, and so the run (decision 0032).
 //!
 //! An entry is 64 bits of a hash of key and version, so one lookup in 10^13 or so is answered "accepted" for
 //! something that was not; every record's digest takes the same chance.
@@ -24,7 +25,7 @@ pub struct RecentSet {
     /// When `young` became the younger generation.
     young_since: Duration,
     /// Until when what is not contained may have been accepted nevertheless.
-    unsure_until: Duration,
+    unsure_until: Option<Duration>,
     retention: Duration,
     entries_max: usize,
 }
@@ -70,7 +71,7 @@ impl Hasher for Passthrough {
 }
 
 impl RecentSet {
-    /// Nothing is known of before `now`. At most twice `entries_max` entries, of 9 to 18 bytes each, and
+    /// Empty. At most twice `entries_max` entries, of 9 to 18 bytes each, and
     /// those of one batch, are kept.
     #[must_use]
     pub fn new(now: Duration, retention: Duration, entries_max: usize) -> Self {
@@ -78,7 +79,7 @@ impl RecentSet {
             young: HashSet::default(),
             old: HashSet::default(),
             young_since: now,
-            unsure_until: now.saturating_add(retention),
+            unsure_until: None,
             retention,
             entries_max,
         }
@@ -91,7 +92,7 @@ impl RecentSet {
             return;
         }
         if !aged && !self.old.is_empty() && !is_on(Mutant::ForgetSilently) {
-            self.unsure_until = now.saturating_add(self.retention);
+            self.unsure_until = Some(now.saturating_add(self.retention));
         }
         std::mem::swap(&mut self.young, &mut self.old);
         self.young.clear();
@@ -116,12 +117,7 @@ impl RecentSet {
     /// Whether what is not contained may have been accepted nevertheless.
     #[must_use]
     pub fn is_unsure(&self, now: Duration) -> bool {
-        now <= self.unsure_until
-    }
-
-    /// For `retention` from now, what is not contained may have been accepted nevertheless.
-    pub fn doubt(&mut self, now: Duration) {
-        self.unsure_until = self.unsure_until.max(now.saturating_add(self.retention));
+        self.unsure_until.is_some_and(|until| now <= until)
     }
 
     /// Remembers an accept; whether the younger generation did not have it.
@@ -185,10 +181,9 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_promised_after_a_restart_until_retention_has_passed() {
+    fn what_an_earlier_run_accepted_is_no_reason_to_be_unsure() {
         let recent = RecentSet::new(at(50), RETENTION, 100);
-        assert_eq!(recent.contains(entry(1), at(60)), Recent::Unsure);
-        assert_eq!(recent.contains(entry(1), at(61)), Recent::NotAccepted);
+        assert_eq!(recent.contains(entry(1), at(50)), Recent::NotAccepted);
     }
 
     #[test]

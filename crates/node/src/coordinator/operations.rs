@@ -21,6 +21,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use kvorum_core::frame::Message;
+use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::read::{Command, Read};
 use kvorum_core::quorum::write::{Attempt, Write};
@@ -328,7 +329,9 @@ impl Operations {
                 Ok(()) => is_sent = true,
                 Err(failure) => {
                     is_overloaded |= failure == Failure::Overloaded;
-                    self.post(id.get(), *node, Letters::Stored(StoreAnswer::Failed(failure)));
+                    let is_acked = is_on(Mutant::HintAsAck);
+                    let answer = if is_acked { StoreAnswer::Accepted } else { StoreAnswer::Failed(failure) };
+                    self.post(id.get(), *node, Letters::Stored(answer));
                 }
             }
         }

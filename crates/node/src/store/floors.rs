@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use kvorum_core::key::{Key, PARTITIONS};
+use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::partitions::PartitionSet;
 use kvorum_core::version::{Hlc, Version};
 use kvorum_core::{PartitionId, Record};
@@ -99,7 +100,8 @@ impl Floors {
         }
         let Ok(key) = Key::new(Bytes::copy_from_slice(key)) else { return false };
         let Ok(record) = Record::decode(&key, Bytes::copy_from_slice(record)) else { return false };
-        record.version() <= self.get(key.hash().partition()) && record.is_deleted(wall_ms())
+        let is_proven = record.version() <= self.get(key.hash().partition()) || is_on(Mutant::TombstonesByAge);
+        is_proven && record.is_deleted(wall_ms())
     }
 
     fn slot(&self, partition: PartitionId) -> &AtomicU64 {

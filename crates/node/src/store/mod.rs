@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use kvorum_core::key::Key;
+use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::version::Version;
 
 pub use floors::Floors;
@@ -258,7 +259,10 @@ pub enum Found {
 /// # Errors
 /// As [`Store::get`].
 pub fn find(store: &(impl Store + ?Sized), key: &Key, tier: Tier) -> Result<Found, StoreError> {
-    let floor = || store.floors().get(key.hash().partition());
+    let floor = || match is_on(Mutant::AbsentWithoutFloor) {
+        true => Version::ZERO,
+        false => store.floors().get(key.hash().partition()),
+    };
     let mut before = floor();
     loop {
         if let Some(bytes) = store.get(key, tier)? {

@@ -44,7 +44,8 @@ use crate::store::memory::MemoryStore;
 /// Longer than anything should take, and shorter than the deadline.
 pub(super) const LONG: Duration = Duration::from_secs(10);
 /// No round but those that a test asks for.
-const NO_REPAIR: RepairSettings = RepairSettings { interval: LONG, rate: 1 << 20, tree_bytes_max: 1 << 21, lag: LONG };
+const NO_REPAIR: RepairSettings =
+    RepairSettings { interval: LONG, rate: 1 << 20, tree_bytes_max: 1 << 21, lag: LONG, retention: LONG };
 /// The incarnation of the run.
 pub(super) const RUN: Incarnation = Incarnation(0x0b5e_55ed);
 const CLUSTER: ClusterId = ClusterId(7);

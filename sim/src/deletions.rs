@@ -1,0 +1,218 @@
+//! Deletions and those who missed them: rounds in which every key is written, a node goes away, every key is
+//! deleted, the others compact and compare, and the node comes back, as it was or with an older disk. No deleted
+//! key comes back, and all of what is deleted is forgotten in the end.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use kvorum_core::quorum::{Acks, majority};
+use kvorum_node::membership::Standing;
+use kvorum_node::store::Store;
+
+use crate::chance::Chance;
+use crate::clients;
+use crate::history::{Action, Outcome, key};
+use crate::machine::Machine;
+use crate::world::{World, simulate};
+
+/// Rounds of one seed.
+pub const ROUNDS: u64 = 10;
+/// A request that a fault may refuse is made again so often.
+const ATTEMPTS_MAX: u32 = 100;
+/// Pongs have told everybody how far a node has got.
+const HEARD: Duration = Duration::from_secs(3);
+const PAUSE: Duration = Duration::from_millis(200);
+/// After the return of the node everything is forgotten within this time. A node with an older disk counts again
+/// only when the clocks are past everything that it may have forgotten.
+const FORGOTTEN_MAX: Duration = Duration::from_secs(120);
+
+/// What was done.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Done {
+    /// Rounds.
+    pub rounds: u64,
+    /// Of these, rounds after which the node had an older disk.
+    pub restored: u64,
+    /// Keys deleted while a replica of theirs was away.
+    pub deleted: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Absence {
+    Crashed,
+    Restored,
+    Paused,
+    CutOff,
+}
+
+/// Plays [`ROUNDS`] rounds.
+///
+/// # Errors
+/// What came back, or was never forgotten, or any other violation.
+pub fn run(seed: u64) -> Result<Done, String> {
+    simulate(seed, move |directory| story(seed, directory)).unwrap_or_else(|panic| Err(format!("panic: {panic}")))
+}
+
+async fn story(seed: u64, directory: PathBuf) -> Result<Done, String> {
+    let world = Rc::new(World::for_deletions(seed, &directory));
+    world.start().await;
+    let mut chance = Chance::new(seed, 4);
+    let mut done = Done::default();
+    let mut result = Ok(());
+    while done.rounds < ROUNDS && result.is_ok() {
+        result = round(&world, &mut chance, &mut done).await.and_then(|()| world.violation().map_or(Ok(()), Err));
+    }
+    world.stop();
+    result.map(|()| done).map_err(|what| format!("round {}: {what}", done.rounds))
+}
+
+async fn round(world: &Rc<World>, chance: &mut Chance, done: &mut Done) -> Result<(), String> {
+    let keys = 0..world.keys.len();
+    for number in keys.clone() {
+        request(world, chance, number, Action::Put(world.next_value()), None).await?;
+    }
+    let machine = Rc::clone(chance.pick(&world.machines));
+    machine.back_up();
+    // Beyond the backup: otherwise nobody could tell.
+    for number in keys.clone() {
+        request(world, chance, number, Action::Put(world.next_value()), None).await?;
+    }
+    tokio::time::sleep(HEARD).await;
+    let absence = *chance.pick(&[Absence::Crashed, Absence::Restored, Absence::Paused, Absence::CutOff]);
+    leave(world, &machine, absence);
+    for number in keys.clone() {
+        request(world, chance, number, Action::Delete, Some(&machine)).await?;
+        done.deleted += 1;
+    }
+    for _ in 0..chance.below(6) {
+        tokio::time::sleep(chance.millis(100..20_000)).await;
+        let others = || world.machines.iter().filter(|other| other.index != machine.index);
+        others().for_each(|other| other.disk().compact().expect("memory takes all"));
+        others().last().expect("there are three").want_round();
+    }
+    done.restored += u64::from(come_back(world, &machine, absence));
+    for number in keys.clone() {
+        request(world, chance, number, Action::Get, None).await?;
+    }
+    forget(world).await?;
+    for number in keys {
+        for machine in &world.machines {
+            nothing(world, number, machine).await?;
+        }
+    }
+    done.rounds += 1;
+    Ok(())
+}
+
+fn leave(world: &World, machine: &Rc<Machine>, absence: Absence) {
+    world.trace.event(&format!("node {} goes: {absence:?}", machine.index));
+    match absence {
+        Absence::Crashed => machine.crash(true),
+        Absence::Restored => machine.crash(false),
+        Absence::Paused => machine.pause(true),
+        Absence::CutOff => links(world, machine, true),
+    }
+}
+
+fn links(world: &World, machine: &Machine, is_cut: bool) {
+    for other in world.machines.iter().filter(|other| other.index != machine.index) {
+        world.network.cut(machine.index, other.index, is_cut);
+        world.network.cut(other.index, machine.index, is_cut);
+    }
+}
+
+/// Whether it came back with an older disk: only if all others know that it once held more.
+fn come_back(world: &World, machine: &Rc<Machine>, absence: Absence) -> bool {
+    world.trace.event(&format!("node {} comes back", machine.index));
+    let mut is_restored = false;
+    match absence {
+        Absence::Crashed => machine.start(),
+        Absence::Restored => {
+            let mut others = world.machines.iter().filter(|other| other.index != machine.index);
+            is_restored = machine.backup_sequence().is_some_and(|sequence| {
+                others.all(|other| other.remembers(machine.url()).is_some_and(|heard| heard > sequence))
+            });
+            if is_restored {
+                machine.restore();
+            }
+            machine.start();
+        }
+        Absence::Paused => machine.pause(false),
+        Absence::CutOff => links(world, machine, false),
+    }
+    is_restored
+}
+
+/// Asks at a majority until it is answered; a read has to find nothing.
+async fn request(
+    world: &Rc<World>,
+    chance: &mut Chance,
+    number: usize,
+    action: Action,
+    away: Option<&Rc<Machine>>,
+) -> Result<(), String> {
+    for _ in 0..ATTEMPTS_MAX {
+        let machine = Rc::clone(chance.pick(&world.machines));
+        if away.is_some_and(|away| away.index == machine.index) {
+            continue;
+        }
+        match ask(world, number, action, &machine).await {
+            Outcome::Found(Some((value, version))) => {
+                return Err(format!("key {number} came back through node {}: {value} of {version:?}", machine.index));
+            }
+            Outcome::Written(_) | Outcome::Found(None) => return Ok(()),
+            Outcome::Refused | Outcome::Unknown => tokio::time::sleep(PAUSE).await,
+        }
+    }
+    Err(format!("{action:?} of key {number} is refused for ever"))
+}
+
+async fn ask(world: &Rc<World>, number: usize, action: Action, machine: &Rc<Machine>) -> Outcome {
+    let from = world.keys[number].from;
+    let acks = Acks::new(majority(from), from).expect("a majority");
+    let id = clients::request(world, machine, number, acks, action, 0, None).await;
+    world.history.borrow().operations[id].outcome
+}
+
+/// Waits until no disk has anything of any key, and everybody votes.
+async fn forget(world: &Rc<World>) -> Result<(), String> {
+    let begin = world.trace.now();
+    let remains = || {
+        let all = world.machines.iter().flat_map(|machine| (0..world.keys.len()).map(move |number| (machine, number)));
+        let mut held = all.filter_map(|(machine, number)| {
+            let record = machine.disk().held(&key(world.seed, number))?;
+            Some((machine.index, number, record.version(), record.is_tombstone()))
+        });
+        held.next()
+    };
+    let all_vote = || world.machines.iter().all(|machine| machine.standing() == Some(Standing::Voting));
+    while remains().is_some() || !all_vote() {
+        if world.trace.now() - begin > FORGOTTEN_MAX {
+            return Err(format!(
+                "held still (node, key, version, is deletion): {:?}; all vote: {}",
+                remains(),
+                all_vote()
+            ));
+        }
+        world.machines[0].want_round();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        for machine in &world.machines {
+            machine.disk().compact().expect("memory takes all");
+            machine.note_rebuilt();
+        }
+    }
+    Ok(())
+}
+
+/// Everybody says that there is nothing.
+async fn nothing(world: &Rc<World>, number: usize, machine: &Rc<Machine>) -> Result<(), String> {
+    for _ in 0..ATTEMPTS_MAX {
+        match ask(world, number, Action::Get, machine).await {
+            Outcome::Found(None) => return Ok(()),
+            Outcome::Found(Some(_)) => return Err(format!("key {number} came back, at node {}", machine.index)),
+            _ => tokio::time::sleep(PAUSE).await,
+        }
+    }
+    Err(format!("node {} never answers for key {number}", machine.index))
+}
