@@ -147,7 +147,8 @@ pub trait Watch {
     fn scaled(&mut self, point: Point);
 }
 
-/// Searches. Blocks: minutes. With `dir`, the runs at the knee and at half of it, and `knee.json`, are written there.
+/// Searches. Blocks: minutes. With `dir`, the runs at the knee and at half of it, and `knee.json`, are written there,
+/// also of a search that is interrupted or fails.
 ///
 /// # Errors
 /// Those of [`run()`] and of writing. A target that dies on the way ends the search with [`Error::Unreachable`].
@@ -158,51 +159,41 @@ pub fn knee(
     stop: &Arc<AtomicBool>,
     watch: &mut dyn Watch,
 ) -> Result<Knee, Error> {
-    let mut bench = Bench { plan, objective, stop, probes: Vec::new() };
-    let mut search = Search::default();
-    let mut latency_ms: Option<Percentiles> = None;
-    let knee_rate = loop {
-        let step = search.next();
-        let document = match step {
-            Step::Done(rate) => break rate,
-            Step::Probe(rate) => bench.probe(rate, false, None)?,
-            Step::Confirm(rate) => bench.probe(rate, true, dir.map(|dir| dir.join("knee")).as_deref())?,
-        };
-        if bench.stopped() {
-            break None;
-        }
-        let probe = bench.probes.last().expect("one was made");
-        watch.probed(probe, step);
-        search.tell(probe.passed);
-        if probe.passed && matches!(step, Step::Confirm(_)) {
-            let better = latency_ms.is_none_or(|best| document.latency_ms.p99 < best.p99);
-            latency_ms = if better { Some(document.latency_ms) } else { latency_ms };
-        }
+    let knee = Knee {
+        workload: plan.workload.to_string(),
+        targets: plan.targets.iter().map(ToString::to_string).collect(),
+        objective: objective.to_string(),
+        knee_rate: None,
+        latency_ms: None,
+        half: None,
+        probes: Vec::new(),
+        scalability: None,
+        generator_limit: None,
+        interrupted: false,
     };
-    let half = match knee_rate.filter(|_| !bench.stopped()) {
-        Some(rate) => {
-            let rate = (rate / 2).max(1);
-            let document = bench.probe(rate, true, dir.map(|dir| dir.join("half")).as_deref())?;
-            watch.probed(bench.probes.last().expect("one was made"), Step::Confirm(rate));
-            Some(At { rate, latency_ms: document.latency_ms })
-        }
-        None => None,
-    };
-    let scalability = if bench.stopped() { None } else { fit(&bench.scale(watch)?) };
-    let knee = bench.told(knee_rate, latency_ms, half, scalability);
+    let mut bench = Bench { plan, objective, dir, stop, knee };
+    let searched = bench.search(watch);
+    let mut knee = bench.knee;
+    knee.interrupted = stop.load(Ordering::Relaxed);
+    // The lowest rate above the knee that failed: was it the generator's fault?
+    let above = |probe: &&Probe| !probe.passed && probe.rate_asked > knee.knee_rate.unwrap_or(0);
+    let first_failed = knee.probes.iter().filter(above).min_by_key(|probe| probe.rate_asked);
+    knee.generator_limit = first_failed.and_then(|probe| probe.generator_limit.clone());
     if let Some(dir) = dir {
         std::fs::create_dir_all(dir).map_err(Error::system(dir.display().to_string()))?;
         write_json(&dir.join("knee.json"), &knee)?;
         knee_page(&dir.join("report.html"), &knee)?;
     }
-    Ok(knee)
+    searched.map(|()| knee)
 }
 
 struct Bench<'a> {
     plan: &'a Plan,
     objective: &'a Objective,
+    dir: Option<&'a Path>,
     stop: &'a Arc<AtomicBool>,
-    probes: Vec<Probe>,
+    /// What is known so far.
+    knee: Knee,
 }
 
 impl Bench<'_> {
@@ -210,24 +201,61 @@ impl Bench<'_> {
         self.stop.load(Ordering::Relaxed)
     }
 
+    /// The knee, half of it, and the scalability curve.
+    fn search(&mut self, watch: &mut dyn Watch) -> Result<(), Error> {
+        let mut search = Search::default();
+        let rate = loop {
+            let step = search.next();
+            let (document, probe) = match step {
+                Step::Done(rate) => break rate,
+                Step::Probe(rate) => self.probe(rate, None)?,
+                Step::Confirm(rate) => self.probe(rate, Some("knee"))?,
+            };
+            if self.stopped() {
+                return Ok(());
+            }
+            watch.probed(&probe, step);
+            search.tell(probe.passed);
+            if probe.passed && matches!(step, Step::Confirm(_)) {
+                let best = self.knee.latency_ms.get_or_insert(document.latency_ms);
+                if document.latency_ms.p99 < best.p99 {
+                    *best = document.latency_ms;
+                }
+            } else if matches!(step, Step::Confirm(_)) && search.best() != Some(probe.rate_asked) {
+                // It did not hold: what was measured there is not of the knee.
+                self.knee.latency_ms = None;
+            }
+        };
+        self.knee.knee_rate = rate;
+        if let Some(rate) = rate {
+            let rate = (rate / 2).max(1);
+            let (document, probe) = self.probe(rate, Some("half"))?;
+            watch.probed(&probe, Step::Confirm(rate));
+            self.knee.half = Some(At { rate, latency_ms: document.latency_ms });
+        }
+        let points = self.scale(watch)?;
+        self.knee.scalability = fit(&points);
+        Ok(())
+    }
+
     fn short(&self) -> Duration {
         (self.plan.duration / PROBE_SHARE).max(PROBE_MIN).min(self.plan.duration)
     }
 
-    /// Runs at a rate, and notes how it went.
-    fn probe(&mut self, rate: u64, full: bool, dir: Option<&Path>) -> Result<Document, Error> {
+    /// Runs at a rate, and notes how it went: at full length if it is saved under a name.
+    fn probe(&mut self, rate: u64, name: Option<&str>) -> Result<(Document, Probe), Error> {
         let mut plan = Plan { rate: Rate::PerSecond(rate), ..self.plan.clone() };
-        if !full {
+        if name.is_none() {
             plan.duration = self.short();
             plan.warmup = plan.warmup.min(PROBE_WARMUP_MAX);
         }
         let outcome = run(&plan, self.stop, &mut |_| {})?;
         let document = Document::new(&plan, &outcome);
-        if let Some(dir) = dir {
-            save(dir, &outcome, &document)?;
+        if let (Some(dir), Some(name)) = (self.dir, name) {
+            save(&dir.join(name), &outcome, &document)?;
         }
         let missed = self.objective.missed(&document);
-        self.probes.push(Probe {
+        let probe = Probe {
             rate_asked: rate,
             rate_achieved: document.rate_achieved,
             latency_ms: document.latency_ms,
@@ -236,8 +264,9 @@ impl Bench<'_> {
             passed: missed.is_none(),
             missed,
             generator_limit: document.generator.limit.clone(),
-        });
-        Ok(document)
+        };
+        self.knee.probes.push(probe.clone());
+        Ok((document, probe))
     }
 
     /// Closed loops of 1, 2, 4 … connections.
@@ -262,30 +291,6 @@ impl Bench<'_> {
             connections *= 2;
         }
         Ok(points)
-    }
-
-    fn told(
-        &self,
-        knee_rate: Option<u64>,
-        latency_ms: Option<Percentiles>,
-        half: Option<At>,
-        scalability: Option<Scalability>,
-    ) -> Knee {
-        // The lowest rate above the knee that failed: was it the generator's fault?
-        let above = |probe: &&Probe| !probe.passed && probe.rate_asked > knee_rate.unwrap_or(0);
-        let first_failed = self.probes.iter().filter(above).min_by_key(|probe| probe.rate_asked);
-        Knee {
-            workload: self.plan.workload.to_string(),
-            targets: self.plan.targets.iter().map(ToString::to_string).collect(),
-            objective: self.objective.to_string(),
-            knee_rate,
-            latency_ms,
-            half,
-            probes: self.probes.clone(),
-            scalability,
-            generator_limit: first_failed.and_then(|probe| probe.generator_limit.clone()),
-            interrupted: self.stopped(),
-        }
     }
 }
 

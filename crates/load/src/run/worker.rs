@@ -238,22 +238,20 @@ impl Worker {
         if matches!(self.phase, Phase::Drain(_)) {
             return;
         }
-        let end = self.phase_end();
-        while self.operations_left > 0 {
-            let due = self.pace.as_ref().map_or(now, Pace::due);
-            if due > now || due >= end {
-                return;
-            }
+        while self.next_due(now).is_some() {
             let Some(id) = self.next_free() else { return };
-            self.send(id, due, now);
-            if self.pace.is_none() {
-                // Closed loop: all that the connection can take, in one write.
-                while self.operations_left > 0 && self.has_room(id) {
-                    self.send(id, now, now);
-                }
+            // All that is due and the connection can take goes out in one write.
+            while let Some(due) = self.next_due(now).filter(|_| self.has_room(id)) {
+                self.send(id, due, now);
             }
             self.release(id, now);
         }
+    }
+
+    /// When the next request is due, if that is now or was before: in a closed loop always now.
+    fn next_due(&self, now: Instant) -> Option<Instant> {
+        let due = self.pace.as_ref().map_or(now, Pace::due);
+        (self.operations_left > 0 && due <= now && due < self.phase_end()).then_some(due)
     }
 
     fn has_room(&self, id: usize) -> bool {

@@ -1,4 +1,4 @@
-//! Targets that refuse, reset, answer garbage or nothing, or die: everything is counted, and nothing hangs.
+//! Targets that refuse, reset, answer garbage or nothing, are slow, or die: everything is counted, and nothing hangs.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use kvorum_load::Error;
+use kvorum_load::knee::{Knee, Point, Probe, Step, Watch, knee};
 use kvorum_load::record::Failure;
 use kvorum_load::run::{Plan, Rate, run};
 
@@ -144,4 +145,59 @@ fn an_interrupt_gives_the_report_of_what_there_was() {
     let plan = Plan { rate: Rate::Max, timeout: millis(60_000), targets: vec![silent.url.parse().unwrap()], ..plan };
     let outcome = go_until(&plan, || asked.elapsed() > millis(200));
     assert!(outcome.interrupted && outcome.tally.latency.is_empty());
+}
+
+/// Lets a server die after so many probes.
+struct Killer {
+    server: Server,
+    probes: usize,
+}
+
+impl Watch for Killer {
+    fn probed(&mut self, _: &Probe, _: Step) {
+        self.probes -= 1;
+        if self.probes == 0 {
+            self.server.die();
+        }
+    }
+
+    fn scaled(&mut self, _: Point) {}
+}
+
+#[test]
+fn a_search_whose_target_dies_leaves_the_probes_that_were() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, server) = store();
+    let plan = Plan { duration: millis(200), warmup: millis(0), ..plan(&server.url, "put") };
+    let mut killer = Killer { server, probes: 3 };
+    let stop = Arc::new(AtomicBool::new(false));
+    let error = knee(&plan, &"p50=0.001us".parse().unwrap(), Some(dir.path()), &stop, &mut killer).unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+    let told: Knee = serde_json::from_slice(&std::fs::read(dir.path().join("knee.json")).unwrap()).unwrap();
+    assert_eq!((told.probes.len(), told.knee_rate), (3, None));
+    assert!(dir.path().join("report.html").is_file());
+}
+
+#[test]
+fn the_knee_is_what_the_objective_allows_whatever_the_machine_does() {
+    let dir = tempfile::tempdir().unwrap();
+    // Eight connections, 10 ms for each answer: 800/s at most, and hardly half of that on a very busy machine.
+    let server = Server::start(|_| {
+        let begin = std::time::Instant::now();
+        while begin.elapsed() < millis(10) {
+            std::thread::sleep(millis(1));
+        }
+        answer(200, b"")
+    });
+    let plan = Plan { duration: millis(300), warmup: millis(100), ..plan(&server.url, "get") };
+    let mut killer = Killer { server, probes: usize::MAX };
+    let stop = Arc::new(AtomicBool::new(false));
+    let found = knee(&plan, &"p50=200ms".parse().unwrap(), Some(dir.path()), &stop, &mut killer).unwrap();
+    let rate = found.knee_rate.expect("10/s can be sustained");
+    assert!((10..=840).contains(&rate), "{rate}");
+    assert!(found.latency_ms.unwrap().p50 >= 10.0 && found.half.unwrap().rate == rate / 2);
+    assert!(found.probes.iter().any(|probe| !probe.passed && probe.rate_asked > rate));
+    let law = found.scalability.expect("1, 2, 4 and 8 connections");
+    assert!(law.points.len() == 4 && law.lambda <= 100.0 * 1.5, "{law:?}");
+    assert!(["knee/run.json", "half/run.json", "knee.json"].iter().all(|name| dir.path().join(name).is_file()));
 }
