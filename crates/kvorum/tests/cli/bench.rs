@@ -106,25 +106,31 @@ fn the_knee_of_a_server_that_sustains_nothing_is_none() {
 }
 
 #[test]
-fn live_sides_take_turns_and_commands_are_started_and_stopped() {
+fn live_sides_take_turns_and_their_runs_can_be_compared_again() {
     let (url, dir) = (serve(), tempfile::tempdir().unwrap());
     let out = dir.path().join("pairs");
-    let marks = dir.path().join("marks");
-    // The command's server is the one that runs already; what counts is that it is started and stopped in turn.
-    let command =
-        format!("echo start >> {0}; trap 'echo stop >> {0}; exit' TERM; while :; do sleep 0.1; done", marks.display());
-    let mut compare =
-        kvorum(&["bench", "compare", &url, &command, "--url", &url, "--workload", "put", "--rate", "200"]);
+    let mut compare = kvorum(&["bench", "compare", &url, &serve(), "--workload", "put", "--rate", "200"]);
     let ended = run(compare.args(["--pairs", "2", "--out", out.to_str().unwrap()]).args(SHORT));
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     let turns: Vec<&str> =
         ended.stdout.lines().filter_map(|line| line.split_once(':')).map(|(turn, _)| turn).take(4).collect();
     assert_eq!(turns, ["A1", "B1", "A2", "B2"]);
-    assert_eq!(std::fs::read_to_string(marks).unwrap(), "start\nstop\nstart\nstop\n");
     assert_eq!(json(&out.join("compare.json"))["runs"], serde_json::json!([2, 2]));
-    let saved =
-        run(&mut kvorum(&["bench", "compare", out.join("a").to_str().unwrap(), out.join("b").to_str().unwrap()]));
+    let (a, b) = (out.join("a"), out.join("b"));
+    let saved = run(&mut kvorum(&["bench", "compare", a.to_str().unwrap(), b.to_str().unwrap()]));
     assert!(saved.code == 0 && saved.stdout.contains("too little to tell"), "{}", saved.stdout);
+}
+
+#[test]
+fn a_command_whose_place_is_taken_or_that_does_not_serve_is_refused() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let compare = |command: &str, url: &str| {
+        run(kvorum(&["bench", "compare", command, command, "--url", url, "--rate", "10"]).args(SHORT))
+    };
+    let ended = compare("exit 3", &format!("http://{free}"));
+    assert!(ended.code == 4 && ended.stderr.contains("ended before it served"), "{}", ended.stderr);
+    let ended = compare("sleep 100", &serve());
+    assert!(ended.code == 4 && ended.stderr.contains("serves at"), "{}", ended.stderr);
 }
 
 fn ended_within(child: &mut Child, limit: Duration) -> i32 {

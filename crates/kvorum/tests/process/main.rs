@@ -23,6 +23,7 @@ mod api_limits;
 mod api_node;
 mod api_range;
 mod backup;
+mod bench;
 mod cli;
 mod cluster_degraded;
 mod cluster_examples;

@@ -8,19 +8,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
 use super::Measurement;
 use crate::Error;
 use crate::client::Client;
 use crate::fill::fill;
 use crate::report::{Document, save};
-use crate::run::{Plan, run};
+use crate::run::{Plan, reach, run};
 use crate::target::Target;
 
 /// For a server to start and to stop.
 const START_DEADLINE: Duration = Duration::from_secs(120);
 const STOP_DEADLINE: Duration = Duration::from_secs(20);
+/// For whoever serves at a command's place to go away.
+const FREE_DEADLINE: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(50);
 
 /// What a side is.
@@ -89,7 +91,8 @@ pub struct Contest<'a> {
 /// Runs A B A B. Blocks. If it is stopped, the pairs that were whole are returned.
 ///
 /// # Errors
-/// Those of [`run()`] and [`fill()`]; [`Error::Refused`] if a command's server does not start.
+/// Those of [`run()`] and [`fill()`]; [`Error::Refused`] if a command's server does not start, or a run has no
+/// success.
 pub fn live(
     contest: &Contest<'_>,
     a: &Side,
@@ -105,7 +108,7 @@ pub fn live(
                 return Ok(measured);
             }
             watch(Turn { side: name, number, document: &document });
-            pair.push(Measurement::of(&document));
+            pair.push(Measurement::of(&document, &format!("{name}{number}"))?);
         }
         measured.iter_mut().zip(pair).for_each(|(runs, run)| runs.push(run));
     }
@@ -144,6 +147,7 @@ struct Server(Child);
 impl Server {
     /// Starts it and waits until every target answers `/readyz` with anything but 503.
     fn start(command: &str, plan: &Plan, stop: &AtomicBool) -> Result<Self, Error> {
+        wait_free(command, plan)?;
         let mut shell = Command::new("sh");
         shell.args(["-c", command]).stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
         let mut server = Self(shell.spawn().map_err(Error::system("sh"))?);
@@ -164,13 +168,33 @@ impl Server {
     }
 }
 
+/// Waits until nobody serves at the targets: whoever did would be measured instead.
+fn wait_free(command: &str, plan: &Plan) -> Result<(), Error> {
+    let deadline = Instant::now() + FREE_DEADLINE;
+    for target in &plan.targets {
+        while reach(target).is_ok() {
+            if Instant::now() > deadline {
+                let text = format!("somebody serves at {target} already, and would be measured instead of `{command}`");
+                return Err(Error::Refused(text));
+            }
+            thread::sleep(POLL);
+        }
+    }
+    Ok(())
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         let group = Pid::from_child(&self.0);
         // One that has ended already has no group any more.
         let _ = kill_process_group(group, Signal::TERM);
         let deadline = Instant::now() + STOP_DEADLINE;
-        while matches!(self.0.try_wait(), Ok(None)) && Instant::now() < deadline {
+        // All of the group: a shell may be gone before its children.
+        while Instant::now() < deadline {
+            let _ = self.0.try_wait();
+            if test_kill_process_group(group).is_err() {
+                break;
+            }
             thread::sleep(POLL);
         }
         let _ = kill_process_group(group, Signal::KILL);

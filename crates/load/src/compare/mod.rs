@@ -37,15 +37,23 @@ const BLOCKS: usize = 10;
 pub struct Measurement {
     /// Successes per second.
     pub rate: f64,
-    /// In ms.
+    /// In ms, of successes.
     pub latency_ms: Percentiles,
+    /// Errors and timeouts.
+    pub errors: u64,
 }
 
 impl Measurement {
-    /// Of a run.
-    #[must_use]
-    pub fn of(document: &Document) -> Self {
-        Self { rate: document.rate_achieved, latency_ms: document.latency_ms }
+    /// Of a run with this name.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if nothing succeeded in it: there is nothing to compare.
+    pub fn of(document: &Document, name: &str) -> Result<Self, Error> {
+        let errors = document.errors.values().sum::<u64>() + document.timeouts;
+        if document.operations.is_empty() {
+            return Err(Error::Refused(format!("nothing succeeded in the run {name}: {errors} errors and timeouts")));
+        }
+        Ok(Self { rate: document.rate_achieved, latency_ms: document.latency_ms, errors })
     }
 
     /// The figures that are tested. The others are extremes, or follow from these.
@@ -97,6 +105,8 @@ pub struct Comparison {
     pub b: String,
     /// Runs, or blocks, of each.
     pub runs: [u64; 2],
+    /// Errors and timeouts in all runs of each; latencies are of what succeeded.
+    pub errors: [u64; 2],
     /// Whether they are blocks of one run each.
     pub blocks: bool,
     /// Figure by figure.
@@ -109,7 +119,7 @@ pub struct Comparison {
 #[must_use]
 pub fn compare(names: [&str; 2], a: &[Measurement], b: &[Measurement], blocks: bool) -> Comparison {
     let mut random = Random::new(1);
-    let empty = Measurement { rate: 0.0, latency_ms: Percentiles::default() };
+    let empty = Measurement { rate: 0.0, latency_ms: Percentiles::default(), errors: 0 };
     let figures = a.first().unwrap_or(&empty).figures().map(|(name, _)| name);
     let column = |runs: &[Measurement], place: usize| -> Vec<f64> {
         runs.iter().filter_map(|run| run.figures().get(place).map(|(_, value)| *value)).collect()
@@ -127,6 +137,7 @@ pub fn compare(names: [&str; 2], a: &[Measurement], b: &[Measurement], blocks: b
         a: names[0].to_owned(),
         b: names[1].to_owned(),
         runs: [count(a.len()), count(b.len())],
+        errors: [a, b].map(|runs| runs.iter().map(|run| run.errors).sum()),
         blocks,
         verdict: verdict(&rows, enough, blocks),
         rows,
@@ -188,6 +199,10 @@ impl Comparison {
                 row.a, row.b
             ));
         }
+        if self.errors != [0, 0] {
+            let [a, b] = self.errors;
+            line(format_args!("\nA had {a} errors and timeouts, B {b}: latencies are of what succeeded"));
+        }
         line(format_args!("\n{}", self.verdict));
         out
     }
@@ -223,7 +238,8 @@ pub fn compare_saved(a: &Path, b: &Path) -> Result<Comparison, Error> {
         return Ok(compare(names, &blocks(one)?, &blocks(other)?, true));
     }
     let all = |runs: &[PathBuf]| -> Result<Vec<Measurement>, Error> {
-        runs.iter().map(|run| Ok(Measurement::of(&read_document(&run.join(RUN_FILE))?))).collect()
+        let of = |run: &PathBuf| Measurement::of(&read_document(&run.join(RUN_FILE))?, &run.display().to_string());
+        runs.iter().map(of).collect()
     };
     Ok(compare(names, &all(&runs_a)?, &all(&runs_b)?, false))
 }
@@ -244,7 +260,8 @@ fn block(seconds: &[Histogram<u64>]) -> Measurement {
     for second in seconds {
         sum.add(second).expect("all histograms have the same bounds");
     }
-    Measurement { rate: float(sum.len()) / float(count(seconds.len())), latency_ms: Percentiles::of(&sum) }
+    let rate = float(sum.len()) / float(count(seconds.len()));
+    Measurement { rate, latency_ms: Percentiles::of(&sum), errors: 0 }
 }
 
 #[cfg(test)]
@@ -271,6 +288,7 @@ mod tests {
                     p999: of(9.0, 0.15),
                     ..Percentiles::default()
                 },
+                errors: 0,
             }
         };
         (0..number).map(|_| run()).collect()
@@ -300,7 +318,11 @@ mod tests {
     #[test]
     fn a_change_of_less_than_two_percent_is_none_however_sure() {
         let of = |rate: f64| {
-            let run = |number: u32| Measurement { rate: rate + f64::from(number), latency_ms: Percentiles::default() };
+            let run = |number: u32| Measurement {
+                rate: rate + f64::from(number),
+                latency_ms: Percentiles::default(),
+                errors: 0,
+            };
             (0..10).map(run).collect::<Vec<_>>()
         };
         let comparison = compare(["a", "b"], &of(20_000.0), &of(20_200.0), false);

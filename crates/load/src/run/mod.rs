@@ -273,7 +273,7 @@ fn jobs(plan: &Plan, addresses: &[SocketAddr], stop: &Arc<AtomicBool>, done: &Ar
 }
 
 /// The first address of a target that takes a connection.
-fn reach(target: &Target) -> Result<SocketAddr, Error> {
+pub(crate) fn reach(target: &Target) -> Result<SocketAddr, Error> {
     let mut last = None;
     for address in target.addresses()? {
         match TcpStream::connect_timeout(&address, REACH_TIMEOUT) {

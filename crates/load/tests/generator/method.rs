@@ -31,11 +31,11 @@ fn stalling() -> Server {
     })
 }
 
-/// The closed loop sends 8 requests into each stall, whatever it could have sent; the open loop all that are due.
+/// The closed loop sends two requests into each stall, whatever it could have sent; the open loop all that are due.
 #[test]
 fn a_stall_shows_in_the_p99_of_the_open_loop_and_not_of_the_closed_one() {
     let server = stalling();
-    let base = Plan { duration: millis(4000), connections: 8, ..plan(&server.url, "get") };
+    let base = Plan { duration: millis(4000), connections: 2, ..plan(&server.url, "get") };
     let open = go(&Plan { rate: Rate::PerSecond(500), ..base.clone() });
     let closed = go(&Plan { rate: Rate::Max, ..base });
     let (open, closed) = (open.tally, closed.tally);
@@ -46,7 +46,7 @@ fn a_stall_shows_in_the_p99_of_the_open_loop_and_not_of_the_closed_one() {
     assert!(closed.max >= 70.0, "the stall was there: {closed:?}");
     assert!(closed.p99 < 70.0, "{closed:?}");
     // The very same open loop, with time from the send: the omission itself.
-    assert!(Percentiles::of(&open.service).p90 < Percentiles::of(&open.latency).p99 / 2.0);
+    assert!(Percentiles::of(&open.service).p99 < 70.0, "{:?}", Percentiles::of(&open.service));
 }
 
 /// How fast either is, `bench/agreement` compares; here, whether both count what the server has counted.
