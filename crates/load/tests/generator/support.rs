@@ -67,11 +67,15 @@ impl Server {
         Self { url: format!("http://{address}"), address, closed, streams }
     }
 
-    /// Dies: refuses connections and resets those that there are.
+    /// Dies: refuses connections, and closes those that there are.
     pub(crate) fn die(&self) {
         self.closed.store(true, Ordering::SeqCst);
-        // Wakes the listener, which then closes.
-        drop(TcpStream::connect(self.address));
+        // Each attempt wakes the listener, which then closes.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while TcpStream::connect(self.address).is_ok() {
+            assert!(Instant::now() < deadline, "the listener does not close");
+            thread::sleep(millis(1));
+        }
         for stream in self.streams.lock().unwrap().drain(..) {
             let _ = stream.shutdown(std::net::Shutdown::Both);
         }
