@@ -24,14 +24,18 @@ test: build ## format, lints, documentation, and every test
 	RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --no-deps
 	cargo test --release --workspace
 	cargo test --release -p kvorum-sim --features mutants --test mutants
+	cargo test --release -p kvorum-node --features interleavings --lib interleavings
 
 # Each run draws its own seeds and prints them.
 ROUNDS ?= 10
 SEEDS ?= 20000
-soak: build ## SEEDS=20000 simulated clusters; the crash tests, ROUNDS=10 times over, until one fails
+soak: build ## SEEDS=20000 simulated clusters; the crash tests, ROUNDS=10 times over; a minute of each fuzz target; more
 	first=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ') && \
 		cargo run --release -p kvorum-sim -- --seeds $$first..$$((first + $(SEEDS)))
 	for round in $$(seq $(ROUNDS)); do cargo test --release -p kvorum --test process crash || exit 1; done
+	scripts/fuzz 60
+	KVORUM_TEST_INTERLEAVINGS=1000000 cargo test --release -p kvorum-node --features interleavings --lib interleavings
+	KVORUM_TEST_MALFORMED=10000000 cargo test --release -p kvorum --test process malformed::
 
 contrib: build ## everything in contrib/ against three nodes; needs wrk, and Maven for YCSB
 	contrib/check

@@ -181,7 +181,7 @@ fn crash(
 }
 
 fn end_for(world: &Rc<World>, machine: &Rc<Machine>, is_told: bool, down: Duration, between: Between) -> Option<()> {
-    if !machine.is_up() || machine.is_unrecognised() {
+    if !machine.is_up() {
         return None;
     }
     machine.crash(is_told);

@@ -6,7 +6,7 @@
 //! shown once it shows again, with [`world::run`], and the hash over all events says so.
 //!
 //! Read in this order: [`world`], [`machine`], [`network`], [`store`], [`clients`], [`faults`], [`invariants`],
-//! [`deletions`].
+//! [`stories`].
 //!
 //! What is *not* simulated: threads and their interleavings, HTTP, RocksDB, several shards on one node, and
 //! TCP's promise of order (frames have fates of their own, which is harsher).
@@ -16,13 +16,13 @@
 
 pub mod chance;
 pub mod clients;
-pub mod deletions;
 pub mod faults;
 pub mod history;
 pub mod invariants;
 pub mod machine;
 pub mod network;
 pub mod store;
+pub mod stories;
 mod tasks;
 pub mod time;
 pub mod trace;

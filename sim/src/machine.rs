@@ -260,13 +260,6 @@ impl Machine {
         self.has_voted.get()
     }
 
-    /// It runs on an old disk and has not met a peer that knows better. What it stores until then makes the disk
-    /// longer than the peers remember, so that after another restart nobody could tell: a known limit (see
-    /// docs/decisions/0021), which the faults keep clear of.
-    pub fn is_unrecognised(&self) -> bool {
-        self.loss.get() == Loss::Restored && self.standing() == Some(Standing::Voting)
-    }
-
     /// Has this node drive a round of anti-entropy, if there is a process.
     pub fn want_round(&self) {
         self.with(|process| process.shard.anti_entropy.want());

@@ -111,13 +111,26 @@ fn print(report: &Report) {
     }
 }
 
+#[cfg(feature = "mutants")]
+fn story<T>(run: fn(u64) -> Result<T, String>) -> impl Fn(u64) -> Result<(), String> {
+    move |seed| run(seed).map(|_| ())
+}
+
 /// A line for each mutant: how many seeds it takes, and what was violated.
 #[cfg(feature = "mutants")]
 fn notice_all(seeds: &Range<u64>) -> ExitCode {
+    use kvorum_sim::stories::{deletions, losses};
     std::panic::set_hook(Box::new(|_| {}));
     let mut missed = 0;
     for mutant in kvorum_core::mutant::ALL {
         kvorum_core::mutant::plant(Some(mutant));
+        let stories: [(_, Box<dyn Fn(u64) -> Result<(), String>>); 2] =
+            [("deletions", Box::new(story(deletions::run))), ("losses", Box::new(story(losses::run)))];
+        for (name, story) in stories {
+            if let Some((seed, what)) = (0..20).find_map(|seed| story(seed).err().map(|what| (seed, what))) {
+                println!("{mutant:?}: story of {name}, after {} seeds: {what}", seed + 1);
+            }
+        }
         let noticed = seeds.clone().find_map(|seed| run(seed, false).violation.map(|violation| (seed, violation)));
         match noticed {
             Some((seed, violation)) => {

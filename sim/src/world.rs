@@ -185,7 +185,7 @@ impl World {
     }
 
     /// Three nodes or more, of which one may be away, and nothing that is cramped.
-    pub(crate) fn for_deletions(seed: u64, directory: &Path) -> Self {
+    pub(crate) fn calm(seed: u64, directory: &Path) -> Self {
         let mut chance = Chance::new(seed, 5);
         let nodes = 3 + chance.index(3);
         let roomy = |plan: &Plan| plan.queue.works_max > 3;

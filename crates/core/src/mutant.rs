@@ -55,12 +55,8 @@ pub enum Mutant {
     TombstonesByAge,
     /// What no replica of a record's `from` needs is copied to those behind them.
     RepairIgnoresFrom,
-    /// A round compares without a fence.
-    NoFence,
     /// A round proves without those who did not take part.
     ProvenWithoutAll,
-    /// A floor in the way of a second attempt is taken for a concurrent write.
-    FloorAsRecord,
     /// A key that is absent answers no floor.
     AbsentWithoutFloor,
     /// A node that lost its disk votes as soon as a round has given it everything.
@@ -99,7 +95,7 @@ mod planted {
     }
 
     /// Every mutant.
-    pub const ALL: [Mutant; 30] = [
+    pub const ALL: [Mutant; 28] = [
         AnswerBeforeMajority,
         StaleUnknownAsStale,
         RestampUnblocked,
@@ -125,9 +121,7 @@ mod planted {
         ServeHint,
         TombstonesByAge,
         RepairIgnoresFrom,
-        NoFence,
         ProvenWithoutAll,
-        FloorAsRecord,
         AbsentWithoutFloor,
         VotesAfterSync,
     ];

@@ -14,7 +14,7 @@ use kvorum_node::commit::queue::Now;
 use kvorum_node::commit::{CommitConfig, CommitThread, Committer, Done, QueueLimits, Sink, Submission, Ticket, Work};
 use kvorum_node::data_dir::{ClusterId, DataDir};
 use kvorum_node::read_pool::ReadPool;
-use kvorum_node::store::options::MemoryBudget;
+use kvorum_node::store::budget::MemoryBudget;
 use kvorum_node::store::rocks::RocksStore;
 use kvorum_node::store::{Durability, Store};
 

@@ -15,29 +15,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
+pub use crate::backup_label::Label;
 use crate::commit::forget_floors;
-use crate::data_dir::{ClusterId, DataDir, DataDirError, with_checksum, without_checksum};
+use crate::data_dir::{ClusterId, DataDir, DataDirError};
 use crate::store::StoreError;
-use crate::store::options::MemoryBudget;
+use crate::store::budget::MemoryBudget;
 use crate::store::rocks::{OpenError, RocksStore};
 
 /// The name of the description, which is written last.
 const LABEL: &str = "BACKUP";
-/// What it begins with.
-const LABEL_NAME: &str = "kvorum backup, format 1";
-
-/// Whose state a backup holds, and of when.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Label {
-    /// The cluster.
-    pub cluster: ClusterId,
-    /// The node's URL.
-    pub node: String,
-    /// Milliseconds since 1970, by the node's clock.
-    pub wall_ms: u64,
-    /// The store's sequence: everything up to it is in the backup.
-    pub sequence: u64,
-}
 
 /// What a restored directory is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,25 +91,6 @@ pub enum BackupError {
 }
 
 impl Label {
-    fn text(&self) -> String {
-        let Self { cluster, node, wall_ms, sequence } = self;
-        with_checksum(&format!(
-            "{LABEL_NAME}\ncluster {cluster}\nnode {node}\nwall_ms {wall_ms}\nsequence {sequence}\n"
-        ))
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        let mut lines = without_checksum(text)?.lines();
-        let mut value = |name: &str| lines.next()?.strip_prefix(name);
-        value(LABEL_NAME)?;
-        Some(Self {
-            cluster: ClusterId(u64::from_str_radix(value("cluster ")?, 16).ok()?),
-            node: value("node ")?.to_owned(),
-            wall_ms: value("wall_ms ")?.parse().ok()?,
-            sequence: value("sequence ")?.parse().ok()?,
-        })
-    }
-
     /// Reads the description of a backup.
     ///
     /// # Errors

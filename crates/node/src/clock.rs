@@ -13,11 +13,12 @@
 //! which never goes back, would give nothing but such stamps from then on.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::{Hlc, Incarnation, Version};
+
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Where time comes from: the system's clocks, or a simulator's.
 pub trait TimeSource: Send + Sync + 'static {

@@ -5,6 +5,7 @@
 //! FORMAT      the version of this layout
 //! IDENTITY    cluster id and incarnation
 //! PEERS       what is remembered of each peer: [`PeerNote`]
+//! RUNS        where each run began: [`Runs`]
 //! SYNCED      the sync marker: how far the log was durable
 //! RUNNING     with `durability = "os"`: the boot of the machine on which the node ran last, until it has
 //!             stopped with everything on the disk
@@ -22,16 +23,22 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::version::Incarnation;
 use rustix::fs::{FlockOperation, flock};
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::sync::{Mutex, MutexGuard};
+
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod marker;
+mod runs;
 
 pub use marker::{Log, SyncMarker};
+pub use runs::Runs;
 
 /// The layout that this build writes and the only one it reads.
 const FORMAT: u32 = 1;
@@ -247,10 +254,21 @@ impl DataDir {
         self.is_new
     }
 
-    /// Drawn when this call of [`DataDir::open`] opened it.
+    /// The runs of this directory and then this one, which began with `recovered`: durable before it returns. Where
+    /// it cannot be written down, which is logged, the last one goes on: whoever has met that has missed nothing
+    /// that it would have to know of. Blocks.
     #[must_use]
-    pub fn run(&self) -> RunId {
-        self.run
+    pub fn runs(&self, recovered: u64) -> Runs {
+        let earlier = || read(&self.path.join("RUNS")).ok().flatten().and_then(|text| Runs::parse(&text));
+        let present = Run { id: self.run, recovered };
+        let runs = Runs::new(earlier().unwrap_or_default(), present);
+        match write(&self.path, "RUNS", &runs.text()) {
+            Ok(()) => runs,
+            Err(error) => {
+                tracing::warn!(%error, "cannot write down that a run begins");
+                earlier().and_then(Runs::again).unwrap_or(runs)
+            }
+        }
     }
 
     /// What is remembered of the peer, if it was ever met.
@@ -315,12 +333,7 @@ impl DataDir {
     }
 
     fn write_peers(&self, notes: &BTreeMap<String, PeerNote>) -> Result<(), DataDirError> {
-        let lines = notes.iter().map(|(url, note)| {
-            let PeerNote { incarnation, run, sequence, knows_us } = note;
-            let knows_us = if *knows_us { "knows-us" } else { "met" };
-            format!("{:08x} {:016x} {sequence} {knows_us} {url}\n", incarnation.0, run.0)
-        });
-        write(&self.path, "PEERS", &with_checksum(&lines.collect::<String>()))
+        write(&self.path, "PEERS", &with_checksum(&show_peers(notes)))
     }
 
     /// To be called when the store has been opened, before anything is acknowledged: what an earlier run had
@@ -477,6 +490,15 @@ fn check_identity(path: &Path, text: &str, cluster: ClusterId) -> Result<Incarna
         return Err(DataDirError::OtherCluster { path: path.to_owned(), found, expected: cluster });
     }
     Ok(incarnation)
+}
+
+fn show_peers(notes: &BTreeMap<String, PeerNote>) -> String {
+    let lines = notes.iter().map(|(url, note)| {
+        let PeerNote { incarnation, run, sequence, knows_us } = note;
+        let knows_us = if *knows_us { "knows-us" } else { "met" };
+        format!("{:08x} {:016x} {sequence} {knows_us} {url}\n", incarnation.0, run.0)
+    });
+    lines.collect()
 }
 
 fn parse_peers(text: &str) -> Option<BTreeMap<String, PeerNote>> {

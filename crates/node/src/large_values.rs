@@ -10,10 +10,11 @@
 //! records that peers send to be stored: the commit queue bounds those.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use kvorum_core::Record;
+
+use crate::sync::atomic::{AtomicUsize, Ordering};
 
 /// Values up to this are not worth counting.
 pub const FREE_BYTES: usize = 4 * 1024;

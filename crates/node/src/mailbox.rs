@@ -2,12 +2,11 @@
 //!
 //! Bounded by what put the work there: every event answers one admitted request.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
-use tokio::sync::Notify;
-
-use crate::commit::{Done, Ticket};
+use crate::commit::{Done, Sink, Ticket};
 use crate::replica::Held;
+use crate::sync::{Mutex, Notify};
 
 /// A result for a shard.
 pub enum Event {
@@ -50,6 +49,17 @@ impl Mailbox {
                 return;
             }
             self.wake.notified().await;
+        }
+    }
+}
+
+/// Takes what the commit thread has done to the shards, by their number.
+pub struct Mailboxes(pub Vec<Arc<Mailbox>>);
+
+impl Sink for Mailboxes {
+    fn deliver(&mut self, shard: u16, done: &mut Vec<Done>) {
+        if let Some(mailbox) = self.0.get(usize::from(shard)) {
+            mailbox.post(done.drain(..).map(Event::Commit));
         }
     }
 }

@@ -12,8 +12,8 @@
 //! do where their number is odd: of three, the two that are left of a quorum need not have met.) On the
 //! first start of a whole cluster nobody is remembered.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 use std::time::Duration;
 
 use kvorum_core::key::PARTITIONS;
@@ -23,8 +23,12 @@ use kvorum_core::placement::{Layout, NodeId};
 use kvorum_core::quorum::Failure;
 use kvorum_core::{Incarnation, PartitionId};
 
-use crate::data_dir::{ClusterId, DataDir, DataDirError, PeerNote, Run};
+use crate::data_dir::{ClusterId, DataDir, DataDirError, PeerNote, Run, RunId, Runs};
+use crate::log_limit::LogLimit;
 use crate::peer::handshake::Stranger;
+use crate::peer::server::ProtocolError;
+use crate::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// How far what is remembered of the peers' sequences may lag behind what was heard, after a crash.
 pub const NOTES_INTERVAL: Duration = Duration::from_secs(10);
@@ -58,6 +62,8 @@ pub struct PeerState {
     pub refusals: AtomicU64,
     /// Connections closed for what came over them.
     pub protocol_errors: AtomicU64,
+    /// For what it does wrong.
+    pub log: LogLimit,
     /// Why there is no connection.
     pub trouble: Mutex<Option<String>>,
 }
@@ -78,14 +84,13 @@ pub struct Membership {
     restored: Mutex<PartitionSet>,
     /// This run has got back everything that earlier ones had lost.
     is_rebuilt: AtomicBool,
-    /// True while it rebuilds: what it refuses may have been accepted by what was lost.
     /// Why it is rebuilding.
     rebuilding: Mutex<Option<String>>,
     fenced: AtomicBool,
     draining: AtomicBool,
     peers: Vec<PeerState>,
     data_dir: DataDir,
-    run: Run,
+    runs: Runs,
     /// What the thread of [`Membership::write_notes`] waits for.
     errand: Mutex<Errand>,
     errand_set: Condvar,
@@ -94,6 +99,7 @@ pub struct Membership {
     pub strangers: AtomicU64,
     /// The last of them, which is not logged twice.
     last_stranger: Mutex<Option<Stranger>>,
+    stranger_log: LogLimit,
 }
 
 impl Membership {
@@ -121,13 +127,14 @@ impl Membership {
             is_rebuilt: AtomicBool::new(false),
             fenced: AtomicBool::new(false),
             draining: AtomicBool::new(false),
-            run: Run { id: data_dir.run(), recovered },
+            runs: data_dir.runs(recovered),
             data_dir,
             errand: Mutex::default(),
             errand_set: Condvar::new(),
             skew_max_ms,
             strangers: AtomicU64::new(0),
             last_stranger: Mutex::default(),
+            stranger_log: LogLimit::default(),
         };
         membership.confirm();
         membership
@@ -180,7 +187,13 @@ impl Membership {
     /// This run of the process.
     #[must_use]
     pub fn run(&self) -> Run {
-        self.run
+        self.runs.present()
+    }
+
+    /// The first run of this directory that a peer has missed which met `run` last.
+    #[must_use]
+    pub fn run_after(&self, run: RunId) -> Option<Run> {
+        self.runs.after(run)
     }
 
     /// What is known of a node.
@@ -312,12 +325,9 @@ impl Membership {
             Some(note) if note.incarnation != incarnation && !is_on(Mutant::WipedVotes) => false,
             Some(note) if note.misses(run) => false,
             Some(note) => {
-                self.data_dir.update(self.url(node), |note| {
-                    note.run = run.id;
-                    note.sequence = note.sequence.max(run.recovered);
-                    note.knows_us |= knows_us;
-                });
-                if note.run != run.id || (knows_us && !note.knows_us) {
+                // Its run is not remembered yet: it may never hear what it is measured by.
+                self.data_dir.update(self.url(node), |note| note.knows_us |= knows_us);
+                if knows_us && !note.knows_us {
                     self.write_notes_now();
                 }
                 true
@@ -328,18 +338,22 @@ impl Membership {
         Ok(votes)
     }
 
-    /// Takes what a peer answered on a connection that this node made: its store is durable up to
-    /// `sequence`. It serves such a connection only once it remembers this node durably. Does not block.
-    pub fn note_sequence(&self, node: NodeId, sequence: u64) {
+    /// Takes what a peer answered on a connection that this node made: in this run its store is durable up to
+    /// `sequence`. It serves such a connection only once it remembers this node durably, and has looked at what
+    /// this node remembers of it. Does not block.
+    pub fn note_sequence(&self, node: NodeId, run: RunId, sequence: u64) {
         if self.peer(node).rebuilding.load(Ordering::Relaxed) {
             return;
         }
         let before = self.data_dir.update(self.url(node), |note| {
+            note.run = run;
             note.sequence = note.sequence.max(sequence);
             note.knows_us = true;
         });
         if before.is_some_and(|note| !note.knows_us) {
             self.confirm();
+        }
+        if before.is_some_and(|note| !note.knows_us || note.run != run) {
             self.write_notes_now();
         }
     }
@@ -464,13 +478,26 @@ impl Membership {
         }
     }
 
-    /// Counts a refused handshake, and logs it if it is not the one that was logged last.
-    pub fn note_stranger(&self, stranger: &Stranger) {
+    /// Counts a refused handshake, and logs it if it is not the one that was logged last, and that was a while ago:
+    /// anybody who reaches the port can cause it. `now` is the time since boot.
+    pub fn note_stranger(&self, stranger: &Stranger, now: Duration) {
         self.strangers.fetch_add(1, Ordering::Relaxed);
         let mut last = self.last_stranger.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.as_ref() != Some(stranger) {
-            tracing::warn!(reason = %stranger, "handshake refused");
+        if last.as_ref() != Some(stranger)
+            && let Some(left_out) = self.stranger_log.due(now)
+        {
+            tracing::warn!(reason = %stranger, left_out, "handshake refused");
             *last = Some(stranger.clone());
+        }
+    }
+
+    /// Counts a connection to or from a peer that ends because of what came over it, and logs it now and then: a
+    /// peer of another mind comes back at once. `now` is the time since boot.
+    pub fn note_protocol_error(&self, node: NodeId, error: &ProtocolError, now: Duration) {
+        let peer = self.peer(node);
+        peer.protocol_errors.fetch_add(1, Ordering::Relaxed);
+        if let Some(left_out) = peer.log.due(now) {
+            tracing::warn!(peer = self.url(node), %error, left_out, "peer connection closed for what it sent");
         }
     }
 

@@ -23,20 +23,20 @@ use crate::anti_entropy::{AntiEntropy, RepairSettings};
 use crate::backup::{self, BackupError, Label, Scope};
 use crate::clock::{Clock, Incarnations, SystemTime, TimeSource};
 use crate::commit::queue::Now;
-use crate::commit::{CommitConfig, CommitMetrics, CommitQueue, CommitThread, Committer, Done, QueueLimits, Sink};
+use crate::commit::{CommitConfig, CommitMetrics, CommitQueue, CommitThread, Committer, QueueLimits};
 use crate::config::Config;
 use crate::data_dir::{ClusterId, DataDir, DataDirError};
 use crate::hints::{HintQueue, HintSettings};
 use crate::histogram::Histogram;
 use crate::http::HttpMetrics;
 use crate::large_values::LargeValues;
-use crate::mailbox::{Event, Mailbox};
+use crate::mailbox::{Mailbox, Mailboxes};
 use crate::membership::{Membership, Standing};
 use crate::metrics::CoordinatorMetrics;
 use crate::read_pool::{ReadPool, ReadPoolThreads};
 use crate::runtime::{BackgroundParts, ShardParts, run_background, run_shard};
 use crate::scrub::Scrub;
-use crate::store::options::MemoryBudget;
+use crate::store::budget::MemoryBudget;
 use crate::store::rocks::{OpenError, RocksStore};
 use crate::store::{Durability, HealthState, Store, StoreError};
 
@@ -176,17 +176,6 @@ impl NodeView {
         let path = taken.map_err(|error| error.to_string()).inspect_err(|error| tracing::error!(error, "no backup"))?;
         tracing::info!(path = %path.display(), sequence = label.sequence, "backup taken");
         Ok((path, label))
-    }
-}
-
-/// Takes what the commit thread has done to the shards.
-struct Mailboxes(Vec<Arc<Mailbox>>);
-
-impl Sink for Mailboxes {
-    fn deliver(&mut self, shard: u16, done: &mut Vec<Done>) {
-        if let Some(mailbox) = self.0.get(usize::from(shard)) {
-            mailbox.post(done.drain(..).map(Event::Commit));
-        }
     }
 }
 

@@ -5,10 +5,10 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, PoisonError};
 
-use tokio::sync::Notify;
+use crate::sync::thread::{self, JoinHandle};
+use crate::sync::{Condvar, Mutex, MutexGuard, Notify};
 
 /// One thing to do on the pool.
 pub type Job = Box<dyn FnOnce() + Send>;
@@ -53,7 +53,7 @@ impl ReadPool {
         let mut running = ReadPoolThreads { shared: Arc::clone(&pool.shared), threads: Vec::new() };
         for index in 0..threads.max(1) {
             let shared = Arc::clone(&pool.shared);
-            let builder = std::thread::Builder::new().name(format!("read-{index}"));
+            let builder = thread::Builder::new().name(format!("read-{index}"));
             running.threads.push(builder.spawn(move || shared.work())?);
         }
         Ok((pool, running))
@@ -158,7 +158,7 @@ impl Drop for ReadPoolThreads {
 }
 
 impl Shared {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

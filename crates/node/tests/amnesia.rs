@@ -40,7 +40,7 @@ fn connect(caller: &Membership, called: &Membership) -> (bool, bool) {
 
 /// `called` answers a ping of `caller`.
 fn pong(caller: &Membership, called: &Membership, sequence: u64) {
-    caller.note_sequence(caller.node_by_url(called.url(called.own())).unwrap(), sequence);
+    caller.note_sequence(caller.node_by_url(called.url(called.own())).unwrap(), called.run().id, sequence);
 }
 
 /// Both connect to each other, and hear each other's sign of life.
@@ -156,6 +156,73 @@ fn a_run_that_begins_with_less_than_was_heard_of_the_one_before_loses_its_vote()
             }
         }
     }
+}
+
+#[test]
+fn an_older_copy_that_has_outgrown_the_original_while_nobody_looked_has_no_vote() {
+    let directories = directories(2);
+    let copied = tempfile::tempdir().unwrap();
+    let copy = copied.path().join("copy");
+    let peer = start(2, 0, directories[0].path(), 0);
+    let original = start(2, 1, directories[1].path(), 0);
+    meet(&peer, &original);
+    original.write_notes_once().unwrap();
+    drop(original);
+    std::fs::create_dir(&copy).unwrap();
+    for entry in std::fs::read_dir(directories[1].path()).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
+    }
+    // The original goes on, in another run too.
+    for sequence in [60, 100] {
+        let node = start(2, 1, directories[1].path(), sequence - 20);
+        meet(&peer, &node);
+        pong(&peer, &node, sequence);
+    }
+    // The copy starts while the peer is away, and stores more than the original ever had.
+    for recovered in [40, 150, 200] {
+        assert!(votes(&start(2, 1, &copy, recovered)), "nobody is there who knows better");
+    }
+    let node = start(2, 1, &copy, 250);
+    connect(&node, &peer);
+    assert_eq!(node.standing(), Standing::Rebuilding);
+    drop(node);
+    assert_eq!(start(2, 1, &copy, 300).standing(), Standing::Rebuilding);
+}
+
+#[test]
+fn a_peer_that_was_away_for_many_runs_accuses_nobody_of_what_was_not_lost() {
+    let directories = directories(2);
+    let peer = start(2, 0, directories[0].path(), 0);
+    let node = start(2, 1, directories[1].path(), 0);
+    meet(&peer, &node);
+    pong(&peer, &node, 100);
+    drop(node);
+    for recovered in 100..500 {
+        drop(start(2, 1, directories[1].path(), recovered));
+    }
+    let node = start(2, 1, directories[1].path(), 500);
+    assert_eq!(connect(&node, &peer), (true, true));
+    assert_eq!(connect(&peer, &node), (true, true));
+    assert!(votes(&node));
+}
+
+#[test]
+fn a_handshake_that_only_the_peer_has_seen_does_not_make_it_forget() {
+    let directories = directories(2);
+    let peer = start(2, 0, directories[0].path(), 0);
+    let node = start(2, 1, directories[1].path(), 0);
+    meet(&peer, &node);
+    pong(&peer, &node, 100);
+    drop(node);
+    let node = start(2, 1, directories[1].path(), 120);
+    let id = peer.node_by_url(node.url(node.own())).unwrap();
+    let hello = Hello::ours(&node, 1, node.node_by_url(peer.url(peer.own())).unwrap());
+    let before = peer.remembered(id);
+    assert!(introduce(&peer, id, &hello).unwrap());
+    assert_eq!(peer.remembered(id).map(|note| (note.run, note.sequence)), before.map(|note| (note.run, note.sequence)));
+    pong(&peer, &node, 130);
+    assert_eq!(peer.remembered(id).map(|note| (note.run, note.sequence)), Some((node.run().id, 130)));
 }
 
 #[test]

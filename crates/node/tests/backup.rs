@@ -10,7 +10,7 @@ use kvorum_core::partitions::PartitionSet;
 use kvorum_node::backup::{BackupError, Label, Scope, restore, take};
 use kvorum_node::commit::{CommitConfig, Committer, Done, Fact, Ticket, Work};
 use kvorum_node::data_dir::{ClusterId, DataDir};
-use kvorum_node::store::options::MemoryBudget;
+use kvorum_node::store::budget::MemoryBudget;
 use kvorum_node::store::rocks::RocksStore;
 use kvorum_node::store::{Durability, Store};
 

@@ -4,8 +4,8 @@
 use bytes::Bytes;
 use kvorum_core::partitions::PartitionSet;
 use kvorum_core::{Hlc, Incarnation, Key, Record, Version};
+use kvorum_node::store::budget::MemoryBudget;
 use kvorum_node::store::memory::{Fault, MemoryStore};
-use kvorum_node::store::options::MemoryBudget;
 use kvorum_node::store::rocks::RocksStore;
 use kvorum_node::store::{Batch, Durability, HealthState, HintChange, PageLimit, Store, StoreError, Tier};
 use tempfile::TempDir;

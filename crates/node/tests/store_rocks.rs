@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use kvorum_core::key::Key;
 use kvorum_node::data_dir::{ClusterId, DataDir, Log};
-use kvorum_node::store::options::MemoryBudget;
+use kvorum_node::store::budget::MemoryBudget;
 use kvorum_node::store::rocks::RocksStore;
 use kvorum_node::store::{Batch, Durability, HealthState, HintChange, Store, StoreError, Tier};
 

@@ -156,7 +156,7 @@ impl Write {
         match answer {
             StoreAnswer::Accepted => self.accepted.insert(rank),
             StoreAnswer::Stale(current) => {
-                self.floor_among_stale |= matches!(current, Current::Floor(_)) && !is_on(Mutant::FloorAsRecord);
+                self.floor_among_stale |= matches!(current, Current::Floor(_));
                 self.stale.insert(rank)
             }
             StoreAnswer::StaleUnknown(_) if is_on(Mutant::StaleUnknownAsStale) => self.stale.insert(rank),

@@ -2,7 +2,7 @@
 //!
 //! Where a new test goes: `api_*` one node and what a client sees; `backup` backups and restored nodes; `cli` the client's commands; `cluster_*`
 //! several healthy or missing nodes; `crash_*` death, damage and full disks; `peer_*` bad peers, crowds and large values;
-//! `start` refusals to start; `drain` SIGTERM; `memory` the budget; `hints` what a node that is away misses;
+//! `malformed` what is no request and no frame, in numbers; `start` refusals to start; `drain` SIGTERM; `memory` the budget; `hints` what a node that is away misses;
 //! `repair_*` anti-entropy, dropped deletions and rebuilt nodes; `scrub` damage that nobody reads. `support` is what
 //! they share.
 //! A test is named by its rule. Nothing waits a fixed time: `support::wait` asks until a deadline.
@@ -35,6 +35,7 @@ mod crash_kill;
 mod crash_poisoned;
 mod drain;
 mod hints;
+mod malformed;
 mod memory;
 mod peer_crowd;
 mod peer_large;

@@ -1,105 +1,13 @@
 //! Bad peers: strangers, other versions, garbage, frames over the limit. The connection is closed, it is counted,
 //! and the node serves on. The test itself plays the third node of a cluster of three.
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::Write;
+use std::net::TcpStream;
 use std::time::Duration;
 
-use crate::support::http::Response;
+use crate::support::impostor::{Impostor, accept, is_closed};
 use crate::support::random::Random;
-use crate::support::{Client, Cluster, SOON, entity, wait_until};
-
-/// Two real nodes, and what the third one needs to know to be taken for one of theirs.
-struct Impostor {
-    cluster: Cluster,
-    listener: TcpListener,
-    /// The headers of a real node's handshake, but for who it says it is.
-    hello: Vec<(String, String)>,
-}
-
-impl Impostor {
-    fn new() -> Self {
-        // The real third node is met once: without it the two others would not vote.
-        let mut cluster = Cluster::with(3, &[("KVORUM_PEER_RECONNECT_DELAY_MAX", "100ms")]);
-        cluster.kill(2);
-        let listener = TcpListener::bind(cluster.node(2).address).unwrap();
-        let mut hello = accept(&listener).1;
-        let remembered = hello.iter().find(|(name, _)| name.eq_ignore_ascii_case("kvorum-remembers"));
-        let incarnation = remembered.expect("the third node was met").1.clone();
-        for (name, value) in &mut hello {
-            match name.to_ascii_lowercase().as_str() {
-                "kvorum-node" => *value = cluster.node(2).url(),
-                "kvorum-incarnation" => value.clone_from(&incarnation),
-                "kvorum-recovered" => *value = "1000000".to_owned(),
-                _ => {}
-            }
-        }
-        hello.retain(|(name, _)| name != "Host" && !name.to_ascii_lowercase().starts_with("kvorum-remembers"));
-        cluster.wait_answers(0, 2);
-        Self { cluster, listener, hello }
-    }
-
-    /// The greeting with some of its headers changed.
-    fn greeting(&self, changes: &[(&str, &str)]) -> Vec<u8> {
-        let mut text = "GET /_peer HTTP/1.1\r\nHost: t\r\n".to_owned();
-        for (name, value) in &self.hello {
-            let change = changes.iter().find(|(changed, _)| changed.eq_ignore_ascii_case(name));
-            text.push_str(&format!("{name}: {}\r\n", change.map_or(value.as_str(), |(_, value)| value)));
-        }
-        format!("{text}\r\n").into_bytes()
-    }
-
-    fn greet(&self, changes: &[(&str, &str)]) -> (Client, Response) {
-        let mut client = self.cluster.client(0);
-        client.write(&self.greeting(changes)).unwrap();
-        let response = client.receive_any("GET").unwrap();
-        (client, response)
-    }
-
-    /// A connection that node 0 takes for that of a peer.
-    fn peer(&self) -> TcpStream {
-        let (mut client, response) = self.greet(&[]);
-        assert_eq!(response.status, 101, "{response:?}");
-        client.stream().unwrap().try_clone().unwrap()
-    }
-
-    #[track_caller]
-    fn still_serves(&self, what: &str) {
-        for index in 0..2 {
-            let mut client = self.cluster.client(index);
-            client.put(&entity("k"), what.as_bytes());
-            assert_eq!(client.value(&entity("k")), what.as_bytes());
-        }
-    }
-}
-
-/// The next handshake that a real node sends to the third, with its headers.
-fn accept(listener: &TcpListener) -> (TcpStream, Vec<(String, String)>) {
-    let (mut stream, _) = listener.accept().unwrap();
-    stream.set_read_timeout(Some(SOON)).unwrap();
-    let (mut text, mut byte) = (Vec::new(), [0]);
-    while !text.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap() == 1 {
-        text.push(byte[0]);
-    }
-    let text = String::from_utf8(text).unwrap();
-    assert!(text.starts_with("GET /_peer HTTP/1.1\r\n"), "{text}");
-    let split = |line: &str| line.split_once(": ").map(|(name, value)| (name.to_owned(), value.to_owned()));
-    (stream, text.lines().skip(1).filter_map(split).collect())
-}
-
-/// Reads until the other side closes.
-fn is_closed(stream: &mut TcpStream) {
-    stream.set_read_timeout(Some(SOON)).unwrap();
-    let mut sink = [0; 4_096];
-    loop {
-        match stream.read(&mut sink) {
-            Ok(0) => return,
-            Ok(_) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return,
-            Err(error) => panic!("the connection was not closed: {error}"),
-        }
-    }
-}
+use crate::support::wait_until;
 
 #[test]
 fn a_peer_of_another_version_cluster_or_layout_is_refused_and_counted() {

@@ -106,7 +106,7 @@ async fn begin(shard: &Rc<Shard>, round: RoundId, wall_ms: u64) -> Response {
     if let Err(superseded) = anti_entropy.enter(round, wall_ms, shard.clock.boot()) {
         return superseded;
     }
-    if !is_on(Mutant::NoFence) && heed(shard, Fact::Fence(round.until)).await.is_err() {
+    if heed(shard, Fact::Fence(round.until)).await.is_err() {
         anti_entropy.leave(round);
         return Response::Failed;
     }

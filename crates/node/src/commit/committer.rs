@@ -10,7 +10,6 @@
 //! The rules themselves are [`kvorum_core::quorum::replica`]'s; source: the design, "Versions".
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kvorum_core::mutant::{Mutant, is_on};
@@ -26,6 +25,7 @@ use super::overlay::Overlay;
 use super::recent::{Fingerprint, RecentSet};
 use super::{Done, Reads, Submission, Ticket, Work};
 use crate::store::{Batch, Durability, Found, Store, StoreError, Tier, find};
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// The name under which the clock bound is persisted.
 const BOUND: &str = "clock_bound";

@@ -7,17 +7,16 @@
 //! lookup needs the disk wait in the read pool, and count here until they are answered: they come back past
 //! the bounds, because they were let in before.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
-
-use tokio::sync::Notify;
 
 use super::committer::{Cold, Committer};
 use super::metrics::{CommitMetrics, add};
 use super::{Done, Reads, Sink, Submission, Work};
 use crate::read_pool::ReadPool;
 use crate::store::{Store, Tier};
+use crate::sync::thread::{self, JoinHandle};
+use crate::sync::{Condvar, Mutex, MutexGuard, Notify};
 
 /// How much may wait.
 #[derive(Clone, Copy, Debug)]
@@ -152,7 +151,7 @@ impl<S: Store> CommitThread<S> {
     ) -> std::io::Result<(CommitQueue, Self)> {
         let (queue, runner) = CommitQueue::new(committer, limits, pool, sink, now);
         let shared = Arc::clone(&runner.shared);
-        let thread = std::thread::Builder::new().name("commit".to_owned()).spawn(move || runner.run())?;
+        let thread = thread::Builder::new().name("commit".to_owned()).spawn(move || runner.run())?;
         Ok((queue, Self { shared, thread }))
     }
 

@@ -9,7 +9,7 @@ use kvorum_core::hints::Delivered;
 
 use super::identity::OVERHEAD_BYTES;
 use super::{ByteSize, Config, Count};
-use crate::store::options::MemoryBudget;
+use crate::store::budget::MemoryBudget;
 
 /// What code, stacks, allocator and the buffers of connections may take beyond `memory_bytes`.
 const CODE_AND_CONNECTIONS_BYTES: u64 = 48 << 20;

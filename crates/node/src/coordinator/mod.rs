@@ -29,6 +29,8 @@ use crate::large_values::Body;
 use crate::shard::{Asker, Shard};
 use operations::Outcome;
 
+/// Which part of the deadline a stamp waits for the disk.
+const RAISE_SHARE: u32 = 10;
 /// How often the clock's bound is raised for one stamp.
 const RAISES_MAX: usize = 3;
 
@@ -236,10 +238,12 @@ pub(crate) async fn stamp(shard: &Rc<Shard>, above: Hlc) -> Result<Version, Fail
     })
 }
 
+/// [`Failure::Disk`] also if the disk has not answered after a part of the deadline: the others need not wait for it.
 async fn raise_bound(shard: &Shard, to: Hlc) -> Result<(), Failure> {
     let (send, receive) = tokio::sync::oneshot::channel();
     shard.replica.raise_bound(to, Asker::Durable(send)).map_err(|_| Failure::Overloaded)?;
-    receive.await.unwrap_or(Err(Failure::NotServing))
+    let raised = tokio::time::timeout(shard.settings.deadline / RAISE_SHARE, receive).await;
+    raised.map_or(Err(Failure::Disk), |raised| raised.unwrap_or(Err(Failure::NotServing)))
 }
 
 fn stamp_past_bound(shard: &Shard, above: Hlc) -> Result<Version, Failure> {

@@ -103,6 +103,25 @@ fn a_coordinator_whose_disk_refuses_succeeds_through_the_others() {
 }
 
 #[test]
+fn a_coordinator_whose_disk_hangs_succeeds_through_the_others() {
+    run(async {
+        let deadline = LONG;
+        let mut rig = Rig::start(3, Settings { deadline, ..Settings::default() }).await;
+        rig.store.set_fault(Fault::Hangs);
+        let put = rig.put(&key("k"), Acks::new(2, 3).unwrap());
+        for peer in 0..2 {
+            let store = rig.next(peer).await;
+            let Message::Store { record, .. } = &store.message else { panic!("{:?}", store.message) };
+            let version = Record::decode(&key("k"), record.clone()).unwrap().version();
+            assert_eq!(version.incarnation, RUN, "past the bound, which could not be raised");
+            rig.answer(peer, &store, accepted()).await;
+        }
+        put.await.unwrap().unwrap();
+        rig.store.set_fault(Fault::None);
+    });
+}
+
+#[test]
 fn a_write_that_a_full_queue_refused_was_sent_to_nobody() {
     run(async {
         let mut rig = Rig::start(1, Settings::default()).await;

@@ -186,8 +186,8 @@ fn what_is_heard_of_a_peer_is_kept_once_it_is_persisted() {
 #[test]
 fn each_run_is_another_and_less_than_an_earlier_one_had_is_a_loss() {
     let directory = tempdir().unwrap();
-    let first = open(&directory).unwrap().run();
-    let second = open(&directory).unwrap().run();
+    let first = open(&directory).unwrap().runs(0).present();
+    let second = open(&directory).unwrap().runs(0).present();
     assert_ne!(first, second, "two draws of 64 bits");
     let note = met(1);
     assert!(note.misses(Run { id: RunId(2), recovered: 9 }));

@@ -53,8 +53,15 @@ pub(super) async fn run(keeper: Rc<Keeper>, target: Rc<Target>) {
     let pace = Pace::new(keeper.queue.settings().rate);
     let mut courier = Courier { keeper, target, pace, delivered: Delivered::default(), place: None };
     let mut pause = PAUSE_MIN;
+    // It was away, and has not got everything that is kept for it.
+    let mut is_returning = true;
     loop {
-        if !courier.is_up() || !courier.find_place() {
+        let is_up = courier.is_up();
+        is_returning |= !is_up;
+        if !is_up || !courier.find_place() {
+            if is_up && std::mem::take(&mut is_returning) {
+                courier.make_up_for_dropped();
+            }
             tokio::time::sleep(LOOK).await;
             continue;
         }
@@ -75,6 +82,18 @@ impl Courier {
     /// A node without a vote takes hints as well.
     fn is_up(&self) -> bool {
         self.keeper.shard.peer(self.target.node).is_some_and(|peer| peer.is_up())
+    }
+
+    /// What was dropped while the node was away comes to it by a round now. (Not by one for each hint that is dropped
+    /// while it is there, and slow.)
+    fn make_up_for_dropped(&self) {
+        if self.metrics().missed.swap(false, Ordering::Relaxed) {
+            tracing::info!(
+                peer = self.keeper.shard.membership.url(self.target.node),
+                "hints were dropped: a round makes up for them"
+            );
+            self.keeper.shard.anti_entropy.want();
+        }
     }
 
     /// Whether there is something to deliver. What is newer than the bucket under way waits for its turn.
@@ -100,6 +119,7 @@ impl Courier {
                 tracing::error!(error, "hints are damaged: their bucket is dropped");
                 let size = self.target.backlog.borrow().size_of(bucket);
                 self.keeper.queue.count_dropped(Dropped::Damaged, size.hints);
+                self.keeper.shard.anti_entropy.want();
                 Page::default()
             }
             Some(Err(_)) | None => return Err(Interrupted),

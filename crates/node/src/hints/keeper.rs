@@ -77,7 +77,7 @@ impl Keeper {
         loop {
             let is_over = tokio::select! {
                 _ = &mut stop => true,
-                () = self.queue.filled.notified() => false,
+                () = self.queue.filled() => false,
                 () = self.changed.notified() => false,
                 () = tokio::time::sleep(IDLE) => false,
             };
@@ -140,6 +140,7 @@ impl Keeper {
                     OverBound::Age => Dropped::Age,
                 };
                 self.queue.count_dropped(why, size.hints);
+                self.queue.note_missed(target.node);
                 self.drops.borrow_mut().push(names::bucket(target.id, bucket));
             }
             self.note_pending(target);
@@ -182,6 +183,7 @@ impl Keeper {
                 self.queue.target(node).kept.fetch_add(more.hints, Ordering::Relaxed);
             } else {
                 self.queue.count_dropped(Dropped::Store, more.hints);
+                self.queue.note_missed(node);
             }
             self.note_pending(target);
         }

@@ -8,12 +8,15 @@
 //!
 //! Promises: no answer waits for a hint. What is kept is bounded in bytes and age for each target, what waits to be
 //! written in bytes; what is over a bound is dropped and counted. What was written survives the process, not the
-//! machine. Does *not* promise that a hint is delivered: what guarantees convergence is anti-entropy.
+//! machine. Does *not* promise that a hint is delivered: what guarantees convergence is anti-entropy, of which a node
+//! gets a round at its return if hints for it were dropped.
 //!
 //! A hint is no ack and no answer: shards put hints in and never take any out, readers see the other column family,
 //! and what a target answers goes to [`Calls`](crate::calls::Calls), which no request of a client is in.
 
 mod courier;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 pub mod keeper;
 mod names;
 
@@ -21,15 +24,16 @@ mod names;
 mod tests;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use kvorum_core::hints::{Bounds, Size};
 use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::ReplicaSet;
 use kvorum_core::{Key, Record};
-use tokio::sync::Notify;
+
+use crate::sync::{Mutex, MutexGuard, Notify};
 
 /// What a hint takes beside its key and its record, about.
 const OVERHEAD_BYTES: usize = 128;
@@ -59,6 +63,11 @@ pub struct Hint {
 }
 
 impl Hint {
+    #[cfg(all(test, feature = "interleavings"))]
+    pub(crate) fn key(&self) -> &Key {
+        &self.key
+    }
+
     fn bytes(&self) -> usize {
         self.key.as_bytes().len() + self.record.bytes().len() + OVERHEAD_BYTES
     }
@@ -118,6 +127,8 @@ pub struct TargetMetrics {
     pub superseded: AtomicU64,
     /// Bytes a second that it is sent at most, now.
     pub rate: AtomicU64,
+    /// Hints for it were dropped since it was last brought up to date by a round.
+    missed: AtomicBool,
 }
 
 /// Hints on their way from the shards to the background shard, and what is counted of all of them.
@@ -165,6 +176,8 @@ impl HintQueue {
         // One of any size finds room where there is no other.
         if waiting.bytes > 0 && waiting.bytes + hint.bytes() > self.settings.queue_bytes_max {
             drop(waiting);
+            // Whoever they are: one round too many does no harm.
+            self.targets.iter().for_each(|target| target.missed.store(true, Ordering::Relaxed));
             return self.count_dropped(Dropped::QueueFull, u64::from(owed.len()));
         }
         let was_empty = waiting.hints.is_empty();
@@ -176,8 +189,13 @@ impl HintQueue {
         }
     }
 
+    /// Waits until a hint came while there was none. Cancel safe.
+    pub(crate) async fn filled(&self) {
+        self.filled.notified().await;
+    }
+
     /// The oldest hints, of about `bytes`, at least one if there is any.
-    fn take(&self, bytes: usize) -> Vec<Hint> {
+    pub(crate) fn take(&self, bytes: usize) -> Vec<Hint> {
         let mut waiting = self.lock();
         let mut taken = Vec::new();
         let mut left = bytes;
@@ -190,6 +208,11 @@ impl HintQueue {
             }
         }
         taken
+    }
+
+    /// A hint for this node was dropped: when it is back it needs a round of anti-entropy.
+    fn note_missed(&self, node: NodeId) {
+        self.target(node).missed.store(true, Ordering::Relaxed);
     }
 
     /// Bytes that wait to be written.

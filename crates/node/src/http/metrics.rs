@@ -10,7 +10,7 @@ use crate::histogram::Histogram;
 /// Methods that are told apart.
 pub const METHODS: [&str; 5] = ["GET", "HEAD", "PUT", "DELETE", "other"];
 /// Statuses that are told apart; any other is counted under the last.
-pub const STATUSES: [u16; 16] = [101, 200, 201, 202, 304, 400, 404, 405, 408, 413, 426, 431, 501, 503, 504, 500];
+pub const STATUSES: [u16; 17] = [101, 200, 201, 202, 304, 400, 404, 405, 408, 409, 413, 426, 431, 501, 503, 504, 500];
 
 /// Index into [`METHODS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

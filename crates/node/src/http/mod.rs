@@ -15,6 +15,11 @@
 mod body;
 mod connection;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+#[path = "tests/fake.rs"]
+mod fake;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod io;
 mod metrics;
 mod problem;

@@ -281,8 +281,7 @@ impl PeerClient {
     }
 
     fn close_for(&self, shard: &Shard, error: &ProtocolError) {
-        shard.membership.peer(self.node).protocol_errors.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(peer = shard.membership.url(self.node), %error, "peer connection closed for what it sent");
+        shard.membership.note_protocol_error(self.node, error, shard.clock.boot());
     }
 
     fn take(&self, shard: &Rc<Shard>, frame: Frame) -> Result<(), ProtocolError> {
@@ -302,7 +301,9 @@ impl PeerClient {
                     shard.membership.note_rebuilt(self.node, incarnation, run, sequence);
                     self.votes.set(true);
                 }
-                shard.membership.note_sequence(self.node, sequence);
+                if let Some((_, run)) = self.met.get() {
+                    shard.membership.note_sequence(self.node, run.id, sequence);
+                }
             }
             Message::RepairAnswer(_) => return Err(ProtocolError::NotAnAnswer),
             Message::Store { .. } | Message::Read { .. } | Message::Ping { .. } | Message::Repair(_) => {

@@ -17,6 +17,9 @@ pub const PROTOCOL: &str = "kvorum/1";
 /// The path that peers ask for.
 pub const PATH: &str = "/_peer";
 
+/// What is repeated of a stranger's URL, which may be as long as a head.
+const SHOWN_CHARS_MAX: usize = 256;
+
 const CLUSTER: HeaderName = HeaderName::from_static("kvorum-cluster");
 const NODE: HeaderName = HeaderName::from_static("kvorum-node");
 const INCARNATION: HeaderName = HeaderName::from_static("kvorum-incarnation");
@@ -178,7 +181,7 @@ impl Hello {
 
     /// What this node must have lost, if what the speaker remembers of it is true.
     fn accuses(&self, membership: &Membership) -> Option<String> {
-        let (url, own, remembers) = (&self.url, membership.run(), self.remembers?);
+        let (url, remembers) = (&self.url, self.remembers?);
         if is_on(Mutant::WipedVotes) {
             return None;
         }
@@ -187,12 +190,14 @@ impl Hello {
                 "{url} remembers another data directory of this node: what that one had acknowledged is not here"
             ));
         }
-        let is_older = remembers.run != own.id && own.recovered < remembers.sequence && !is_on(Mutant::OldDiskVotes);
+        // What it has stored since may be more than was lost, in this run or in one that the peer has missed.
+        let missed = membership.run_after(remembers.run)?;
+        let is_older = missed.recovered < remembers.sequence && !is_on(Mutant::OldDiskVotes);
         is_older.then(|| {
             format!(
                 "{url} remembers that this node had stored up to sequence {}, and it came back with {}: \
                  its data directory is an older copy, or has lost its end",
-                remembers.sequence, own.recovered
+                remembers.sequence, missed.recovered
             )
         })
     }
@@ -211,7 +216,7 @@ impl Hello {
             return Err(Stranger::Layout { theirs: self.layout, ours });
         }
         let node = membership.node_by_url(&self.url).filter(|node| *node != membership.own());
-        let node = node.ok_or_else(|| Stranger::Unknown(self.url.clone()))?;
+        let node = node.ok_or_else(|| Stranger::Unknown(self.url.chars().take(SHOWN_CHARS_MAX).collect()))?;
         if self.incarnation == membership.incarnation() {
             return Err(Stranger::Copied(self.url.clone()));
         }

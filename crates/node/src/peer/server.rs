@@ -2,7 +2,6 @@
 //! answered, unless the connection ends; while too many answers wait to be sent, none is taken.
 
 use std::rc::{Rc, Weak};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -55,7 +54,7 @@ pub fn answer(shard: &Shard, hello: Result<&Hello, Stranger>) -> Result<Hello, S
     let checked = hello.and_then(|hello| hello.check(membership, deadline_ms));
     checked
         .map(|node| Hello::ours(membership, deadline_ms, node))
-        .inspect_err(|stranger| membership.note_stranger(stranger))
+        .inspect_err(|stranger| membership.note_stranger(stranger, shard.clock.boot()))
 }
 
 /// Takes a connection whose peer has had its answer: notes who it is, then serves it until the connection ends.
@@ -63,7 +62,9 @@ pub fn answer(shard: &Shard, hello: Result<&Hello, Stranger>) -> Result<Hello, S
 pub async fn accept(shard: Rc<Shard>, transport: Box<dyn Transport>, hello: Hello, input: BytesMut) {
     let Ok(node) = hello.check(&shard.membership, shard.settings.deadline_ms()) else { return };
     if let Err(error) = introduce(&shard, node, hello).await {
-        tracing::warn!(peer = shard.membership.url(node), error, "peer not served");
+        if let Some(left_out) = shard.membership.peer(node).log.due(shard.clock.boot()) {
+            tracing::warn!(peer = shard.membership.url(node), error, left_out, "peer not served");
+        }
         return;
     }
     let link = Link::new(transport, shard.settings.peer_queue_bytes_max, shard.flusher.clone());
@@ -84,9 +85,7 @@ async fn serve(shard: Rc<Shard>, link: Rc<Link>, node: NodeId, mut input: BytesM
             },
             Ok(Taken::Congested) => link.until_uncongested().await,
             Err(error) => {
-                let peer = shard.membership.peer(node);
-                peer.protocol_errors.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(peer = shard.membership.url(node), %error, "peer connection closed for what it sent");
+                shard.membership.note_protocol_error(node, &error, shard.clock.boot());
                 break;
             }
         }

@@ -6,8 +6,6 @@
 //! nothing is dropped above one. A floor is the last version of a clock reading, so the reading is all that is
 //! kept of it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use bytes::Bytes;
 use kvorum_core::key::{Key, PARTITIONS};
 use kvorum_core::mutant::{Mutant, is_on};
@@ -16,6 +14,7 @@ use kvorum_core::version::{Hlc, Version};
 use kvorum_core::{PartitionId, Record};
 
 use super::StoreError;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of all floors as they are persisted.
 const BYTES: usize = PARTITIONS * 8;

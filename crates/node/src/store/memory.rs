@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use kvorum_core::key::Key;
@@ -14,6 +14,7 @@ use kvorum_core::record::Record;
 use super::{
     Batch, Durability, Floors, Health, HealthState, HintChange, Page, PageLimit, Store, StoreError, StoreStats, Tier,
 };
+use crate::sync::{Mutex, MutexGuard};
 
 /// What the next commits meet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub enum Fault {
         /// Whether the commit is found after the crash.
         survives: bool,
     },
+    /// Commits take until told otherwise. Not for a simulator: they block.
+    Hangs,
 }
 
 /// Records in memory. Share it through `Arc` to crash and restart what is built on it.
@@ -194,6 +197,9 @@ impl Store for MemoryStore {
     fn forget(&self, _: &Key) {}
 
     fn commit(&self, batch: &Batch, durability: Durability) -> Result<(), StoreError> {
+        while self.state().fault == Fault::Hangs {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
         let mut state = self.state();
         let health = self.health();
         if let Some(reason) = health.poison() {
@@ -206,7 +212,7 @@ impl Store for MemoryStore {
                 state.limbo = survives.then(|| batch.clone());
                 return Err(StoreError::Poisoned("told to fail".to_owned()));
             }
-            Fault::None => {}
+            Fault::None | Fault::Hangs => {}
         }
         match durability {
             Durability::Fsync => state.unsynced.clear(),

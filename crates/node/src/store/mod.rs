@@ -8,11 +8,14 @@
 //! [`rocks`] is the real one, [`memory`] its deterministic twin, which can lose what was not synced. Both
 //! are held to the same suite, in `tests/store_contract.rs`.
 
+pub mod budget;
 pub mod floors;
 pub mod health;
 pub mod memory;
+#[cfg(feature = "rocksdb")]
 pub mod options;
-mod record_cache;
+pub(crate) mod record_cache;
+#[cfg(feature = "rocksdb")]
 pub mod rocks;
 
 use std::ops::Range;

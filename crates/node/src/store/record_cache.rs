@@ -8,17 +8,19 @@
 //! was read on either side of it is never taken for the present. (A sequence lock: Lameter, "Effective
 //! synchronization on Linux/NUMA systems", 2005, with the cached record as the optimistic reader.)
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use bytes::Bytes;
 use kvorum_core::key::{Key, STRIPES};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
+use crate::sync::atomic::{AtomicU64, Ordering};
+
 /// Larger records stay with the engine: copying them costs more than finding them.
 const RECORD_BYTES_MAX: usize = 4096;
 /// What an entry costs beside its bytes.
 const ENTRY_BYTES: usize = 160;
+/// Counts of changes: one for each stripe, but few where each costs a checker something.
+const COUNTS: usize = if cfg!(feature = "interleavings") { 16 } else { STRIPES };
 /// The size of entry that the number of slots is estimated by.
 const ENTRY_BYTES_USUAL: usize = ENTRY_BYTES + 160;
 
@@ -38,13 +40,13 @@ impl Weighter<Key, Entry> for ByBytes {
 }
 
 /// The cache of one store.
-pub(super) struct RecordCache {
+pub(crate) struct RecordCache {
     records: Cache<Key, Entry, ByBytes>,
     changes: Box<[AtomicU64]>,
 }
 
 /// What a lookup found.
-pub(super) enum Lookup {
+pub(crate) enum Lookup {
     /// The record's encoded bytes.
     Hit(Bytes),
     /// Nothing; what the engine answers to a read that begins now may be kept with this.
@@ -53,22 +55,22 @@ pub(super) enum Lookup {
 
 /// A stripe's count of changes at one moment.
 #[derive(Clone, Copy)]
-pub(super) struct Moment(u64);
+pub(crate) struct Moment(u64);
 
 impl RecordCache {
-    pub(super) fn new(bytes_max: usize) -> Self {
+    pub(crate) fn new(bytes_max: usize) -> Self {
         let weight = u64::try_from(bytes_max).unwrap_or(u64::MAX);
         Self {
             records: Cache::with_weighter(bytes_max / ENTRY_BYTES_USUAL, weight, ByBytes),
-            changes: (0..STRIPES).map(|_| AtomicU64::new(0)).collect(),
+            changes: (0..COUNTS).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 
     fn changes(&self, key: &Key) -> &AtomicU64 {
-        self.changes.get(key.hash().stripe()).expect("a stripe is below the number of stripes")
+        self.changes.get(key.hash().stripe() % COUNTS).expect("a remainder is below the divisor")
     }
 
-    pub(super) fn get(&self, key: &Key) -> Lookup {
+    pub(crate) fn get(&self, key: &Key) -> Lookup {
         let changes = self.changes(key).load(Ordering::SeqCst);
         match self.records.get(key) {
             Some(entry) if entry.changes == changes => Lookup::Hit(entry.record),
@@ -77,7 +79,7 @@ impl RecordCache {
     }
 
     /// Keeps what the engine answered to a read that began after `moment`.
-    pub(super) fn keep(&self, key: &Key, record: &Bytes, Moment(changes): Moment) {
+    pub(crate) fn keep(&self, key: &Key, record: &Bytes, Moment(changes): Moment) {
         if record.len() > RECORD_BYTES_MAX || changes % 2 == 1 {
             return;
         }
@@ -87,12 +89,12 @@ impl RecordCache {
     }
 
     /// A commit of these keys is about to be written. For the one thread that commits.
-    pub(super) fn begin_changes<'a>(&self, keys: impl Iterator<Item = &'a Key>) {
+    pub(crate) fn begin_changes<'a>(&self, keys: impl Iterator<Item = &'a Key>) {
         self.step(keys, 0);
     }
 
     /// It has been written, or has failed.
-    pub(super) fn end_changes<'a>(&self, keys: impl Iterator<Item = &'a Key>) {
+    pub(crate) fn end_changes<'a>(&self, keys: impl Iterator<Item = &'a Key>) {
         self.step(keys, 1);
     }
 
@@ -107,12 +109,12 @@ impl RecordCache {
     }
 
     /// Forgets the record.
-    pub(super) fn forget(&self, key: &Key) {
+    pub(crate) fn forget(&self, key: &Key) {
         self.records.remove(key);
     }
 
     /// Bytes held.
-    pub(super) fn used_bytes(&self) -> u64 {
+    pub(crate) fn used_bytes(&self) -> u64 {
         self.records.weight()
     }
 }

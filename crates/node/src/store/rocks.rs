@@ -23,7 +23,8 @@ use rocksdb::{
     FlushOptions, Options, ReadOptions, ReadTier, WriteBatch, WriteOptions, properties,
 };
 
-use super::options::{self, MemoryBudget};
+use super::budget::MemoryBudget;
+use super::options;
 use super::record_cache::{Lookup, RecordCache};
 use super::{
     Batch, Durability, Floors, Health, HealthState, HintChange, Page, PageLimit, Stall, Store, StoreError, StoreStats,

@@ -1,8 +1,10 @@
-//! What the tests share: nodes as child processes, an HTTP client, waiting, randomness, histories.
+//! What the tests share: nodes as child processes, an HTTP client, a false peer, waiting, randomness, histories.
 
 pub mod cluster;
 pub mod history;
 pub mod http;
+pub mod impostor;
+pub mod malformed;
 pub mod random;
 pub mod wait;
 

@@ -2,10 +2,10 @@
 
 use kvorum_core::Version;
 
-use super::fake::receipt;
 use super::{settings, with};
 use crate::coordinator::Refused;
 use crate::http::RangeError;
+use crate::http::fake::receipt;
 
 #[test]
 fn put_get_head_delete() {

@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 
 mod contract;
-mod fake;
 mod ranges;
 mod wire;
 
@@ -18,7 +17,7 @@ use std::time::{Duration, SystemTime};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use self::fake::{FakeAdmin, FakeEntities, FakePeers, FakeRanges};
+use super::fake::{FakeAdmin, FakeEntities, FakePeers, FakeRanges};
 use super::watch::Phase;
 use super::{HttpMetrics, HttpParts, HttpSettings, HttpShard, serve_connection};
 use crate::large_values::LargeValues;

@@ -6,23 +6,19 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use kvorum_core::quorum::{Acks, majority};
 use kvorum_node::membership::Standing;
 use kvorum_node::store::Store;
 
+use super::{ask, cut, expect, others};
 use crate::chance::Chance;
-use crate::clients;
-use crate::history::{Action, Outcome, key};
+use crate::history::{Action, key};
 use crate::machine::Machine;
 use crate::world::{World, simulate};
 
 /// Rounds of one seed.
 pub const ROUNDS: u64 = 10;
-/// A request that a fault may refuse is made again so often.
-const ATTEMPTS_MAX: u32 = 100;
 /// Pongs have told everybody how far a node has got.
 const HEARD: Duration = Duration::from_secs(3);
-const PAUSE: Duration = Duration::from_millis(200);
 /// After the return of the node everything is forgotten within this time. A node with an older disk counts again
 /// only when the clocks are past everything that it may have forgotten.
 const FORGOTTEN_MAX: Duration = Duration::from_secs(120);
@@ -55,7 +51,7 @@ pub fn run(seed: u64) -> Result<Done, String> {
 }
 
 async fn story(seed: u64, directory: PathBuf) -> Result<Done, String> {
-    let world = Rc::new(World::for_deletions(seed, &directory));
+    let world = Rc::new(World::calm(seed, &directory));
     world.start().await;
     let mut chance = Chance::new(seed, 4);
     let mut done = Done::default();
@@ -70,35 +66,36 @@ async fn story(seed: u64, directory: PathBuf) -> Result<Done, String> {
 async fn round(world: &Rc<World>, chance: &mut Chance, done: &mut Done) -> Result<(), String> {
     let keys = 0..world.keys.len();
     for number in keys.clone() {
-        request(world, chance, number, Action::Put(world.next_value()), None).await?;
+        ask(world, chance, number, Action::Put(world.next_value()), &world.machines).await?;
     }
     let machine = Rc::clone(chance.pick(&world.machines));
     machine.back_up();
     // Beyond the backup: otherwise nobody could tell.
     for number in keys.clone() {
-        request(world, chance, number, Action::Put(world.next_value()), None).await?;
+        ask(world, chance, number, Action::Put(world.next_value()), &world.machines).await?;
     }
     tokio::time::sleep(HEARD).await;
     let absence = *chance.pick(&[Absence::Crashed, Absence::Restored, Absence::Paused, Absence::CutOff]);
+    let others = others(world, &machine);
     leave(world, &machine, absence);
     for number in keys.clone() {
-        request(world, chance, number, Action::Delete, Some(&machine)).await?;
+        ask(world, chance, number, Action::Delete, &others).await?;
         done.deleted += 1;
     }
     for _ in 0..chance.below(6) {
         tokio::time::sleep(chance.millis(100..20_000)).await;
-        let others = || world.machines.iter().filter(|other| other.index != machine.index);
-        others().for_each(|other| other.disk().compact().expect("memory takes all"));
-        others().last().expect("there are three").want_round();
+        others.iter().for_each(|other| other.disk().compact().expect("memory takes all"));
+        others[0].want_round();
     }
     done.restored += u64::from(come_back(world, &machine, absence));
     for number in keys.clone() {
-        request(world, chance, number, Action::Get, None).await?;
+        expect(ask(world, chance, number, Action::Get, &world.machines).await?, None, number)?;
     }
     forget(world).await?;
     for number in keys {
         for machine in &world.machines {
-            nothing(world, number, machine).await?;
+            let through = [machine.clone()];
+            expect(ask(world, chance, number, Action::Get, &through).await?, None, number)?;
         }
     }
     done.rounds += 1;
@@ -111,14 +108,7 @@ fn leave(world: &World, machine: &Rc<Machine>, absence: Absence) {
         Absence::Crashed => machine.crash(true),
         Absence::Restored => machine.crash(false),
         Absence::Paused => machine.pause(true),
-        Absence::CutOff => links(world, machine, true),
-    }
-}
-
-fn links(world: &World, machine: &Machine, is_cut: bool) {
-    for other in world.machines.iter().filter(|other| other.index != machine.index) {
-        world.network.cut(machine.index, other.index, is_cut);
-        world.network.cut(other.index, machine.index, is_cut);
+        Absence::CutOff => cut(world, machine, true),
     }
 }
 
@@ -129,9 +119,9 @@ fn come_back(world: &World, machine: &Rc<Machine>, absence: Absence) -> bool {
     match absence {
         Absence::Crashed => machine.start(),
         Absence::Restored => {
-            let mut others = world.machines.iter().filter(|other| other.index != machine.index);
+            let others = others(world, machine);
             is_restored = machine.backup_sequence().is_some_and(|sequence| {
-                others.all(|other| other.remembers(machine.url()).is_some_and(|heard| heard > sequence))
+                others.iter().all(|other| other.remembers(machine.url()).is_some_and(|heard| heard > sequence))
             });
             if is_restored {
                 machine.restore();
@@ -139,40 +129,9 @@ fn come_back(world: &World, machine: &Rc<Machine>, absence: Absence) -> bool {
             machine.start();
         }
         Absence::Paused => machine.pause(false),
-        Absence::CutOff => links(world, machine, false),
+        Absence::CutOff => cut(world, machine, false),
     }
     is_restored
-}
-
-/// Asks at a majority until it is answered; a read has to find nothing.
-async fn request(
-    world: &Rc<World>,
-    chance: &mut Chance,
-    number: usize,
-    action: Action,
-    away: Option<&Rc<Machine>>,
-) -> Result<(), String> {
-    for _ in 0..ATTEMPTS_MAX {
-        let machine = Rc::clone(chance.pick(&world.machines));
-        if away.is_some_and(|away| away.index == machine.index) {
-            continue;
-        }
-        match ask(world, number, action, &machine).await {
-            Outcome::Found(Some((value, version))) => {
-                return Err(format!("key {number} came back through node {}: {value} of {version:?}", machine.index));
-            }
-            Outcome::Written(_) | Outcome::Found(None) => return Ok(()),
-            Outcome::Refused | Outcome::Unknown => tokio::time::sleep(PAUSE).await,
-        }
-    }
-    Err(format!("{action:?} of key {number} is refused for ever"))
-}
-
-async fn ask(world: &Rc<World>, number: usize, action: Action, machine: &Rc<Machine>) -> Outcome {
-    let from = world.keys[number].from;
-    let acks = Acks::new(majority(from), from).expect("a majority");
-    let id = clients::request(world, machine, number, acks, action, 0, None).await;
-    world.history.borrow().operations[id].outcome
 }
 
 /// Waits until no disk has anything of any key, and everybody votes.
@@ -203,16 +162,4 @@ async fn forget(world: &Rc<World>) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-/// Everybody says that there is nothing.
-async fn nothing(world: &Rc<World>, number: usize, machine: &Rc<Machine>) -> Result<(), String> {
-    for _ in 0..ATTEMPTS_MAX {
-        match ask(world, number, Action::Get, machine).await {
-            Outcome::Found(None) => return Ok(()),
-            Outcome::Found(Some(_)) => return Err(format!("key {number} came back, at node {}", machine.index)),
-            _ => tokio::time::sleep(PAUSE).await,
-        }
-    }
-    Err(format!("node {} never answers for key {number}", machine.index))
 }

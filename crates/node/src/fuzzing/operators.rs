@@ -1,0 +1,41 @@
+//! What comes from operators.
+
+use std::path::PathBuf;
+
+use super::byte;
+use crate::config::{Entry, Sources, check_file, load};
+
+/// A file of settings; if the first byte is odd, variables instead, one in a line.
+pub fn config(mut data: &[u8]) {
+    let is_file = byte(&mut data).is_multiple_of(2);
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let mut sources = Sources::default();
+    if is_file {
+        sources.file = Some(file(text));
+    } else {
+        let pairs = text.lines().filter_map(|line| line.split_once('='));
+        sources.environment = pairs.map(|(name, value)| (format!("KVORUM_{name}"), value.to_owned())).collect();
+    }
+    let first = match load(&sources) {
+        Ok(first) => first,
+        Err(error) => {
+            assert!(!error.problems.is_empty() && !error.to_string().is_empty(), "refused without a word");
+            return;
+        }
+    };
+    let printed: Vec<String> = first.entries.iter().map(Entry::to_string).collect();
+    sources = Sources { file: Some(file(&printed.join("\n"))), ..Sources::default() };
+    let again = load(&sources).unwrap_or_else(|error| panic!("what is printed is refused: {error}"));
+    let values = |entries: &[Entry]| entries.iter().map(|entry| entry.value.clone()).collect::<Vec<_>>();
+    assert_eq!(values(&again.entries), values(&first.entries), "what is printed reads otherwise");
+    sources.file.as_deref().map(check_file).transpose().expect("a file for one node is a file");
+}
+
+/// The file of this thread, in memory where there is such a file system.
+fn file(text: &str) -> PathBuf {
+    let memory = PathBuf::from("/dev/shm");
+    let directory = if memory.is_dir() { memory } else { std::env::temp_dir() };
+    let path = directory.join(format!("kvorum-fuzz-{}-{:?}.toml", std::process::id(), std::thread::current().id()));
+    std::fs::write(&path, text).expect("a file of its own can be written");
+    path
+}

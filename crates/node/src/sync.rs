@@ -1,0 +1,44 @@
+//! What threads share is made of these: the locks, atomics and threads of std, or, with the feature
+//! `interleavings`, those of `shuttle`, which runs one thread at a time and chooses at each of their operations who
+//! goes on. So the tests in `interleavings` run the production code.
+//!
+//! Counters that nobody decides by stay with std: a checker has better places to switch.
+
+#[cfg(not(feature = "interleavings"))]
+mod chosen {
+    pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, atomic};
+    pub(crate) use std::thread;
+    pub(crate) use tokio::sync::Notify;
+}
+
+#[cfg(feature = "interleavings")]
+mod chosen {
+    pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard, atomic};
+    pub(crate) use shuttle::thread;
+
+    /// tokio's, which the checker takes for one step (tokio has its own tests of what is inside), with a moment
+    /// before it at which others may go on.
+    #[derive(Debug, Default)]
+    pub(crate) struct Notify {
+        notify: tokio::sync::Notify,
+        moment: atomic::AtomicBool,
+    }
+
+    impl Notify {
+        pub(crate) fn new() -> Self {
+            Self::default()
+        }
+
+        pub(crate) fn notify_one(&self) {
+            self.moment.load(atomic::Ordering::SeqCst);
+            self.notify.notify_one();
+        }
+
+        pub(crate) async fn notified(&self) {
+            self.moment.load(atomic::Ordering::SeqCst);
+            self.notify.notified().await;
+        }
+    }
+}
+
+pub(crate) use chosen::*;

@@ -1,0 +1,57 @@
+//! Stories: faults in an order that chance seldom brings, again and again, with other details each time.
+
+pub mod deletions;
+pub mod losses;
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use kvorum_core::quorum::{Acks, majority};
+
+use crate::chance::Chance;
+use crate::clients;
+use crate::history::{Action, Outcome};
+use crate::machine::Machine;
+use crate::world::World;
+
+/// A request that a fault may refuse is made again so often.
+const ATTEMPTS_MAX: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Asks at a majority, through any of these nodes, until it is answered; the value that a read finds.
+async fn ask(
+    world: &Rc<World>,
+    chance: &mut Chance,
+    number: usize,
+    action: Action,
+    through: &[Rc<Machine>],
+) -> Result<Option<u64>, String> {
+    let from = world.keys[number].from;
+    let acks = Acks::new(majority(from), from).expect("a majority");
+    for _ in 0..ATTEMPTS_MAX {
+        let id = clients::request(world, chance.pick(through), number, acks, action, 0, None).await;
+        let outcome = world.history.borrow().operations[id].outcome;
+        match outcome {
+            Outcome::Found(found) => return Ok(found.map(|(value, _)| value)),
+            Outcome::Written(_) => return Ok(None),
+            Outcome::Refused | Outcome::Unknown => tokio::time::sleep(PAUSE).await,
+        }
+    }
+    Err(format!("{action:?} of key {number} is refused for ever"))
+}
+
+fn expect(found: Option<u64>, expected: Option<u64>, number: usize) -> Result<(), String> {
+    if found == expected { Ok(()) } else { Err(format!("key {number} should be {expected:?} and is {found:?}")) }
+}
+
+fn others(world: &World, machine: &Machine) -> Vec<Rc<Machine>> {
+    world.machines.iter().filter(|other| other.index != machine.index).cloned().collect()
+}
+
+/// Cuts a node off from all others, or connects it again.
+fn cut(world: &World, machine: &Machine, is_cut: bool) {
+    for other in others(world, machine) {
+        world.network.cut(machine.index, other.index, is_cut);
+        world.network.cut(other.index, machine.index, is_cut);
+    }
+}

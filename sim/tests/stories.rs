@@ -1,0 +1,28 @@
+//! The stories of `sim/src/stories`.
+
+use kvorum_sim::stories::{deletions, losses};
+
+/// Rounds of deletions altogether.
+const DELETIONS_MIN: u64 = 1000;
+/// Seeds of losses.
+const LOSSES: u64 = 20;
+
+#[test]
+fn no_deleted_key_comes_back() {
+    let mut total = deletions::Done::default();
+    for seed in 0..DELETIONS_MIN / deletions::ROUNDS {
+        let done = deletions::run(seed).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+        total.rounds += done.rounds;
+        total.restored += done.restored;
+        total.deleted += done.deleted;
+    }
+    println!("{total:?}");
+    assert!(total.rounds >= DELETIONS_MIN && total.restored > total.rounds / 20, "{total:?}");
+}
+
+#[test]
+fn nothing_is_lost_with_a_disk() {
+    for seed in 0..LOSSES {
+        losses::run(seed).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+    }
+}
