@@ -153,11 +153,11 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Waits until every connection is made or has failed, at most the time that a request has.
+    /// Waits until every connection is made or has failed, at most the time that a request has, or an interrupt.
     pub(super) fn settle(&mut self) -> io::Result<()> {
         let deadline = Instant::now() + self.job.timeout;
         let undecided = |worker: &Self| worker.connections.iter().any(|one| matches!(one.state, State::Connecting(_)));
-        while undecided(self) && Instant::now() < deadline {
+        while undecided(self) && Instant::now() < deadline && !self.job.stop.load(Ordering::Relaxed) {
             self.wait(Instant::now() + TICK)?;
         }
         self.tally = Tally::default();
