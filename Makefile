@@ -29,16 +29,20 @@ test: build ## format, lints, documentation, and every test
 # Each run draws its own seeds and prints them.
 ROUNDS ?= 10
 SEEDS ?= 20000
-soak: build ## SEEDS=20000 simulated clusters; the crash tests, ROUNDS=10 times over; a minute of each fuzz target; more
+PROCESS := cargo test --release -p kvorum --test process --
+soak: build ## SEEDS=20000 simulated clusters; ten minutes of attack; the crash tests, ROUNDS=10 times; the fuzz targets; more
 	first=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ') && \
 		cargo run --release -p kvorum-sim -- --seeds $$first..$$((first + $(SEEDS)))
-	for round in $$(seq $(ROUNDS)); do cargo test --release -p kvorum --test process crash || exit 1; done
+	KVORUM_TEST_ATTACK_SECONDS=600 $(PROCESS) --nocapture through_every_fault
+	KVORUM_TEST_KILL_ROUNDS=200 $(PROCESS) --nocapture killing_all_nodes
+	KVORUM_TEST_RESURRECTION_ROUNDS=20 $(PROCESS) --nocapture no_deleted_key_returns
+	for round in $$(seq $(ROUNDS)); do $(PROCESS) crash || exit 1; done
 	scripts/fuzz 60
 	KVORUM_TEST_INTERLEAVINGS=1000000 cargo test --release -p kvorum-node --features interleavings --lib interleavings
-	KVORUM_TEST_MALFORMED=10000000 cargo test --release -p kvorum --test process malformed::
+	KVORUM_TEST_MALFORMED=10000000 $(PROCESS) malformed::
 
 contrib: build ## everything in contrib/ against three nodes; needs wrk, and Maven for YCSB
 	contrib/check
 
-deps: ## what the build needs from the system: libclang
+deps: ## what the build and the tests need from the system: libclang, iptables
 	@scripts/deps

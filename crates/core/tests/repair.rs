@@ -58,6 +58,7 @@ fn compare<'a>(layout: &'a Layout, nodes: &[Node], lost: Option<NodeId>, room: u
         round.lose(lost);
     }
     let present: Vec<NodeId> = round.present().collect();
+    present.iter().for_each(|node| round.on_begun(*node, true));
     let trees: BTreeMap<NodeId, Trees> =
         present.iter().map(|node| (*node, sum_up(layout, *node, &nodes[node.index()], room))).collect();
     for (node, trees) in &trees {
@@ -211,6 +212,20 @@ fn what_is_newer_than_the_round_is_nobodys_difference() {
     assert!(round.selection().is_empty());
     copy(&mut round, &mut nodes, 1);
     assert!(nodes[1].is_empty());
+}
+
+#[test]
+fn who_lost_its_disk_gets_what_replaced_what_it_had_acknowledged_however_new() {
+    // The first and the second had acknowledged something; the third has put something newer in its place since.
+    let layout = layout(3);
+    let old: Node = [(key(1), value(1, 3))].into();
+    let newer: Node = [(key(1), value(5, 3)), (key(2), value(6, 3))].into();
+    let mut nodes = [old, Node::new(), newer.clone()];
+    let mut round = compare(&layout, &nodes, None, ROOM);
+    round.on_begun(NodeId(1), false);
+    copy(&mut round, &mut nodes, 1);
+    assert_eq!(nodes[1], newer);
+    assert_eq!(round.restored(NodeId(1)), PartitionSet::all());
 }
 
 #[test]

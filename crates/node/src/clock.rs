@@ -34,9 +34,8 @@ pub struct SystemTime;
 
 impl TimeSource for SystemTime {
     fn wall_ms(&self) -> u64 {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-        let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-        seconds * 1000 + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
 
     fn boot(&self) -> Duration {

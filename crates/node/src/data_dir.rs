@@ -40,8 +40,11 @@ mod runs;
 pub use marker::{Log, SyncMarker};
 pub use runs::Runs;
 
-/// The layout that this build writes and the only one it reads.
-const FORMAT: u32 = 1;
+/// The layout that this build writes.
+const FORMAT: u32 = 2;
+/// The one before, which it takes over: no hints and floors in the store. A build that knows only that one could
+/// not open the store, and would take it for damaged: hence the new number.
+const FORMAT_BEFORE: u32 = 1;
 /// What FORMAT begins with.
 const FORMAT_NAME: &str = "kvorum data directory, format ";
 
@@ -175,7 +178,8 @@ struct Peers {
 }
 
 impl DataDir {
-    /// Opens or creates the directory for a node of `cluster`.
+    /// Opens or creates the directory for a node of `cluster`. One of the format before is of this build's from then
+    /// on.
     ///
     /// # Errors
     /// [`DataDirError`]; nothing has been changed then, but for an empty lock file.
@@ -193,13 +197,8 @@ impl DataDir {
             return Err(DataDirError::Foreign(path.to_owned()));
         }
         let lock = lock(path)?;
-        let is_new = match read(&path.join("FORMAT"))? {
-            Some(text) => {
-                check_format(path, &text)?;
-                false
-            }
-            None => true,
-        };
+        let format = read(&path.join("FORMAT"))?.map(|text| check_format(path, &text)).transpose()?;
+        let is_new = format.is_none();
         let identity = path.join("IDENTITY");
         let incarnation = if is_new {
             create(path, cluster, random)?
@@ -211,6 +210,9 @@ impl DataDir {
             Some(text) => parse_peers(&text).ok_or_else(|| DataDirError::Damaged(path.join("PEERS")))?,
             None => BTreeMap::new(),
         };
+        if format == Some(FORMAT_BEFORE) {
+            write_format(path)?;
+        }
         Ok(Self {
             path: path.to_owned(),
             _lock: lock,
@@ -451,7 +453,7 @@ fn create(path: &Path, cluster: ClusterId, random: Random<'_>) -> Result<Incarna
     File::open(&synced).and_then(|file| file.sync_all()).map_err(io_error("sync", &synced))?;
     let identity = format!("cluster {cluster}\nincarnation {:08x}\n", incarnation.0);
     write(path, "IDENTITY", &with_checksum(&identity))?;
-    write(path, "FORMAT", &format!("{FORMAT_NAME}{FORMAT}\n"))?;
+    write_format(path)?;
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         // So that the directory itself survives. Best effort: the parent need not be readable.
         let _ = File::open(parent).and_then(|parent| parent.sync_all());
@@ -469,10 +471,15 @@ fn os_random(bytes: &mut [u8]) -> io::Result<()> {
     getrandom::fill(bytes).map_err(io::Error::other)
 }
 
-fn check_format(path: &Path, text: &str) -> Result<(), DataDirError> {
+fn write_format(path: &Path) -> Result<(), DataDirError> {
+    write(path, "FORMAT", &format!("{FORMAT_NAME}{FORMAT}\n"))
+}
+
+/// The format, if this build can read it.
+fn check_format(path: &Path, text: &str) -> Result<u32, DataDirError> {
     let number = text.trim_end().strip_prefix(FORMAT_NAME).and_then(|number| number.parse::<u32>().ok());
     match number {
-        Some(FORMAT) => Ok(()),
+        Some(found @ (FORMAT | FORMAT_BEFORE)) => Ok(found),
         Some(found) if found > FORMAT => Err(DataDirError::Newer { path: path.to_owned(), found }),
         _ => Err(DataDirError::Damaged(path.join("FORMAT"))),
     }

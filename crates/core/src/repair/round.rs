@@ -139,9 +139,19 @@ impl<'a> Round<'a> {
         self.select(partition, differing);
     }
 
+    /// Whether a node takes part that has to get back what it lost. Then everything is listed and copied, what is newer
+    /// than W as well: of what that node had acknowledged, another may have nothing left but the write that replaced
+    /// it, and that may be as new as can be, and on no other node.
+    fn is_restoring(&self) -> bool {
+        self.present().any(|node| !self.is_voting(node))
+    }
+
     /// What is to be listed.
     #[must_use]
     pub fn selection(&self) -> Vec<(PartitionId, LeafSet)> {
+        if self.is_restoring() {
+            return PartitionId::all().map(|partition| (partition, LeafSet::ALL)).collect();
+        }
         let all = PartitionId::all().zip(self.selected.iter().copied());
         all.filter(|(_, leaves)| leaves.0 != 0).collect()
     }
@@ -152,8 +162,8 @@ impl<'a> Round<'a> {
     /// if it is among the record's first `from`. A deletion that a holder may drop is proven to have been
     /// everywhere: nobody without a record needs it.
     pub fn plan(&mut self, partition: PartitionId, held: &[(NodeId, Holding)]) -> Option<Plan> {
-        let limit = self.id.version();
-        let whole = |holding: &Holding| holding.kind != Kind::Damaged && holding.version <= limit;
+        let (limit, is_restoring) = (self.id.version(), self.is_restoring());
+        let whole = |holding: &Holding| holding.kind != Kind::Damaged && (is_restoring || holding.version <= limit);
         let newest = held.iter().map(|(_, holding)| *holding).filter(whole).max_by_key(|holding| holding.version);
         let Some(newest) = newest else {
             // Newer than the round, or damaged everywhere: then nobody knows what it is.

@@ -33,6 +33,9 @@ pub type Leaves = [u64; LEAVES];
 pub struct LeafSet(pub u64);
 
 impl LeafSet {
+    /// All of them.
+    pub const ALL: Self = Self(u64::MAX);
+
     /// Whether the key with this hash lies in one of them.
     #[must_use]
     pub fn contains(self, hash: KeyHash) -> bool {

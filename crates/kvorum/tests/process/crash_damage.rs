@@ -1,16 +1,10 @@
 //! Damaged, shortened and lost data directories: never a wrong answer, never a wrong vote.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::support::cluster::{files, flip, rewrite};
+use crate::support::cluster::{flip, live_log, rewrite};
 use crate::support::random::Random;
 use crate::support::{Cluster, entity, entity_at, wait_until};
-
-/// The greatest log file of the store: the live one.
-fn live_log(directory: &Path) -> PathBuf {
-    let logs = files(directory).into_iter().filter(|path| path.extension().is_some_and(|found| found == "log"));
-    logs.max_by_key(|path| std::fs::metadata(path).unwrap().len()).expect("a write-ahead log")
-}
 
 fn is_rebuilding(cluster: &Cluster, index: usize) -> bool {
     cluster.status_text(index).to_lowercase().contains("rebuild")

@@ -1,53 +1,10 @@
 //! A full disk: writes are refused, reads go on, and writing resumes by itself.
 //! Needs a small file system of its own, hence root; without it the tests say loudly that they were skipped.
 
-use std::fs::File;
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::support::disk::SmallDisk;
 use crate::support::{Client, Cluster, entity, entity_at, wait_for, wait_until};
-
-const MEGABYTE: usize = 1024 * 1024;
-
-/// A tmpfs; unmounted when dropped.
-struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    fn mount(at: &Path, megabytes: usize) -> Option<Self> {
-        std::fs::create_dir_all(at).unwrap();
-        let size = format!("size={megabytes}m");
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(at).output();
-        if mounted.as_ref().is_ok_and(|output| output.status.success()) {
-            return Some(Self(at.to_owned()));
-        }
-        eprintln!("SKIPPED, NOTHING WAS SHOWN: a full disk needs root, to mount a small tmpfs: {mounted:?}");
-        None
-    }
-
-    fn ballast(&self) -> PathBuf {
-        self.0.join("ballast")
-    }
-
-    /// Takes all the space that is left.
-    fn fill(&self) {
-        let mut file = File::options().create(true).append(true).open(self.ballast()).unwrap();
-        for size in [MEGABYTE, 4_096, 512, 1] {
-            while file.write_all(&vec![0; size]).is_ok() {}
-        }
-    }
-
-    fn free(&self) {
-        std::fs::remove_file(self.ballast()).unwrap();
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _unmounted = Command::new("umount").arg("-l").arg(&self.0).output();
-    }
-}
 
 /// A cluster whose node 0 lives on a small disk. The disk is dropped after the cluster.
 fn on_a_small_disk(n: usize) -> Option<(Cluster, SmallDisk)> {

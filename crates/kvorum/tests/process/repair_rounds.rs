@@ -7,7 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::Value;
 
 use crate::support::random::Random;
-use crate::support::{Client, Cluster, SOON, entity_at, kvorum, wait_until, wait_within};
+use crate::support::skew::Clocks;
+use crate::support::{Client, Cluster, SOON, entity_at, kvorum, number_from_environment, wait_until, wait_within};
 
 /// A round compares what is older than the deadline and half a second; neither hints nor automatic rounds come in
 /// between.
@@ -114,9 +115,9 @@ fn repair_gives_a_record_exactly_its_copies() {
     assert!(seen >= put, "{seen} of {put}");
 }
 
-/// Writes so much on both sides of the keys that every node flushes and compacts several times.
-fn compact(cluster: &Cluster) {
-    let mut client = cluster.client(0);
+/// Writes so much on both sides of the keys that every node which is up flushes and compacts several times.
+fn compact(cluster: &Cluster, through: usize) {
+    let mut client = cluster.client(through);
     let value = Random::new(1).bytes(100 * 1024);
     for number in 0..300 {
         let edge = if number % 2 == 0 { "a" } else { "z" };
@@ -146,7 +147,7 @@ fn a_deletion_is_forgotten_only_once_no_replica_can_bring_the_key_back() {
         cluster.client(0).delete(&entity_at(key(number), 2, 3));
     }
     assert_eq!(repair(&cluster, 0).status.code(), Some(3), "a node is away");
-    compact(&cluster);
+    compact(&cluster, 0);
     assert_eq!(dropped(&cluster, 0), 0.0, "the replica that is away still has the values");
     cluster.restart(2);
     cluster.wait_whole();
@@ -154,7 +155,7 @@ fn a_deletion_is_forgotten_only_once_no_replica_can_bring_the_key_back() {
     converge(&cluster, 0);
     assert_eq!(held(&cluster, 2), 0, "it has the deletions now");
     wait_until("compactions drop the deletions", || {
-        compact(&cluster);
+        compact(&cluster, 0);
         (0..3).all(|index| dropped(&cluster, index) > 0.0)
     });
     converge(&cluster, 1);
@@ -164,6 +165,68 @@ fn a_deletion_is_forgotten_only_once_no_replica_can_bring_the_key_back() {
         }
     }
     assert_eq!((0..3).map(|index| held(&cluster, index)).sum::<usize>(), 0);
+}
+
+/// Twice, or KVORUM_TEST_RESURRECTION_ROUNDS.
+#[test]
+fn no_deleted_key_returns_whichever_replica_was_away() {
+    let rounds = number_from_environment("KVORUM_TEST_RESURRECTION_ROUNDS", 2);
+    let mut random = Random::new(Random::seed());
+    let mut cluster = Cluster::with(3, &SETTINGS);
+    let key = |round: usize, number: usize| format!("k-{round}-{number:03}");
+    let keys = 100;
+    let mut came_back = 0;
+    for round in 0..rounds {
+        let away = random.below(3) as usize;
+        let others = [(away + 1) % 3, (away + 2) % 3];
+        for number in 0..keys {
+            cluster.client(number % 3).put(&entity_at(key(round, number), 3, 3), b"deleted soon");
+        }
+        let [is_proven, is_killed, is_compacted_back] = [0; 3].map(|_| random.below(2) == 0);
+        if is_proven {
+            converge(&cluster, others[0]);
+        }
+        if is_killed {
+            cluster.kill(away)
+        } else {
+            cluster.pause(away)
+        }
+        for number in 0..keys {
+            cluster.client(others[number % 2]).delete(&entity_at(key(round, number), 2, 3));
+        }
+        assert_eq!(repair(&cluster, others[0]).status.code(), Some(3), "a node is away");
+        compact(&cluster, others[0]);
+        if is_killed {
+            cluster.restart(away)
+        } else {
+            cluster.resume(away)
+        }
+        cluster.wait_whole();
+        let before = [0, 1, 2].map(|index| dropped(&cluster, index));
+        if is_compacted_back {
+            compact(&cluster, away);
+        }
+        came_back += returned(&cluster, round, &key, keys);
+        converge(&cluster, random.below(3) as usize);
+        wait_until("compactions drop the deletions", || {
+            compact(&cluster, away);
+            (0..3).all(|index| dropped(&cluster, index) >= before[index] + keys as f64)
+        });
+        came_back += (0..=round).map(|round| returned(&cluster, round, &key, keys)).sum::<usize>();
+        came_back += (0..3).map(|index| held(&cluster, index)).sum::<usize>();
+        eprintln!(
+            "round {round}: node {away} was {}, {came_back} came back",
+            if is_killed { "dead" } else { "paused" }
+        );
+        assert_eq!(came_back, 0);
+    }
+}
+
+/// How many keys of a round a quorum still finds, through all nodes.
+fn returned(cluster: &Cluster, round: usize, key: &dyn Fn(usize, usize) -> String, keys: usize) -> usize {
+    let mut clients = cluster.clients();
+    let mut found = |index: usize, number| clients[index].get(&entity_at(key(round, number), 2, 3)).status != 404;
+    (0..3).map(|index| (0..keys).filter(|number| found(index, *number)).count()).sum()
 }
 
 #[test]
@@ -185,6 +248,21 @@ fn a_round_whose_driver_dies_holds_up_nothing() {
         let last = page(&mut client)["last"].clone();
         last["clean"] == true && last["partitions_proven"] == 4096
     });
+}
+
+#[test]
+fn a_round_of_a_fast_clock_does_not_hold_up_one_of_a_slow_clock() {
+    let settings = [SETTINGS[0], SETTINGS[1], ("KVORUM_CLOCK_SKEW_MAX", "10m")];
+    let mut cluster = Cluster::prepare(3, &settings);
+    // Nobody could wait until the slow clocks are where the fast one is.
+    Clocks::prepare(&mut cluster).set(2, Duration::from_secs(300));
+    cluster.spawn_all();
+    cluster.wait_whole();
+    for driver in [2, 0, 1, 2, 0] {
+        assert!(cluster.client(driver).ok("POST", "/v0/repair", None).status == 202);
+        let driven = |page: &Value| page["driven"] == page["wanted"] && page["last"]["clean"] == true;
+        wait_until("the round ends", || driven(&page(&mut cluster.client(driver))));
+    }
 }
 
 #[test]
@@ -256,7 +334,7 @@ fn a_restored_directory_brings_no_forgotten_deletion_back() {
     }
     converge(&cluster, 0);
     wait_until("compactions drop the deletions", || {
-        compact(&cluster);
+        compact(&cluster, 0);
         (0..3).all(|index| dropped(&cluster, index) >= 60.0)
     });
     cluster.kill(2);

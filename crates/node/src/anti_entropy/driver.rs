@@ -53,7 +53,10 @@ const PATIENCE: u32 = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     /// A greater round is known to somebody.
-    Superseded,
+    Superseded {
+        /// What that one compares.
+        by: Hlc,
+    },
     /// This node cannot take part itself.
     Unable,
 }
@@ -74,6 +77,9 @@ pub async fn run(shard: Rc<Shard>) {
             Err(ended) => {
                 tracing::info!(?ended, "a round of anti-entropy was given up");
                 anti_entropy.state().driving = None;
+                if let Ended::Superseded { by } = ended {
+                    exceed(&shard, by);
+                }
                 // Whoever superseded it is at work.
                 tokio::time::sleep(TICK).await;
                 anti_entropy.wake.notify_one();
@@ -145,6 +151,13 @@ fn propose(shard: &Shard) -> RoundId {
     let lag_ms = u64::try_from(shard.anti_entropy.settings.lag.as_millis()).unwrap_or(u64::MAX);
     let until = Hlc::from_millis(clock.reading().millis().saturating_sub(lag_ms));
     RoundId { until, driver: shard.membership.own() }
+}
+
+/// Has the next round be greater than one that was driven by a clock which is ahead of this one, where no write has
+/// brought that here.
+fn exceed(shard: &Shard, until: Hlc) {
+    let lag_ms = u64::try_from(shard.anti_entropy.settings.lag.as_millis()).unwrap_or(u64::MAX);
+    shard.clock.observe(Hlc::from_millis(until.millis().saturating_add(lag_ms).saturating_add(1)));
 }
 
 async fn drive(shard: &Rc<Shard>) -> Result<Summary, Ended> {
@@ -246,7 +259,7 @@ impl Driver<'_> {
         while let Some(answer) = asked.join_next().await {
             let (node, response) = answer.expect("asking does not panic");
             match response {
-                Some(Response::Superseded { .. }) => return Err(Ended::Superseded),
+                Some(Response::Superseded { by }) => return Err(Ended::Superseded { by }),
                 Some(Response::Failed) | None => self.round.lose(node),
                 Some(response) => answers.push((node, response)),
             }
@@ -270,7 +283,7 @@ impl Driver<'_> {
                         awaited.insert(node, class);
                     }
                     Some(Response::NoMoreRoots) => _ = awaited.remove(&node),
-                    Some(Response::Superseded { .. }) => return Err(Ended::Superseded),
+                    Some(Response::Superseded { by }) => return Err(Ended::Superseded { by }),
                     _ => {
                         awaited.remove(&node);
                         self.round.lose(node);
@@ -321,7 +334,7 @@ impl Driver<'_> {
             let request = Request::Trees { round: self.id, partitions: rest.to_vec() };
             let (covered, found) = match ask(self.shard, node, request).await {
                 Some(Response::Trees { covered, trees }) => (covered, trees),
-                Some(Response::Superseded { .. }) => return Err(Ended::Superseded),
+                Some(Response::Superseded { by }) => return Err(Ended::Superseded { by }),
                 _ => return Ok(false),
             };
             for tree in found {
@@ -385,7 +398,7 @@ impl Driver<'_> {
             while let Some(answer) = asked.join_next().await {
                 let (node, response) = answer.expect("asking does not panic");
                 let is_taken = match response {
-                    Some(Response::Superseded { .. }) => return Err(Ended::Superseded),
+                    Some(Response::Superseded { by }) => return Err(Ended::Superseded { by }),
                     Some(Response::List { entries, next }) => {
                         let taken = merge.push(node, entries, next.is_none());
                         if let Some(cursor) = next {

@@ -77,12 +77,22 @@ fn what_a_killed_first_start_left_is_taken_over() {
 fn a_newer_format_is_refused_by_its_number() {
     let directory = tempdir().unwrap();
     drop(open(&directory).unwrap());
-    fs::write(file(&directory, "FORMAT"), format!("{FORMAT_NAME}2\n")).unwrap();
+    fs::write(file(&directory, "FORMAT"), format!("{FORMAT_NAME}{}\n", FORMAT + 1)).unwrap();
     let error = open(&directory).unwrap_err();
-    assert!(matches!(error, DataDirError::Newer { found: 2, .. }));
+    assert!(matches!(error, DataDirError::Newer { found, .. } if found == FORMAT + 1));
     assert!(error.to_string().contains("Run the newer build"), "{error}");
     fs::write(file(&directory, "FORMAT"), "nonsense\n").unwrap();
     assert!(matches!(open(&directory).unwrap_err(), DataDirError::Damaged(_)));
+}
+
+#[test]
+fn the_format_before_is_taken_over() {
+    let directory = tempdir().unwrap();
+    let incarnation = open(&directory).unwrap().incarnation();
+    let format = file(&directory, "FORMAT");
+    fs::write(&format, format!("{FORMAT_NAME}{FORMAT_BEFORE}\n")).unwrap();
+    assert_eq!(open(&directory).unwrap().incarnation(), incarnation);
+    assert_eq!(fs::read_to_string(&format).unwrap(), format!("{FORMAT_NAME}{FORMAT}\n"));
 }
 
 #[test]

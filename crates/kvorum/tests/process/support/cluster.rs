@@ -20,7 +20,10 @@ const LOG_TAIL: usize = 4_000;
 
 /// The binary, with no setting of the developer's own in its environment.
 pub fn kvorum() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kvorum"));
+    bare(Command::new(env!("CARGO_BIN_EXE_kvorum")))
+}
+
+fn bare(mut command: Command) -> Command {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("KVORUM_") {
             command.env_remove(name);
@@ -46,6 +49,10 @@ pub fn free_port() -> u16 {
 pub struct Node {
     pub address: SocketAddr,
     pub data_dir: PathBuf,
+    /// What goes before its command.
+    prefix: Vec<String>,
+    /// Its own variables, beside those of all nodes.
+    variables: Vec<(String, String)>,
     log: PathBuf,
     child: Option<Child>,
 }
@@ -55,6 +62,8 @@ impl Node {
         Self {
             address: SocketAddr::from(([127, 0, 0, 1], free_port())),
             data_dir: root.join(format!("data-{index}")),
+            prefix: Vec::new(),
+            variables: Vec::new(),
             log: root.join(format!("node-{index}.log")),
             child: None,
         }
@@ -111,6 +120,20 @@ impl Cluster {
         Self { lists: vec![list; n], nodes, environment: all, root }
     }
 
+    /// Puts the nodes elsewhere, before any starts: to other addresses, behind commands that run what follows them.
+    pub fn place(&mut self, places: impl IntoIterator<Item = (SocketAddr, Vec<String>)>) {
+        for (node, (address, prefix)) in self.nodes.iter_mut().zip(places) {
+            (node.address, node.prefix) = (address, prefix);
+        }
+        let list = self.nodes.iter().map(Node::url).collect::<Vec<_>>().join(",");
+        self.lists.fill(list);
+    }
+
+    /// Gives one node a variable.
+    pub fn set_variable(&mut self, index: usize, name: &str, value: &str) {
+        self.nodes[index].variables.push((name.to_owned(), value.to_owned()));
+    }
+
     /// Tells node `index` another list of the cluster's nodes.
     pub fn set_list(&mut self, index: usize, list: String) {
         self.lists[index] = list;
@@ -141,13 +164,27 @@ impl Cluster {
         (0..self.len()).map(|index| self.client(index)).collect()
     }
 
+    /// The binary where node `index` is, with its variables.
+    pub fn command(&self, index: usize) -> Command {
+        let node = &self.nodes[index];
+        let mut command = match node.prefix.split_first() {
+            None => kvorum(),
+            Some((program, arguments)) => {
+                let mut command = bare(Command::new(program));
+                command.args(arguments).arg(env!("CARGO_BIN_EXE_kvorum"));
+                command
+            }
+        };
+        command.envs(self.environment.iter().chain(&node.variables).map(|(name, value)| (name, value)));
+        command
+    }
+
     /// The command that starts node `index`.
     pub fn serve(&self, index: usize) -> Command {
         let node = &self.nodes[index];
-        let mut command = kvorum();
+        let mut command = self.command(index);
         command.arg("serve").arg("--listen").arg(node.address.to_string());
         command.arg("--cluster").arg(&self.lists[index]).arg("--data-dir").arg(&node.data_dir);
-        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
     }
 
@@ -252,10 +289,14 @@ impl Cluster {
 
     /// `kill -9` of all, as nearly at once as it goes.
     pub fn kill_all(&mut self) {
-        for node in &self.nodes {
-            signal_to(node, Signal::KILL);
-        }
-        (0..self.len()).for_each(|index| self.kill(index));
+        let all: Vec<usize> = (0..self.len()).collect();
+        self.kill_at_once(&all);
+    }
+
+    /// `kill -9` of some, as nearly at once as it goes.
+    pub fn kill_at_once(&mut self, nodes: &[usize]) {
+        nodes.iter().for_each(|index| self.signal(*index, Signal::KILL));
+        nodes.iter().for_each(|index| self.kill(*index));
     }
 
     pub fn signal(&self, index: usize, signal: Signal) {
@@ -294,6 +335,26 @@ impl Cluster {
         self.nodes[index].child.is_some() && self.nodes[index].exited().is_none()
     }
 
+    /// Whether it has ended without being told to.
+    pub fn has_exited(&mut self, index: usize) -> bool {
+        self.nodes[index].exited().is_some()
+    }
+
+    /// Starts a node that was killed, or has ended by itself.
+    pub fn spawn_if_dead(&mut self, index: usize) {
+        if !self.runs(index) {
+            self.nodes[index].child = None;
+            self.spawn(index);
+        }
+    }
+
+    /// Whether the node's answers count for everything; not if there is no telling.
+    pub fn votes(&self, index: usize) -> bool {
+        let mut client = self.client(index).timeout(Duration::from_secs(2));
+        let metrics = client.send("GET", "/metrics", &[], None);
+        metrics.is_ok_and(|response| response.text().contains("\nkvorum_node_votes 1.0\n"))
+    }
+
     /// Everything that the node has printed since the test began.
     pub fn log(&self, index: usize) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.nodes[index].log).unwrap_or_default()).into_owned()
@@ -307,7 +368,7 @@ impl Cluster {
         line.split_whitespace().nth(1).and_then(|number| number.parse::<u64>().ok()).expect("a number of kB") * 1024
     }
 
-    /// The sum of all samples of a metric.
+    /// The sum of all samples of a metric, or one sample, by its labels.
     #[track_caller]
     pub fn metric(&self, index: usize, name: &str) -> f64 {
         let text = self.client(index).get("/metrics").text();
@@ -326,6 +387,12 @@ impl Cluster {
         assert_eq!(response.status, 200, "{response:?}");
         let chunks = response.chunks.expect("a range comes in chunks");
         chunks.iter().map(|chunk| split_record(chunk)).collect()
+    }
+
+    /// Everything that this node itself holds, if it says so to the end: the chunks, one for each record.
+    pub fn try_local(&self, index: usize) -> Option<Vec<Vec<u8>>> {
+        let response = self.client(index).send("GET", "/v0/entities?start=%00", &[], None).ok()?;
+        response.chunks.filter(|_| response.status == 200)
     }
 
     /// How many nodes hold the key.
@@ -411,6 +478,12 @@ pub fn flip(directory: &Path, value: &[u8], extension: &str) {
     for (path, at) in places {
         rewrite(&path, |content| content[at + value.len() / 2] ^= 0x10);
     }
+}
+
+/// The greatest log file of the store: the live one.
+pub fn live_log(directory: &Path) -> PathBuf {
+    let logs = files(directory).into_iter().filter(|path| path.extension().is_some_and(|found| found == "log"));
+    logs.max_by_key(|path| std::fs::metadata(path).unwrap().len()).expect("a write-ahead log")
 }
 
 /// An empty file's handle, for a child whose output is read later.

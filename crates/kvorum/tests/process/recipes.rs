@@ -1,0 +1,216 @@
+//! The recipes of docs/operating.md, run as they are written there: the commands are taken from the text, and only
+//! addresses and paths are replaced.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use crate::support::skew::Clocks;
+use crate::support::{Cluster, SOON, entity, entity_at, wait_until, wait_within};
+
+/// `10.0.0.2` of the document.
+const SUBJECT: usize = 1;
+/// A vote comes back only when clocks have gone `skew_max` on, and here without help of hints and automatic rounds.
+const SETTINGS: [(&str, &str); 4] = [
+    ("KVORUM_COORDINATOR_DEADLINE", "1s"),
+    ("KVORUM_REPAIR_INTERVAL", "24h"),
+    ("KVORUM_CLOCK_SKEW_MAX", "1s"),
+    ("KVORUM_HINTS_BYTES_MAX", "0"),
+];
+
+/// The lines of a section that are commands.
+fn commands(section: &str) -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operating.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let heading = format!("### {section}");
+    let lines = text.lines().skip_while(|line| *line != heading).skip(1).take_while(|line| !line.starts_with('#'));
+    let commands = lines.filter_map(|line| line.strip_prefix("    ")).map(str::trim_start);
+    let commands: Vec<String> =
+        commands.filter(|line| line.starts_with("kvorum ") || line.starts_with("cp ")).map(str::to_owned).collect();
+    assert!(!commands.is_empty(), "no commands in the section {section}");
+    commands
+}
+
+/// A recipe in the hands of somebody who has this cluster, with this node in trouble.
+struct Recipe {
+    commands: std::vec::IntoIter<String>,
+    subject: usize,
+}
+
+impl Recipe {
+    fn of(section: &str) -> Self {
+        Self { commands: commands(section).into_iter(), subject: SUBJECT }
+    }
+
+    /// The next command's words; it must begin like this.
+    #[track_caller]
+    fn next(&mut self, cluster: &Cluster, begin: &str) -> Vec<String> {
+        let command = self.commands.next().expect("another command");
+        assert!(command.starts_with(begin), "{command}");
+        let others = (0..cluster.len()).filter(|index| *index != self.subject);
+        let names = [self.subject].into_iter().chain(others).zip(["10.0.0.2:8080", "10.0.0.1:8080", "10.0.0.3:8080"]);
+        let path = |path: PathBuf| path.display().to_string();
+        let with_paths = command
+            .replace("/var/lib/kvorum", &path(cluster.node(self.subject).data_dir.clone()))
+            .replace("/mnt/good/kvorum", &path(cluster.root().join("good")))
+            .replace("/var/backups/kvorum-monday", &path(backup(cluster, self.subject)));
+        let all =
+            names.fold(with_paths, |text, (index, name)| text.replace(name, &cluster.node(index).address.to_string()));
+        all.split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// Runs the next command; it must end well. What it says.
+    #[track_caller]
+    fn run(&mut self, cluster: &Cluster, begin: &str) -> String {
+        let words = self.next(cluster, begin);
+        let output: Output = match words[0].as_str() {
+            "kvorum" => cluster.command(self.subject).args(&words[1..]).output().unwrap(),
+            program => Command::new(program).args(&words[1..]).output().unwrap(),
+        };
+        let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{words:?}: {said}");
+        said
+    }
+
+    /// Runs the next command, which is the node, until it is ready.
+    #[track_caller]
+    fn serve(&mut self, cluster: &mut Cluster) {
+        let words = self.next(cluster, "kvorum serve ");
+        let mut command = cluster.command(self.subject);
+        command.args(&words[1..]);
+        cluster.spawn_as(self.subject, command);
+        cluster.wait_ready(self.subject);
+    }
+}
+
+fn backup(cluster: &Cluster, index: usize) -> PathBuf {
+    cluster.root().join(format!("backup-{index}"))
+}
+
+fn fill(cluster: &Cluster, name: &str) {
+    for number in 0..100 {
+        cluster.client(0).put(&entity_at(format!("{name} {number}"), 3, 3), b"v");
+    }
+}
+
+/// Whether all three nodes hold these keys, and each may vote.
+#[track_caller]
+fn all_have(cluster: &Cluster, name: &str) {
+    for number in 0..100 {
+        assert_eq!(cluster.client(number % 3).value(&entity_at(format!("{name} {number}"), 3, 3)), b"v");
+    }
+}
+
+#[track_caller]
+fn wait_rebuilt(cluster: &Cluster, index: usize) {
+    wait_within(2 * SOON, "the node votes again", || cluster.votes(index).then_some(()));
+}
+
+#[test]
+fn a_disk_that_can_still_be_read_is_exchanged() {
+    let mut cluster = Cluster::with(3, &SETTINGS);
+    fill(&cluster, "k");
+    let mut recipe = Recipe::of("A disk fails");
+    cluster.kill(SUBJECT);
+    recipe.run(&cluster, "cp -a ");
+    std::fs::remove_dir_all(&cluster.node(SUBJECT).data_dir).unwrap();
+    recipe.serve(&mut cluster);
+    cluster.wait_whole();
+    assert!(cluster.votes(SUBJECT) && !cluster.status_text(0).contains("rebuilding"), "{}", cluster.status_text(0));
+    all_have(&cluster, "k");
+}
+
+#[test]
+fn a_node_is_replaced() {
+    let mut cluster = Cluster::with(3, &SETTINGS);
+    fill(&cluster, "k");
+    let mut recipe = Recipe::of("A node is replaced");
+    cluster.kill(SUBJECT);
+    std::fs::remove_dir_all(&cluster.node(SUBJECT).data_dir).unwrap();
+    let said = recipe.run(&cluster, "kvorum status ");
+    assert!(said.contains(" up ") && !said.contains("rebuilding"), "{said}");
+    recipe.serve(&mut cluster);
+    wait_until("it knows that it replaces another", || cluster.status_text(SUBJECT).contains("rebuilding"));
+    wait_rebuilt(&cluster, SUBJECT);
+    let said = recipe.run(&cluster, "kvorum status ");
+    assert!(said.contains("is ready") && !said.contains("rebuilding"), "{said}");
+    recipe.run(&cluster, "kvorum repair --wait ");
+    assert_eq!(cluster.try_local(0), cluster.try_local(SUBJECT));
+    all_have(&cluster, "k");
+}
+
+#[test]
+fn a_backup_of_one_node_is_restored() {
+    let mut cluster = Cluster::with(3, &SETTINGS);
+    fill(&cluster, "before");
+    let mut recipe = Recipe::of("Back up and restore");
+    recipe.run(&cluster, "kvorum backup ");
+    fill(&cluster, "after");
+    cluster.kill(SUBJECT);
+    std::fs::remove_dir_all(&cluster.node(SUBJECT).data_dir).unwrap();
+    recipe.run(&cluster, "kvorum restore ");
+    cluster.restart(SUBJECT);
+    wait_until("it knows what it lacks", || cluster.status_text(SUBJECT).contains("restored from a backup of"));
+    wait_rebuilt(&cluster, SUBJECT);
+    recipe.run(&cluster, "kvorum repair --wait ");
+    assert_eq!(cluster.try_local(0), cluster.try_local(SUBJECT));
+    all_have(&cluster, "before");
+    all_have(&cluster, "after");
+}
+
+#[test]
+fn a_whole_cluster_is_restored() {
+    let mut cluster = Cluster::with(3, &SETTINGS);
+    fill(&cluster, "k");
+    let of = |subject| Recipe { subject, ..Recipe::of("Back up and restore") };
+    let mut recipes = [0, 1, 2].map(of);
+    for recipe in &mut recipes {
+        recipe.run(&cluster, "kvorum backup ");
+        recipe.next(&cluster, "kvorum restore ");
+        recipe.next(&cluster, "kvorum repair ");
+    }
+    fill(&cluster, "given up");
+    cluster.kill_all();
+    for recipe in &mut recipes {
+        std::fs::remove_dir_all(&cluster.node(recipe.subject).data_dir).unwrap();
+        recipe.run(&cluster, "kvorum restore ");
+    }
+    cluster.spawn_all();
+    cluster.wait_whole();
+    all_have(&cluster, "k");
+    cluster.client(0).absent(&entity_at("given up 1", 3, 3));
+}
+
+#[test]
+fn a_clock_that_jumps_fences_its_node_until_it_is_right() {
+    let mut cluster = Cluster::prepare(3, &[("KVORUM_COORDINATOR_DEADLINE", "1s")]);
+    let clocks = Clocks::prepare(&mut cluster);
+    let right = Duration::from_secs(3_600);
+    (0..3).for_each(|index| clocks.set(index, right));
+    cluster.spawn_all();
+    cluster.wait_whole();
+    for jumped in [right + Duration::from_secs(120), right - Duration::from_secs(120)] {
+        let mut recipe = Recipe::of("A clock jumps");
+        fill(&cluster, "before");
+        clocks.set(SUBJECT, jumped);
+        let mut client = cluster.client(SUBJECT);
+        wait_until("the node notices", || cluster.metric(SUBJECT, "kvorum_node_fenced") == 1.0);
+        client.get("/readyz").problem(503);
+        let refused = client.ok("PUT", &entity("k"), Some(b"through the fenced node")).problem(503);
+        assert_eq!(refused["title"], "Fenced", "{refused}");
+        let said = recipe.run(&cluster, "kvorum status ");
+        assert!(said.contains("the clock is too far from most peers': set it right"), "{said}");
+        for other in [0, 2] {
+            cluster.client(other).put(&entity("k"), b"through another");
+            cluster.client(other).ok("PUT", &entity_at("k", 3, 3), Some(b"needs it")).problem(504);
+        }
+        clocks.set(SUBJECT, right);
+        wait_until("it frees itself", || cluster.is_ready(SUBJECT));
+        client.put(&entity_at("k", 3, 3), b"by all");
+        fill(&cluster, "after");
+        all_have(&cluster, "before");
+        all_have(&cluster, "after");
+    }
+    let fenced = cluster.log(SUBJECT).matches("clock is too far from most peers: fenced until it is set right").count();
+    assert_eq!(fenced, 2, "once for each jump:\n{}", cluster.log(SUBJECT));
+}

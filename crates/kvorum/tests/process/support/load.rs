@@ -1,0 +1,203 @@
+//! Clients that work at quorum while something happens to the nodes, and what they have seen.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Barrier, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::history::{INITIAL, Operation, violation};
+use super::random::Random;
+use super::{Client, Cluster, entity, wait_for};
+
+const CLIENTS: usize = 12;
+/// Keys that all clients fight for; few, so that writes to them really are concurrent.
+const SHARED: usize = 24;
+
+/// What the clients have seen: the history of every shared key, and every acknowledged key of one write.
+pub struct Seen {
+    begin: Instant,
+    /// What requests to the shared keys ask for.
+    acks: &'static str,
+    next_value: AtomicU64,
+    shared: Vec<Mutex<Vec<Operation>>>,
+    /// Values whose keys are `once-VALUE`.
+    once: Mutex<Vec<u64>>,
+    /// Failed connections, and refused writes of keys that nobody else writes: none, while a majority is up. One of
+    /// them.
+    pub refused: Mutex<Option<String>>,
+    /// Refused requests to the shared keys: with a replica away, two writes that meet may leave neither with
+    /// a majority, and the contract then says 504.
+    pub contended: AtomicU64,
+    /// Writes of which it is not known whether they took effect.
+    pub unknown: AtomicU64,
+}
+
+impl Seen {
+    pub fn new() -> Self {
+        Self::with("")
+    }
+
+    /// Clients that ask for other than the default numbers of replicas.
+    pub fn with(acks: &'static str) -> Self {
+        Self {
+            begin: Instant::now(),
+            acks,
+            next_value: AtomicU64::new(INITIAL + 1),
+            shared: (0..SHARED).map(|_| Mutex::new(Vec::new())).collect(),
+            once: Mutex::new(Vec::new()),
+            refused: Mutex::new(None),
+            contended: AtomicU64::new(0),
+            unknown: AtomicU64::new(0),
+        }
+    }
+
+    fn shared_key(&self, slot: usize) -> String {
+        entity(format!("shared-{slot}")) + self.acks
+    }
+
+    fn value(&self) -> u64 {
+        self.next_value.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// One write of a shared key, or its deletion, recorded with what is known of its outcome.
+    fn write(&self, client: &mut Client, slot: usize, value: u64) {
+        let text = value.to_string();
+        let (method, body) = if value == INITIAL { ("DELETE", None) } else { ("PUT", Some(text.as_bytes())) };
+        let start = self.begin.elapsed();
+        let end = match client.send(method, &self.shared_key(slot), &[], body).map(|response| response.status) {
+            Ok(201 | 202) => Some(self.begin.elapsed()),
+            // Sent to nobody, the contract says: whoever reads it has found a defect.
+            Ok(503) => return count(&self.contended),
+            _ => {
+                count(&self.contended);
+                count(&self.unknown);
+                None
+            }
+        };
+        self.shared[slot].lock().unwrap().push(Operation { value, is_write: true, start, end });
+    }
+
+    fn read(&self, client: &mut Client, slot: usize) {
+        let start = self.begin.elapsed();
+        let value = match client.send("GET", &self.shared_key(slot), &[], None) {
+            Ok(response) if response.status == 200 => response.text().parse().expect("a value that was written"),
+            Ok(response) if response.status == 404 => INITIAL,
+            _ => return count(&self.contended),
+        };
+        let end = Some(self.begin.elapsed());
+        self.shared[slot].lock().unwrap().push(Operation { value, is_write: false, start, end });
+    }
+
+    fn write_once(&self, client: &mut Client) {
+        let value = self.value();
+        match client.send("PUT", &once(value), &[], Some(value.to_string().as_bytes())) {
+            Ok(response) if response.status == 201 => self.once.lock().unwrap().push(value),
+            other => *self.refused.lock().unwrap() = Some(format!("{other:?}")),
+        }
+    }
+
+    /// One client: a mix of everything through random nodes until it is told to stop.
+    fn work(&self, addresses: &[SocketAddr], timeout: Duration, seed: u64, stop: &AtomicBool) {
+        let mut random = Random::new(seed);
+        let mut clients: Vec<Client> = addresses.iter().map(|&address| Client::new(address).timeout(timeout)).collect();
+        while !stop.load(Ordering::Relaxed) {
+            let client = &mut clients[random.below(addresses.len() as u64) as usize];
+            if let Err(error) = client.stream() {
+                *self.refused.lock().unwrap() = Some(error.to_string());
+                // Nothing was sent. The node may be dead for a while.
+                thread::park_timeout(Duration::from_millis(1));
+                continue;
+            }
+            let slot = random.below(SHARED as u64) as usize;
+            match random.below(12) {
+                0..=2 => self.write(client, slot, self.value()),
+                3 => self.write(client, slot, INITIAL),
+                4..=7 => self.read(client, slot),
+                _ => self.write_once(client),
+            }
+        }
+    }
+
+    /// Lets clients work through the nodes at `addresses` while `disturb` does its thing, then stops them. They wait
+    /// `timeout` for an answer.
+    pub fn under_load<T>(
+        &self,
+        addresses: &[SocketAddr],
+        timeout: Duration,
+        random: &mut Random,
+        disturb: impl FnOnce() -> T,
+    ) -> T {
+        let (stop, started) = (AtomicBool::new(false), Barrier::new(CLIENTS + 1));
+        thread::scope(|scope| {
+            for _ in 0..CLIENTS {
+                let seed = random.next();
+                let (stop, started) = (&stop, &started);
+                scope.spawn(move || {
+                    started.wait();
+                    self.work(addresses, timeout, seed, stop);
+                });
+            }
+            started.wait();
+            // Also when `disturb` panics: the scope waits for the clients.
+            let _stop = StopOnDrop(&stop);
+            disturb()
+        })
+    }
+
+    /// Waits until `writes` more values have been written than when it was called.
+    pub fn after_writes(&self, writes: u64) {
+        let goal = self.next_value.load(Ordering::Relaxed) + writes;
+        wait_for("the clients get on", || (self.next_value.load(Ordering::Relaxed) >= goal).then_some(()));
+    }
+
+    /// Every acknowledged key of one write, from index `from` on, is there. How many there are, with those before.
+    pub fn check_once(&self, cluster: &Cluster, from: usize) -> usize {
+        let values = self.once.lock().unwrap();
+        let mut clients = cluster.clients();
+        for (number, &value) in values[from..].iter().enumerate() {
+            let read = clients[number % cluster.len()].value(&once(value));
+            assert_eq!(read, value.to_string().as_bytes(), "an acknowledged write was lost");
+        }
+        values.len()
+    }
+
+    /// Reads every shared key through every node and checks all that was ever seen of it.
+    pub fn check_shared(&self, cluster: &Cluster) {
+        for mut client in cluster.clients() {
+            (0..SHARED).for_each(|slot| self.read(&mut client, slot));
+        }
+        assert_eq!(self.violation(), None);
+    }
+
+    /// Why the history of some key is not linearizable.
+    pub fn violation(&self) -> Option<String> {
+        let check = |(slot, history): (usize, &Mutex<Vec<Operation>>)| {
+            // A copy: clients may be at work.
+            let history = history.lock().unwrap().clone();
+            violation(&history).map(|text| format!("key {slot} is not linearizable: {text}"))
+        };
+        self.shared.iter().enumerate().find_map(check)
+    }
+
+    /// The number of recorded operations on each shared key.
+    pub fn lengths(&self) -> Vec<usize> {
+        self.shared.iter().map(|history| history.lock().unwrap().len()).collect()
+    }
+}
+
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+fn once(value: u64) -> String {
+    entity(format!("once-{value}"))
+}
