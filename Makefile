@@ -3,7 +3,7 @@
 # that RocksDB is compiled once.
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test soak deps
+.PHONY: help run build test soak contrib deps
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -40,6 +40,9 @@ soak: build ## SEEDS=20000 simulated clusters; ten minutes of attack; the crash 
 	scripts/fuzz 60
 	KVORUM_TEST_INTERLEAVINGS=1000000 cargo test --release -p kvorum-node --features interleavings --lib interleavings
 	KVORUM_TEST_MALFORMED=10000000 $(PROCESS) malformed::
+
+contrib: build ## everything in contrib/ against three nodes; needs wrk, and Maven for YCSB
+	contrib/check
 
 deps: ## what the build and the tests need from the system: libclang, iptables
 	@scripts/deps

@@ -8,6 +8,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use kvorum_node::config::{NodeUrl, SETTINGS, duration, node_url};
 
+use crate::bench::args::BenchCommand;
+
 const AFTER: &str = "\
 Try it:
   kvorum dev                            three nodes on this machine
@@ -48,6 +50,8 @@ pub(crate) enum Command {
     Scrub(ScrubArgs),
     Backup(BackupArgs),
     Restore(RestoreArgs),
+    #[command(subcommand)]
+    Bench(BenchCommand),
     /// Check or show the settings of a node.
     #[command(subcommand)]
     Config(ConfigCommand),

@@ -1,11 +1,13 @@
 //! The binary: subcommands, and nothing that another crate could own.
 //!
 //! `serve` runs a node, `dev` a cluster of them on this machine; `put`, `get`, `delete`, `range` and
-//! `status` are clients; `repair`, `scrub`, `backup` and `restore` look after the data. Exit codes are part of the
+//! `status` are clients; `repair`, `scrub`, `backup` and `restore` look after the data; `bench` loads
+//! it. Exit codes are part of the
 //! interface: see [`outcome::Outcome`].
 
 mod args;
 mod backup;
+mod bench;
 mod client;
 mod dev;
 mod documents;
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         Command::Scrub(args) => scrub::scrub(&args),
         Command::Backup(args) => backup::backup(&args),
         Command::Restore(args) => backup::restore(&args),
+        Command::Bench(command) => bench::bench(&command),
         Command::Config(ConfigCommand::Check { file }) => serve::check(&file),
         Command::Config(ConfigCommand::Print(args)) => serve::print(&args),
         Command::Completions { shell } => documents::completions(shell),

@@ -7,12 +7,15 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
+use rustix::param::page_size;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::coordinator::failure_name;
 use crate::hints::{Dropped, TargetMetrics};
@@ -25,8 +28,9 @@ const MICROS: f64 = 1e-6;
 /// The page.
 #[must_use]
 pub(crate) fn text(view: &Arc<NodeView>) -> String {
-    let mut registry = Registry::with_prefix("kvorum");
-    registry.register_collector(Box::new(Exposition(view.clone())));
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Process));
+    registry.sub_registry_with_prefix("kvorum").register_collector(Box::new(Exposition(view.clone())));
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry).expect("a string takes all text");
     text
@@ -37,6 +41,24 @@ struct Exposition(Arc<NodeView>);
 impl fmt::Debug for Exposition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Exposition")
+    }
+}
+
+/// What the system counts of this process, under the names that all of Prometheus' clients use.
+#[derive(Debug)]
+struct Process;
+
+impl Collector for Process {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut page = Page(encoder);
+        let time = clock_gettime(ClockId::ProcessCPUTime);
+        let seconds = Duration::try_from(time).unwrap_or_default().as_secs_f64();
+        page.encode("process_cpu_seconds", "User and system time spent", &ConstCounter::new(seconds))?;
+        // Size and resident size, in pages.
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+        let pages = statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0);
+        let page_bytes = u64::try_from(page_size()).expect("a page fits 64 bits");
+        page.gauge("process_resident_memory_bytes", "Resident memory", float(pages * page_bytes))
     }
 }
 

@@ -4,8 +4,11 @@
 
 use crate::support::{kvorum, run};
 
-const COMMANDS: [&str; 11] =
-    ["serve", "dev", "put", "get", "delete", "range", "status", "repair", "config", "completions", "man"];
+const COMMANDS: [&str; 12] =
+    ["serve", "dev", "put", "get", "delete", "range", "status", "repair", "bench", "config", "completions", "man"];
+/// Those that only hold others.
+const GROUPS: [&str; 2] = ["bench", "config"];
+const BENCH_COMMANDS: [&str; 4] = ["run", "fill", "knee", "compare"];
 
 #[test]
 fn help_names_the_commands_the_exit_codes_and_a_way_to_start() {
@@ -18,10 +21,11 @@ fn help_names_the_commands_the_exit_codes_and_a_way_to_start() {
 
 #[test]
 fn every_command_has_an_example() {
-    for command in COMMANDS.iter().filter(|command| **command != "config") {
-        let ended = run(&mut kvorum(&[command, "--help"]));
-        assert!(ended.code == 0 && ended.stdout.contains("Example"), "{command}");
-        assert!(ended.stdout.contains(&format!("kvorum {command}")), "{command}");
+    let single = COMMANDS.iter().filter(|command| !GROUPS.contains(command)).map(|command| vec![*command]);
+    for command in single.chain(BENCH_COMMANDS.iter().map(|command| vec!["bench", *command])) {
+        let ended = run(kvorum(&command).arg("--help"));
+        assert!(ended.code == 0 && ended.stdout.contains("Example"), "{command:?}");
+        assert!(ended.stdout.contains(&format!("kvorum {}", command.join(" "))), "{command:?}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! The command line: the binary as a process, against no node or a canned one. What needs a real node is
 //! in `tests/process`.
 
+mod bench;
 mod client;
 mod config;
 mod dev;

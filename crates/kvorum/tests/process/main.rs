@@ -25,6 +25,7 @@ mod api_node;
 mod api_range;
 mod attack;
 mod backup;
+mod bench;
 mod cli;
 mod cluster_degraded;
 mod cluster_examples;

@@ -1,0 +1,225 @@
+//! The command line of `kvorum bench`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use kvorum_load::compare::Side;
+use kvorum_load::knee::Objective;
+use kvorum_load::run::{Plan, Rate};
+use kvorum_load::target::Target;
+use kvorum_load::workload::{Api, KeyOrder, ValueSize, Workload, bytes};
+use kvorum_node::config::duration;
+
+/// Load tests: drive a cluster, or any HTTP store, and tell how it did.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    Run(RunArgs),
+    Fill(FillArgs),
+    Knee(KneeArgs),
+    Compare(CompareArgs),
+}
+
+/// Whom the load goes to, and in what shape.
+#[derive(Debug, Args)]
+pub(crate) struct LoadArgs {
+    /// The targets; connections go to them in turn.
+    #[arg(
+        long,
+        value_name = "URL,URL,…",
+        env = "KVORUM_URL",
+        default_value = "http://127.0.0.1:8080",
+        value_delimiter = ','
+    )]
+    pub(crate) url: Vec<Target>,
+    /// put, get, delete, range, mixed:put=50,get=50, or ycsb-a to ycsb-f.
+    #[arg(long, default_value = "put")]
+    pub(crate) workload: Workload,
+    /// Over all targets and threads.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = at_least_one)]
+    pub(crate) connections: usize,
+    /// Of the generator; one drives 150,000 requests a second and more.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one)]
+    pub(crate) threads: usize,
+    /// Requests under way on one connection at most.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one)]
+    pub(crate) pipeline: usize,
+    /// Of the measured time.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = at_least_a_moment)]
+    pub(crate) duration: Duration,
+    /// Before it, with the same load.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = any_time)]
+    pub(crate) warmup: Duration,
+    /// Different keys.
+    #[arg(long, value_name = "N", default_value_t = 200_000)]
+    pub(crate) keys: u64,
+    /// sequential, uniform, zipfian or latest; by default uniform, or what the workload is defined with.
+    #[arg(long, value_name = "ORDER")]
+    pub(crate) key_order: Option<KeyOrder>,
+    /// 100, 4KiB, 50..150 (uniform) or exp:100 (exponential around it).
+    #[arg(long, value_name = "BYTES", default_value = "100")]
+    pub(crate) value_size: ValueSize,
+    /// Values that compress to about a quarter; otherwise they do not compress.
+    #[arg(long)]
+    pub(crate) compressible: bool,
+    /// How many replicas must answer; by default what the server does.
+    #[arg(long, value_name = "A")]
+    pub(crate) ack: Option<u8>,
+    /// How many replicas hold the key; by default what the server does.
+    #[arg(long, value_name = "F")]
+    pub(crate) from: Option<u8>,
+    /// Where the store keeps a key, for stores other than kvorum.
+    #[arg(long, value_name = "PATH", default_value = "/v0/entity?id={key}")]
+    pub(crate) path: Api,
+    /// Limit of a request, from when it was sent; over it, it is counted as a timeout.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = at_least_a_moment)]
+    pub(crate) timeout: Duration,
+}
+
+impl LoadArgs {
+    /// What these options ask for, at a rate.
+    pub(crate) fn plan(&self, rate: Rate) -> Plan {
+        Plan {
+            targets: self.url.clone(),
+            api: self.path.clone(),
+            workload: self.workload.clone(),
+            key_order: self.key_order,
+            first_key: 0,
+            keys: self.keys,
+            only_keys: None,
+            value_size: self.value_size,
+            compressible: self.compressible,
+            ack: self.ack,
+            from: self.from,
+            rate,
+            connections: self.connections,
+            threads: self.threads,
+            pipeline: self.pipeline,
+            duration: self.duration,
+            warmup: self.warmup,
+            timeout: self.timeout,
+            operations_max: None,
+            watch: true,
+            seed: 1,
+        }
+    }
+}
+
+/// Send requests at a constant rate, and tell how long they took.
+///
+/// Open loop: a request is due at its time whether or not earlier ones were answered, and its latency runs from then.
+/// With `--rate max` the loop is closed: each connection sends when it has its answer.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kvorum bench run --rate 10000 --workload put
+  kvorum bench run --rate max --workload get --connections 256 --out report
+  kvorum bench run --rate 5000 --url http://127.0.0.1:8000 --path /kv/{key} --workload mixed:put=10,get=90
+
+Exit codes: 0 done, however the target did; 2 usage; 4 the target could not be reached at all.")]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
+    /// Requests a second, or max.
+    #[arg(long, value_name = "N|max")]
+    pub(crate) rate: Rate,
+    /// Write run.json, latency.hdr and report.html there.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Print the detailed percentile spectrum.
+    #[arg(long)]
+    pub(crate) latency: bool,
+}
+
+/// Write keys, as fast as the target takes them, up to a size.
+///
+/// Each key has the value that `run` with the same `--value-size` writes. Interrupted, it goes on where it was when
+/// it is started again with the same options. At the end a sample is read back and compared.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kvorum bench fill --size 1.2GB
+  kvorum bench fill --keys 200000 --value-size 100
+
+Exit codes: 0 filled, 2 usage, 4 the target could not be reached, or does not keep what is written.")]
+pub(crate) struct FillArgs {
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
+    /// Bytes of values, instead of --keys: 1.2GB, 500MB, 4GiB.
+    #[arg(long, value_name = "BYTES", value_parser = size)]
+    pub(crate) size: Option<u64>,
+}
+
+/// Search for the knee: the highest constant rate that is sustained.
+///
+/// Doubles the rate until it is not sustained, bisects, confirms at full --duration, and runs at half of it. Then
+/// closed loops over 1, 2, 4 … connections show what bends the curve (Universal Scalability Law).
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kvorum bench knee --workload put --out knee
+  kvorum bench knee --workload get --objective p99=5ms,p999=20ms --duration 60s
+
+Exit codes: 0 found, 1 none or interrupted, 2 usage, 4 the target could not be reached.")]
+pub(crate) struct KneeArgs {
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
+    /// What a rate must meet to count, besides 99 % of it being achieved without an error.
+    #[arg(long, value_name = "P=TIME,…", default_value = "p99=50ms")]
+    pub(crate) objective: Objective,
+    /// Write knee.json, report.html, and the runs at the knee and at half of it there.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+/// Compare two builds, configurations or saved runs.
+///
+/// A side is a directory of saved runs (what `run --out` wrote, or a directory of several such), the URLs of a
+/// server, or a command that serves at --url while it runs. Live sides take turns, A B A B. A difference counts only
+/// if it is none of chance (rank test over the runs, 5 % for all figures together) and at least 2 %.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kvorum bench compare before after
+  kvorum bench compare http://10.0.0.1:8080 http://10.0.1.1:8080 --rate 10000 --workload get
+  kvorum bench compare 'old/kvorum dev --data-dir /tmp/a' 'new/kvorum dev --data-dir /tmp/b' --rate max --out pairs
+
+Exit codes: 0 compared, whatever came of it; 1 interrupted; 2 usage; 4 a side could not be reached.")]
+pub(crate) struct CompareArgs {
+    /// A directory, URLs, or a command.
+    pub(crate) a: Side,
+    /// The same.
+    pub(crate) b: Side,
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
+    /// Requests a second, or max; needed where the sides are live.
+    #[arg(long, value_name = "N|max")]
+    pub(crate) rate: Option<Rate>,
+    /// Runs of each side; fewer than 5 cannot tell anything.
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = at_least_one)]
+    pub(crate) pairs: usize,
+    /// Write compare.json there, and each run below `a` and `b`.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    bytes(text).ok_or_else(|| format!("`{text}` is not a size such as 1.2GB or 4GiB"))
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number @ 1..=100_000) => Ok(number),
+        _ => Err("it takes a number from 1 to 100000".into()),
+    }
+}
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+fn at_least_a_moment(text: &str) -> Result<Duration, String> {
+    duration(text, Duration::from_millis(1), DAY).map_err(|allowed| format!("it takes {allowed}"))
+}
+
+fn any_time(text: &str) -> Result<Duration, String> {
+    duration(text, Duration::ZERO, DAY).map_err(|allowed| format!("it takes {allowed}"))
+}

@@ -1,0 +1,189 @@
+//! `bench`: the load tool's command line. The work is that of `kvorum-load`.
+
+pub(crate) mod args;
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+use kvorum_load::compare::{Comparison, Contest, Side, compare as compare_runs, compare_saved, live};
+use kvorum_load::fill::{fill as fill_load, keys_for};
+use kvorum_load::knee::{Point, Probe, Step, Watch, knee as find_knee};
+use kvorum_load::report::{Document, save, text, write_json};
+use kvorum_load::run::{Rate, run as run_load};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::outcome::{Outcome, Unreachable};
+use args::{BenchCommand, CompareArgs, FillArgs, KneeArgs, RunArgs};
+
+/// `kvorum bench`
+pub(crate) fn bench(command: &BenchCommand) -> Result<Outcome> {
+    let stop = stop_on_signals()?;
+    let done = match command {
+        BenchCommand::Run(args) => run(args, &stop),
+        BenchCommand::Fill(args) => fill(args, &stop),
+        BenchCommand::Knee(args) => knee(args, &stop),
+        BenchCommand::Compare(args) => compare(args, &stop),
+    };
+    done.map_err(|error| match error.downcast::<kvorum_load::Error>() {
+        Ok(kvorum_load::Error::Unreachable { target, cause }) => Unreachable { url: target, cause }.into(),
+        Ok(kvorum_load::Error::Refused(why)) => {
+            Unreachable { url: "the target".into(), cause: io::Error::other(why) }.into()
+        }
+        Ok(other) => other.into(),
+        Err(error) => error,
+    })
+}
+
+/// Set by the first Ctrl-C or SIGTERM: what runs ends and is reported. The second one ends the process.
+fn stop_on_signals() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let asked = stop.clone();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (mut interrupt, mut terminate) = {
+        let _inside = runtime.enter();
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+    };
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            for _ in 0..2 {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+                if asked.swap(true, Ordering::Relaxed) {
+                    std::process::exit(130);
+                }
+            }
+        });
+    });
+    Ok(stop)
+}
+
+fn run(args: &RunArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
+    let plan = args.load.plan(args.rate);
+    let bar = bar(plan.duration.as_secs() + plan.warmup.as_secs(), "{wide_bar} {pos}/{len} s  {msg}");
+    let outcome = run_load(&plan, stop, &mut |progress| {
+        bar.set_position(progress.elapsed.as_secs());
+        bar.set_message(format!("{} requests", progress.done));
+    })?;
+    bar.finish_and_clear();
+    let document = Document::new(&plan, &outcome);
+    write!(io::stdout(), "{}", text(&plan, &outcome, &document, args.latency))?;
+    if let Some(dir) = &args.out {
+        save(dir, &outcome, &document)?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn fill(args: &FillArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
+    let mut plan = args.load.plan(Rate::Max);
+    if let Some(bytes) = args.size {
+        plan.keys = keys_for(&plan, bytes)?;
+    }
+    let mean = plan.value_size.mean();
+    let style = "{wide_bar} {bytes}/{total_bytes}  {bytes_per_sec}  ETA {eta}";
+    let bar = bar(plan.keys * mean.max(1), style);
+    let begin = Instant::now();
+    let filled = fill_load(&plan, stop, &mut |keys| bar.set_position(keys * mean.max(1)))?;
+    bar.finish_and_clear();
+    let seconds = begin.elapsed().as_secs_f64();
+    let written = filled.keys - filled.from;
+    let begun = if filled.from == 0 { String::new() } else { format!(" (of which {} were there)", filled.from) };
+    let mut out = io::stdout();
+    writeln!(out, "{} keys of {mean} bytes{begun}; {written} written in {seconds:.1} s", filled.keys)?;
+    if filled.interrupted {
+        writeln!(out, "interrupted: the same command goes on from here")?;
+        return Ok(Outcome::NotFound);
+    }
+    writeln!(out, "{} keys were read back as they were written", filled.sampled)?;
+    Ok(Outcome::Done)
+}
+
+/// Tells each probe in a line.
+struct Lines;
+
+impl Watch for Lines {
+    fn probed(&mut self, probe: &Probe, step: Step) {
+        let kind = if matches!(step, Step::Confirm(_)) { "confirm" } else { "probe  " };
+        println!("{kind} {}", probe.line());
+    }
+
+    fn scaled(&mut self, point: Point) {
+        println!("closed loop, {:>3} connections: {:.0}/s", point.connections, point.rate);
+    }
+}
+
+fn knee(args: &KneeArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
+    // The search decides every probe's rate.
+    let plan = args.load.plan(Rate::Max);
+    let knee = find_knee(&plan, &args.objective, args.out.as_deref(), stop, &mut Lines)?;
+    let mut out = io::stdout();
+    if let (Some(rate), Some(latency)) = (knee.knee_rate, &knee.latency_ms) {
+        writeln!(out, "Knee: {rate}/s under {}: p50 {:.2} ms, p99 {:.2} ms", knee.objective, latency.p50, latency.p99)?;
+    } else {
+        writeln!(
+            out,
+            "{}",
+            if knee.interrupted {
+                "Interrupted before the knee was found"
+            } else {
+                "No knee: not even 10/s is sustained"
+            }
+        )?;
+    }
+    if let Some(half) = &knee.half {
+        let latency = &half.latency_ms;
+        writeln!(out, "At half of it, {}/s: p50 {:.2} ms, p99 {:.2} ms", half.rate, latency.p50, latency.p99)?;
+    }
+    if let Some(law) = &knee.scalability {
+        writeln!(out, "What bends it (R² {:.3}): {}", law.r_squared, law.verdict)?;
+    }
+    if let Some(why) = &knee.generator_limit {
+        writeln!(out, "The GENERATOR ended the search, not the target: {why}")?;
+    }
+    Ok(if knee.knee_rate.is_some() { Outcome::Done } else { Outcome::NotFound })
+}
+
+fn compare(args: &CompareArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
+    if let (Side::Saved(a), Side::Saved(b)) = (&args.a, &args.b) {
+        return tell(&compare_saved(a, b)?, args);
+    }
+    let rate = args.rate.context("--rate is needed to compare what is live")?;
+    let plan = args.load.plan(rate);
+    let contest = Contest { plan: &plan, pairs: args.pairs, dir: args.out.as_deref(), stop };
+    let [a, b] = live(&contest, &args.a, &args.b, &mut |turn| {
+        let (document, latency) = (turn.document, &turn.document.latency_ms);
+        println!(
+            "{}{}: {:.0}/s, p50 {:.2} ms, p99 {:.2} ms, {} errors",
+            turn.side,
+            turn.number,
+            document.rate_achieved,
+            latency.p50,
+            latency.p99,
+            document.errors.values().sum::<u64>() + document.timeouts
+        );
+    })?;
+    let interrupted = stop.load(Ordering::Relaxed);
+    let told = tell(&compare_runs([&args.a.to_string(), &args.b.to_string()], &a, &b, false), args)?;
+    Ok(if interrupted { Outcome::NotFound } else { told })
+}
+
+fn tell(comparison: &Comparison, args: &CompareArgs) -> Result<Outcome> {
+    write!(io::stdout(), "{}", comparison.text())?;
+    if let Some(dir) = &args.out {
+        std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+        write_json(&dir.join("compare.json"), comparison)?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// A progress bar, which is seen on terminals only.
+fn bar(length: u64, style: &'static str) -> ProgressBar {
+    let bar = ProgressBar::new(length);
+    bar.set_style(ProgressStyle::with_template(style).expect("a valid template"));
+    bar
+}

@@ -1,0 +1,192 @@
+//! `kvorum bench` as scripts use it: its options, its exit codes, what it prints and writes.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{kvorum, run};
+
+/// Answers every request, one at a time on each connection, with 200 and the same body.
+fn serve() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let stream = stream.unwrap();
+            thread::spawn(move || answer_all(stream));
+        }
+    });
+    url
+}
+
+fn answer_all(mut stream: TcpStream) {
+    let mut piece = [0; 4096];
+    // Requests of these tests come in one piece each.
+    while stream.read(&mut piece).is_ok_and(|count| count > 0) {
+        if stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").is_err() {
+            return;
+        }
+    }
+}
+
+const SHORT: [&str; 6] = ["--duration", "400ms", "--warmup", "0ms", "--connections", "4"];
+
+fn json(path: &Path) -> serde_json::Value {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+fn the_command_line_of_the_documentation_runs_and_its_json_has_every_name() {
+    let (url, dir) = (serve(), tempfile::tempdir().unwrap());
+    let out = dir.path().join("report");
+    let args = format!(
+        "bench run --url {url},{url} --workload mixed:put=50,get=50 --rate 500 --connections 64 --threads 1 \
+         --duration 400ms --warmup 100ms --keys 200000 --value-size 100 --ack 1 --from 1 --out {}",
+        out.display()
+    );
+    let ended = run(&mut kvorum(&args.split_whitespace().collect::<Vec<_>>()));
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(
+        ended.stdout.starts_with("Running 0.40s test @ ") && ended.stdout.contains("Requests/sec:"),
+        "{}",
+        ended.stdout
+    );
+    let run = json(&out.join("run.json"));
+    let wanted = ["rate_asked", "rate_achieved", "latency_ms", "requests", "errors", "timeouts", "late_sends"];
+    assert!(wanted.iter().all(|name| !run[name].is_null()), "{run}");
+    let percentiles = ["p50", "p90", "p99", "p999", "p9999", "max", "mean"];
+    assert!(percentiles.iter().all(|name| run["latency_ms"][name].is_f64()), "{run}");
+    assert!(out.join("report.html").is_file() && out.join("latency.hdr").is_file());
+}
+
+#[test]
+fn what_cannot_be_run_is_told_by_the_exit_code() {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = format!("http://{address}");
+    let ended = run(kvorum(&["bench", "run", "--url", &nobody, "--rate", "10"]).args(SHORT));
+    assert_eq!(ended.code, 4);
+    assert!(ended.stderr.contains(&nobody), "{}", ended.stderr);
+    let url = serve();
+    for bad in [
+        &["bench", "run", "--url", &url][..],
+        &["bench", "run", "--url", &url, "--rate", "0"],
+        &["bench", "run", "--url", &url, "--rate", "1", "--workload", "scan"],
+        &["bench", "run", "--url", &url, "--rate", "1", "--threads", "2", "--connections", "1"],
+        &["bench", "fill", "--url", &url, "--size", "many"],
+        &["bench", "knee", "--url", &url, "--objective", "p98=1ms"],
+        &["bench", "compare", "/nonexistent-a", "/nonexistent-b"],
+    ] {
+        assert_eq!(run(&mut kvorum(bad)).code, 2, "{bad:?}");
+    }
+    // It answers, and never what was written.
+    assert_eq!(run(&mut kvorum(&["bench", "fill", "--url", &url, "--keys", "10"])).code, 4);
+}
+
+#[test]
+fn the_knee_of_a_server_that_sustains_nothing_is_none() {
+    let (url, dir) = (serve(), tempfile::tempdir().unwrap());
+    // No answer takes less than a nanosecond.
+    let out = dir.path().to_str().unwrap();
+    let ended =
+        run(kvorum(&["bench", "knee", "--url", &url, "--workload", "get", "--objective", "p50=0.001us", "--out", out])
+            .args(SHORT));
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    let knee = json(&dir.path().join("knee.json"));
+    assert!(knee["knee_rate"].is_null() && knee["latency_ms"].is_null(), "{knee}");
+    let probes = knee["probes"].as_array().unwrap();
+    assert!(probes.len() >= 4 && probes.iter().all(|probe| probe["passed"] == false), "{knee}");
+    assert!(ended.stdout.lines().filter(|line| line.starts_with("probe")).count() == probes.len());
+}
+
+#[test]
+fn live_sides_take_turns_and_their_runs_can_be_compared_again() {
+    let (url, dir) = (serve(), tempfile::tempdir().unwrap());
+    let out = dir.path().join("pairs");
+    let mut compare = kvorum(&["bench", "compare", &url, &serve(), "--workload", "put", "--rate", "200"]);
+    let ended = run(compare.args(["--pairs", "2", "--out", out.to_str().unwrap()]).args(SHORT));
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let turns: Vec<&str> =
+        ended.stdout.lines().filter_map(|line| line.split_once(':')).map(|(turn, _)| turn).take(4).collect();
+    assert_eq!(turns, ["A1", "B1", "A2", "B2"]);
+    assert_eq!(json(&out.join("compare.json"))["runs"], serde_json::json!([2, 2]));
+    let (a, b) = (out.join("a"), out.join("b"));
+    let saved = run(&mut kvorum(&["bench", "compare", a.to_str().unwrap(), b.to_str().unwrap()]));
+    assert!(saved.code == 0 && saved.stdout.contains("too little to tell"), "{}", saved.stdout);
+}
+
+#[test]
+fn a_command_whose_place_is_taken_or_that_does_not_serve_is_refused() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let compare = |command: &str, url: &str| {
+        run(kvorum(&["bench", "compare", command, command, "--url", url, "--rate", "10"]).args(SHORT))
+    };
+    let ended = compare("exit 3", &format!("http://{free}"));
+    assert!(ended.code == 4 && ended.stderr.contains("ended before it served"), "{}", ended.stderr);
+    let ended = compare("sleep 100", &serve());
+    assert!(ended.code == 4 && ended.stderr.contains("serves at"), "{}", ended.stderr);
+}
+
+fn ended_within(child: &mut Child, limit: Duration) -> i32 {
+    let deadline = Instant::now() + limit;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code().expect("it exits by itself");
+        }
+        assert!(Instant::now() < deadline, "it does not end");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn an_interrupt_ends_a_run_with_the_report_of_what_there_was() {
+    let (url, dir) = (serve(), tempfile::tempdir().unwrap());
+    let out = dir.path().join("report");
+    let args = ["bench", "run", "--url", &url, "--rate", "100", "--duration", "1h", "--warmup", "0ms", "--out"];
+    let mut child = kvorum(&args).arg(&out).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let stat = format!("/proc/{}/net/tcp", child.id());
+    let port = format!(":{:04X} ", url.rsplit(':').next().unwrap().parse::<u16>().unwrap());
+    let deadline = Instant::now() + Duration::from_secs(20);
+    // Once it is connected its signals are handled.
+    while std::fs::read_to_string(&stat).unwrap().matches(&port).count() < 64 {
+        assert!(Instant::now() < deadline, "it does not connect");
+        thread::sleep(Duration::from_millis(10));
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert_eq!(ended_within(&mut child, Duration::from_secs(20)), 0);
+    let mut text = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    assert!(text.contains("Interrupted") && text.contains("Requests/sec:"), "{text}");
+    assert_eq!(json(&out.join("run.json"))["interrupted"], true);
+}
+
+/// A file system of its own, without room for a report. Needs root.
+#[test]
+fn a_full_disk_costs_the_files_and_not_the_text() {
+    let (url, dir) = (serve(), tempfile::tempdir().unwrap());
+    let mount = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=4k", "kvorum-load-test"])
+        .arg(dir.path())
+        .output();
+    if !mount.is_ok_and(|mount| mount.status.success()) {
+        eprintln!("SKIPPED: a full disk needs mount(8) and root");
+        return;
+    }
+    let out = dir.path().join("report");
+    let ended =
+        run(kvorum(&["bench", "run", "--url", &url, "--rate", "100", "--out", out.to_str().unwrap()]).args(SHORT));
+    let left: Vec<_> = std::fs::read_dir(&out)
+        .map(|entries| entries.flatten().map(|entry| entry.file_name()).collect())
+        .unwrap_or_default();
+    let unmounted = std::process::Command::new("umount").arg(dir.path()).status().unwrap();
+    assert!(unmounted.success());
+    assert_eq!(ended.code, 2, "{}", ended.stderr);
+    assert!(ended.stdout.contains("Requests/sec:") && ended.stderr.contains("No space left"), "{}", ended.stderr);
+    assert!(left.iter().all(|name| !name.to_string_lossy().ends_with(".partial")), "{left:?}");
+}

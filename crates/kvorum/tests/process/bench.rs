@@ -1,0 +1,61 @@
+//! `kvorum bench` against real nodes.
+
+use crate::support::Cluster;
+use crate::support::cluster::{free_port, kvorum};
+
+/// Runs `kvorum bench` to its end: its exit code and what it printed.
+#[track_caller]
+fn bench(args: &[&str]) -> String {
+    let output = kvorum().arg("bench").args(args).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+const SHORT: [&str; 8] = ["--duration", "1s", "--warmup", "0ms", "--keys", "2000", "--connections", "8"];
+
+#[test]
+fn a_fill_and_every_workload_run_without_an_error_and_all_nodes_are_told_of() {
+    let cluster = Cluster::start(3);
+    let url = cluster.node(0).url();
+    assert!(bench(&["fill", "--url", &url, "--keys", "2000"]).contains("1000 keys were read back"));
+    for workload in ["get", "range", "ycsb-a", "ycsb-d", "ycsb-e", "ycsb-f", "mixed:put=1,get=2,delete=1", "delete"] {
+        let dir = cluster.root().join(workload);
+        let out = dir.to_str().unwrap();
+        bench(&[&["run", "--url", &url, "--workload", workload, "--rate", "300", "--out", out][..], &SHORT].concat());
+        let run: serde_json::Value = serde_json::from_slice(&std::fs::read(dir.join("run.json")).unwrap()).unwrap();
+        assert_eq!((&run["errors"], &run["timeouts"]), (&serde_json::json!({}), &serde_json::json!(0)), "{workload}");
+        let nodes = run["nodes"].as_array().unwrap();
+        let told = nodes.iter().filter(|node| node["source"] == "proc" && node["cpu_us_per_request"].is_f64());
+        assert_eq!(told.count(), 3, "{nodes:?}");
+    }
+}
+
+#[test]
+fn the_process_tells_its_processor_time_and_memory() {
+    let cluster = Cluster::start(1);
+    assert!(cluster.metric(0, "process_cpu_seconds_total") > 0.0);
+    assert!(cluster.metric(0, "process_resident_memory_bytes") > 1e6);
+}
+
+#[test]
+fn commands_are_started_filled_and_stopped_in_turn() {
+    let dir = tempfile::tempdir().unwrap();
+    let (port, binary) = (free_port(), kvorum().get_program().to_string_lossy().into_owned());
+    let command = |name: &str| {
+        let data = dir.path().join(name);
+        // A shell that stays, as it does where variables are set.
+        format!("A=1 {binary} serve --listen 127.0.0.1:{port} --data-dir {} 2>&1; true", data.display())
+    };
+    let url = format!("http://127.0.0.1:{port}");
+    let sides = [command("a"), command("b")];
+    let args = ["compare", &sides[0], &sides[1], "--url", &url, "--workload", "get", "--rate", "300", "--pairs", "2"];
+    let text = bench(&[&args[..], &SHORT].concat());
+    for turn in ["A1: ", "B1: ", "A2: ", "B2: "] {
+        let line = text.lines().find(|line| line.starts_with(turn)).unwrap_or_else(|| panic!("no {turn} in {text}"));
+        assert!(line.ends_with(" 0 errors"), "{line}");
+    }
+    assert!(text.contains("too little to tell"), "{text}");
+    assert!(dir.path().join("a").is_dir() && dir.path().join("b").is_dir(), "each kept its own data");
+    assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_err(), "the last one was stopped too");
+}

@@ -1,0 +1,31 @@
+const percentiles = ["p50", "p90", "p99", "p999", "max"];
+place("title").textContent = `Knee of ${data.workload}: ${data.knee_rate == null ? "none" : number(data.knee_rate) + "/s"} → ${data.targets.join(", ")}`;
+place("asked").textContent = `Objective: at least 99 % of the rate, no errors, ${data.objective}`;
+if (data.generator_limit) {
+  const line = document.createElement("p");
+  line.className = "warning";
+  line.textContent = `The generator ended the search, not the target: ${data.generator_limit}`;
+  place("warnings").append(line);
+}
+const at = (name, rate, latency) => [name, number(rate, 0), ...percentiles.map((p) => number(latency?.[p], 3))];
+table("summary", [
+  ["", "rate/s", "p50 ms", "p90", "p99", "p99.9", "max"],
+  at("knee", data.knee_rate, data.latency_ms),
+  at("half of it", data.half?.rate, data.half?.latency_ms),
+]);
+const probes = [...data.probes].sort((a, b) => a.rate_achieved - b.rate_achieved);
+chart("curve", probes.map((probe) => probe.rate_achieved),
+  ["p50", "p99", "p999"].map((p) => [`${p}, ms`, probes.map((probe) => probe.latency_ms[p]), { points: { show: true } }]),
+  { x: "requests/s achieved", y: "ms" });
+const law = data.scalability;
+place("law").textContent = law ? `λ = ${number(law.lambda)}/s, σ = ${law.sigma.toPrecision(3)}, κ = ${law.kappa.toPrecision(3)}, R² = ${number(law.r_squared, 3)}: ${law.verdict}` : "not fitted";
+const points = law?.points ?? [];
+const predicted = points.map(({ connections: n }) => law.lambda * n / (1 + law.sigma * (n - 1) + law.kappa * n * (n - 1)));
+chart("scalability", points.map((point) => point.connections),
+  [["measured/s", points.map((point) => point.rate), { points: { show: true } }], ["law/s", predicted, { dash: [6, 4] }]],
+  { x: "connections", y: "per second" });
+table("probes", [
+  ["asked/s", "achieved/s", "seconds", "p50 ms", "p99", "p99.9", "errors", "result"],
+  ...data.probes.map((probe) => [number(probe.rate_asked), number(probe.rate_achieved, 0), number(probe.duration_s, 1),
+    number(probe.latency_ms.p50, 3), number(probe.latency_ms.p99, 3), number(probe.latency_ms.p999, 3), number(probe.errors), probe.missed ?? "ok"]),
+]);

@@ -1,0 +1,36 @@
+"use strict";
+const data = JSON.parse(document.getElementById("data").textContent);
+const place = (id) => document.getElementById(id);
+const number = (value, digits = 2) =>
+  value == null ? "–" : value.toLocaleString("en", { maximumFractionDigits: digits });
+const colours = ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf"];
+
+function table(id, rows) {
+  const element = document.createElement("table");
+  rows.forEach((row, index) => {
+    const line = element.insertRow();
+    row.forEach((cell) => {
+      const field = document.createElement(index ? "td" : "th");
+      field.textContent = cell;
+      line.append(field);
+    });
+  });
+  place(id).append(element);
+}
+
+function chart(id, xs, lines, options = {}) {
+  if (!xs.length || !lines.length) {
+    place(id).textContent = "nothing was recorded";
+    return;
+  }
+  const series = lines.map(([label, , extra], index) => ({
+    label, stroke: colours[index % colours.length], width: 1.5, spanGaps: true, points: { show: xs.length < 2 }, ...extra,
+  }));
+  new uPlot({
+    width: Math.min(960, document.body.clientWidth), height: 300,
+    scales: { x: { time: false, distr: options.log ? 3 : 1 }, y: { range: (u, low, high) => [0, high * 1.05 || 1] } },
+    axes: [{ label: options.x ?? "seconds" }, { label: options.y, size: 70 }],
+    series: [{ label: options.x ?? "second" }, ...series],
+  }, [xs, ...lines.map(([, ys]) => ys)], place(id));
+}
+

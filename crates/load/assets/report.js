@@ -1,0 +1,56 @@
+const { run, latency, service } = data;
+place("title").textContent = `${run.workload} at ${run.rate_asked === "max" ? "the highest rate" : number(run.rate_asked) + "/s"} → ${run.targets.join(", ")}`;
+place("asked").textContent =
+  `${new Date(run.started_unix_ms).toISOString()} · ${number(run.duration_s)} s after ${number(run.warmup_s)} s of warm-up · ` +
+  `${run.connections} connections, ${run.threads} threads, pipeline ${run.pipeline} · ${number(run.keys)} keys, ${run.key_order} · ` +
+  `values ${run.value_size} B${run.compressible ? ", compressible" : ""} · ack/from ${run.ack ?? "default"}/${run.from ?? "default"}`;
+const warnings = [];
+if (run.generator.limit) warnings.push(`The generator was the limit, not the target: ${run.generator.limit}`);
+if (run.generator.late) warnings.push(`The generator was late, and the latencies are partly its own: ${run.generator.late}`);
+if (run.interrupted) warnings.push("The run was interrupted: this is what there was until then.");
+if (run.unsent) warnings.push(`${number(run.unsent)} requests were due and never sent: their latencies are missing.`);
+for (const warning of warnings) {
+  const line = document.createElement("p");
+  line.className = "warning";
+  line.textContent = warning;
+  place("warnings").append(line);
+}
+table("summary", [
+  ["", "achieved/s", "requests", "p50 ms", "p90", "p99", "p99.9", "p99.99", "max", "mean"],
+  ["from due", number(run.rate_achieved, 0), number(run.requests), ...["p50", "p90", "p99", "p999", "p9999", "max", "mean"].map((p) => number(run.latency_ms[p], 3))],
+  ["from sent", "", "", ...["p50", "p90", "p99", "p999", "p9999", "max", "mean"].map((p) => number(run.service_ms[p], 3))],
+  ...Object.entries(run.operations).map(([name, row]) => [name, "", number(row.requests), ...["p50", "p90", "p99", "p999", "p9999", "max", "mean"].map((p) => number(row.latency_ms[p], 3))]),
+]);
+
+// Both curves over the union of their steps.
+const xs = [...new Set([...latency, ...service].map(([x]) => x))].sort((a, b) => a - b);
+const along = (curve) => { const known = new Map(curve); return xs.map((x) => known.get(x) ?? null); };
+chart("percentiles", xs, [["from due, ms", along(latency)], ["from sent, ms", along(service), { dash: [6, 4] }]], { log: true, x: "1/(1-p)", y: "ms" });
+
+const seconds = run.seconds.map((_, index) => index);
+const column = (name) => run.seconds.map((second) => second[name]);
+const throughput = [["answers/s", column("requests")], ["errors/s", column("errors")]];
+if (run.rate_asked !== "max") throughput.push(["asked/s", seconds.map((second) => second < run.duration_s ? run.rate_asked : null), { dash: [6, 4] }]);
+chart("throughput", seconds, throughput, { y: "per second" });
+chart("latency", seconds, ["p50", "p90", "p99", "max"].map((name) => [name, column(name)]), { y: "ms" });
+
+const times = [...new Set(run.nodes.flatMap((node) => node.seconds.map((second) => Math.round(second.at_s))))].sort((a, b) => a - b);
+const byNode = (value) => run.nodes.filter((node) => node.seconds.length).map((node) => {
+  const known = new Map(node.seconds.map((second) => [Math.round(second.at_s), value(second)]));
+  return [node.url, times.map((time) => known.get(time) ?? null)];
+});
+chart("cpu", times, byNode((second) => second.cpu), { y: "processors" });
+chart("memory", times, byNode((second) => second.resident_bytes / 2 ** 20), { y: "MiB" });
+
+table("statuses", [
+  ["", "count"],
+  ...Object.entries(run.statuses).map(([status, count]) => [`answered ${status}`, number(count)]),
+  ...Object.entries(run.errors).filter(([name]) => isNaN(name)).map(([name, count]) => [`no answer: ${name}`, number(count)]),
+  ["timeouts", number(run.timeouts)], ["sent more than 1 ms late", number(run.late_sends)], ["never sent", number(run.unsent)],
+]);
+table("nodes", [
+  ["", "CPU µs", "I/O calls", "sleeps", "allocated B", "peak MiB", "from"],
+  ...run.nodes.map((node) => [node.url, number(node.cpu_us_per_request), number(node.io_calls_per_request),
+    number(node.sleeps_per_request), number(node.allocated_bytes_per_request, 0), number(node.resident_bytes_max / 2 ** 20, 1), node.source]),
+  ["generator", number(run.generator.cpu_us_per_request), "", "", "", "", "itself"],
+]);

@@ -1,0 +1,203 @@
+//! Live sides, in turn: a server that runs, or a command that starts one.
+
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+
+use super::Measurement;
+use crate::Error;
+use crate::client::Client;
+use crate::fill::fill;
+use crate::report::{Document, save};
+use crate::run::{Plan, reach, run};
+use crate::target::Target;
+
+/// For a server to start and to stop.
+const START_DEADLINE: Duration = Duration::from_secs(120);
+const STOP_DEADLINE: Duration = Duration::from_secs(20);
+/// For whoever serves at a command's place to go away.
+const FREE_DEADLINE: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(50);
+
+/// What a side is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Runs that were saved.
+    Saved(PathBuf),
+    /// Servers that run.
+    Servers(Vec<Target>),
+    /// A shell's command that serves at the plan's targets while it runs.
+    Command(String),
+}
+
+impl std::str::FromStr for Side {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.starts_with("http://") {
+            return text.split(',').map(str::parse).collect::<Result<_, _>>().map(Self::Servers);
+        }
+        let path = Path::new(text);
+        match text {
+            "" => Err("neither a directory, nor a URL, nor a command".into()),
+            _ if path.is_dir() => Ok(Self::Saved(path.to_owned())),
+            _ => Ok(Self::Command(text.to_owned())),
+        }
+    }
+}
+
+impl std::fmt::Display for Side {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Saved(path) => write!(f, "{}", path.display()),
+            Self::Servers(targets) => {
+                f.write_str(&targets.iter().map(ToString::to_string).collect::<Vec<_>>().join(","))
+            }
+            Self::Command(command) => f.write_str(command),
+        }
+    }
+}
+
+/// One run of one side has ended.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    /// `A` or `B`.
+    pub side: char,
+    /// From 1 on.
+    pub number: usize,
+    /// What it came to.
+    pub document: &'a Document,
+}
+
+/// Runs of both sides, in turn.
+#[derive(Debug)]
+pub struct Contest<'a> {
+    /// What each run does; its targets are those of commands.
+    pub plan: &'a Plan,
+    /// Runs of each side.
+    pub pairs: usize,
+    /// Where to save each run, below `a` and `b`.
+    pub dir: Option<&'a Path>,
+    /// Ends the contest after the run that is under way.
+    pub stop: &'a Arc<AtomicBool>,
+}
+
+/// Runs A B A B. Blocks. If it is stopped, the pairs that were whole are returned.
+///
+/// # Errors
+/// Those of [`run()`] and [`fill()`]; [`Error::Refused`] if a command's server does not start, or a run has no
+/// success.
+pub fn live(
+    contest: &Contest<'_>,
+    a: &Side,
+    b: &Side,
+    watch: &mut dyn FnMut(Turn<'_>),
+) -> Result<[Vec<Measurement>; 2], Error> {
+    let mut measured = [Vec::new(), Vec::new()];
+    for number in 1..=contest.pairs {
+        let mut pair = Vec::new();
+        for (name, side) in [('A', a), ('B', b)] {
+            let document = contest.turn(name, side, number)?;
+            if contest.stop.load(Ordering::Relaxed) {
+                return Ok(measured);
+            }
+            watch(Turn { side: name, number, document: &document });
+            pair.push(Measurement::of(&document, &format!("{name}{number}"))?);
+        }
+        measured.iter_mut().zip(pair).for_each(|(runs, run)| runs.push(run));
+    }
+    Ok(measured)
+}
+
+impl Contest<'_> {
+    fn turn(&self, name: char, side: &Side, number: usize) -> Result<Document, Error> {
+        let mut plan = self.plan.clone();
+        let _server = match side {
+            Side::Saved(path) => {
+                return Err(Error::Usage(format!("{} is saved and the other side is live", path.display())));
+            }
+            Side::Servers(targets) => {
+                plan.targets.clone_from(targets);
+                None
+            }
+            Side::Command(command) => Some(Server::start(command, &plan, self.stop)?),
+        };
+        if matches!(side, Side::Command(_)) && plan.workload.reads() {
+            fill(&plan, self.stop, &mut |_| {})?;
+        }
+        let outcome = run(&plan, self.stop, &mut |_| {})?;
+        let document = Document::new(&plan, &outcome);
+        if let Some(dir) = self.dir {
+            let run = dir.join(name.to_ascii_lowercase().to_string()).join(format!("{number:02}"));
+            save(&run, &outcome, &document)?;
+        }
+        Ok(document)
+    }
+}
+
+/// A server in a process group of its own; stopped when it is dropped.
+struct Server(Child);
+
+impl Server {
+    /// Starts it and waits until every target answers `/readyz` with anything but 503.
+    fn start(command: &str, plan: &Plan, stop: &AtomicBool) -> Result<Self, Error> {
+        wait_free(command, plan)?;
+        let mut shell = Command::new("sh");
+        shell.args(["-c", command]).stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
+        let mut server = Self(shell.spawn().map_err(Error::system("sh"))?);
+        let deadline = Instant::now() + START_DEADLINE;
+        for target in &plan.targets {
+            let mut client = Client::new(target.clone(), Duration::from_secs(1));
+            while client.get("/readyz").map_or(true, |page| page.status == 503) {
+                if let Ok(Some(status)) = server.0.try_wait() {
+                    return Err(Error::Refused(format!("`{command}` ended before it served: {status}")));
+                }
+                if Instant::now() > deadline || stop.load(Ordering::Relaxed) {
+                    return Err(Error::Refused(format!("`{command}` does not serve at {target}")));
+                }
+                thread::sleep(POLL);
+            }
+        }
+        Ok(server)
+    }
+}
+
+/// Waits until nobody serves at the targets: whoever did would be measured instead.
+fn wait_free(command: &str, plan: &Plan) -> Result<(), Error> {
+    let deadline = Instant::now() + FREE_DEADLINE;
+    for target in &plan.targets {
+        while reach(target).is_ok() {
+            if Instant::now() > deadline {
+                let text = format!("somebody serves at {target} already, and would be measured instead of `{command}`");
+                return Err(Error::Refused(text));
+            }
+            thread::sleep(POLL);
+        }
+    }
+    Ok(())
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let group = Pid::from_child(&self.0);
+        // One that has ended already has no group any more.
+        let _ = kill_process_group(group, Signal::TERM);
+        let deadline = Instant::now() + STOP_DEADLINE;
+        // All of the group: a shell may be gone before its children.
+        while Instant::now() < deadline {
+            let _ = self.0.try_wait();
+            if test_kill_process_group(group).is_err() {
+                break;
+            }
+            thread::sleep(POLL);
+        }
+        let _ = kill_process_group(group, Signal::KILL);
+        let _ = self.0.wait();
+    }
+}

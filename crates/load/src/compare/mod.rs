@@ -1,0 +1,354 @@
+//! Two sides compared, percentile by percentile, by runs that were repeated.
+//!
+//! A difference is one if a rank test over the runs says so, for all figures together with a chance of 5 % for a
+//! false alarm, *and* it is at least 2 %. Runs of live sides are interleaved, A B A B, so that what changes with time
+//! on the machine meets both. Of a single saved run on each side the seconds are taken in blocks instead: that tells
+//! whether these two runs differ, not whether others would.
+
+mod live;
+mod statistics;
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+pub use live::{Contest, Side, Turn, live};
+
+use crate::Error;
+use crate::numbers::{count, float};
+use crate::random::Random;
+use crate::record::histogram;
+use crate::report::{Document, LATENCY_FILE, Percentiles, RUN_FILE, read_document, read_log};
+use statistics::{holm, median, rank_test, ratio_interval};
+
+/// The chance of seeing a difference in any figure where there is none.
+const FALSE_ALARM: f64 = 0.05;
+/// A change below this is of no interest.
+const CHANGE_MIN: f64 = 0.02;
+/// An interval that reaches farther than this leaves room for changes of interest.
+const INTERVAL_WIDE: f64 = 0.25;
+/// With fewer on either side nothing can be told.
+const RUNS_MIN: usize = 5;
+/// Blocks that a single saved run is cut into.
+const BLOCKS: usize = 10;
+
+/// What is compared of one run, or of one block of one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measurement {
+    /// Successes per second.
+    pub rate: f64,
+    /// In ms, of successes.
+    pub latency_ms: Percentiles,
+    /// Errors and timeouts.
+    pub errors: u64,
+}
+
+impl Measurement {
+    /// Of a run with this name.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if nothing succeeded in it: there is nothing to compare.
+    pub fn of(document: &Document, name: &str) -> Result<Self, Error> {
+        let errors = document.errors.values().sum::<u64>() + document.timeouts;
+        if document.operations.is_empty() {
+            return Err(Error::Refused(format!("nothing succeeded in the run {name}: {errors} errors and timeouts")));
+        }
+        Ok(Self { rate: document.rate_achieved, latency_ms: document.latency_ms, errors })
+    }
+
+    /// The figures that are tested. The others are extremes, or follow from these.
+    fn figures(&self) -> [(&'static str, f64); 5] {
+        let latency = &self.latency_ms;
+        [("rate", self.rate), ("p50", latency.p50), ("p90", latency.p90), ("p99", latency.p99), ("p999", latency.p999)]
+    }
+}
+
+/// What became of one figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Change {
+    /// Nothing that is not chance, or too little.
+    None,
+    /// B is better.
+    Better,
+    /// B is worse.
+    Worse,
+}
+
+/// One figure, compared.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Row {
+    /// `rate` in requests a second; percentiles in ms.
+    pub figure: String,
+    /// Median of A's runs.
+    pub a: f64,
+    /// Median of B's.
+    pub b: f64,
+    /// B's as a part of A's.
+    pub ratio: f64,
+    /// Where it lies with 95 %.
+    pub ratio_low: f64,
+    /// Where it lies with 95 %.
+    pub ratio_high: f64,
+    /// The chance of ranks this far apart without a difference, corrected for the number of figures.
+    pub probability: f64,
+    /// Whether that is a difference.
+    pub change: Change,
+}
+
+/// The whole of `compare.json`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Comparison {
+    /// What A is.
+    pub a: String,
+    /// What B is.
+    pub b: String,
+    /// Runs, or blocks, of each.
+    pub runs: [u64; 2],
+    /// Errors and timeouts in all runs of each; latencies are of what succeeded.
+    pub errors: [u64; 2],
+    /// Whether they are blocks of one run each.
+    pub blocks: bool,
+    /// Figure by figure.
+    pub rows: Vec<Row>,
+    /// In words.
+    pub verdict: String,
+}
+
+/// Compares two sets of measurements.
+#[must_use]
+pub fn compare(names: [&str; 2], a: &[Measurement], b: &[Measurement], blocks: bool) -> Comparison {
+    let mut random = Random::new(1);
+    let empty = Measurement { rate: 0.0, latency_ms: Percentiles::default(), errors: 0 };
+    let figures = a.first().unwrap_or(&empty).figures().map(|(name, _)| name);
+    let column = |runs: &[Measurement], place: usize| -> Vec<f64> {
+        runs.iter().filter_map(|run| run.figures().get(place).map(|(_, value)| *value)).collect()
+    };
+    let columns: Vec<_> = (0..figures.len()).map(|place| (column(a, place), column(b, place))).collect();
+    let probabilities = holm(&columns.iter().map(|(a, b)| rank_test(a, b)).collect::<Vec<_>>());
+    let rows: Vec<Row> = figures
+        .iter()
+        .zip(&columns)
+        .zip(probabilities)
+        .map(|((figure, (a, b)), probability)| row(figure, a, b, probability, &mut random))
+        .collect();
+    let enough = a.len() >= RUNS_MIN && b.len() >= RUNS_MIN;
+    Comparison {
+        a: names[0].to_owned(),
+        b: names[1].to_owned(),
+        runs: [count(a.len()), count(b.len())],
+        errors: [a, b].map(|runs| runs.iter().map(|run| run.errors).sum()),
+        blocks,
+        verdict: verdict(&rows, enough, blocks),
+        rows,
+    }
+}
+
+fn row(figure: &str, a: &[f64], b: &[f64], probability: f64, random: &mut Random) -> Row {
+    let (median_a, median_b) = (median(a), median(b));
+    let ratio = if median_a > 0.0 { median_b / median_a } else { 1.0 };
+    let (ratio_low, ratio_high) = ratio_interval(a, b, random);
+    let changed = probability < FALSE_ALARM && (ratio - 1.0).abs() >= CHANGE_MIN;
+    // More is better of a rate, less of a latency.
+    let change = match (changed, (ratio > 1.0) == (figure == "rate")) {
+        (false, _) => Change::None,
+        (true, true) => Change::Better,
+        (true, false) => Change::Worse,
+    };
+    Row { figure: figure.to_owned(), a: median_a, b: median_b, ratio, ratio_low, ratio_high, probability, change }
+}
+
+fn verdict(rows: &[Row], enough: bool, blocks: bool) -> String {
+    if !enough {
+        return format!("too little to tell: at least {RUNS_MIN} runs of each are needed");
+    }
+    let of = |change: Change| -> Vec<String> {
+        let rows = rows.iter().filter(|row| row.change == change);
+        rows.map(|row| format!("{} {:+.1} %", row.figure, (row.ratio - 1.0) * 100.0)).collect()
+    };
+    let (better, worse) = (of(Change::Better), of(Change::Worse));
+    let mut text = match (better.is_empty(), worse.is_empty()) {
+        (true, true) => format!("no difference{}", hidden(rows)),
+        (false, true) => format!("B is better: {}", better.join(", ")),
+        (true, false) => format!("B is worse: {}", worse.join(", ")),
+        (false, false) => format!("B is better in {} and worse in {}", better.join(", "), worse.join(", ")),
+    };
+    if blocks {
+        text.push_str(" (between these two runs; whether it would be so again takes repeated runs)");
+    }
+    text
+}
+
+/// What may hide where nothing was seen.
+fn hidden(rows: &[Row]) -> &'static str {
+    let far = |ratio: f64| (ratio - 1.0).abs() > INTERVAL_WIDE;
+    match rows.iter().any(|row| far(row.ratio_low) || far(row.ratio_high)) {
+        true => {
+            " to be told from noise: runs of one side differ so much that even a large one could hide; more --pairs, or a quieter machine, would tell"
+        }
+        false => "",
+    }
+}
+
+impl Comparison {
+    /// As a table, and the verdict below it.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let what = if self.blocks { "blocks of one run" } else { "runs" };
+        let mut out =
+            format!("A: {}\nB: {}\n{} and {} {what}, medians\n\n", self.a, self.b, self.runs[0], self.runs[1]);
+        let mut line = |text: std::fmt::Arguments<'_>| writeln!(out, "{text}").expect("a string takes everything");
+        line(format_args!("{:8}{:>12}{:>12}{:>10}{:>22}{:>9}", "", "A", "B", "change", "95 % interval", "p"));
+        let percent = |ratio: f64| format!("{:+.1} %", (ratio - 1.0) * 100.0);
+        for row in &self.rows {
+            let interval = format!("{} … {}", percent(row.ratio_low), percent(row.ratio_high));
+            let mark = if row.change == Change::None { "" } else { "  *" };
+            let (figure, probability) = (&row.figure, row.probability);
+            let change = percent(row.ratio);
+            line(format_args!(
+                "{figure:8}{:>12.3}{:>12.3}{change:>10}{interval:>22}{probability:>9.3}{mark}",
+                row.a, row.b
+            ));
+        }
+        if self.errors != [0, 0] {
+            let [a, b] = self.errors;
+            line(format_args!("\nA had {a} errors and timeouts, B {b}: latencies are of what succeeded"));
+        }
+        line(format_args!("\n{}", self.verdict));
+        out
+    }
+}
+
+/// The runs saved in a directory: itself, or those in its subdirectories, by their names.
+///
+/// # Errors
+/// [`Error::Usage`] if there are none, or one of them is damaged.
+pub fn saved_runs(dir: &Path) -> Result<Vec<PathBuf>, Error> {
+    if dir.join(RUN_FILE).is_file() {
+        return Ok(vec![dir.to_owned()]);
+    }
+    let entries = std::fs::read_dir(dir).map_err(Error::system(dir.display().to_string()))?;
+    let mut runs: Vec<PathBuf> =
+        entries.flatten().map(|entry| entry.path()).filter(|path| path.join(RUN_FILE).is_file()).collect();
+    runs.sort_unstable();
+    if runs.is_empty() {
+        return Err(Error::Usage(format!("{}: neither {RUN_FILE} nor directories with one", dir.display())));
+    }
+    Ok(runs)
+}
+
+/// Compares two directories of saved runs.
+///
+/// # Errors
+/// As [`saved_runs`].
+pub fn compare_saved(a: &Path, b: &Path) -> Result<Comparison, Error> {
+    let (runs_a, runs_b) = (saved_runs(a)?, saved_runs(b)?);
+    let (name_a, name_b) = (a.display().to_string(), b.display().to_string());
+    let names = [name_a.as_str(), name_b.as_str()];
+    if let ([one], [other]) = (runs_a.as_slice(), runs_b.as_slice()) {
+        return Ok(compare(names, &blocks(one)?, &blocks(other)?, true));
+    }
+    let all = |runs: &[PathBuf]| -> Result<Vec<Measurement>, Error> {
+        let of = |run: &PathBuf| Measurement::of(&read_document(&run.join(RUN_FILE))?, &run.display().to_string());
+        runs.iter().map(of).collect()
+    };
+    Ok(compare(names, &all(&runs_a)?, &all(&runs_b)?, false))
+}
+
+/// A run cut into blocks of whole seconds.
+fn blocks(run: &Path) -> Result<Vec<Measurement>, Error> {
+    let document = read_document(&run.join(RUN_FILE))?;
+    let seconds = read_log(&run.join(LATENCY_FILE))?;
+    // What came behind the end is of the last second.
+    let whole = crate::numbers::index(crate::numbers::whole(document.duration_s)).min(seconds.len());
+    let length = whole.div_ceil(BLOCKS).max(1);
+    let seconds = seconds.get(..whole).unwrap_or_default();
+    Ok(seconds.chunks_exact(length).map(block).collect())
+}
+
+fn block(seconds: &[Histogram<u64>]) -> Measurement {
+    let mut sum = histogram();
+    for second in seconds {
+        sum.add(second).expect("all histograms have the same bounds");
+    }
+    let rate = float(sum.len()) / float(count(seconds.len()));
+    Measurement { rate, latency_ms: Percentiles::of(&sum), errors: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Change, Measurement, compare};
+    use crate::random::Random;
+    use crate::report::Percentiles;
+
+    /// Runs as a noisy machine makes them: a common factor of each run, and some chance of each figure.
+    fn runs(number: usize, p99: f64, random: &mut Random) -> Vec<Measurement> {
+        let mut normal = |deviation: f64| {
+            let sum: f64 = (0..12).map(|_| random.unit()).sum();
+            (deviation * (sum - 6.0)).exp()
+        };
+        let mut run = || {
+            let machine = normal(0.08);
+            let mut of = |value: f64, deviation: f64| value * machine * normal(deviation);
+            Measurement {
+                rate: of(20_000.0, 0.01),
+                latency_ms: Percentiles {
+                    p50: of(1.0, 0.02),
+                    p90: of(2.0, 0.03),
+                    p99: of(p99, 0.05),
+                    p999: of(9.0, 0.15),
+                    ..Percentiles::default()
+                },
+                errors: 0,
+            }
+        };
+        (0..number).map(|_| run()).collect()
+    }
+
+    #[test]
+    fn the_same_against_itself_is_no_difference_in_nearly_all_of_300_repeats() {
+        let mut random = Random::new(11);
+        for number in [5, 6, 10] {
+            let repeats = (0..300).map(|_| (runs(number, 5.0, &mut random), runs(number, 5.0, &mut random)));
+            let same = repeats.filter(|(a, b)| compare(["a", "b"], a, b, false).verdict.starts_with("no difference"));
+            let same = same.count();
+            assert!(same >= 285, "{same} of 300 with {number} runs");
+        }
+    }
+
+    #[test]
+    fn a_difference_above_the_noise_is_found() {
+        let mut random = Random::new(12);
+        let found = |random: &mut Random| {
+            let (a, b) = (runs(6, 5.0, random), runs(6, 8.0, random));
+            compare(["a", "b"], &a, &b, false).rows[3].change == Change::Worse
+        };
+        let hits = (0..200).filter(|_| found(&mut random)).count();
+        assert!(hits >= 190, "{hits} of 200");
+    }
+
+    #[test]
+    fn a_change_of_less_than_two_percent_is_none_however_sure() {
+        let of = |rate: f64| {
+            let run = |number: u32| Measurement {
+                rate: rate + f64::from(number),
+                latency_ms: Percentiles::default(),
+                errors: 0,
+            };
+            (0..10).map(run).collect::<Vec<_>>()
+        };
+        let comparison = compare(["a", "b"], &of(20_000.0), &of(20_200.0), false);
+        assert!(comparison.rows[0].probability < 0.05);
+        assert_eq!(comparison.verdict, "no difference");
+        assert!(!comparison.rows.iter().any(|row| row.change != Change::None));
+    }
+
+    #[test]
+    fn few_runs_tell_nothing() {
+        let mut random = Random::new(13);
+        let comparison = compare(["a", "b"], &runs(4, 1.0, &mut random), &runs(4, 9.0, &mut random), false);
+        assert!(comparison.verdict.starts_with("too little"), "{}", comparison.verdict);
+    }
+}

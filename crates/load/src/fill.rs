@@ -1,0 +1,189 @@
+//! Filling a store to a size, so that it can be interrupted and taken up again.
+//!
+//! Keys are written in order, in *stages* whose borders follow from the values' size alone. A stage begins only when
+//! everything before it was acknowledged; so where the first key of a stage can be read, all stages before it are
+//! complete, and a fill that is taken up again finds its place by bisection, without a note anywhere. Values follow
+//! from their keys: at the end a sample is read back and compared.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::Error;
+use crate::client::Client;
+use crate::numbers::count;
+use crate::random::Random;
+use crate::run::{Outcome, Plan, Rate, run};
+use crate::workload::{KEYS_MAX, KeyOrder, Operation, Requests, Values};
+
+/// Bytes of values in a stage, within the bounds of its keys.
+const STAGE_BYTES: u64 = 64 << 20;
+const STAGE_KEYS_MIN: u64 = 1_000;
+const STAGE_KEYS_MAX: u64 = 100_000;
+/// Keys that are read back.
+const SAMPLE: u64 = 1_000;
+/// How often the keys are written again whose write failed, and the pause before the n-th time, times n.
+const RETRIES: u32 = 10;
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
+/// A stage has no time limit of its own: each of its requests has.
+const STAGE_TIME: Duration = Duration::from_secs(24 * 3600);
+
+/// What a fill did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filled {
+    /// All keys that are there now.
+    pub keys: u64,
+    /// Where it began: 0, or where an earlier one had come to.
+    pub from: u64,
+    /// Keys that were read back and were right; 0 if it was interrupted.
+    pub sampled: u64,
+    /// Whether it was stopped before its end.
+    pub interrupted: bool,
+}
+
+/// How many keys come to so many bytes of values.
+///
+/// # Errors
+/// [`Error::Usage`] if that is none, or too many.
+pub fn keys_for(plan: &Plan, bytes: u64) -> Result<u64, Error> {
+    let keys = bytes.div_ceil(plan.value_size.mean().max(1));
+    if (1..=KEYS_MAX).contains(&keys) {
+        return Ok(keys);
+    }
+    Err(Error::Usage(format!("{bytes} bytes are {keys} values of {} bytes: 1 to {KEYS_MAX} can be", plan.value_size)))
+}
+
+/// Writes the plan's keys, as fast as its connections can. `progress` is told how many there are. Blocks.
+///
+/// # Errors
+/// Those of [`run()`]; [`Error::Refused`] if keys cannot be written or are not read back as they were written.
+pub fn fill(plan: &Plan, stop: &Arc<AtomicBool>, progress: &mut dyn FnMut(u64)) -> Result<Filled, Error> {
+    plan.check()?;
+    let mut store = Store::new(plan)?;
+    let stage = (STAGE_BYTES / plan.value_size.mean().max(1)).clamp(STAGE_KEYS_MIN, STAGE_KEYS_MAX);
+    let from = stage * store.stages_begun(plan.keys.div_ceil(stage), stage)?.saturating_sub(1);
+    let filled = fill_from(plan, &mut store, stage, from, stop, progress);
+    match filled {
+        // What was there were keys of something else.
+        Err(Error::Refused(_)) if from > 0 => fill_from(plan, &mut store, stage, 0, stop, progress),
+        filled => filled,
+    }
+}
+
+fn fill_from(
+    plan: &Plan,
+    store: &mut Store,
+    stage: u64,
+    from: u64,
+    stop: &Arc<AtomicBool>,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Filled, Error> {
+    let mut at = from;
+    while at < plan.keys {
+        let keys = stage.min(plan.keys - at);
+        let stage_plan = Plan { first_key: at, keys, ..puts(plan) };
+        write_all(stage_plan, stop, &mut |done| progress(at + done))?;
+        if stop.load(Ordering::Relaxed) {
+            return Ok(Filled { keys: at, from, sampled: 0, interrupted: true });
+        }
+        at += keys;
+        progress(at);
+    }
+    Ok(Filled { keys: at, from, sampled: store.sample(plan.keys)?, interrupted: false })
+}
+
+/// The plan that writes each of its keys once.
+fn puts(plan: &Plan) -> Plan {
+    Plan {
+        workload: Operation::Put.name().parse().expect("a workload of its own"),
+        key_order: Some(KeyOrder::Sequential),
+        rate: Rate::Max,
+        duration: STAGE_TIME,
+        warmup: Duration::ZERO,
+        watch: false,
+        ..plan.clone()
+    }
+}
+
+/// Writes all keys of a plan, some of them several times if need be.
+fn write_all(mut plan: Plan, stop: &Arc<AtomicBool>, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
+    let all = plan.keys;
+    for attempt in 1..=RETRIES + 1 {
+        plan.operations_max = Some(plan.keys);
+        let before = all - plan.keys;
+        let outcome = run(&plan, stop, &mut |now| progress(before + now.done.min(plan.keys)))?;
+        if outcome.failed_keys.is_empty() || stop.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        if attempt > RETRIES {
+            return Err(Error::Refused(failures(&outcome)));
+        }
+        thread::sleep(RETRY_PAUSE * attempt);
+        plan.keys = count(outcome.failed_keys.len());
+        plan.only_keys = Some(outcome.failed_keys.into());
+    }
+    Ok(())
+}
+
+fn failures(outcome: &Outcome) -> String {
+    let tally = &outcome.tally;
+    let refused = tally.refused.iter().map(|(status, count)| format!("{status}: {count}"));
+    let failed = tally.failures.iter().map(|(failure, count)| format!("{}: {count}", failure.name()));
+    let why: Vec<String> = refused.chain(failed).chain([format!("timeouts: {}", tally.timeouts)]).collect();
+    let keys = outcome.failed_keys.len();
+    format!("{keys} keys could not be written, {RETRIES} times over ({})", why.join(", "))
+}
+
+/// Reads keys, one at a time.
+struct Store {
+    client: Client,
+    requests: Requests,
+    values: Values,
+}
+
+impl Store {
+    fn new(plan: &Plan) -> Result<Self, Error> {
+        let target = plan.targets.first().ok_or_else(|| Error::Usage("a target is needed".into()))?;
+        Ok(Self {
+            client: Client::new(target.clone(), plan.timeout),
+            requests: Requests::new(target, &plan.api, plan.ack, plan.from),
+            values: Values::new(plan.value_size, plan.compressible),
+        })
+    }
+
+    /// Whether a key has the value that a fill gives it.
+    fn has(&mut self, key: u64) -> Result<bool, Error> {
+        let page = self.client.get(&self.requests.path(key))?;
+        Ok(page.status == 200 && page.body == self.values.of(key))
+    }
+
+    /// How many stages have their first key.
+    fn stages_begun(&mut self, stages: u64, stage: u64) -> Result<u64, Error> {
+        let (mut begun, mut not) = (0, stages);
+        while begun < not {
+            let middle = begun.midpoint(not);
+            if self.has(middle * stage)? {
+                begun = middle + 1;
+            } else {
+                not = middle;
+            }
+        }
+        Ok(begun)
+    }
+
+    /// Reads some keys back: how many.
+    fn sample(&mut self, keys: u64) -> Result<u64, Error> {
+        let mut random = Random::new(keys);
+        let mut wrong = 0;
+        for number in 0..SAMPLE {
+            // Fewer keys than that are all read.
+            let key = if keys <= SAMPLE { number % keys } else { random.below(keys) };
+            wrong += u64::from(!self.has(key)?);
+        }
+        if wrong > 0 {
+            return Err(Error::Refused(format!("{wrong} of {SAMPLE} keys are not read back as they were written")));
+        }
+        Ok(SAMPLE.min(keys))
+    }
+}

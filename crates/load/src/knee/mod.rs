@@ -1,0 +1,325 @@
+//! The knee: the highest constant rate that is sustained under an objective, and what bends the curve.
+//!
+//! Every probe is an open-loop run with its own warm-up. What was there is kept when it is interrupted.
+
+mod scalability;
+mod search;
+
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub use scalability::{Point, Scalability, fit};
+pub use search::{Search, Step};
+
+use crate::Error;
+use crate::numbers::{count, float, whole};
+use crate::report::{Document, Percentiles, RateAsked, knee_page, save, write_json};
+use crate::run::{Plan, Rate, run};
+
+/// The least share of the asked rate that counts as sustained.
+const ACHIEVED_SHARE: f64 = 0.99;
+/// How much shorter a probe of the search is than one that confirms, within bounds.
+const PROBE_SHARE: u32 = 3;
+const PROBE_MIN: Duration = Duration::from_secs(3);
+const PROBE_WARMUP_MAX: Duration = Duration::from_secs(2);
+/// Connections of the last point of the scalability curve at most.
+const SCALE_CONNECTIONS_MAX: usize = 256;
+
+/// What a rate must meet to be sustained, besides 99 % of it, without an error.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Objective(Vec<(String, f64)>);
+
+impl FromStr for Objective {
+    type Err = String;
+
+    /// `p99=50ms`, several joined by commas.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is not p99=50ms, or several like it: p50, p90, p99, p999, p9999, max, mean");
+        let term = |part: &str| {
+            let (name, limit) = part.split_once('=').ok_or_else(wrong)?;
+            let (limit, unit) = match (limit.strip_suffix("us"), limit.strip_suffix("ms"), limit.strip_suffix('s')) {
+                (Some(limit), _, _) => (limit, 1e-3),
+                (_, Some(limit), _) => (limit, 1.0),
+                (_, _, Some(limit)) => (limit, 1e3),
+                _ => return Err(wrong()),
+            };
+            let limit = limit.parse::<f64>().ok().filter(|limit| *limit > 0.0).ok_or_else(wrong)?;
+            let known = Percentiles::default().named().iter().any(|(known, _)| *known == name);
+            if known { Ok((name.to_owned(), limit * unit)) } else { Err(wrong()) }
+        };
+        text.split(',').map(term).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl std::fmt::Display for Objective {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let terms: Vec<String> = self.0.iter().map(|(name, limit)| format!("{name}={limit}ms")).collect();
+        f.write_str(&terms.join(","))
+    }
+}
+
+impl Objective {
+    /// Why a run does not meet it; none if it does.
+    #[must_use]
+    pub fn missed(&self, run: &Document) -> Option<String> {
+        if let RateAsked::PerSecond(asked) = run.rate_asked
+            && run.rate_achieved < float(asked) * ACHIEVED_SHARE
+        {
+            return Some(format!("only {:.0} % of the rate", run.rate_achieved / float(asked) * 100.0));
+        }
+        let errors = run.errors.values().sum::<u64>() + run.timeouts;
+        if errors > 0 {
+            return Some(format!("{errors} errors and timeouts"));
+        }
+        let of = |name: &str| run.latency_ms.named().into_iter().find(|(known, _)| *known == name);
+        self.0.iter().find_map(|(name, limit)| {
+            let (_, measured) = of(name)?;
+            (measured > *limit).then(|| format!("{name} is {measured:.2} ms"))
+        })
+    }
+}
+
+/// One probe.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Probe {
+    /// Requests a second.
+    pub rate_asked: u64,
+    /// Successes a second.
+    pub rate_achieved: f64,
+    /// From when they were due.
+    pub latency_ms: Percentiles,
+    /// Measured time.
+    pub duration_s: f64,
+    /// Errors and timeouts.
+    pub errors: u64,
+    /// Whether it met the objective.
+    pub passed: bool,
+    /// Why it did not.
+    pub missed: Option<String>,
+    /// Why the generator was the limit, if it was.
+    pub generator_limit: Option<String>,
+}
+
+/// A run at a share of the knee.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct At {
+    /// Requests a second.
+    pub rate: u64,
+    /// At that rate.
+    pub latency_ms: Percentiles,
+}
+
+/// The whole of `knee.json`. Scripts rely on its names.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Knee {
+    /// As on the command line.
+    pub workload: String,
+    /// URLs.
+    pub targets: Vec<String>,
+    /// As on the command line.
+    pub objective: String,
+    /// The highest rate that was sustained; none if there is none, or it was not found before an interrupt.
+    pub knee_rate: Option<u64>,
+    /// At the knee: the better confirmation.
+    pub latency_ms: Option<Percentiles>,
+    /// At half of it.
+    pub half: Option<At>,
+    /// Every probe, in order.
+    pub probes: Vec<Probe>,
+    /// Throughput of closed loops, and what bends it.
+    pub scalability: Option<Scalability>,
+    /// Why the generator, and not the target, ended the search; none if it did not.
+    pub generator_limit: Option<String>,
+    /// Whether it was stopped before its end.
+    pub interrupted: bool,
+}
+
+/// What the search tells while it goes on.
+pub trait Watch {
+    /// A probe has ended.
+    fn probed(&mut self, probe: &Probe, step: Step);
+    /// A closed loop has ended.
+    fn scaled(&mut self, point: Point);
+}
+
+/// Searches. Blocks: minutes. With `dir`, the runs at the knee and at half of it, and `knee.json`, are written there,
+/// also of a search that is interrupted or fails.
+///
+/// # Errors
+/// Those of [`run()`] and of writing. A target that dies on the way ends the search with [`Error::Unreachable`].
+pub fn knee(
+    plan: &Plan,
+    objective: &Objective,
+    dir: Option<&Path>,
+    stop: &Arc<AtomicBool>,
+    watch: &mut dyn Watch,
+) -> Result<Knee, Error> {
+    let knee = Knee {
+        workload: plan.workload.to_string(),
+        targets: plan.targets.iter().map(ToString::to_string).collect(),
+        objective: objective.to_string(),
+        knee_rate: None,
+        latency_ms: None,
+        half: None,
+        probes: Vec::new(),
+        scalability: None,
+        generator_limit: None,
+        interrupted: false,
+    };
+    let mut bench = Bench { plan, objective, dir, stop, knee };
+    let searched = bench.search(watch);
+    let mut knee = bench.knee;
+    knee.interrupted = stop.load(Ordering::Relaxed);
+    // The lowest rate above the knee that failed: was it the generator's fault?
+    let above = |probe: &&Probe| !probe.passed && probe.rate_asked > knee.knee_rate.unwrap_or(0);
+    let first_failed = knee.probes.iter().filter(above).min_by_key(|probe| probe.rate_asked);
+    knee.generator_limit = first_failed.and_then(|probe| probe.generator_limit.clone());
+    if let Some(dir) = dir {
+        std::fs::create_dir_all(dir).map_err(Error::system(dir.display().to_string()))?;
+        write_json(&dir.join("knee.json"), &knee)?;
+        knee_page(&dir.join("report.html"), &knee)?;
+    }
+    searched.map(|()| knee)
+}
+
+struct Bench<'a> {
+    plan: &'a Plan,
+    objective: &'a Objective,
+    dir: Option<&'a Path>,
+    stop: &'a Arc<AtomicBool>,
+    /// What is known so far.
+    knee: Knee,
+}
+
+impl Bench<'_> {
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// The knee, half of it, and the scalability curve.
+    fn search(&mut self, watch: &mut dyn Watch) -> Result<(), Error> {
+        let mut search = Search::default();
+        let rate = loop {
+            let step = search.next();
+            let (document, probe) = match step {
+                Step::Done(rate) => break rate,
+                Step::Probe(rate) => self.probe(rate, None)?,
+                Step::Confirm(rate) => self.probe(rate, Some("knee"))?,
+            };
+            if self.stopped() {
+                return Ok(());
+            }
+            watch.probed(&probe, step);
+            search.tell(probe.passed);
+            if probe.passed && matches!(step, Step::Confirm(_)) {
+                let best = self.knee.latency_ms.get_or_insert(document.latency_ms);
+                if document.latency_ms.p99 < best.p99 {
+                    *best = document.latency_ms;
+                }
+            } else if matches!(step, Step::Confirm(_)) && search.best() != Some(probe.rate_asked) {
+                // It did not hold: what was measured there is not of the knee.
+                self.knee.latency_ms = None;
+            }
+        };
+        self.knee.knee_rate = rate;
+        if let Some(rate) = rate {
+            let rate = (rate / 2).max(1);
+            let (document, probe) = self.probe(rate, Some("half"))?;
+            watch.probed(&probe, Step::Confirm(rate));
+            self.knee.half = Some(At { rate, latency_ms: document.latency_ms });
+        }
+        let points = self.scale(watch)?;
+        self.knee.scalability = fit(&points);
+        Ok(())
+    }
+
+    fn short(&self) -> Duration {
+        (self.plan.duration / PROBE_SHARE).max(PROBE_MIN).min(self.plan.duration)
+    }
+
+    /// Runs at a rate, and notes how it went: at full length if it is saved under a name.
+    fn probe(&mut self, rate: u64, name: Option<&str>) -> Result<(Document, Probe), Error> {
+        let mut plan = Plan { rate: Rate::PerSecond(rate), ..self.plan.clone() };
+        if name.is_none() {
+            plan.duration = self.short();
+            plan.warmup = plan.warmup.min(PROBE_WARMUP_MAX);
+        }
+        let outcome = run(&plan, self.stop, &mut |_| {})?;
+        let document = Document::new(&plan, &outcome);
+        if let (Some(dir), Some(name)) = (self.dir, name) {
+            save(&dir.join(name), &outcome, &document)?;
+        }
+        let missed = self.objective.missed(&document);
+        let probe = Probe {
+            rate_asked: rate,
+            rate_achieved: document.rate_achieved,
+            latency_ms: document.latency_ms,
+            duration_s: document.duration_s,
+            errors: document.errors.values().sum::<u64>() + document.timeouts,
+            passed: missed.is_none(),
+            missed,
+            generator_limit: document.generator.limit.clone(),
+        };
+        self.knee.probes.push(probe.clone());
+        Ok((document, probe))
+    }
+
+    /// Closed loops of 1, 2, 4 … connections.
+    fn scale(&self, watch: &mut dyn Watch) -> Result<Vec<Point>, Error> {
+        let mut points = Vec::new();
+        let most = self.plan.connections.min(SCALE_CONNECTIONS_MAX);
+        let mut connections = 1;
+        while connections <= most && !self.stopped() {
+            let plan = Plan {
+                rate: Rate::Max,
+                connections,
+                threads: self.plan.threads.min(connections),
+                duration: self.short(),
+                warmup: self.plan.warmup.min(PROBE_WARMUP_MAX),
+                watch: false,
+                ..self.plan.clone()
+            };
+            let outcome = run(&plan, self.stop, &mut |_| {})?;
+            let point = Point { connections: count(connections), rate: outcome.rate_achieved() };
+            watch.scaled(point);
+            points.push(point);
+            connections *= 2;
+        }
+        Ok(points)
+    }
+}
+
+impl Probe {
+    /// One line for it.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let result = self.missed.as_ref().map_or_else(|| "ok".to_owned(), |why| format!("no: {why}"));
+        format!(
+            "{:>9}/s: {:>9}/s achieved, p50 {:.2} ms, p99 {:.2} ms: {result}{}",
+            self.rate_asked,
+            whole(self.rate_achieved.round()),
+            self.latency_ms.p50,
+            self.latency_ms.p99,
+            if self.generator_limit.is_some() { " (the generator is the limit)" } else { "" }
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Objective;
+
+    #[test]
+    fn an_objective_is_percentiles_with_limits() {
+        let objective: Objective = "p99=50ms,p999=0.2s,max=900us".parse().unwrap();
+        assert_eq!(objective.to_string(), "p99=50ms,p999=200ms,max=0.9ms");
+        for bad in ["", "p99", "p99=50", "p98=5ms", "p99=-1ms", "p99=5ms,", "p99=xs"] {
+            assert!(bad.parse::<Objective>().is_err(), "{bad}");
+        }
+    }
+}

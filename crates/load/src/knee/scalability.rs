@@ -1,0 +1,182 @@
+//! The Universal Scalability Law: what bends throughput as connections are added.
+//!
+//! X(N) = λN / (1 + σ(N−1) + κN(N−1)): λ is the rate of one, σ the part that is serial (contention), κ what every one
+//! costs every other (crosstalk). Source: Gunther, "Guerrilla Capacity Planning" (2007), chapter 4.
+
+use serde::{Deserialize, Serialize};
+
+use crate::numbers::float;
+
+/// Throughput with so many connections.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// In closed loops.
+    pub connections: u64,
+    /// Successes per second.
+    pub rate: f64,
+}
+
+/// The law's parameters.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Scalability {
+    /// λ: requests a second of one connection.
+    pub lambda: f64,
+    /// σ: contention, the part that is serial.
+    pub sigma: f64,
+    /// κ: crosstalk.
+    pub kappa: f64,
+    /// How much of the variance the curve explains, at most 1.
+    pub r_squared: f64,
+    /// Connections at the highest throughput, if it falls again.
+    pub peak_connections: Option<f64>,
+    /// What bends it, in words.
+    pub verdict: String,
+    /// What it was fitted to.
+    pub points: Vec<Point>,
+}
+
+/// Fits the law to at least three points; none if there are fewer, or without throughput.
+///
+/// N/X is linear in 1/λ, σ/λ and κ/λ, none of which is negative; residuals are weighted so that all points count by
+/// their relative error.
+#[must_use]
+pub fn fit(points: &[Point]) -> Option<Scalability> {
+    if points.len() < 3 || points.iter().any(|point| point.rate <= 0.0 || point.connections == 0) {
+        return None;
+    }
+    // At most three parameters: all sets of those that are not held at 0 can be tried.
+    let sets: [&[usize]; 4] = [&[0], &[0, 1], &[0, 2], &[0, 1, 2]];
+    let fits = sets.iter().filter_map(|set| least_squares(points, set));
+    let valid = fits.filter(|fit| fit[0] > 0.0 && fit[1] >= 0.0 && fit[2] >= 0.0);
+    let [first, second, third] = valid.min_by(|a, b| error(points, a).total_cmp(&error(points, b)))?;
+    let (lambda, sigma, kappa) = (1.0 / first, second / first, third / first);
+    let peak_connections = (kappa > 1e-9).then(|| ((1.0 - sigma).max(0.0) / kappa).sqrt());
+    let farthest = points.iter().map(|point| float(point.connections)).fold(1.0, f64::max);
+    Some(Scalability {
+        lambda,
+        sigma,
+        kappa,
+        r_squared: r_squared(points, [first, second, third]),
+        peak_connections,
+        verdict: verdict(lambda, sigma, kappa, farthest, peak_connections),
+        points: points.to_vec(),
+    })
+}
+
+/// What 1/λ, σ/λ and κ/λ are multiplied with.
+fn terms(point: &Point) -> [f64; 3] {
+    let n = float(point.connections);
+    [1.0, n - 1.0, n * (n - 1.0)]
+}
+
+fn predicted(point: &Point, parameters: &[f64; 3]) -> f64 {
+    let sum: f64 = terms(point).iter().zip(parameters).map(|(term, parameter)| term * parameter).sum();
+    float(point.connections) / sum
+}
+
+fn error(points: &[Point], parameters: &[f64; 3]) -> f64 {
+    points.iter().map(|point| (predicted(point, parameters) / point.rate - 1.0).powi(2)).sum()
+}
+
+fn r_squared(points: &[Point], parameters: [f64; 3]) -> f64 {
+    let mean = points.iter().map(|point| point.rate).sum::<f64>() / float(crate::numbers::count(points.len()));
+    let residual: f64 = points.iter().map(|point| (point.rate - predicted(point, &parameters)).powi(2)).sum();
+    let total: f64 = points.iter().map(|point| (point.rate - mean).powi(2)).sum();
+    if total > 0.0 { 1.0 - residual / total } else { 1.0 }
+}
+
+/// Weighted least squares over the parameters of a set, the others 0; none if the points do not tell them apart.
+#[expect(clippy::indexing_slicing, reason = "a matrix of three by four, indexed below three and four")]
+fn least_squares(points: &[Point], set: &[usize]) -> Option<[f64; 3]> {
+    let size = set.len();
+    let mut matrix = [[0.0; 4]; 3];
+    for point in points {
+        let terms = terms(point);
+        let measured = float(point.connections) / point.rate;
+        let weight = 1.0 / (measured * measured);
+        for (row, term) in set.iter().enumerate() {
+            for (column, other) in set.iter().enumerate() {
+                matrix[row][column] += weight * terms[*term] * terms[*other];
+            }
+            matrix[row][size] += weight * terms[*term] * measured;
+        }
+    }
+    // Gauss and Jordan, with the largest pivot.
+    for column in 0..size {
+        let pivot = (column..size).max_by(|a, b| matrix[*a][column].abs().total_cmp(&matrix[*b][column].abs()))?;
+        matrix.swap(column, pivot);
+        let scale = matrix[column][column];
+        if scale.abs() < 1e-300 {
+            return None;
+        }
+        matrix[column].iter_mut().for_each(|value| *value /= scale);
+        for row in (0..size).filter(|row| *row != column) {
+            let factor = matrix[row][column];
+            let pivot_row = matrix[column];
+            matrix[row].iter_mut().zip(pivot_row).for_each(|(cell, pivot)| *cell -= factor * pivot);
+        }
+    }
+    let mut parameters = [0.0; 3];
+    set.iter().enumerate().for_each(|(row, term)| parameters[*term] = matrix[row][size]);
+    Some(parameters)
+}
+
+fn verdict(lambda: f64, sigma: f64, kappa: f64, farthest: f64, peak: Option<f64>) -> String {
+    // What each of the two adds to the denominator at the most connections that were tried.
+    let (contention, crosstalk) = (sigma * (farthest - 1.0), kappa * farthest * (farthest - 1.0));
+    if contention + crosstalk < 0.1 {
+        return format!("nothing bends it up to {farthest} connections: {lambda:.0}/s for each");
+    }
+    let falls = peak
+        .filter(|peak| *peak < farthest)
+        .map_or_else(String::new, |peak| format!("; beyond {peak:.0} connections it falls"));
+    if contention >= crosstalk {
+        let ceiling = lambda / sigma;
+        return format!(
+            "contention: {:.2} % of the work is serial, so more connections approach {ceiling:.0}/s and no more{falls}",
+            sigma * 100.0
+        );
+    }
+    format!("crosstalk: each connection makes every other slower (κ = {kappa:.2e}){falls}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Point, fit};
+    use crate::numbers::float;
+    use crate::random::Random;
+
+    fn law(lambda: f64, sigma: f64, kappa: f64, noise: f64) -> Vec<Point> {
+        let mut random = Random::new(5);
+        let rate = |n: f64| lambda * n / (1.0 + sigma * (n - 1.0) + kappa * n * (n - 1.0));
+        [1, 2, 4, 8, 16, 32, 64]
+            .map(|n| Point { connections: n, rate: rate(float(n)) * (1.0 + noise * (random.unit() - 0.5)) })
+            .to_vec()
+    }
+
+    #[test]
+    fn parameters_that_made_the_points_are_found() {
+        for (sigma, kappa) in [(0.05, 0.0002), (0.2, 0.0), (0.0, 0.001), (0.0, 0.0)] {
+            let found = fit(&law(1000.0, sigma, kappa, 0.0)).unwrap();
+            assert!((found.lambda - 1000.0).abs() < 1.0, "{found:?}");
+            assert!((found.sigma - sigma).abs() < 1e-3 && (found.kappa - kappa).abs() < 1e-5, "{found:?}");
+            assert!(found.r_squared > 0.999);
+        }
+    }
+
+    #[test]
+    fn it_says_what_bends_the_curve() {
+        let verdict = |sigma, kappa| fit(&law(1000.0, sigma, kappa, 0.05)).unwrap().verdict;
+        assert!(verdict(0.2, 0.0).starts_with("contention"), "{}", verdict(0.2, 0.0));
+        assert!(verdict(0.0, 0.01).starts_with("crosstalk"), "{}", verdict(0.0, 0.01));
+        assert!(verdict(0.0, 0.0).starts_with("nothing"), "{}", verdict(0.0, 0.0));
+    }
+
+    #[test]
+    fn too_little_is_not_fitted() {
+        let points = law(1000.0, 0.1, 0.0, 0.0);
+        assert!(fit(&points[..2]).is_none());
+        assert!(fit(&[Point { connections: 1, rate: 0.0 }; 3]).is_none());
+        assert!(fit(&[points[0]; 3]).is_some_and(|fit| fit.lambda > 0.0), "one place only: a line through it");
+    }
+}

@@ -1,0 +1,53 @@
+//! What a node tells of itself over HTTP.
+
+use serde_json::Value;
+
+use super::Sample;
+use crate::client::Client;
+use crate::numbers::whole;
+use crate::target::Target;
+
+/// The nodes of the cluster, if this one tells; those whose URL is of another form are left out.
+pub(super) fn cluster(client: &mut Client) -> Vec<Target> {
+    let page = client.get("/v0/cluster").ok().filter(|page| page.status == 200);
+    let page: Option<Value> = page.and_then(|page| serde_json::from_slice(&page.body).ok());
+    let nodes = page.as_ref().and_then(|page| page.get("nodes")?.as_array());
+    let urls = nodes.into_iter().flatten().filter_map(|node| node.get("url")?.as_str());
+    urls.filter_map(|url| url.parse().ok()).collect()
+}
+
+/// What `/metrics` says of the process; none if there is no such page, or nothing of that on it.
+pub(super) fn sample(client: &mut Client) -> Option<Sample> {
+    let page = client.get("/metrics").ok().filter(|page| page.status == 200)?;
+    Some(parse(&String::from_utf8_lossy(&page.body))).filter(|sample| *sample != Sample::default())
+}
+
+/// The names are those that Prometheus' clients agree on, and one of kvorum's own.
+fn parse(text: &str) -> Sample {
+    let mut sample = Sample::default();
+    for line in text.lines() {
+        let Some((name, value)) = line.split_once(' ') else { continue };
+        let value = value.split(' ').next().and_then(|value| value.parse::<f64>().ok());
+        match name {
+            "process_cpu_seconds_total" => sample.cpu_seconds = value,
+            "process_resident_memory_bytes" => sample.resident_bytes = value.map(whole),
+            "kvorum_allocated_bytes_total" => sample.allocated_bytes = value.map(whole),
+            _ => {}
+        }
+    }
+    sample
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Sample, parse};
+
+    #[test]
+    fn metrics_of_the_process_are_found() {
+        let text = "# HELP process_cpu_seconds Time\n# TYPE process_cpu_seconds counter\n\
+            process_cpu_seconds_total 12.5\nprocess_resident_memory_bytes 1.5e6 1700000000\nother{a=\"b\"} 3\n\n";
+        let expected = Sample { cpu_seconds: Some(12.5), resident_bytes: Some(1_500_000), ..Sample::default() };
+        assert_eq!(parse(text), expected);
+        assert_eq!(parse("<html> <body>"), Sample::default());
+    }
+}

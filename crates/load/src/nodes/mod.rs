@@ -1,0 +1,210 @@
+//! What a run costs the nodes: processor time, memory and what else the system counts, of every node.
+//!
+//! A node on this machine is read from `/proc` of the processes that listen on its port, whatever server it is. Any
+//! other is asked for `/metrics`, in the names that Prometheus' clients agree on. The nodes are the targets and,
+//! where a target answers `/v0/cluster`, the rest of its cluster.
+
+mod metrics;
+mod proc;
+
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::client::Client;
+use crate::numbers::float;
+use crate::target::Target;
+
+/// For any page of a node.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Between two samples.
+const PERIOD: Duration = Duration::from_secs(1);
+/// How soon an interrupt is noticed.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Counts of a process, or of several that serve one port, since they began. What nobody told is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Sample {
+    cpu_seconds: Option<f64>,
+    resident_bytes: Option<u64>,
+    /// `read` and `write` and their kin as the kernel's accounting of I/O counts them: without `recv` and `send`.
+    io_calls: Option<u64>,
+    /// Turns given up because there was nothing to do.
+    switches: Option<u64>,
+    allocated_bytes: Option<u64>,
+}
+
+/// Where a node's samples come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// `/proc` of its processes on this machine.
+    Proc,
+    /// Its `/metrics`.
+    Metrics,
+    /// Nowhere: it tells nothing.
+    None,
+}
+
+/// One node's second.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct NodeSecond {
+    /// Since the measured time began.
+    pub at_s: f64,
+    /// Processors in use since the sample before, 1 for all of one.
+    pub cpu: f64,
+    /// Resident memory.
+    pub resident_bytes: u64,
+}
+
+/// One node over a run. Per request means: of all requests of the run, whichever node they went to.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NodeRow {
+    /// Its URL.
+    pub url: String,
+    /// Where this is from.
+    pub source: Source,
+    /// Processor time, in µs, user and system.
+    pub cpu_us_per_request: Option<f64>,
+    /// Bytes that it allocated, if its metrics tell.
+    pub allocated_bytes_per_request: Option<f64>,
+    /// `read`- and `write`-like system calls as `/proc/PID/io` counts them; `recv`, `send`, `epoll_wait`, `futex` and
+    /// `fdatasync` are not among them.
+    pub io_calls_per_request: Option<f64>,
+    /// Times that a thread went to sleep.
+    pub sleeps_per_request: Option<f64>,
+    /// The most.
+    pub resident_bytes_max: u64,
+    /// Second by second.
+    pub seconds: Vec<NodeSecond>,
+}
+
+/// A node that is watched.
+#[derive(Debug)]
+struct Node {
+    target: Target,
+    processes: Vec<proc::Process>,
+    client: Client,
+}
+
+/// All nodes that are watched.
+#[derive(Debug)]
+pub(crate) struct Nodes(Vec<Node>);
+
+/// A node's samples, each with its time since the begin.
+#[derive(Clone, Debug)]
+pub(crate) struct Series {
+    url: String,
+    source: Source,
+    samples: Vec<(Duration, Sample)>,
+}
+
+impl Nodes {
+    /// Finds the nodes behind these targets. Asks each for its cluster; at most a second each.
+    pub(crate) fn find(targets: &[Target]) -> Self {
+        let mut all: Vec<Target> = targets.to_vec();
+        for target in targets {
+            for node in metrics::cluster(&mut Client::new(target.clone(), PAGE_TIMEOUT)) {
+                if !all.contains(&node) {
+                    all.push(node);
+                }
+            }
+        }
+        Self(all.into_iter().map(Node::new).collect())
+    }
+
+    /// Samples every node at `begin` and then every second, and once more at `end`. Blocks until then, or `stop`.
+    pub(crate) fn watch(mut self, begin: Instant, end: Instant, stop: &AtomicBool) -> Vec<Series> {
+        let mut series: Vec<Series> = self.0.iter().map(Node::series).collect();
+        let mut next = begin;
+        loop {
+            while Instant::now() < next && !stop.load(Ordering::Relaxed) {
+                thread::sleep(next.saturating_duration_since(Instant::now()).min(POLL));
+            }
+            for (node, series) in self.0.iter_mut().zip(&mut series) {
+                let (source, sample) = node.sample();
+                if let Some(sample) = sample {
+                    series.source = source;
+                    series.samples.push((begin.elapsed(), sample));
+                }
+            }
+            if next >= end || stop.load(Ordering::Relaxed) {
+                return series;
+            }
+            // A sample that took long is followed by the next one that is due.
+            while next <= Instant::now() {
+                next += PERIOD;
+            }
+            next = next.min(end);
+        }
+    }
+}
+
+impl Node {
+    fn new(target: Target) -> Self {
+        let processes = if is_here(&target) { proc::listening_on(target.port()) } else { Vec::new() };
+        Self { client: Client::new(target.clone(), PAGE_TIMEOUT), processes, target }
+    }
+
+    fn series(&self) -> Series {
+        Series { url: self.target.to_string(), source: Source::None, samples: Vec::new() }
+    }
+
+    fn sample(&mut self) -> (Source, Option<Sample>) {
+        let here = proc::sum(&self.processes);
+        let told = metrics::sample(&mut self.client);
+        match here {
+            Some(here) => {
+                let allocated_bytes = told.and_then(|told| told.allocated_bytes);
+                (Source::Proc, Some(Sample { allocated_bytes, ..here }))
+            }
+            None => (Source::Metrics, told),
+        }
+    }
+}
+
+/// Whether the target's address is one of this machine's.
+fn is_here(target: &Target) -> bool {
+    let connected = target.addresses().ok().into_iter().flatten();
+    let streams = connected.filter_map(|address| TcpStream::connect_timeout(&address, PAGE_TIMEOUT).ok());
+    streams.take(1).any(|stream| match (stream.local_addr(), stream.peer_addr()) {
+        (Ok(local), Ok(peer)) => local.ip() == peer.ip(),
+        _ => false,
+    })
+}
+
+impl Series {
+    /// What it comes to, for so many requests.
+    pub(crate) fn row(&self, requests: u64) -> NodeRow {
+        let (first, last) = (self.samples.first(), self.samples.last());
+        let per_request = |count: fn(&Sample) -> Option<f64>| {
+            let spent = count(&last?.1)? - count(&first?.1)?;
+            // A node that was started anew counts from 0 again.
+            (requests > 0 && spent >= 0.0).then(|| spent / float(requests))
+        };
+        NodeRow {
+            url: self.url.clone(),
+            source: self.source,
+            cpu_us_per_request: per_request(|sample| sample.cpu_seconds.map(|seconds| seconds * 1e6)),
+            allocated_bytes_per_request: per_request(|sample| sample.allocated_bytes.map(float)),
+            io_calls_per_request: per_request(|sample| sample.io_calls.map(float)),
+            sleeps_per_request: per_request(|sample| sample.switches.map(float)),
+            resident_bytes_max: self.samples.iter().filter_map(|(_, sample)| sample.resident_bytes).max().unwrap_or(0),
+            seconds: self.samples.windows(2).filter_map(second).collect(),
+        }
+    }
+}
+
+fn second(two: &[(Duration, Sample)]) -> Option<NodeSecond> {
+    let [(before, old), (at, new)] = two else { return None };
+    let spent = new.cpu_seconds? - old.cpu_seconds?;
+    let time = at.saturating_sub(*before).as_secs_f64();
+    (spent >= 0.0 && time > 0.0).then(|| NodeSecond {
+        at_s: at.as_secs_f64(),
+        cpu: spent / time,
+        resident_bytes: new.resident_bytes.unwrap_or(0),
+    })
+}

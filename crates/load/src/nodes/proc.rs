@@ -1,0 +1,118 @@
+//! `/proc`, of the processes that listen on a port of this machine.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::param::{clock_ticks_per_second, page_size};
+
+use super::Sample;
+use crate::numbers::{count, float};
+
+/// Its directory below `/proc`.
+#[derive(Clone, Debug)]
+pub(super) struct Process(PathBuf);
+
+/// The processes that have a listening socket of this port, as far as this user may look; a server that forks has
+/// several.
+pub(super) fn listening_on(port: u16) -> Vec<Process> {
+    let sockets: Vec<PathBuf> = ["/proc/net/tcp", "/proc/net/tcp6"]
+        .iter()
+        .filter_map(|path| fs::read_to_string(path).ok())
+        .flat_map(|table| inodes(&table, port))
+        .map(|inode| PathBuf::from(format!("socket:[{inode}]")))
+        .collect();
+    let has = |dir: &Path| {
+        let files = fs::read_dir(dir.join("fd")).into_iter().flatten().flatten();
+        files.filter_map(|file| fs::read_link(file.path()).ok()).any(|link| sockets.contains(&link))
+    };
+    // Not the links to some of them.
+    let numbered = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().parse::<u32>().is_ok();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten().filter(numbered);
+    let dirs = entries.map(|entry| entry.path());
+    dirs.filter(|dir| !sockets.is_empty() && has(dir)).map(Process).collect()
+}
+
+/// The inodes of the listening sockets of a port, from the kernel's table.
+fn inodes(table: &str, port: u16) -> Vec<String> {
+    const LISTENING: &str = "0A";
+    let suffix = format!(":{port:04X}");
+    let of = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let (local, state, inode) = (fields.get(1)?, fields.get(3)?, fields.get(9)?);
+        (local.ends_with(&suffix) && *state == LISTENING).then(|| (*inode).to_owned())
+    };
+    table.lines().skip(1).filter_map(of).collect()
+}
+
+/// The counts of all of them together; none if not one is left.
+pub(super) fn sum(processes: &[Process]) -> Option<Sample> {
+    let add = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a + b);
+    processes.iter().filter_map(Process::sample).reduce(|a, b| Sample {
+        cpu_seconds: a.cpu_seconds.zip(b.cpu_seconds).map(|(a, b)| a + b),
+        resident_bytes: add(a.resident_bytes, b.resident_bytes),
+        io_calls: add(a.io_calls, b.io_calls),
+        switches: add(a.switches, b.switches),
+        allocated_bytes: None,
+    })
+}
+
+impl Process {
+    fn sample(&self) -> Option<Sample> {
+        let read = |name: &str| fs::read_to_string(self.0.join(name)).ok();
+        let stat = read("stat")?;
+        // The name, in parentheses, may hold anything.
+        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+        let field = |place: usize| fields.get(place)?.parse::<u64>().ok();
+        let ticks = field(11)? + field(12)?;
+        let pages = field(21)?;
+        Some(Sample {
+            cpu_seconds: Some(float(ticks) / float(clock_ticks_per_second())),
+            resident_bytes: Some(pages * count(page_size())),
+            io_calls: read("io").and_then(|io| Some(named(&io, "syscr")? + named(&io, "syscw")?)),
+            switches: self.switches(),
+            allocated_bytes: None,
+        })
+    }
+
+    /// Of all its threads that are still there.
+    fn switches(&self) -> Option<u64> {
+        let threads = fs::read_dir(self.0.join("task")).ok()?.flatten();
+        let of = |thread: fs::DirEntry| {
+            named(&fs::read_to_string(thread.path().join("status")).ok()?, "voluntary_ctxt_switches")
+        };
+        Some(threads.filter_map(of).sum())
+    }
+}
+
+/// The number behind `name:`.
+fn named(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::{inodes, listening_on, sum};
+
+    #[test]
+    fn a_listening_process_is_found_and_read() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let processes = listening_on(listener.local_addr().unwrap().port());
+        assert_eq!(processes.len(), 1);
+        assert_eq!(processes[0].0.file_name().unwrap().to_str().unwrap(), std::process::id().to_string());
+        let sample = sum(&processes).unwrap();
+        assert!(sample.cpu_seconds.is_some() && sample.resident_bytes.unwrap() > 1 << 20, "{sample:?}");
+        assert!(sample.io_calls.unwrap() > 0 && sample.switches.is_some(), "{sample:?}");
+    }
+
+    #[test]
+    fn only_listening_sockets_of_the_port_count() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n\
+            0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 111 1 0 100 0\n\
+            1: 0100007F:1F90 0100007F:D431 01 00000000:00000000 00:00000000 00000000     0        0 222 1 0 100 0\n\
+            2: 0100007F:1F91 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 333 1 0 100 0\n";
+        assert_eq!(inodes(table, 8080), ["111"]);
+    }
+}

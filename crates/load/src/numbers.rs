@@ -1,0 +1,39 @@
+//! Conversions that may round: figures for people.
+
+use std::time::Duration;
+
+/// Off by one in 2^53.
+#[expect(clippy::cast_precision_loss, reason = "a figure may be off by one in 2^53")]
+pub(crate) fn float(value: u64) -> f64 {
+    value as f64
+}
+
+/// A number of things.
+pub(crate) fn count(value: usize) -> u64 {
+    u64::try_from(value).expect("a length fits 64 bits")
+}
+
+/// An index that comes from 64 bits: at the end of all memory if it does not fit.
+pub(crate) fn index(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}
+
+/// Rounded down; 0 for what is negative or no number, the greatest for what is too great.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "`as` saturates, which is what is promised"
+)]
+pub(crate) fn whole(value: f64) -> u64 {
+    value as u64
+}
+
+/// Whole microseconds, rounded down.
+pub(crate) fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Milliseconds with their fraction.
+pub(crate) fn milliseconds(micros: u64) -> f64 {
+    float(micros) / 1e3
+}

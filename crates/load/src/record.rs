@@ -1,0 +1,189 @@
+//! What is counted while requests run.
+//!
+//! Latencies are of answers that are a success, in microseconds, with three significant digits from 1 µs to 60 s;
+//! what takes longer counts as 60 s. Everything else is counted apart.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use crate::numbers::micros;
+use crate::workload::Operation;
+
+/// The longest latency that is told apart, in µs.
+const LATENCY_MAX_US: u64 = 60_000_000;
+
+/// An empty histogram of latencies.
+#[must_use]
+pub fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENCY_MAX_US, 3).expect("these bounds are valid")
+}
+
+/// Why a request got no answer. Timeouts are none of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Failure {
+    /// A connection could not be made; it had no request.
+    Connect,
+    /// The connection was reset or failed.
+    Reset,
+    /// The connection was closed before the answer was whole.
+    Closed,
+    /// What came is not HTTP/1.1.
+    Protocol,
+}
+
+impl Failure {
+    /// As reports name it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Reset => "reset",
+            Self::Closed => "closed",
+            Self::Protocol => "protocol",
+        }
+    }
+}
+
+/// What one thread, or all of them, have counted in the measured time.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    /// From when a request was due to the end of its answer.
+    pub latency: Histogram<u64>,
+    /// From when it was sent: what a generator sees that omits the wait before it.
+    pub service: Histogram<u64>,
+    /// How late requests were sent although a connection was free for them: the generator's own part.
+    pub lag: Histogram<u64>,
+    /// As `latency`, of each operation.
+    pub operations: BTreeMap<Operation, Histogram<u64>>,
+    /// Answers by status.
+    pub statuses: BTreeMap<u16, u64>,
+    /// Of these, those that are no success.
+    pub refused: BTreeMap<u16, u64>,
+    /// Requests without an answer.
+    pub failures: BTreeMap<Failure, u64>,
+    /// Requests without an answer within their limit.
+    pub timeouts: u64,
+    /// Requests sent more than 1 ms after they were due.
+    pub late_sends: u64,
+    /// Requests that were due and never sent.
+    pub unsent: u64,
+    /// Operations that succeeded before the end of the measured time.
+    pub in_time: u64,
+    /// Bytes received.
+    pub bytes_read: u64,
+    /// Bytes sent.
+    pub bytes_written: u64,
+    /// The threads' processor time.
+    pub busy: Duration,
+    /// How long threads were ready to run and another process had the processor; none where the system does not say.
+    pub kept_waiting: Option<Duration>,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self {
+            latency: histogram(),
+            service: histogram(),
+            lag: histogram(),
+            operations: BTreeMap::new(),
+            statuses: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            timeouts: 0,
+            late_sends: 0,
+            unsent: 0,
+            in_time: 0,
+            bytes_read: 0,
+            bytes_written: 0,
+            busy: Duration::ZERO,
+            kept_waiting: Some(Duration::ZERO),
+        }
+    }
+}
+
+impl Tally {
+    /// Operations that ended, well or badly.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        let connects = self.failures.get(&Failure::Connect).copied().unwrap_or(0);
+        self.latency.len() + self.error_count() - connects + self.timeouts
+    }
+
+    /// What went wrong, timeouts apart: refused and failed requests, and connections that could not be made.
+    #[must_use]
+    pub fn error_count(&self) -> u64 {
+        self.refused.values().sum::<u64>() + self.failures.values().sum::<u64>()
+    }
+
+    pub(crate) fn succeed(&mut self, operation: Operation, latency: Duration, service: Duration) {
+        record(&mut self.latency, latency);
+        record(&mut self.service, service);
+        record(self.operations.entry(operation).or_insert_with(histogram), latency);
+    }
+
+    pub(crate) fn status(&mut self, status: u16) {
+        *self.statuses.entry(status).or_default() += 1;
+    }
+
+    pub(crate) fn refuse(&mut self, status: u16) {
+        *self.refused.entry(status).or_default() += 1;
+    }
+
+    pub(crate) fn fail(&mut self, failure: Failure) {
+        *self.failures.entry(failure).or_default() += 1;
+    }
+
+    /// Adds what another thread has counted.
+    pub fn add(&mut self, other: &Self) {
+        let add = |into: &mut Histogram<u64>, from| into.add(from).expect("all histograms have the same bounds");
+        add(&mut self.latency, &other.latency);
+        add(&mut self.service, &other.service);
+        add(&mut self.lag, &other.lag);
+        for (operation, histogram_of) in &other.operations {
+            add(self.operations.entry(*operation).or_insert_with(histogram), histogram_of);
+        }
+        let sum = |into: &mut BTreeMap<u16, u64>, from: &BTreeMap<u16, u64>| {
+            from.iter().for_each(|(status, count)| *into.entry(*status).or_default() += count);
+        };
+        sum(&mut self.statuses, &other.statuses);
+        sum(&mut self.refused, &other.refused);
+        other.failures.iter().for_each(|(failure, count)| *self.failures.entry(*failure).or_default() += count);
+        self.timeouts += other.timeouts;
+        self.late_sends += other.late_sends;
+        self.unsent += other.unsent;
+        self.in_time += other.in_time;
+        self.bytes_read += other.bytes_read;
+        self.bytes_written += other.bytes_written;
+        self.busy += other.busy;
+        self.kept_waiting = self.kept_waiting.zip(other.kept_waiting).map(|(ours, theirs)| ours + theirs);
+    }
+}
+
+/// What happened in one second.
+#[derive(Clone, Debug)]
+pub struct Interval {
+    /// As [`Tally::latency`], of the answers that came in this second.
+    pub latency: Histogram<u64>,
+    /// What ended badly, timeouts included.
+    pub errors: u64,
+}
+
+impl Default for Interval {
+    fn default() -> Self {
+        Self { latency: histogram(), errors: 0 }
+    }
+}
+
+impl Interval {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.latency.add(&other.latency).expect("all histograms have the same bounds");
+        self.errors += other.errors;
+    }
+}
+
+/// Records a time in a histogram of microseconds.
+pub(crate) fn record(histogram: &mut Histogram<u64>, time: Duration) {
+    histogram.saturating_record(micros(time));
+}

@@ -1,0 +1,302 @@
+//! `run.json`: what a run was asked to do and what came of it.
+
+use std::collections::BTreeMap;
+use std::time::UNIX_EPOCH;
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use crate::nodes::NodeRow;
+use crate::numbers::{count, float, micros, milliseconds};
+use crate::record::Tally;
+use crate::run::{Outcome, Plan, Rate};
+
+/// A share of all requests that are late from which on the generator asks whether it is the cause.
+const LATE_SHARE: f64 = 0.01;
+/// A generator that is later than this although a connection was free cannot keep up.
+const LAG_MAX_US: u64 = 1_000;
+/// A thread that is this busy has no time to spare.
+const BUSY_SHARE: f64 = 0.95;
+
+/// Latencies in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Percentiles {
+    /// Half of all are at most this.
+    pub p50: f64,
+    /// 90 of 100.
+    pub p90: f64,
+    /// 99 of 100.
+    pub p99: f64,
+    /// 999 of 1,000.
+    pub p999: f64,
+    /// 9,999 of 10,000.
+    pub p9999: f64,
+    /// The longest.
+    pub max: f64,
+    /// Their mean.
+    pub mean: f64,
+}
+
+impl Percentiles {
+    /// Of a histogram of microseconds; all 0 if it is empty.
+    #[must_use]
+    pub fn of(histogram: &Histogram<u64>) -> Self {
+        if histogram.is_empty() {
+            return Self::default();
+        }
+        let at = |quantile| milliseconds(histogram.value_at_quantile(quantile));
+        Self {
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p999: at(0.999),
+            p9999: at(0.9999),
+            max: milliseconds(histogram.max()),
+            mean: histogram.mean() / 1e3,
+        }
+    }
+
+    /// Each with its name, in the order in which they are told.
+    #[must_use]
+    pub fn named(&self) -> [(&'static str, f64); 7] {
+        [
+            ("p50", self.p50),
+            ("p90", self.p90),
+            ("p99", self.p99),
+            ("p999", self.p999),
+            ("p9999", self.p9999),
+            ("max", self.max),
+            ("mean", self.mean),
+        ]
+    }
+}
+
+/// What was asked for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum RateAsked {
+    /// Requests a second.
+    PerSecond(u64),
+    /// `max`.
+    Word(String),
+}
+
+/// The generator's own part.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Generator {
+    /// Processor time of the generator for each request, in µs.
+    pub cpu_us_per_request: f64,
+    /// Part of the time that its threads were running, 1 for all of it.
+    pub busy_share: f64,
+    /// Part of the time that its threads were ready and others had the processors; none if the system does not say.
+    pub kept_waiting_share: Option<f64>,
+    /// How late requests were sent although a connection was free.
+    pub lag_ms: Percentiles,
+    /// Why the generator, or its machine, was the limit, and not the target; none if it was not.
+    pub limit: Option<String>,
+    /// It sent everything, but so late by itself that the latencies are partly its own; why.
+    pub late: Option<String>,
+}
+
+/// One second.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct SecondRow {
+    /// Successes.
+    pub requests: u64,
+    /// Errors and timeouts.
+    pub errors: u64,
+    /// In ms.
+    pub p50: f64,
+    /// In ms.
+    pub p90: f64,
+    /// In ms.
+    pub p99: f64,
+    /// In ms.
+    pub max: f64,
+}
+
+/// Successes and latencies of one operation.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct OperationRow {
+    /// Successes.
+    pub requests: u64,
+    /// From when they were due.
+    pub latency_ms: Percentiles,
+}
+
+/// The whole of `run.json`. Scripts rely on its names.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Document {
+    /// Version of the tool.
+    pub version: String,
+    /// When the measured time began, in ms since 1970.
+    pub started_unix_ms: u64,
+    /// URLs.
+    pub targets: Vec<String>,
+    /// As on the command line.
+    pub workload: String,
+    /// As on the command line.
+    pub key_order: String,
+    /// How many.
+    pub keys: u64,
+    /// As on the command line.
+    pub value_size: String,
+    /// Whether values could be compressed.
+    pub compressible: bool,
+    /// As asked; none for the server's default.
+    pub ack: Option<u8>,
+    /// As asked; none for the server's default.
+    pub from: Option<u8>,
+    /// Over all threads.
+    pub connections: u64,
+    /// Of the generator.
+    pub threads: u64,
+    /// Requests under way on one connection at most.
+    pub pipeline: u64,
+    /// Excluded from everything here.
+    pub warmup_s: f64,
+    /// Measured.
+    pub duration_s: f64,
+    /// Limit of a request.
+    pub timeout_s: f64,
+    /// Whether the run was stopped before its end.
+    pub interrupted: bool,
+    /// Requests a second, or `max`.
+    pub rate_asked: RateAsked,
+    /// Successes that came before the end, per second.
+    pub rate_achieved: f64,
+    /// From when a request was due to the end of its answer; successes only.
+    pub latency_ms: Percentiles,
+    /// From when it was sent: what a generator sees that does not correct for coordinated omission.
+    pub service_ms: Percentiles,
+    /// Operations that ended: successes, errors and timeouts.
+    pub requests: u64,
+    /// Answers by status.
+    pub statuses: BTreeMap<String, u64>,
+    /// What went wrong: by status, or `connect`, `reset`, `closed`, `protocol`.
+    pub errors: BTreeMap<String, u64>,
+    /// Requests without an answer within the limit.
+    pub timeouts: u64,
+    /// Requests sent more than 1 ms after they were due.
+    pub late_sends: u64,
+    /// Requests that were due and never sent.
+    pub unsent: u64,
+    /// By operation.
+    pub operations: BTreeMap<String, OperationRow>,
+    /// Received.
+    pub bytes_read: u64,
+    /// Sent.
+    pub bytes_written: u64,
+    /// What the tool itself did.
+    pub generator: Generator,
+    /// What the run cost each node.
+    pub nodes: Vec<NodeRow>,
+    /// The measured time, second by second.
+    pub seconds: Vec<SecondRow>,
+}
+
+impl Document {
+    /// What to write down of a run.
+    #[must_use]
+    pub fn new(plan: &Plan, outcome: &Outcome) -> Self {
+        let tally = &outcome.tally;
+        let started = outcome.started.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            version: env!("CARGO_PKG_VERSION").into(),
+            started_unix_ms: micros(started) / 1000,
+            targets: plan.targets.iter().map(ToString::to_string).collect(),
+            workload: plan.workload.to_string(),
+            key_order: plan.order().to_string(),
+            keys: plan.keys,
+            value_size: plan.value_size.to_string(),
+            compressible: plan.compressible,
+            ack: plan.ack,
+            from: plan.from,
+            connections: count(plan.connections),
+            threads: count(plan.threads),
+            pipeline: count(plan.pipeline),
+            warmup_s: plan.warmup.as_secs_f64(),
+            duration_s: outcome.measured.as_secs_f64(),
+            timeout_s: plan.timeout.as_secs_f64(),
+            interrupted: outcome.interrupted,
+            rate_asked: match plan.rate {
+                Rate::PerSecond(rate) => RateAsked::PerSecond(rate),
+                Rate::Max => RateAsked::Word("max".into()),
+            },
+            rate_achieved: outcome.rate_achieved(),
+            latency_ms: Percentiles::of(&tally.latency),
+            service_ms: Percentiles::of(&tally.service),
+            requests: tally.requests(),
+            statuses: tally.statuses.iter().map(|(status, count)| (status.to_string(), *count)).collect(),
+            errors: errors(tally),
+            timeouts: tally.timeouts,
+            late_sends: tally.late_sends,
+            unsent: tally.unsent,
+            operations: operations(tally),
+            bytes_read: tally.bytes_read,
+            bytes_written: tally.bytes_written,
+            generator: generator(plan, outcome),
+            nodes: outcome.nodes.iter().map(|series| series.row(tally.requests())).collect(),
+            seconds: outcome.seconds.iter().map(row).collect(),
+        }
+    }
+}
+
+fn errors(tally: &Tally) -> BTreeMap<String, u64> {
+    let refused = tally.refused.iter().map(|(status, count)| (status.to_string(), *count));
+    let failed = tally.failures.iter().map(|(failure, count)| (failure.name().to_owned(), *count));
+    refused.chain(failed).collect()
+}
+
+fn operations(tally: &Tally) -> BTreeMap<String, OperationRow> {
+    let row =
+        |histogram: &Histogram<u64>| OperationRow { requests: histogram.len(), latency_ms: Percentiles::of(histogram) };
+    tally.operations.iter().map(|(operation, histogram)| (operation.name().to_owned(), row(histogram))).collect()
+}
+
+fn row(second: &crate::run::Second) -> SecondRow {
+    let [p50, p90, p99, max] = second.latency_us.map(milliseconds);
+    SecondRow { requests: second.requests, errors: second.errors, p50, p90, p99, max }
+}
+
+fn generator(plan: &Plan, outcome: &Outcome) -> Generator {
+    let tally = &outcome.tally;
+    let time = (outcome.measured.as_secs_f64() * float(count(plan.threads))).max(1e-9);
+    let busy_share = tally.busy.as_secs_f64() / time;
+    let kept_waiting_share = tally.kept_waiting.map(|waited| waited.as_secs_f64() / time);
+    let never_rests = busy_share + kept_waiting_share.unwrap_or(0.0) >= BUSY_SHARE;
+    let lag_p99 = tally.lag.value_at_quantile(0.99);
+    let (limits, is_late) = match plan.rate {
+        // A closed loop sends when it can: it is behind if its threads never rest.
+        Rate::Max => (never_rests, false),
+        Rate::PerSecond(rate) => {
+            let many = float(rate) * outcome.measured.as_secs_f64() * LATE_SHARE;
+            let slow = lag_p99 > LAG_MAX_US || never_rests;
+            let unsent = float(tally.unsent) > many;
+            (slow && unsent, slow && !unsent && float(tally.late_sends) > many)
+        }
+    };
+    let why = why(busy_share, kept_waiting_share.unwrap_or(0.0), lag_p99);
+    Generator {
+        cpu_us_per_request: tally.busy.as_secs_f64() * 1e6 / float(tally.requests().max(1)),
+        busy_share,
+        kept_waiting_share,
+        lag_ms: Percentiles::of(&tally.lag),
+        limit: limits.then(|| why.clone()),
+        late: is_late.then_some(why),
+    }
+}
+
+fn why(busy_share: f64, kept_waiting_share: f64, lag_p99: u64) -> String {
+    let (busy, waiting) = (busy_share * 100.0, kept_waiting_share * 100.0);
+    let cure = if kept_waiting_share > 0.1 {
+        "other processes had its processors: give it a machine, or cores, of its own"
+    } else {
+        "give it more --threads"
+    };
+    format!(
+        "its threads ran {busy:.0} % of the time and waited {waiting:.0} % for a processor; requests left up to \
+         {:.1} ms late (p99) although a connection was free; {cure}",
+        milliseconds(lag_p99)
+    )
+}

@@ -1,0 +1,11 @@
+//! How a run is told: as text in the shape of wrk2's, as JSON, as a log of histograms, as a page.
+
+mod document;
+mod page;
+mod save;
+mod text;
+
+pub use document::{Document, Generator, OperationRow, Percentiles, RateAsked, SecondRow};
+pub(crate) use page::knee_page;
+pub use save::{LATENCY_FILE, PAGE_FILE, RUN_FILE, read_document, read_log, save, write_json};
+pub use text::text;

@@ -1,0 +1,75 @@
+//! `report.html`: one file, nothing loaded from anywhere. uPlot draws; its licence is in the page and beside it.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::document::Document;
+use super::save::write_file;
+use super::text::steps;
+use crate::Error;
+use crate::knee::Knee;
+use crate::run::Outcome;
+
+const PAGE: &str = include_str!("../../assets/report.html");
+const SCRIPT: &str = include_str!("../../assets/report.js");
+const KNEE_PAGE: &str = include_str!("../../assets/knee.html");
+const KNEE_SCRIPT: &str = include_str!("../../assets/knee.js");
+const STYLE: &str = include_str!("../../assets/page.css");
+const COMMON_SCRIPT: &str = include_str!("../../assets/page.js");
+const UPLOT_SCRIPT: &str = include_str!("../../assets/uPlot.iife.min.js");
+const UPLOT_STYLE: &str = include_str!("../../assets/uPlot.min.css");
+const UPLOT_LICENSE: &str = include_str!("../../assets/uPlot.LICENSE");
+
+/// The page of a run.
+pub(super) fn page(outcome: &Outcome, document: &Document) -> String {
+    let curve = |histogram| -> Vec<Value> {
+        let points = steps(histogram).into_iter().filter(|(_, quantile, _)| *quantile < 1.0);
+        points.map(|(micros, quantile, _)| json!([1.0 / (1.0 - quantile), micros / 1e3])).collect()
+    };
+    let data = json!({
+        "run": document,
+        "latency": curve(&outcome.tally.latency),
+        "service": curve(&outcome.tally.service),
+    });
+    assembled(PAGE, SCRIPT, &data)
+}
+
+/// Writes the page of a search for the knee.
+pub(crate) fn knee_page(path: &Path, knee: &Knee) -> Result<(), Error> {
+    write_file(path, assembled(KNEE_PAGE, KNEE_SCRIPT, &json!(knee)).as_bytes())
+}
+
+fn assembled(page: &str, script: &str, data: &Value) -> String {
+    // In a script element only `</` could end it.
+    let data = data.to_string().replace("</", "<\\/");
+    [
+        ("{{style}}", STYLE),
+        ("{{uplot-style}}", UPLOT_STYLE),
+        ("{{uplot-license}}", UPLOT_LICENSE),
+        ("{{uplot-script}}", UPLOT_SCRIPT),
+        ("{{common}}", COMMON_SCRIPT),
+        ("{{script}}", script),
+        ("{{data}}", &data),
+    ]
+    .iter()
+    .fold(page.to_owned(), |page, (place, content)| page.replacen(place, content, 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{COMMON_SCRIPT, KNEE_PAGE, KNEE_SCRIPT, PAGE, SCRIPT, UPLOT_LICENSE, UPLOT_SCRIPT};
+
+    #[test]
+    fn the_pages_load_nothing() {
+        for part in [PAGE, SCRIPT, KNEE_PAGE, KNEE_SCRIPT, COMMON_SCRIPT] {
+            assert!(!part.contains("src=") && !part.contains("http") && !part.contains("fetch("), "no network");
+        }
+        assert!([UPLOT_SCRIPT, SCRIPT, KNEE_SCRIPT, COMMON_SCRIPT].iter().all(|script| !script.contains("</script")));
+        assert!(UPLOT_LICENSE.starts_with("The MIT License"));
+        for name in ["style", "uplot-style", "uplot-license", "uplot-script", "common", "script", "data"] {
+            let place = format!("{{{{{name}}}}}");
+            assert!([PAGE, KNEE_PAGE].iter().all(|page| page.matches(&place).count() == 1), "{place}");
+        }
+    }
+}

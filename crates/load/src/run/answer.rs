@@ -1,0 +1,243 @@
+//! Answers, taken from a stream of bytes: statuses and ends, nothing else. Bodies are skipped, never kept.
+//!
+//! Bounded: a head has at most 16 KiB and 64 headers.
+
+use crate::numbers::{count, index};
+
+const HEAD_BYTES_MAX: usize = 16 << 10;
+const HEADERS_MAX: usize = 64;
+/// Longest line of a chunk's size, its extensions included, or of a trailer.
+const LINE_BYTES_MAX: usize = 1 << 10;
+
+/// A whole answer was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    /// The server closes the connection behind it.
+    pub(crate) closes: bool,
+}
+
+/// What came is not HTTP/1.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed;
+
+/// Where in an answer the stream is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Head,
+    /// This many bytes of a body of known length are missing.
+    Body(u64),
+    ChunkSize,
+    /// This many bytes of a chunk and its line end are missing.
+    Chunk(u64),
+    Trailer,
+    /// The body ends with the connection.
+    Rest,
+}
+
+/// Finds the answers in a connection's bytes.
+#[derive(Debug)]
+pub(crate) struct Answers {
+    place: Place,
+    /// The beginning of a head or line whose end has not come.
+    partial: Vec<u8>,
+    answer: Answer,
+}
+
+impl Answers {
+    pub(crate) fn new() -> Self {
+        Self { place: Place::Head, partial: Vec::new(), answer: Answer { status: 0, closes: false } }
+    }
+
+    /// Takes bytes until an answer is whole: how many, and the answer. Without one, all were taken.
+    pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<(usize, Option<Answer>), Malformed> {
+        let mut taken = 0;
+        loop {
+            let rest = bytes.get(taken..).unwrap_or_default();
+            if rest.is_empty() && !matches!(self.place, Place::Body(0)) {
+                return Ok((taken, None));
+            }
+            match self.place {
+                Place::Head => taken += self.take_head(rest)?,
+                Place::Body(missing) => {
+                    let here = count(rest.len()).min(missing);
+                    taken += index(here);
+                    self.place = Place::Body(missing - here);
+                    if missing == here {
+                        return Ok((taken, Some(self.end())));
+                    }
+                }
+                Place::Chunk(missing) => {
+                    let here = count(rest.len()).min(missing);
+                    taken += index(here);
+                    self.place = if missing == here { Place::ChunkSize } else { Place::Chunk(missing - here) };
+                }
+                Place::ChunkSize | Place::Trailer => {
+                    let (length, ended) = self.take_line(rest)?;
+                    taken += length;
+                    if ended {
+                        return Ok((taken, Some(self.end())));
+                    }
+                }
+                Place::Rest => return Ok((bytes.len(), None)),
+            }
+        }
+    }
+
+    /// The connection was closed: the answer that ends with it, if there is one.
+    pub(crate) fn close(&mut self) -> Option<Answer> {
+        (self.place == Place::Rest).then(|| self.end())
+    }
+
+    fn end(&mut self) -> Answer {
+        self.place = Place::Head;
+        self.answer
+    }
+
+    /// Reads a head if all of it is here, else keeps what is: how many bytes were used.
+    fn take_head(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
+        if self.partial.is_empty() {
+            return match self.read_head(bytes)? {
+                Some(length) => Ok(length),
+                None => self.keep(bytes),
+            };
+        }
+        let before = self.partial.len();
+        let room = bytes.len().min(HEAD_BYTES_MAX.saturating_sub(before));
+        let mut partial = std::mem::take(&mut self.partial);
+        partial.extend_from_slice(bytes.get(..room).unwrap_or_default());
+        match self.read_head(&partial)? {
+            Some(length) => Ok(length - before),
+            None if partial.len() >= HEAD_BYTES_MAX => Err(Malformed),
+            None => {
+                self.partial = partial;
+                Ok(room)
+            }
+        }
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
+        if bytes.len() >= HEAD_BYTES_MAX {
+            return Err(Malformed);
+        }
+        self.partial.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    /// The length of a whole head.
+    fn read_head(&mut self, bytes: &[u8]) -> Result<Option<usize>, Malformed> {
+        let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+        let mut head = httparse::Response::new(&mut headers);
+        let httparse::Status::Complete(length) = head.parse(bytes).map_err(|_| Malformed)? else {
+            return Ok(None);
+        };
+        if length > HEAD_BYTES_MAX {
+            return Err(Malformed);
+        }
+        let (status, old) = (head.code.ok_or(Malformed)?, head.version == Some(0));
+        let (mut closes, mut body, mut chunked) = (old, None, false);
+        for header in head.headers.iter() {
+            if header.name.eq_ignore_ascii_case("content-length") {
+                let text = std::str::from_utf8(header.value).map_err(|_| Malformed)?;
+                body = Some(text.trim().parse::<u64>().map_err(|_| Malformed)?);
+            } else if header.name.eq_ignore_ascii_case("transfer-encoding") {
+                chunked = header.value.eq_ignore_ascii_case(b"chunked");
+            } else if header.name.eq_ignore_ascii_case("connection") {
+                closes = header.value.eq_ignore_ascii_case(b"close")
+                    || closes && !header.value.eq_ignore_ascii_case(b"keep-alive");
+            }
+        }
+        self.place = match (status, body) {
+            // Not the answer yet: another head follows.
+            (100..200, _) => Place::Head,
+            (204 | 304, _) => Place::Body(0),
+            _ if chunked => Place::ChunkSize,
+            (_, Some(length)) => Place::Body(length),
+            (_, None) => Place::Rest,
+        };
+        self.answer = Answer { status, closes: closes || self.place == Place::Rest };
+        Ok(Some(length))
+    }
+
+    /// Reads a line of the framing of chunks: how many bytes were used, and whether the answer ends here.
+    fn take_line(&mut self, bytes: &[u8]) -> Result<(usize, bool), Malformed> {
+        let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
+            if self.partial.len() + bytes.len() > LINE_BYTES_MAX {
+                return Err(Malformed);
+            }
+            self.partial.extend_from_slice(bytes);
+            return Ok((bytes.len(), false));
+        };
+        let mut line = std::mem::take(&mut self.partial);
+        line.extend_from_slice(bytes.get(..end).unwrap_or_default());
+        let line = line.trim_ascii_end();
+        if self.place == Place::Trailer {
+            return Ok((end + 1, line.is_empty()));
+        }
+        let digits = line.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+        let digits = std::str::from_utf8(digits).map_err(|_| Malformed)?;
+        let size = u64::from_str_radix(digits, 16).map_err(|_| Malformed)?;
+        let with_line_end = size.checked_add(2).ok_or(Malformed)?;
+        self.place = if size == 0 { Place::Trailer } else { Place::Chunk(with_line_end) };
+        Ok((end + 1, false))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Answers, Malformed};
+
+    const MANY: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nDate: now\r\n\r\nhello\
+        HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n\
+        HTTP/1.1 201 Created\r\ncontent-length: 0\r\n\r\n\
+        HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\nA\r\n0123456789\r\n0\r\nTrailer: t\r\n\r\n\
+        HTTP/1.1 503 Busy\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno";
+
+    /// Statuses, a closing one negative, of a stream that comes in pieces of this length.
+    fn statuses(stream: &[u8], piece: usize) -> Result<Vec<i32>, Malformed> {
+        let mut answers = Answers::new();
+        let mut found = Vec::new();
+        for mut piece in stream.chunks(piece) {
+            while !piece.is_empty() {
+                let (taken, answer) = answers.take(piece)?;
+                piece = &piece[taken..];
+                found.extend(answer.map(|answer| i32::from(answer.status) * if answer.closes { -1 } else { 1 }));
+            }
+        }
+        found.extend(answers.close().map(|answer| -i32::from(answer.status)));
+        Ok(found)
+    }
+
+    #[test]
+    fn answers_are_found_however_the_stream_is_cut() {
+        for piece in 1..MANY.len() + 1 {
+            assert_eq!(statuses(MANY.as_bytes(), piece), Ok(vec![200, 204, 201, 200, -503]), "pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn a_body_without_a_length_ends_with_the_connection() {
+        assert_eq!(statuses(b"HTTP/1.0 200 OK\r\n\r\nall of it", 4), Ok(vec![-200]));
+    }
+
+    #[test]
+    fn garbage_is_refused() {
+        let long = format!("HTTP/1.1 200 OK\r\nA: {}\r\n\r\n", "a".repeat(20_000));
+        let chunk = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let endless = format!("{chunk}{}", "0".repeat(3000));
+        let (not_hex, too_large) = (format!("{chunk}xyz\r\n"), format!("{chunk}ffffffffffffffff\r\n"));
+        for garbage in [
+            "SSH-2.0-OpenSSH\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+            &long,
+            &not_hex,
+            &too_large,
+            &endless,
+        ] {
+            for piece in [1, 100, usize::MAX] {
+                assert_eq!(statuses(garbage.as_bytes(), piece), Err(Malformed), "{garbage:.60}");
+            }
+        }
+    }
+}

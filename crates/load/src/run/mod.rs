@@ -1,0 +1,381 @@
+//! One run: threads that send at a rate or as fast as answers come, and a collector of what they count.
+//!
+//! A run ends: at its end, at an interrupt (`stop`), or when its operations are done; what is under way then has its
+//! limit left and no more. Measured is what was due after the warm-up and before the end.
+
+mod answer;
+mod connection;
+mod cost;
+mod pace;
+mod worker;
+
+use std::collections::VecDeque;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::{self, ScopedJoinHandle};
+use std::time::{Duration, Instant, SystemTime};
+
+use hdrhistogram::serialization::{Serializer, V2Serializer};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+pub use pace::Rate;
+
+use crate::Error;
+use crate::nodes::{Nodes, Series};
+use crate::numbers::{count, index};
+use crate::record::{Interval, Tally};
+use crate::target::Target;
+use crate::workload::{Api, KeyOrder, Keys, Requests, ValueSize, Values, Workload};
+use worker::{Job, Note, Timeline, Worker};
+
+/// For a connection to a target, before anything is measured.
+const REACH_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often progress is told.
+const PROGRESS: Duration = Duration::from_millis(100);
+/// Seconds that a thread may be ahead of the collector.
+const NOTES_MAX: usize = 64;
+
+/// What a run is to do.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// At least one; connections go to them in turn.
+    pub targets: Vec<Target>,
+    /// Where they keep keys.
+    pub api: Api,
+    /// What is sent.
+    pub workload: Workload,
+    /// In which order; if none is given, that of the workload, else uniform.
+    pub key_order: Option<KeyOrder>,
+    /// The first key's number.
+    pub first_key: u64,
+    /// 1 to [`crate::workload::KEYS_MAX`].
+    pub keys: u64,
+    /// Instead of those, these, in turn; at least one.
+    pub only_keys: Option<Arc<[u64]>>,
+    /// How long values are.
+    pub value_size: ValueSize,
+    /// Whether they can be compressed.
+    pub compressible: bool,
+    /// Answers required; the server's default if none.
+    pub ack: Option<u8>,
+    /// Replicas addressed; the server's default if none.
+    pub from: Option<u8>,
+    /// How fast.
+    pub rate: Rate,
+    /// Over all threads; at least as many as threads.
+    pub connections: usize,
+    /// At least one.
+    pub threads: usize,
+    /// Requests under way on one connection; at least one.
+    pub pipeline: usize,
+    /// Of the measured time.
+    pub duration: Duration,
+    /// Before it.
+    pub warmup: Duration,
+    /// Limit of a request, from when it was sent.
+    pub timeout: Duration,
+    /// Operations to end after, if that is before the end.
+    pub operations_max: Option<u64>,
+    /// Whether to watch the nodes' processor time and memory.
+    pub watch: bool,
+    /// What chance follows from.
+    pub seed: u64,
+}
+
+impl Plan {
+    /// The order of keys in force.
+    #[must_use]
+    pub fn order(&self) -> KeyOrder {
+        self.key_order.or(self.workload.order()).unwrap_or(KeyOrder::Uniform)
+    }
+
+    /// Whether the options agree.
+    ///
+    /// # Errors
+    /// [`Error::Usage`], with the reason.
+    pub fn check(&self) -> Result<(), Error> {
+        use crate::workload::{KEYS_MAX, Operation};
+        let usage = |text: &str| Err(Error::Usage(text.to_owned()));
+        if self.targets.is_empty() || self.threads == 0 || self.pipeline == 0 || self.duration.is_zero() {
+            return usage("targets, threads, pipeline and duration are at least one");
+        }
+        if self.connections < self.threads {
+            return usage("every thread needs a connection: --connections is less than --threads");
+        }
+        if self.keys == 0 || self.first_key + self.keys > KEYS_MAX {
+            return usage("--keys is between 1 and 100000000");
+        }
+        if self.workload.has(Operation::Range) && !self.api.is_own() {
+            return usage("ranges are kvorum's own: they do not go with --path");
+        }
+        if self.order() == KeyOrder::Latest && self.workload.has(Operation::Delete) {
+            return usage("deletions do not go with the order `latest`");
+        }
+        Ok(())
+    }
+}
+
+/// One second of the measured time.
+#[derive(Clone, Debug)]
+pub struct Second {
+    /// Latencies of the answers that came in it, serialized as V2.
+    pub histogram: Vec<u8>,
+    /// Requests that succeeded.
+    pub requests: u64,
+    /// Requests that did not.
+    pub errors: u64,
+    /// In µs: p50, p90, p99 and the longest.
+    pub latency_us: [u64; 4],
+}
+
+/// What a run counted.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// When it began.
+    pub started: SystemTime,
+    /// Of all threads.
+    pub tally: Tally,
+    /// In order; the last ones may lie behind the end, while late answers came.
+    pub seconds: Vec<Second>,
+    /// Time in which requests were due.
+    pub measured: Duration,
+    /// Whether it was stopped before its end.
+    pub interrupted: bool,
+    /// What the nodes used, if they were watched.
+    pub(crate) nodes: Vec<Series>,
+    /// Keys whose write failed, where operations were counted; at most 100,000 of a thread.
+    pub failed_keys: Vec<u64>,
+}
+
+impl Outcome {
+    /// Operations that succeeded in the measured time, per second of it.
+    #[must_use]
+    pub fn rate_achieved(&self) -> f64 {
+        crate::numbers::float(self.tally.in_time) / self.measured.as_secs_f64().max(1e-9)
+    }
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Since its begin, warm-up included.
+    pub elapsed: Duration,
+    /// Operations that succeeded, warm-up included.
+    pub done: u64,
+}
+
+/// Runs it, and calls `progress` ten times a second. Blocks. `stop` ends it early; the outcome is then of what there
+/// was.
+///
+/// # Errors
+/// [`Error::Usage`], [`Error::Unreachable`] before anything was sent, [`Error::System`].
+pub fn run(plan: &Plan, stop: &Arc<AtomicBool>, progress: &mut dyn FnMut(Progress)) -> Result<Outcome, Error> {
+    plan.check()?;
+    allow_open_files();
+    let addresses = plan.targets.iter().map(reach).collect::<Result<Vec<_>, _>>()?;
+    let nodes = plan.watch.then(|| Nodes::find(&plan.targets));
+    let done = Arc::new(AtomicU64::new(0));
+    let (notes, told) = sync_channel(NOTES_MAX * plan.threads);
+    let (ready, readies) = sync_channel(plan.threads);
+    thread::scope(|scope| {
+        let mut starts = Vec::new();
+        let mut workers = Vec::new();
+        for job in jobs(plan, &addresses, stop, &done) {
+            let (start, started) = sync_channel(1);
+            starts.push(start);
+            let (notes, ready) = (notes.clone(), ready.clone());
+            workers.push(scope.spawn(move || work(job, notes, &ready, &started)));
+        }
+        drop((notes, ready));
+        let settled = readies.iter().take(plan.threads).count() == plan.threads;
+        let timeline = timeline(plan);
+        for start in starts.iter().filter(|_| settled) {
+            // A thread that is gone has failed, which joining it tells.
+            let _ = start.send(timeline);
+        }
+        drop(starts);
+        let started = SystemTime::now() + plan.warmup;
+        let watcher = nodes.map(|nodes| scope.spawn(move || nodes.watch(timeline.measure, timeline.end, stop)));
+        let mut outcome = collect(plan, timeline, &told, &done, progress);
+        drop(told);
+        join(workers)?;
+        outcome.nodes = watcher.map(|watcher| watcher.join().expect("a watcher does not panic")).unwrap_or_default();
+        outcome.started = started;
+        outcome.interrupted = stop.load(Ordering::Relaxed);
+        Ok(outcome)
+    })
+}
+
+fn join(workers: Vec<ScopedJoinHandle<'_, std::io::Result<()>>>) -> Result<(), Error> {
+    for worker in workers {
+        let ended = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        ended.map_err(Error::system("the load generator"))?;
+    }
+    Ok(())
+}
+
+fn timeline(plan: &Plan) -> Timeline {
+    let begin = Instant::now();
+    let measure = begin + plan.warmup;
+    Timeline { begin, measure, end: measure + plan.duration }
+}
+
+fn work(
+    job: Job,
+    notes: SyncSender<(u64, Note)>,
+    ready: &SyncSender<()>,
+    started: &Receiver<Timeline>,
+) -> std::io::Result<()> {
+    let mut worker = Worker::new(job, notes)?;
+    worker.settle()?;
+    let _ = ready.send(());
+    // Without a timeline another thread has failed: there is nothing to do.
+    match started.recv() {
+        Ok(timeline) => worker.run(timeline),
+        Err(_) => Ok(()),
+    }
+}
+
+fn jobs(plan: &Plan, addresses: &[SocketAddr], stop: &Arc<AtomicBool>, done: &Arc<AtomicU64>) -> Vec<Job> {
+    let keys = match &plan.only_keys {
+        Some(only) => Keys::listed(only.clone()),
+        None => Keys::new(plan.order(), plan.first_key, plan.keys),
+    };
+    let values = Arc::new(Values::new(plan.value_size, plan.compressible));
+    let requests = plan.targets.iter().map(|target| Requests::new(target, &plan.api, plan.ack, plan.from));
+    let requests = Arc::new(requests.collect::<Vec<_>>());
+    let all: Vec<(usize, SocketAddr)> = addresses.iter().copied().enumerate().cycle().take(plan.connections).collect();
+    let threads = count(plan.threads);
+    (0..plan.threads)
+        .map(|thread| {
+            // Neighbours, so that each thread has connections to every target.
+            let bound = |thread: usize| thread * plan.connections / plan.threads;
+            let number = count(thread);
+            Job {
+                thread: number,
+                threads,
+                rate: plan.rate,
+                pipeline: plan.pipeline,
+                timeout: plan.timeout,
+                operations_max: plan.operations_max.map(|most| most.saturating_sub(number).div_ceil(threads)),
+                connections: all.get(bound(thread)..bound(thread + 1)).unwrap_or_default().to_vec(),
+                requests: requests.clone(),
+                workload: plan.workload.clone(),
+                values: values.clone(),
+                keys: keys.source(number, threads, plan.seed),
+                stop: stop.clone(),
+                done: done.clone(),
+            }
+        })
+        .collect()
+}
+
+/// The first address of a target that takes a connection.
+pub(crate) fn reach(target: &Target) -> Result<SocketAddr, Error> {
+    let mut last = None;
+    for address in target.addresses()? {
+        match TcpStream::connect_timeout(&address, REACH_TIMEOUT) {
+            Ok(_) => return Ok(address),
+            Err(error) => last = Some(error),
+        }
+    }
+    let cause = last.expect("a target has an address");
+    Err(Error::Unreachable { target: target.to_string(), cause })
+}
+
+/// As many as the system allows: each connection is one.
+fn allow_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    // Where it may not be raised, the connections that are too many fail, and are counted.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
+
+/// Seconds of which not every thread has told yet.
+#[derive(Default)]
+struct Pending {
+    first: usize,
+    waiting: VecDeque<(Interval, usize)>,
+    finished: Vec<Second>,
+}
+
+impl Pending {
+    fn take(&mut self, second: usize, interval: &Interval) {
+        let place = second - self.first;
+        while self.waiting.len() <= place {
+            self.waiting.push_back((Interval::default(), 0));
+        }
+        if let Some((sum, told)) = self.waiting.get_mut(place) {
+            sum.add(interval);
+            *told += 1;
+        }
+    }
+
+    fn finish(&mut self, threads: usize) {
+        while let Some((interval, _)) = self.waiting.pop_front_if(|(_, told)| *told >= threads) {
+            self.first += 1;
+            self.finished.push(summary(&interval));
+        }
+    }
+}
+
+fn summary(interval: &Interval) -> Second {
+    let latency = &interval.latency;
+    let mut histogram = Vec::new();
+    V2Serializer::new().serialize(latency, &mut histogram).expect("a vector takes everything");
+    let at = |quantile| if latency.is_empty() { 0 } else { latency.value_at_quantile(quantile) };
+    Second {
+        histogram,
+        requests: latency.len(),
+        errors: interval.errors,
+        latency_us: [at(0.5), at(0.9), at(0.99), latency.max()],
+    }
+}
+
+fn collect(
+    plan: &Plan,
+    timeline: Timeline,
+    told: &Receiver<(u64, Note)>,
+    done: &AtomicU64,
+    progress: &mut dyn FnMut(Progress),
+) -> Outcome {
+    let mut tally = Tally::default();
+    let mut failed_keys = Vec::new();
+    let mut pending = Pending::default();
+    let mut seconds_of = vec![0_usize; plan.threads];
+    let mut end = timeline.measure;
+    loop {
+        match told.recv_timeout(PROGRESS) {
+            Ok((thread, Note::Second(interval))) => {
+                if let Some(second) = seconds_of.get_mut(index(thread)) {
+                    pending.take(*second, &interval);
+                    *second += 1;
+                }
+                pending.finish(plan.threads);
+            }
+            Ok((_, Note::Done(counted, keys, ended))) => {
+                tally.add(&counted);
+                failed_keys.extend(keys);
+                end = end.max(ended);
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                progress(Progress { elapsed: timeline.begin.elapsed(), done: done.load(Ordering::Relaxed) });
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    pending.finish(0);
+    // A second in which nothing more came is none.
+    let last = pending.finished.iter().rposition(|second| second.requests + second.errors > 0);
+    pending.finished.truncate(last.map_or(0, |last| last + 1));
+    Outcome {
+        started: SystemTime::now(),
+        tally,
+        seconds: pending.finished,
+        measured: end - timeline.measure,
+        interrupted: false,
+        nodes: Vec::new(),
+        failed_keys,
+    }
+}

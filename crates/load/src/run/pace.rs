@@ -1,0 +1,120 @@
+//! When requests are due: arithmetic over an origin, so that no queue of due requests is ever held.
+
+use std::time::{Duration, Instant};
+
+use crate::numbers::index;
+
+const SECOND: u128 = 1_000_000_000;
+
+/// How many requests a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rate {
+    /// Open loop: due at constant intervals, over all threads.
+    PerSecond(u64),
+    /// Closed loop: each connection sends its next request when an answer came.
+    Max,
+}
+
+impl std::str::FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse::<u64>() {
+            _ if text == "max" => Ok(Self::Max),
+            Ok(rate @ 1..=100_000_000) => Ok(Self::PerSecond(rate)),
+            _ => Err(format!("`{text}` is not a number of requests a second from 1 to 100000000, or `max`")),
+        }
+    }
+}
+
+/// The due times of one thread: every `threads`-th of all.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    origin: Instant,
+    per_second: u64,
+    thread: u64,
+    threads: u64,
+    next: u64,
+}
+
+impl Pace {
+    pub(crate) fn new(origin: Instant, per_second: u64, thread: u64, threads: u64) -> Self {
+        assert!(per_second > 0 && thread < threads, "a rate over 0 and one of the threads");
+        Self { origin, per_second, thread, threads, next: 0 }
+    }
+
+    /// When the next request is due.
+    pub(crate) fn due(&self) -> Instant {
+        let number = u128::from(self.next) * u128::from(self.threads) + u128::from(self.thread);
+        let nanos = number * SECOND / u128::from(self.per_second);
+        self.origin + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// The next request has been sent.
+    pub(crate) fn advance(&mut self) {
+        self.next += 1;
+    }
+
+    /// How many of this thread's requests are due before `end` and have not been sent.
+    pub(crate) fn unsent(&self, end: Instant) -> u64 {
+        let nanos = end.saturating_duration_since(self.origin).as_nanos();
+        // All numbers whose due time, rounded down, is before the end.
+        let due = (nanos * u128::from(self.per_second)).div_ceil(SECOND);
+        let mine = due.saturating_sub(u128::from(self.thread)).div_ceil(u128::from(self.threads));
+        u64::try_from(mine).unwrap_or(u64::MAX).saturating_sub(self.next)
+    }
+}
+
+/// The span of whole seconds since `begin`.
+pub(crate) fn second(begin: Instant, now: Instant) -> usize {
+    index(now.saturating_duration_since(begin).as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::{Pace, Rate};
+
+    #[test]
+    fn requests_are_due_at_constant_intervals() {
+        let origin = Instant::now();
+        let mut pace = Pace::new(origin, 3, 0, 1);
+        let mut dues = Vec::new();
+        for _ in 0..7 {
+            dues.push(pace.due().duration_since(origin).as_millis());
+            pace.advance();
+        }
+        assert_eq!(dues, [0, 333, 666, 1000, 1333, 1666, 2000]);
+    }
+
+    #[test]
+    fn threads_take_turns_and_together_send_all() {
+        let origin = Instant::now();
+        for (rate, threads, millis) in [(1000, 1, 1000), (1000, 3, 1000), (7, 4, 1500), (1, 2, 10), (150_000, 2, 3000)]
+        {
+            let end = origin + Duration::from_millis(millis);
+            let mut dues = Vec::new();
+            for thread in 0..threads {
+                let mut pace = Pace::new(origin, rate, thread, threads);
+                let unsent = pace.unsent(end);
+                while pace.due() < end {
+                    dues.push(pace.due());
+                    pace.advance();
+                }
+                assert_eq!(unsent, pace.next, "{rate}/s, thread {thread} of {threads}");
+                assert_eq!(pace.unsent(end), 0);
+            }
+            dues.sort_unstable();
+            assert_eq!(u64::try_from(dues.len()).unwrap(), (rate * millis).div_ceil(1000));
+            assert!(dues.windows(2).all(|two| two[1] > two[0]));
+        }
+    }
+
+    #[test]
+    fn a_rate_is_a_number_or_max() {
+        assert_eq!("max".parse(), Ok(Rate::Max));
+        assert_eq!("5000".parse(), Ok(Rate::PerSecond(5000)));
+        assert!(["0", "-1", "many", "", "1e9", "1000000000"].iter().all(|bad| bad.parse::<Rate>().is_err()));
+    }
+}

@@ -1,0 +1,544 @@
+//! One thread of the generator: an event loop over its connections.
+//!
+//! It sends what is due on a connection that can take it, the one that has waited longest first; reads answers;
+//! counts. It sleeps in `epoll_wait`, with a timer descriptor for the next due time, because the timeout of
+//! `epoll_wait` itself is too coarse. Everything a request needs is made in place: no allocation, no lock.
+
+use std::collections::VecDeque;
+use std::io::{self, Read};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+
+use super::answer::Answer;
+use super::connection::{Connection, Flight, State};
+use super::cost::ThreadCost;
+use super::pace::{Pace, Rate, second};
+use crate::numbers::{count, index};
+use crate::record::{Failure, Interval, Tally, record};
+use crate::workload::{KeySource, Operation, Requests, Values, Workload};
+
+/// How often timeouts are looked for, and connections tried again.
+const TICK: Duration = Duration::from_millis(100);
+/// Before a connection that never answered is tried again.
+const PAUSE: Duration = Duration::from_millis(100);
+/// A request that is sent later than this after it was due is counted as late.
+const LATE: Duration = Duration::from_millis(1);
+/// For what is under way after an interrupt.
+const INTERRUPT_DRAIN: Duration = Duration::from_secs(1);
+const READ_BYTES: usize = 256 << 10;
+const EVENTS_MAX: usize = 512;
+/// What `epoll` says of the timer.
+const TIMER: u64 = u64::MAX;
+/// Keys whose write failed that are remembered.
+const FAILED_KEYS_MAX: usize = 100_000;
+
+/// What a thread is to do.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) thread: u64,
+    pub(super) threads: u64,
+    pub(super) rate: Rate,
+    pub(super) pipeline: usize,
+    pub(super) timeout: Duration,
+    /// Operations to end after, instead of a time.
+    pub(super) operations_max: Option<u64>,
+    /// For each connection, its target and address.
+    pub(super) connections: Vec<(usize, SocketAddr)>,
+    /// For each target.
+    pub(super) requests: Arc<Vec<Requests>>,
+    pub(super) workload: Workload,
+    pub(super) values: Arc<Values>,
+    pub(super) keys: KeySource,
+    pub(super) stop: Arc<AtomicBool>,
+    /// Operations that succeeded so far, of all threads: for whoever shows progress.
+    pub(super) done: Arc<AtomicU64>,
+}
+
+/// When a run warms up, is measured, and ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timeline {
+    pub(super) begin: Instant,
+    pub(super) measure: Instant,
+    pub(super) end: Instant,
+}
+
+/// What a thread tells while it runs, and at its end.
+#[derive(Debug)]
+pub(super) enum Note {
+    /// A second of the measured time has passed; each thread tells each second once, in order.
+    Second(Box<Interval>),
+    /// The thread has ended: what it counted, keys whose write failed, and when it stopped sending.
+    Done(Box<Tally>, Vec<u64>, Instant),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Warmup,
+    Measure,
+    /// Nothing more is sent; until this time.
+    Drain(Instant),
+}
+
+/// A thread's state.
+pub(super) struct Worker {
+    job: Job,
+    timeline: Timeline,
+    phase: Phase,
+    pace: Option<Pace>,
+    connections: Vec<Connection>,
+    /// Those that can take a request, longest first. May hold some that cannot any more.
+    free: VecDeque<usize>,
+    /// Those that have something to write.
+    dirty: Vec<usize>,
+    flights: usize,
+    operations_left: u64,
+    epoll: OwnedFd,
+    timer: OwnedFd,
+    armed: Option<Instant>,
+    next_tick: Instant,
+    events: Vec<Event>,
+    scratch: Vec<u8>,
+    tally: Tally,
+    failed_keys: Vec<u64>,
+    interval: Interval,
+    /// The second that `interval` is of.
+    second: usize,
+    cost: ThreadCost,
+    notes: SyncSender<(u64, Note)>,
+}
+
+impl Worker {
+    /// Makes everything that a thread needs, and begins to connect.
+    pub(super) fn new(job: Job, notes: SyncSender<(u64, Note)>) -> io::Result<Self> {
+        let now = Instant::now();
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN | EventFlags::ET)?;
+        let connections = job.connections.iter().map(|(target, address)| Connection::new(*target, *address, now));
+        let mut worker = Self {
+            connections: connections.collect(),
+            timeline: Timeline { begin: now, measure: now, end: now },
+            // Nothing is sent before the timeline begins.
+            phase: Phase::Drain(now),
+            pace: None,
+            free: VecDeque::new(),
+            dirty: Vec::new(),
+            flights: 0,
+            operations_left: job.operations_max.unwrap_or(u64::MAX),
+            epoll,
+            timer,
+            armed: None,
+            next_tick: now,
+            events: Vec::with_capacity(EVENTS_MAX),
+            scratch: vec![0; READ_BYTES],
+            tally: Tally::default(),
+            failed_keys: Vec::new(),
+            interval: Interval::default(),
+            second: 0,
+            cost: ThreadCost::now(),
+            notes,
+            job,
+        };
+        for id in 0..worker.connections.len() {
+            worker.connect(id, now);
+        }
+        Ok(worker)
+    }
+
+    /// Waits until every connection is made or has failed, at most the time that a request has, or an interrupt.
+    pub(super) fn settle(&mut self) -> io::Result<()> {
+        let deadline = Instant::now() + self.job.timeout;
+        let undecided = |worker: &Self| worker.connections.iter().any(|one| matches!(one.state, State::Connecting(_)));
+        while undecided(self) && Instant::now() < deadline && !self.job.stop.load(Ordering::Relaxed) {
+            self.wait(Instant::now() + TICK)?;
+        }
+        self.tally = Tally::default();
+        Ok(())
+    }
+
+    /// Runs to the end of the timeline and of what is under way then.
+    pub(super) fn run(mut self, timeline: Timeline) -> io::Result<()> {
+        self.timeline = timeline;
+        self.next_tick = timeline.begin;
+        self.enter(Phase::Warmup, timeline.begin);
+        loop {
+            let now = Instant::now();
+            self.step_phase(now);
+            if let Phase::Drain(until) = self.phase
+                && (self.flights == 0 || now >= until)
+            {
+                break;
+            }
+            if now >= self.next_tick {
+                self.tick(now);
+            }
+            self.dispatch(now);
+            self.flush();
+            self.wait(self.next_wake())?;
+        }
+        self.finish();
+        Ok(())
+    }
+
+    fn enter(&mut self, phase: Phase, origin: Instant) {
+        self.phase = phase;
+        if let Rate::PerSecond(rate) = self.job.rate {
+            self.pace = Some(Pace::new(origin, rate, self.job.thread, self.job.threads));
+        }
+    }
+
+    /// The schedule begins anew with the measured time: what the warm-up could not send is not carried into it.
+    fn step_phase(&mut self, now: Instant) {
+        if self.phase == Phase::Warmup && now >= self.timeline.measure {
+            self.enter(Phase::Measure, self.timeline.measure);
+            self.cost = ThreadCost::now();
+        }
+        let stopped = self.job.stop.load(Ordering::Relaxed);
+        let all_sent = self.operations_left == 0;
+        if matches!(self.phase, Phase::Drain(_)) || !(stopped || all_sent || now >= self.timeline.end) {
+            return;
+        }
+        if stopped || all_sent {
+            self.timeline.end = self.timeline.end.min(now);
+        }
+        if self.phase == Phase::Measure {
+            self.tally.unsent = self.pace.map_or(0, |pace| pace.unsent(self.timeline.end));
+            self.cost = self.cost.until_now();
+        }
+        self.phase = Phase::Drain(now + if stopped { INTERRUPT_DRAIN } else { self.job.timeout + TICK * 2 });
+    }
+
+    fn phase_end(&self) -> Instant {
+        match self.phase {
+            Phase::Warmup => self.timeline.measure,
+            Phase::Measure => self.timeline.end,
+            Phase::Drain(until) => until,
+        }
+    }
+
+    /// When there is something to do even if nothing comes.
+    fn next_wake(&self) -> Instant {
+        let wake = self.next_tick.min(self.phase_end());
+        match &self.pace {
+            Some(pace) if !self.free.is_empty() && !matches!(self.phase, Phase::Drain(_)) => wake.min(pace.due()),
+            _ => wake,
+        }
+    }
+
+    /// Hands out what is due, as far as connections can take it.
+    fn dispatch(&mut self, now: Instant) {
+        if matches!(self.phase, Phase::Drain(_)) {
+            return;
+        }
+        while self.next_due(now).is_some() {
+            let Some(id) = self.next_free() else { return };
+            // All that is due and the connection can take goes out in one write.
+            while let Some(due) = self.next_due(now).filter(|_| self.has_room(id)) {
+                self.send(id, due, now);
+            }
+            self.release(id, now);
+        }
+    }
+
+    /// When the next request is due, if that is now or was before: in a closed loop always now.
+    fn next_due(&self, now: Instant) -> Option<Instant> {
+        let due = self.pace.as_ref().map_or(now, Pace::due);
+        (self.operations_left > 0 && due <= now && due < self.phase_end()).then_some(due)
+    }
+
+    fn has_room(&self, id: usize) -> bool {
+        self.connections.get(id).is_some_and(|one| one.has_room(self.job.pipeline))
+    }
+
+    fn next_free(&mut self) -> Option<usize> {
+        loop {
+            let id = self.free.pop_front()?;
+            self.connection(id).queued = false;
+            if self.has_room(id) {
+                return Some(id);
+            }
+        }
+    }
+
+    /// Queues a connection if it can take a request.
+    fn release(&mut self, id: usize, now: Instant) {
+        if self.has_room(id) && !self.connection(id).queued {
+            let connection = self.connection(id);
+            connection.queued = true;
+            connection.free_since = now;
+            self.free.push_back(id);
+        }
+    }
+
+    fn connection(&mut self, id: usize) -> &mut Connection {
+        self.connections.get_mut(id).expect("connections are made once and never dropped")
+    }
+
+    /// One operation's first request.
+    fn send(&mut self, id: usize, due: Instant, now: Instant) {
+        let measured = self.phase == Phase::Measure;
+        let operation = self.job.workload.draw(&mut self.job.keys.random);
+        let key = if operation == Operation::Insert { self.job.keys.fresh() } else { self.job.keys.existing() };
+        let connection = self.connections.get_mut(id).expect("connections are made once and never dropped");
+        let requests = self.job.requests.get(connection.target).expect("every target has its requests");
+        requests.begin(&mut connection.out, operation, key, &self.job.values, &mut self.job.keys.random);
+        connection.flights.push_back(Flight { operation, key, due, sent: now, measured, second: false });
+        if measured && self.pace.is_some() {
+            let free_since = connection.free_since;
+            record(&mut self.tally.lag, now.saturating_duration_since(due.max(free_since)));
+            self.tally.late_sends += u64::from(now.saturating_duration_since(due) > LATE);
+        }
+        self.flights += 1;
+        self.operations_left -= 1;
+        self.dirty.push(id);
+        if let Some(pace) = self.pace.as_mut() {
+            pace.advance();
+        }
+    }
+
+    fn flush(&mut self) {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for id in dirty.drain(..) {
+            match self.connection(id).flush() {
+                Ok(bytes) => self.tally.bytes_written += bytes * u64::from(self.phase == Phase::Measure),
+                Err(_) => self.lose(id, Some(Failure::Reset)),
+            }
+        }
+        self.dirty = dirty;
+    }
+
+    /// Sleeps until something comes or it is time, and takes what came. All that came is read, and its time taken,
+    /// before anything is sent again: no answer waits for the generator's own writes.
+    fn wait(&mut self, until: Instant) -> io::Result<()> {
+        let left = until.saturating_duration_since(Instant::now());
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if !left.is_zero() && self.armed != Some(until) {
+            let it_value = Timespec::try_from(left).map_err(|_| io::ErrorKind::InvalidInput)?;
+            let once = Itimerspec { it_interval: zero, it_value };
+            rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)?;
+            self.armed = Some(until);
+        }
+        let mut events = std::mem::take(&mut self.events);
+        let timeout = if left.is_zero() { Some(&zero) } else { None };
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        for event in events.drain(..) {
+            match event.data.u64() {
+                TIMER => self.armed = None,
+                id => self.take_event(index(id), event.flags),
+            }
+        }
+        self.events = events;
+        Ok(())
+    }
+
+    fn take_event(&mut self, id: usize, flags: EventFlags) {
+        let ended = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
+        if let State::Connecting(_) = self.connection(id).state {
+            let error = self.connection(id).stream.as_ref().map(std::net::TcpStream::take_error);
+            if ended || !matches!(error, Some(Ok(None))) {
+                return self.lose(id, Some(Failure::Connect));
+            }
+            if !flags.contains(EventFlags::OUT) {
+                return;
+            }
+            self.connection(id).state = State::Open;
+            self.release(id, Instant::now());
+        }
+        if flags.contains(EventFlags::OUT) && !self.connection(id).out.is_empty() {
+            self.dirty.push(id);
+        }
+        if ended || flags.contains(EventFlags::IN) {
+            self.read(id, ended);
+        }
+    }
+
+    /// Edge-triggered: reads all there is. Where less came than there was room for, nothing is left.
+    fn read(&mut self, id: usize, ended: bool) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        while let Some(mut stream) = self.connection(id).stream.as_ref() {
+            let received = match stream.read(&mut scratch) {
+                Ok(0) => {
+                    self.take_end(id);
+                    break;
+                }
+                Ok(received) => received,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => {
+                    self.lose(id, Some(Failure::Reset));
+                    break;
+                }
+            };
+            self.take_bytes(id, scratch.get(..received).unwrap_or_default());
+            if received < scratch.len() && !ended {
+                break;
+            }
+        }
+        self.scratch = scratch;
+    }
+
+    fn take_bytes(&mut self, id: usize, mut bytes: &[u8]) {
+        let now = Instant::now();
+        self.tally.bytes_read += count(bytes.len()) * u64::from(self.phase != Phase::Warmup);
+        while !bytes.is_empty() {
+            let Ok((taken, answer)) = self.connection(id).answers.take(bytes) else {
+                return self.lose(id, Some(Failure::Protocol));
+            };
+            bytes = bytes.get(taken..).unwrap_or_default();
+            if let Some(answer) = answer {
+                if self.connection(id).flights.is_empty() {
+                    return self.lose(id, Some(Failure::Protocol));
+                }
+                self.take_answer(id, answer, now);
+                if answer.closes {
+                    return self.lose(id, Some(Failure::Closed));
+                }
+            }
+        }
+    }
+
+    /// The server closed the connection: an answer without a length is whole now, others are not.
+    fn take_end(&mut self, id: usize) {
+        if let Some(answer) = self.connection(id).answers.close() {
+            self.take_answer(id, answer, Instant::now());
+        }
+        self.lose(id, Some(Failure::Closed));
+    }
+
+    fn take_answer(&mut self, id: usize, answer: Answer, now: Instant) {
+        let connection = self.connections.get_mut(id).expect("connections are made once and never dropped");
+        let Some(flight) = connection.flights.pop_front() else { return };
+        connection.answered += 1;
+        // Where keys are deleted, one that is not there is no failure.
+        let absent = answer.status == 404 && self.job.workload.has(Operation::Delete);
+        let success = answer.status < 400 || absent;
+        if flight.measured {
+            self.tally.status(answer.status);
+        }
+        if success && flight.operation == Operation::Modify && !flight.second {
+            let requests = self.job.requests.get(connection.target).expect("every target has its requests");
+            requests.put(&mut connection.out, flight.key, &self.job.values);
+            connection.flights.push_back(Flight { second: true, ..flight });
+            self.dirty.push(id);
+            return;
+        }
+        self.flights -= 1;
+        self.ended(&flight, success);
+        if flight.measured {
+            if success {
+                let (latency, service) = (now - flight.due, now - flight.sent);
+                self.tally.succeed(flight.operation, latency, service);
+                self.tally.in_time += u64::from(now <= self.timeline.end);
+                record(&mut self.interval_at(now).latency, latency);
+            } else {
+                self.tally.refuse(answer.status);
+                self.interval_at(now).errors += 1;
+            }
+        }
+        self.release(id, now);
+    }
+
+    /// What an operation's end means for the keys.
+    fn ended(&mut self, flight: &Flight, success: bool) {
+        if flight.operation == Operation::Insert {
+            self.job.keys.inserted(flight.key);
+        }
+        if success {
+            self.job.done.fetch_add(1, Ordering::Relaxed);
+        } else if self.job.operations_max.is_some() && self.failed_keys.len() < FAILED_KEYS_MAX {
+            self.failed_keys.push(flight.key);
+        }
+    }
+
+    /// The connection is of no use any more: what was under way on it failed, by a timeout if no failure is given.
+    fn lose(&mut self, id: usize, failure: Option<Failure>) {
+        let now = Instant::now();
+        let measured = self.phase == Phase::Measure;
+        let connection = self.connection(id);
+        // One that never answered is not tried again at once.
+        let pause = if connection.answered > 0 { Duration::ZERO } else { PAUSE };
+        let flights = connection.abandon(now + pause);
+        if failure == Some(Failure::Connect) && measured {
+            self.tally.fail(Failure::Connect);
+        }
+        for flight in flights {
+            self.flights -= 1;
+            self.ended(&flight, false);
+            if flight.measured {
+                match failure {
+                    Some(failure) => self.tally.fail(failure),
+                    None if now.duration_since(flight.sent) >= self.job.timeout => self.tally.timeouts += 1,
+                    // Behind the one that took too long, on the same connection.
+                    None => self.tally.fail(Failure::Closed),
+                }
+                self.interval_at(now).errors += 1;
+            }
+        }
+        if pause.is_zero() && !matches!(self.phase, Phase::Drain(_)) {
+            self.connect(id, now);
+        }
+    }
+
+    fn connect(&mut self, id: usize, now: Instant) {
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        let connection = self.connections.get_mut(id).expect("connections are made once and never dropped");
+        let begun = connection.connect(now).and_then(|stream| {
+            epoll::add(&self.epoll, stream, EventData::new_u64(count(id)), flags).map_err(io::Error::from)
+        });
+        if begun.is_err() {
+            self.lose(id, Some(Failure::Connect));
+        }
+    }
+
+    /// Ten times a second: timeouts, connections to be made again, the seconds that have passed.
+    fn tick(&mut self, now: Instant) {
+        self.next_tick = now + TICK;
+        let draining = matches!(self.phase, Phase::Drain(_));
+        for id in 0..self.connections.len() {
+            let timeout = self.job.timeout;
+            let over = |since: Instant| now.saturating_duration_since(since) >= timeout;
+            let connection = self.connection(id);
+            match connection.state {
+                State::Down(until) if until <= now && !draining => self.connect(id, now),
+                State::Connecting(since) if over(since) => self.lose(id, Some(Failure::Connect)),
+                State::Open if connection.flights.front().is_some_and(|flight| over(flight.sent)) => {
+                    self.lose(id, None)
+                }
+                _ => {}
+            }
+        }
+        if self.phase != Phase::Warmup {
+            self.interval_at(now);
+        }
+    }
+
+    /// The counts of the current second; those of the seconds before it are told.
+    fn interval_at(&mut self, now: Instant) -> &mut Interval {
+        let second = second(self.timeline.measure, now);
+        while self.second < second {
+            self.second += 1;
+            let interval = std::mem::take(&mut self.interval);
+            // Nobody listens any more: then nobody will report it either.
+            let _ = self.notes.send((self.job.thread, Note::Second(Box::new(interval))));
+        }
+        &mut self.interval
+    }
+
+    fn finish(mut self) {
+        self.cost.store(&mut self.tally);
+        let _ = self.notes.send((self.job.thread, Note::Second(Box::new(self.interval))));
+        let _ =
+            self.notes.send((self.job.thread, Note::Done(Box::new(self.tally), self.failed_keys, self.timeline.end)));
+    }
+}

@@ -1,0 +1,192 @@
+//! Requests as bytes.
+
+use std::io::Write;
+use std::str::FromStr;
+
+use crate::random::Random;
+use crate::target::Target;
+use crate::workload::{KEYS_MAX, Operation, Values};
+
+/// Longest range, in keys, as in YCSB's workload E.
+const RANGE_KEYS_MAX: u64 = 100;
+
+/// Where a store keeps a key: a path with `{key}` in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Api {
+    before: String,
+    after: String,
+}
+
+impl Default for Api {
+    fn default() -> Self {
+        Self { before: "/v0/entity?id=".into(), after: String::new() }
+    }
+}
+
+impl FromStr for Api {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (before, after) = text.split_once("{key}").unwrap_or((text, ""));
+        if !text.starts_with('/') || text.bytes().any(|byte| byte <= b' ' || byte >= 127) || after.contains("{key}") {
+            return Err(format!("`{text}` is not a path like /v0/entity?id={{key}}"));
+        }
+        // Without a key every request is the same.
+        let before = if text.contains("{key}") { before.to_owned() } else { format!("{before}\0") };
+        Ok(Self { before, after: after.to_owned() })
+    }
+}
+
+impl Api {
+    /// Whether it is kvorum's, which alone has ranges.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Makes the requests to one target.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    before: String,
+    /// False where the path has no place for a key.
+    keyed: bool,
+    /// From behind the key to behind the last header that they all have.
+    after: String,
+    range_tail: String,
+}
+
+impl Requests {
+    pub(crate) fn new(target: &Target, api: &Api, ack: Option<u8>, from: Option<u8>) -> Self {
+        let mut after = api.after.clone();
+        for (name, number) in [("ack", ack), ("from", from)] {
+            if let Some(number) = number {
+                let separator = if api.before.contains('?') || after.contains('?') { '&' } else { '?' };
+                after.push_str(&format!("{separator}{name}={number}"));
+            }
+        }
+        let tail = format!(" HTTP/1.1\r\nHost: {}\r\n", target.authority());
+        Self {
+            keyed: !api.before.ends_with('\0'),
+            before: api.before.trim_end_matches('\0').to_owned(),
+            after: after + &tail,
+            range_tail: tail + "\r\n",
+        }
+    }
+
+    /// The path of a key, for a request of its own.
+    pub(crate) fn path(&self, key: u64) -> String {
+        let mut path = self.before.clone().into_bytes();
+        if self.keyed {
+            push_key(&mut path, key);
+        }
+        path.extend(self.after.split(' ').next().unwrap_or_default().bytes());
+        String::from_utf8(path).expect("paths are checked to be ASCII")
+    }
+
+    /// Appends the first request of an operation on a key.
+    pub(crate) fn begin(
+        &self,
+        out: &mut Vec<u8>,
+        operation: Operation,
+        key: u64,
+        values: &Values,
+        random: &mut Random,
+    ) {
+        match operation {
+            Operation::Get | Operation::Modify => self.plain(out, b"GET ", key),
+            Operation::Delete => self.plain(out, b"DELETE ", key),
+            Operation::Put | Operation::Insert => self.put(out, key, values),
+            Operation::Range => self.range(out, key, 1 + random.below(RANGE_KEYS_MAX)),
+        }
+    }
+
+    /// Appends a PUT.
+    pub(crate) fn put(&self, out: &mut Vec<u8>, key: u64, values: &Values) {
+        let value = values.of(key);
+        self.head(out, b"PUT ", key);
+        write!(out, "Content-Length: {}\r\n\r\n", value.len()).expect("a vector takes everything");
+        out.extend_from_slice(value);
+    }
+
+    fn plain(&self, out: &mut Vec<u8>, method: &[u8], key: u64) {
+        self.head(out, method, key);
+        out.extend_from_slice(b"\r\n");
+    }
+
+    fn head(&self, out: &mut Vec<u8>, method: &[u8], key: u64) {
+        out.extend_from_slice(method);
+        out.extend_from_slice(self.before.as_bytes());
+        if self.keyed {
+            push_key(out, key);
+        }
+        out.extend_from_slice(self.after.as_bytes());
+    }
+
+    fn range(&self, out: &mut Vec<u8>, key: u64, count: u64) {
+        out.extend_from_slice(b"GET /v0/entities?start=");
+        push_key(out, key);
+        out.extend_from_slice(b"&end=");
+        // Beyond, keys would have more digits and another order.
+        push_key(out, (key + count).min(KEYS_MAX - 1));
+        out.extend_from_slice(self.range_tail.as_bytes());
+    }
+}
+
+/// `key` and eight digits: `key00000042`.
+fn push_key(out: &mut Vec<u8>, key: u64) {
+    let mut text = *b"key00000000";
+    let mut rest = key;
+    for place in text.iter_mut().skip(3).rev() {
+        *place = b'0' + u8::try_from(rest % 10).expect("a digit");
+        rest /= 10;
+    }
+    if rest == 0 {
+        out.extend_from_slice(&text);
+    } else {
+        write!(out, "key{key}").expect("a vector takes everything");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Api, Requests};
+    use crate::random::Random;
+    use crate::target::Target;
+    use crate::workload::{Operation, ValueSize, Values};
+
+    fn built(api: &str, acks: (Option<u8>, Option<u8>), operation: Operation) -> String {
+        let target: Target = "http://h:1".parse().unwrap();
+        let requests = Requests::new(&target, &api.parse().unwrap(), acks.0, acks.1);
+        let values = Values::new(ValueSize::Fixed(0), false);
+        let mut out = Vec::new();
+        requests.begin(&mut out, operation, 42, &values, &mut Random::new(1));
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn requests_are_what_a_server_expects() {
+        let own = "/v0/entity?id={key}";
+        assert_eq!(own.parse::<Api>().unwrap(), Api::default());
+        assert_eq!(
+            built(own, (None, None), Operation::Get),
+            "GET /v0/entity?id=key00000042 HTTP/1.1\r\nHost: h:1\r\n\r\n"
+        );
+        assert_eq!(
+            built(own, (Some(2), Some(3)), Operation::Put),
+            "PUT /v0/entity?id=key00000042&ack=2&from=3 HTTP/1.1\r\nHost: h:1\r\nContent-Length: 0\r\n\r\n"
+        );
+        let range = built(own, (Some(2), None), Operation::Range);
+        assert!(range.starts_with("GET /v0/entities?start=key00000042&end=key00000"), "{range}");
+    }
+
+    #[test]
+    fn other_stores_have_other_paths() {
+        assert!(built("/kv/{key}/value", (None, None), Operation::Delete).starts_with("DELETE /kv/key00000042/value "));
+        assert!(built("/kv/{key}", (Some(1), None), Operation::Get).starts_with("GET /kv/key00000042?ack=1 "));
+        assert!(built("/", (None, None), Operation::Get).starts_with("GET / HTTP/1.1\r\n"));
+        for bad in ["kv/{key}", "/a b", "/{key}{key}", "/\u{e4}"] {
+            assert!(bad.parse::<Api>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Targets that refuse, reset, answer garbage or nothing, are slow, or die: everything is counted, and nothing hangs.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use kvorum_load::Error;
+use kvorum_load::knee::{Knee, Point, Probe, Step, Watch, knee};
+use kvorum_load::record::Failure;
+use kvorum_load::run::{Plan, Rate, run};
+
+use crate::support::{Reply, Server, answer, go, go_until, millis, plan, store};
+
+/// Every request ended somehow: none is lost, none counted twice.
+fn all_accounted(outcome: &kvorum_load::run::Outcome, due: u64) {
+    let tally = &outcome.tally;
+    assert_eq!(tally.requests() + tally.unsent, due, "{:?} {:?}", tally.failures, tally.refused);
+}
+
+#[test]
+fn a_target_that_refuses_is_an_error_before_anything_is_measured() {
+    // A port that was free a moment ago.
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let error = run(&plan(&format!("http://{address}"), "put"), &Arc::new(AtomicBool::new(false)), &mut |_| {});
+    let error = error.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }) && error.to_string().contains(&address.to_string()), "{error}");
+}
+
+#[test]
+fn refusals_are_counted_by_status_and_apart_from_latencies() {
+    let count = AtomicU64::new(0);
+    let server = Server::start(move |_| match count.fetch_add(1, Ordering::SeqCst) % 4 {
+        0 => answer(500, b"oh"),
+        1 => answer(503, b""),
+        _ => answer(200, b"yes"),
+    });
+    let outcome = go(&Plan { warmup: millis(0), ..plan(&server.url, "get") });
+    let tally = &outcome.tally;
+    all_accounted(&outcome, 500);
+    assert!(tally.refused[&500] > 0 && tally.refused[&503] > 0 && tally.failures.is_empty());
+    assert_eq!(tally.latency.len(), tally.statuses[&200]);
+}
+
+#[test]
+fn connections_that_are_closed_are_made_again() {
+    let count = AtomicU64::new(0);
+    let server =
+        Server::start(
+            move |_| {
+                if count.fetch_add(1, Ordering::SeqCst) % 5 == 4 { Reply::Close } else { answer(200, b"") }
+            },
+        );
+    let outcome = go(&Plan { warmup: millis(0), ..plan(&server.url, "get") });
+    all_accounted(&outcome, 500);
+    let lost: u64 = outcome.tally.failures.values().sum();
+    assert!(lost > 0 && outcome.tally.latency.len() > lost, "{:?}", outcome.tally.failures);
+}
+
+#[test]
+fn a_server_that_closes_after_each_answer_is_served() {
+    let closing = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok".to_vec();
+    let server = Server::start(move |_| Reply::Bytes(closing.clone()));
+    let outcome = go(&Plan { warmup: millis(0), ..plan(&server.url, "get") });
+    all_accounted(&outcome, 500);
+    assert_eq!((outcome.tally.failures.len(), outcome.tally.timeouts), (0, 0), "{:?}", outcome.tally.failures);
+}
+
+#[test]
+fn garbage_is_a_protocol_error() {
+    let server = Server::start(|_| Reply::Bytes(b"220 mail.example.com ESMTP\r\n\r\n".to_vec()));
+    let outcome = go(&Plan { warmup: millis(0), ..plan(&server.url, "get") });
+    let tally = &outcome.tally;
+    assert!(tally.failures[&Failure::Protocol] > 0 && tally.latency.is_empty(), "{:?}", tally.failures);
+    all_accounted(&outcome, 500);
+}
+
+#[test]
+fn more_answers_than_requests_are_a_protocol_error() {
+    let twice = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_vec();
+    let server = Server::start(move |_| Reply::Bytes(twice.clone()));
+    let outcome = go(&Plan { warmup: millis(0), ..plan(&server.url, "get") });
+    all_accounted(&outcome, 500);
+}
+
+#[test]
+fn silence_is_a_timeout_and_ends() {
+    let server = Server::start(|_| Reply::Silence);
+    let plan = Plan { timeout: millis(300), duration: millis(700), warmup: millis(0), ..plan(&server.url, "get") };
+    for pipeline in [1, 4] {
+        let outcome = go(&Plan { pipeline, ..plan.clone() });
+        assert!(outcome.tally.timeouts > 0 && outcome.tally.latency.is_empty(), "{:?}", outcome.tally.failures);
+        assert!(outcome.tally.unsent > 0, "eight connections cannot send what is due");
+        all_accounted(&outcome, 350);
+    }
+}
+
+#[test]
+fn a_target_that_dies_half_way_leaves_a_report_of_both_halves() {
+    let (counted, server) = store();
+    let server = Arc::new(server);
+    let doomed = server.clone();
+    let plan = Plan { duration: millis(1500), warmup: millis(0), ..plan(&server.url, "put") };
+    let mut died = false;
+    let outcome = run(&plan, &Arc::new(AtomicBool::new(false)), &mut |_| {
+        if !died && counted.puts.load(Ordering::SeqCst) > 100 {
+            died = true;
+            doomed.die();
+        }
+    })
+    .unwrap();
+    let tally = &outcome.tally;
+    assert!(tally.latency.len() > 100, "what was before is told");
+    assert!(tally.failures.get(&Failure::Connect).is_some_and(|count| *count > 0), "{:?}", tally.failures);
+    assert!(tally.unsent > 0, "what could not be sent is told");
+    all_accounted(&outcome, 750);
+}
+
+#[test]
+fn one_dead_target_of_two_does_not_stop_the_other() {
+    let ((_, alive), (counted, doomed)) = (store(), store());
+    let urls = format!("{},{}", alive.url, doomed.url);
+    let plan = Plan { duration: millis(1500), warmup: millis(0), ..plan(&urls, "put") };
+    let outcome = run(&plan, &Arc::new(AtomicBool::new(false)), &mut |_| {
+        if counted.puts.load(Ordering::SeqCst) > 50 {
+            doomed.die();
+        }
+    })
+    .unwrap();
+    all_accounted(&outcome, 750);
+    assert!(outcome.tally.latency.len() > 500, "{}", outcome.tally.latency.len());
+}
+
+#[test]
+fn an_interrupt_gives_the_report_of_what_there_was() {
+    let (counted, server) = store();
+    let plan = Plan { duration: millis(600_000), warmup: millis(0), ..plan(&server.url, "put") };
+    let outcome = go_until(&plan, || counted.puts.load(Ordering::SeqCst) > 200);
+    assert!(outcome.interrupted && outcome.tally.latency.len() > 200);
+    assert!(outcome.measured < millis(20_000), "measured is what was: {:?}", outcome.measured);
+    // With a silent target, too.
+    let silent = Server::start(|_| Reply::Silence);
+    let asked = std::time::Instant::now();
+    let plan = Plan { rate: Rate::Max, timeout: millis(60_000), targets: vec![silent.url.parse().unwrap()], ..plan };
+    let outcome = go_until(&plan, || asked.elapsed() > millis(200));
+    assert!(outcome.interrupted && outcome.tally.latency.is_empty());
+}
+
+/// Lets a server die after so many probes.
+struct Killer {
+    server: Server,
+    probes: usize,
+}
+
+impl Watch for Killer {
+    fn probed(&mut self, _: &Probe, _: Step) {
+        self.probes -= 1;
+        if self.probes == 0 {
+            self.server.die();
+        }
+    }
+
+    fn scaled(&mut self, _: Point) {}
+}
+
+#[test]
+fn a_search_whose_target_dies_leaves_the_probes_that_were() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, server) = store();
+    let plan = Plan { duration: millis(200), warmup: millis(0), ..plan(&server.url, "put") };
+    let mut killer = Killer { server, probes: 3 };
+    let stop = Arc::new(AtomicBool::new(false));
+    let error = knee(&plan, &"p50=0.001us".parse().unwrap(), Some(dir.path()), &stop, &mut killer).unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+    let told: Knee = serde_json::from_slice(&std::fs::read(dir.path().join("knee.json")).unwrap()).unwrap();
+    assert_eq!((told.probes.len(), told.knee_rate), (3, None));
+    assert!(dir.path().join("report.html").is_file());
+}
+
+#[test]
+fn the_knee_is_what_the_objective_allows_whatever_the_machine_does() {
+    let dir = tempfile::tempdir().unwrap();
+    // Eight connections, 10 ms for each answer: 800/s at most, and hardly half of that on a very busy machine.
+    let server = Server::start(|_| {
+        let begin = std::time::Instant::now();
+        while begin.elapsed() < millis(10) {
+            std::thread::sleep(millis(1));
+        }
+        answer(200, b"")
+    });
+    let plan = Plan { duration: millis(300), warmup: millis(100), ..plan(&server.url, "get") };
+    let mut killer = Killer { server, probes: usize::MAX };
+    let stop = Arc::new(AtomicBool::new(false));
+    let found = knee(&plan, &"p50=200ms".parse().unwrap(), Some(dir.path()), &stop, &mut killer).unwrap();
+    let rate = found.knee_rate.expect("10/s can be sustained");
+    assert!((10..=840).contains(&rate), "{rate}");
+    assert!(found.latency_ms.unwrap().p50 >= 10.0 && found.half.unwrap().rate == rate / 2);
+    assert!(found.probes.iter().any(|probe| !probe.passed && probe.rate_asked > rate));
+    let law = found.scalability.expect("1, 2, 4 and 8 connections");
+    assert!(law.points.len() == 4 && law.lambda <= 100.0 * 1.5, "{law:?}");
+    assert!(["knee/run.json", "half/run.json", "knee.json"].iter().all(|name| dir.path().join(name).is_file()));
+}

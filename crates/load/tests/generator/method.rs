@@ -1,0 +1,104 @@
+//! The method: what an open loop shows that a closed one hides, and whose fault lateness is.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kvorum_load::report::{Document, Percentiles, text};
+use kvorum_load::run::{Plan, Rate};
+
+use crate::support::{Server, answer, go, millis, plan};
+
+const STALL: Duration = Duration::from_millis(100);
+
+/// Stops for 100 ms once a second, all connections at once.
+fn stalling() -> Server {
+    let begin = Instant::now();
+    let stalled = Mutex::new(0);
+    Server::start(move |_| {
+        let mut last = stalled.lock().unwrap();
+        if begin.elapsed().as_secs() > *last {
+            *last = begin.elapsed().as_secs();
+            while begin.elapsed() < Duration::from_secs(*last) + STALL {
+                thread::sleep(STALL / 10);
+            }
+        }
+        answer(200, b"")
+    })
+}
+
+/// The closed loop sends two requests into each stall, whatever it could have sent; the open loop all that are due.
+#[test]
+fn a_stall_shows_in_the_p99_of_the_open_loop_and_not_of_the_closed_one() {
+    let server = stalling();
+    let base = Plan { duration: millis(4000), connections: 2, ..plan(&server.url, "get") };
+    let open = go(&Plan { rate: Rate::PerSecond(500), ..base.clone() });
+    let closed = go(&Plan { rate: Rate::Max, ..base });
+    let (open, closed) = (open.tally, closed.tally);
+    // A tenth of the requests are due during a stall, and wait for half of it on average.
+    assert!(Percentiles::of(&open.latency).p99 >= 70.0, "{:?}", Percentiles::of(&open.latency));
+    assert!(open.late_sends > 50, "{}", open.late_sends);
+    let closed = Percentiles::of(&closed.latency);
+    assert!(closed.max >= 70.0, "the stall was there: {closed:?}");
+    assert!(closed.p99 < 70.0, "{closed:?}");
+    // The very same open loop, with time from the send: the omission itself.
+    assert!(Percentiles::of(&open.service).p99 < 70.0, "{:?}", Percentiles::of(&open.service));
+}
+
+/// How fast either is, `bench/agreement` compares; here, whether both count what the server has counted.
+#[test]
+fn wrk_and_the_generator_count_what_the_server_counts() {
+    let count = Arc::new(AtomicU64::new(0));
+    let counted = count.clone();
+    let server = Server::start(move |_| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        answer(200, b"")
+    });
+    let plan = Plan { rate: Rate::Max, warmup: millis(0), ..plan(&server.url, "get") };
+    let ours = go(&plan).tally.requests();
+    assert_eq!(ours, count.swap(0, Ordering::SeqCst), "what is under way at the end is waited for");
+    let wrk = Command::new("wrk").args(["-t1", "-c8", "-d1s", &server.url]).output();
+    let Ok(wrk) = wrk else {
+        eprintln!("SKIPPED: wrk is not installed (apt install wrk)");
+        return;
+    };
+    let text = String::from_utf8(wrk.stdout).unwrap();
+    let requests = text.lines().find_map(|line| line.trim().split_once(" requests in ")).unwrap().0;
+    let missing = count.load(Ordering::SeqCst) - requests.parse::<u64>().unwrap();
+    assert!(missing <= 8, "wrk leaves out what is under way at its end: {missing}\n{text}");
+}
+
+#[test]
+fn lateness_is_the_targets_fault_while_all_connections_are_busy() {
+    let server = Server::start(|_| {
+        let until = Instant::now() + millis(50);
+        while Instant::now() < until {
+            thread::sleep(millis(10));
+        }
+        answer(200, b"")
+    });
+    let plan = Plan { connections: 2, warmup: millis(0), ..plan(&server.url, "get") };
+    let outcome = go(&plan);
+    let document = Document::new(&plan, &outcome);
+    assert!(document.unsent > 300 && document.late_sends > 10, "{} {}", document.unsent, document.late_sends);
+    assert!(document.generator.lag_ms.p50 < 20.0, "{:?}", document.generator.lag_ms);
+    let text = text(&plan, &outcome, &document, true);
+    assert!(text.contains(&format!("{} never sent in time", document.unsent)), "{text}");
+}
+
+#[test]
+fn a_rate_that_cannot_be_driven_is_the_generators_fault() {
+    // Answers cost the target almost nothing, and nobody makes ten million of them a second.
+    let server = Server::start(|_| answer(200, b""));
+    let plan = Plan { rate: Rate::PerSecond(10_000_000), connections: 2000, pipeline: 8, ..plan(&server.url, "get") };
+    let outcome = go(&plan);
+    let document = Document::new(&plan, &outcome);
+    assert!(document.unsent > 1_000_000, "{}", document.unsent);
+    let why = document.generator.limit.clone().expect("the generator says so");
+    let text = text(&plan, &outcome, &document, false);
+    assert!(text.contains("The GENERATOR is the limit") && text.contains(&why), "{text}");
+}

@@ -1,0 +1,133 @@
+//! What is told of nodes, and what is written to files.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::path::Path;
+
+use kvorum_load::compare::compare_saved;
+use kvorum_load::nodes::Source;
+use kvorum_load::report::{Document, LATENCY_FILE, PAGE_FILE, RUN_FILE, read_document, read_log, save, text};
+use kvorum_load::run::{Outcome, Plan, Rate};
+
+use crate::support::{Server, answer, go, millis, plan, store};
+
+fn one(url: &str) -> (Plan, Outcome, Document) {
+    let plan = Plan { rate: Rate::PerSecond(200), duration: millis(2500), ..plan(url, "put") };
+    let outcome = go(&plan);
+    let document = Document::new(&plan, &outcome);
+    (plan, outcome, document)
+}
+
+fn names(value: &serde_json::Value) -> Vec<&str> {
+    value.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+#[test]
+fn a_run_is_saved_as_scripts_and_other_tools_read_it() {
+    let (_, server) = store();
+    let (_, outcome, document) = one(&server.url);
+    let dir = tempfile::tempdir().unwrap();
+    save(dir.path(), &outcome, &document).unwrap();
+    let run: serde_json::Value = serde_json::from_slice(&std::fs::read(dir.path().join(RUN_FILE)).unwrap()).unwrap();
+    for name in ["rate_asked", "rate_achieved", "latency_ms", "requests", "errors", "timeouts", "late_sends"] {
+        assert!(names(&run).contains(&name), "{name}");
+    }
+    let mut percentiles = names(&run["latency_ms"]);
+    percentiles.sort_unstable();
+    assert_eq!(percentiles, ["max", "mean", "p50", "p90", "p99", "p999", "p9999"]);
+    assert_eq!(run["rate_asked"], 200);
+    assert_eq!(read_document(&dir.path().join(RUN_FILE)).unwrap().requests, outcome.tally.requests());
+    let log = read_log(&dir.path().join(LATENCY_FILE)).unwrap();
+    assert_eq!(log.len(), outcome.seconds.len());
+    assert_eq!(log.iter().map(|second| second.len()).sum::<u64>(), outcome.tally.latency.len());
+    let page = std::fs::read_to_string(dir.path().join(PAGE_FILE)).unwrap();
+    assert!(page.contains("uPlot") && page.contains("MIT License") && page.contains("\"rate_achieved\""));
+    let names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
+    assert_eq!(names.len(), 3, "nothing half-written is left: {names:?}");
+}
+
+#[test]
+fn the_text_is_that_of_wrk2() {
+    let (_, server) = store();
+    let (plan, outcome, document) = one(&server.url);
+    let text = text(&plan, &outcome, &document, true);
+    for part in [
+        "Running 2.50s test @ http://127.0.0.1:",
+        "  1 threads and 8 connections",
+        "  Thread Stats   Avg      Stdev     Max   +/- Stdev",
+        "    Latency ",
+        "    Req/Sec ",
+        "  Latency Distribution (HdrHistogram - Recorded Latency)",
+        " 50.000% ",
+        "100.000% ",
+        "  Detailed Percentile spectrum:",
+        "       Value   Percentile   TotalCount 1/(1-Percentile)",
+        "#[Mean    = ",
+        " requests in 2.50s, ",
+        "Requests/sec: ",
+        "Transfer/sec: ",
+    ] {
+        assert!(text.contains(part), "{part:?} in\n{text}");
+    }
+}
+
+#[test]
+fn nodes_on_this_machine_are_read_from_proc() {
+    let (_, server) = store();
+    let plan = Plan { watch: true, duration: millis(1500), ..plan(&server.url, "put") };
+    let document = Document::new(&plan, &go(&plan));
+    let [node] = document.nodes.as_slice() else { panic!("one target, one node: {:?}", document.nodes) };
+    assert_eq!((node.source, node.url.as_str()), (Source::Proc, server.url.as_str()));
+    assert!(node.cpu_us_per_request.is_some_and(|micros| micros >= 0.0), "{node:?}");
+    assert!(node.resident_bytes_max > 1 << 20 && !node.seconds.is_empty(), "{node:?}");
+}
+
+#[test]
+fn the_other_nodes_of_a_cluster_are_found_and_asked() {
+    // Not on this machine, as far as anybody can tell: nothing answers there.
+    let other = "http://192.0.2.1:8080";
+    let cluster = format!("{{\"nodes\": [{{\"url\": \"{other}\"}}]}}");
+    let server = Server::start(move |request| match request.path.as_str() {
+        "/v0/cluster" => answer(200, cluster.as_bytes()),
+        _ => answer(200, b""),
+    });
+    let plan = Plan { watch: true, duration: millis(500), ..plan(&server.url, "put") };
+    let document = Document::new(&plan, &go(&plan));
+    let urls: Vec<&str> = document.nodes.iter().map(|node| node.url.as_str()).collect();
+    assert_eq!(urls, [server.url.as_str(), other]);
+    assert_eq!(document.nodes[1].source, Source::None);
+}
+
+#[test]
+fn saved_runs_are_compared() {
+    let (_, server) = store();
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["a/1", "a/2", "b/1", "b/2"] {
+        let plan = Plan { duration: millis(200), ..plan(&server.url, "put") };
+        let outcome = go(&plan);
+        save(&dir.path().join(name), &outcome, &Document::new(&plan, &outcome)).unwrap();
+    }
+    let sets = compare_saved(&dir.path().join("a"), &dir.path().join("b")).unwrap();
+    assert_eq!((sets.runs, sets.blocks), ([2, 2], false));
+    assert!(sets.verdict.starts_with("too little"), "{}", sets.verdict);
+    let (_, outcome, document) = one(&server.url);
+    save(&dir.path().join("c"), &outcome, &document).unwrap();
+    let single = compare_saved(&dir.path().join("c"), &dir.path().join("c")).unwrap();
+    assert!(single.blocks && single.runs[0] == 2 && single.text().contains("blocks of one run"));
+    assert!(compare_saved(dir.path(), Path::new("/nonexistent")).is_err());
+    std::fs::write(dir.path().join("a/1/run.json"), "{").unwrap();
+    assert!(compare_saved(&dir.path().join("a"), &dir.path().join("b")).unwrap_err().to_string().contains("run.json"));
+}
+
+#[test]
+fn a_full_disk_is_an_error_with_the_files_name_and_leaves_no_half_of_it() {
+    let (_, server) = store();
+    let (_, outcome, document) = one(&server.url);
+    let dir = tempfile::tempdir().unwrap();
+    // Where the rename would put the file there is a directory: the same way out as without space.
+    std::fs::create_dir(dir.path().join(RUN_FILE)).unwrap();
+    let error = save(dir.path(), &outcome, &document).unwrap_err().to_string();
+    assert!(error.contains(RUN_FILE), "{error}");
+    assert!(dir.path().join(LATENCY_FILE).is_file() && dir.path().join(PAGE_FILE).is_file(), "the others are there");
+    assert!(!dir.path().join("run.json.partial").exists());
+}

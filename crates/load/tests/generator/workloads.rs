@@ -1,0 +1,146 @@
+//! What is sent, and what a run counts of it.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use kvorum_load::Error;
+use kvorum_load::fill::{Filled, fill};
+use kvorum_load::run::{Plan, Rate};
+use kvorum_load::workload::Operation;
+
+use crate::support::{Server, answer, go, millis, plan, store};
+
+fn fill_now(plan: &Plan) -> Result<Filled, Error> {
+    fill(plan, &Arc::new(AtomicBool::new(false)), &mut |_| {})
+}
+
+#[test]
+fn an_open_loop_sends_what_is_due_and_nothing_else() {
+    let (store, server) = store();
+    let outcome = go(&Plan { warmup: millis(0), threads: 3, ..plan(&server.url, "put") });
+    let tally = &outcome.tally;
+    assert_eq!(tally.requests() + tally.unsent, 500);
+    assert_eq!(store.puts.load(Ordering::SeqCst), tally.requests());
+    assert_eq!(tally.statuses.get(&201), Some(&tally.requests()));
+    assert_eq!(tally.latency.len(), tally.requests());
+    assert_eq!(outcome.seconds.iter().map(|second| second.requests).sum::<u64>(), tally.requests());
+}
+
+#[test]
+fn the_warm_up_is_not_counted() {
+    let (store, server) = store();
+    let outcome = go(&Plan { warmup: millis(500), ..plan(&server.url, "put") });
+    assert_eq!(outcome.tally.requests() + outcome.tally.unsent, 500);
+    assert!(store.puts.load(Ordering::SeqCst) > outcome.tally.requests());
+}
+
+#[test]
+fn a_closed_loop_sends_as_answers_come_also_in_pipelines() {
+    for (pipeline, threads) in [(1, 1), (16, 2)] {
+        let (store, server) = store();
+        let plan = Plan { rate: Rate::Max, pipeline, threads, duration: millis(300), ..plan(&server.url, "put") };
+        let outcome = go(&plan);
+        assert!(outcome.tally.requests() > 0 && outcome.tally.error_count() == 0, "{:?}", outcome.tally.failures);
+        assert!(outcome.tally.requests() <= store.puts.load(Ordering::SeqCst));
+        assert_eq!((outcome.tally.unsent, outcome.tally.late_sends), (0, 0));
+    }
+}
+
+#[test]
+fn every_workload_sends_its_operations_and_nothing_fails() {
+    let (store, server) = store();
+    fill_now(&plan(&server.url, "put")).unwrap();
+    let workloads = ["get", "range", "ycsb-a", "ycsb-b", "ycsb-c", "ycsb-d", "ycsb-e", "ycsb-f"];
+    for workload in workloads.into_iter().chain(["mixed:put=1,get=2,delete=1,range=1", "delete"]) {
+        let outcome = go(&Plan { duration: millis(300), ..plan(&server.url, workload) });
+        let refused = &outcome.tally.refused;
+        assert!(outcome.tally.latency.len() > 20 && refused.is_empty(), "{workload}: {refused:?}");
+        assert!(outcome.tally.failures.is_empty() && outcome.tally.timeouts == 0, "{workload}");
+    }
+    let counts = [&store.puts, &store.gets, &store.deletes, &store.ranges].map(|count| count.load(Ordering::SeqCst));
+    assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+}
+
+#[test]
+fn a_read_and_write_is_two_requests_and_one_operation() {
+    let (store, server) = store();
+    fill_now(&plan(&server.url, "put")).unwrap();
+    let (gets, puts) = (store.gets.load(Ordering::SeqCst), store.puts.load(Ordering::SeqCst));
+    let outcome = go(&Plan { warmup: millis(0), ..plan(&server.url, "mixed:modify=1") });
+    let operations = outcome.tally.operations[&Operation::Modify].len();
+    assert_eq!(operations + outcome.tally.unsent, 500);
+    assert_eq!(store.gets.load(Ordering::SeqCst) - gets, operations);
+    assert_eq!(store.puts.load(Ordering::SeqCst) - puts, operations);
+    assert_eq!((outcome.tally.statuses[&200], outcome.tally.statuses[&201]), (operations, operations));
+}
+
+#[test]
+fn targets_take_turns() {
+    let servers = [store(), store(), store()];
+    let urls: Vec<&str> = servers.iter().map(|(_, server)| server.url.as_str()).collect();
+    go(&Plan { connections: 6, ..plan(&urls.join(","), "put") });
+    let puts: Vec<u64> = servers.iter().map(|(store, _)| store.puts.load(Ordering::SeqCst)).collect();
+    assert!(puts.iter().all(|count| *count > 50), "{puts:?}");
+}
+
+#[test]
+fn a_fill_writes_every_key_and_goes_on_where_it_was() {
+    let (store, server) = store();
+    let plan = Plan { keys: 250_000, connections: 16, pipeline: 64, ..plan(&server.url, "put") };
+    let part = fill_now(&Plan { keys: 150_000, ..plan.clone() }).unwrap();
+    assert_eq!(part, Filled { keys: 150_000, from: 0, sampled: 1000, interrupted: false });
+    let whole = fill_now(&plan).unwrap();
+    assert_eq!(whole, Filled { keys: 250_000, from: 100_000, sampled: 1000, interrupted: false });
+    assert_eq!(store.values.lock().unwrap().len(), 250_000);
+    let puts = store.puts.load(Ordering::SeqCst);
+    assert!(puts < 350_000, "the first 100,000 were not written again: {puts}");
+}
+
+#[test]
+fn a_fill_that_finds_others_keys_begins_anew() {
+    let (store, server) = store();
+    let plan = Plan { keys: 2500, value_size: "64KiB".parse().unwrap(), ..plan(&server.url, "put") };
+    fill_now(&plan).unwrap();
+    // The last stage's first key is there; most of what should be before it is not.
+    store.values.lock().unwrap().retain(|key, _| key.as_str() >= "key00001000");
+    let filled = fill_now(&plan).unwrap();
+    assert_eq!((filled.from, store.values.lock().unwrap().len()), (0, 2500));
+}
+
+#[test]
+fn a_fill_writes_again_what_was_refused_and_gives_up_in_the_end() {
+    let (store, refusals) = (Arc::new(crate::support::Store::default()), Arc::new(AtomicU64::new(0)));
+    let kept = store.clone();
+    let server = Server::start(move |request| {
+        let busy = request.method == "PUT" && refusals.fetch_add(1, Ordering::SeqCst) % 10 == 0;
+        if busy { answer(503, b"") } else { kept.handle(request) }
+    });
+    let filled = fill_now(&Plan { keys: 2000, ..plan(&server.url, "put") }).unwrap();
+    assert_eq!((filled.keys, store.values.lock().unwrap().len()), (2000, 2000));
+    let refusing = Server::start(|request| answer(if request.method == "GET" { 404 } else { 503 }, b""));
+    let error = fill_now(&Plan { keys: 10, ..plan(&refusing.url, "put") }).unwrap_err().to_string();
+    assert!(error.contains("10 keys could not be written") && error.contains("503"), "{error}");
+}
+
+#[test]
+fn a_fill_notices_a_store_that_does_not_keep_what_it_takes() {
+    let server = Server::start(|request| answer(if request.method == "GET" { 404 } else { 201 }, b""));
+    let error = fill_now(&Plan { keys: 10, ..plan(&server.url, "put") }).unwrap_err().to_string();
+    assert!(error.contains("not read back"), "{error}");
+}
+
+#[test]
+fn options_that_contradict_each_other_are_refused() {
+    let url = "http://127.0.0.1:1";
+    for bad in [
+        Plan { threads: 9, ..plan(url, "put") },
+        Plan { keys: 0, ..plan(url, "put") },
+        Plan { keys: 200_000_000, ..plan(url, "put") },
+        Plan { api: "/kv/{key}".parse().unwrap(), ..plan(url, "ycsb-e") },
+        Plan { targets: Vec::new(), ..plan(url, "put") },
+    ] {
+        assert!(matches!(bad.check(), Err(Error::Usage(_))), "{bad:?}");
+    }
+}
