@@ -1,7 +1,9 @@
 //! SIGTERM: not ready, finish what is in flight, exit 0 within ten seconds.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -88,37 +90,59 @@ fn whoever_comes_during_the_drain_is_told_so() {
 #[test]
 fn a_node_that_hangs_while_it_stops_ends_all_the_same() {
     let mut cluster = Cluster::prepare(1, &[("KVORUM_LOG_LEVEL", "info")]);
-    let mut command = cluster.serve(0);
-    command.arg("--stop-on-stdin-eof").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
+    let (log, says) = std::io::pipe().unwrap();
+    let filling = says.try_clone().unwrap();
+    let mut child = {
+        let mut command = cluster.serve(0);
+        command.arg("--stop-on-stdin-eof").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(says);
+        command.spawn().unwrap()
+    };
     wait_until("the node is ready", || cluster.is_ready(0));
     cluster.client(0).put(&entity("k"), b"v");
-    // Each is another stranger, so each is logged, until one shard after the other stops in the middle of a line.
-    let mut sent = 0_u64;
-    wait_until("the node hangs", || {
-        let cluster_id = format!("{sent:016x}");
-        sent += 1;
-        let headers = [
-            ("Connection", "Upgrade"),
-            ("Upgrade", "kvorum/1"),
-            ("Kvorum-Cluster", cluster_id.as_str()),
-            ("Kvorum-Node", "http://10.0.0.1:80"),
-            ("Kvorum-Incarnation", "1"),
-            ("Kvorum-Layout", "1"),
-            ("Kvorum-Deadline-Ms", "1"),
-            ("Kvorum-Run", "1"),
-            ("Kvorum-Recovered", "1"),
-        ];
-        let mut client = cluster.client(0).timeout(Duration::from_millis(500));
-        client.send("GET", "/_peer", &headers, None).is_err()
+    let (filled, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let (status, mut log) = thread::scope(|scope| {
+        // Dropped here if something fails: then nobody waits for room in the pipe.
+        let mut log = log;
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                (&filling).write_all(b"\n").unwrap();
+                filled.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let mut before = 0;
+        wait_until("the pipe is full", || {
+            let now = filled.load(Ordering::Relaxed);
+            now > 0 && std::mem::replace(&mut before, now) == now
+        });
+        wait_until("the node hangs", || {
+            let headers = [
+                ("Connection", "Upgrade"),
+                ("Upgrade", "kvorum/1"),
+                ("Kvorum-Cluster", "0000000000000001"),
+                ("Kvorum-Node", "http://10.0.0.1:80"),
+                ("Kvorum-Incarnation", "1"),
+                ("Kvorum-Layout", "1"),
+                ("Kvorum-Deadline-Ms", "1"),
+                ("Kvorum-Run", "1"),
+                ("Kvorum-Recovered", "1"),
+            ];
+            let mut client = cluster.client(0).timeout(Duration::from_millis(500));
+            client.send("GET", "/_peer", &headers, None).is_err()
+        });
+        let begin = Instant::now();
+        rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
+        let status = wait_within(LIMIT, "the node exits", || child.try_wait().unwrap());
+        eprintln!("it took {:?}", begin.elapsed());
+        stop.store(true, Ordering::Relaxed);
+        // Room for whoever waits.
+        assert_eq!(log.read(&mut [0; 4096]).unwrap(), 4096);
+        (status, log)
     });
-    let begin = Instant::now();
-    rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
-    let status = wait_within(LIMIT, "the node exits", || child.try_wait().unwrap());
-    assert_eq!(status.code(), Some(0), "after {:?}", begin.elapsed());
-    let mut log = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
-    assert!(!log.contains("node stopped"), "it did not hang: {log}");
+    assert_eq!(status.code(), Some(0));
+    drop(filling);
+    let mut said = String::new();
+    log.read_to_string(&mut said).unwrap();
+    assert!(!said.contains("node stopped"), "it did not hang: {said}");
     cluster.restart(0);
     assert_eq!(cluster.client(0).value(&entity("k")), b"v");
 }

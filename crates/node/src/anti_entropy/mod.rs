@@ -155,6 +155,12 @@ impl AntiEntropy {
         Self { settings, state: Mutex::new(state), wake, questions, metrics: RepairMetrics::default() }
     }
 
+    /// How far rounds lie behind the clocks.
+    #[must_use]
+    pub fn lag(&self) -> Duration {
+        self.settings.lag
+    }
+
     /// Room for one more question of a driver, until this is dropped; nothing if too many are being answered.
     pub fn admit(self: &Arc<Self>) -> Option<Admitted> {
         let before = self.questions.fetch_add(1, Ordering::Relaxed);

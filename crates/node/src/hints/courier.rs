@@ -53,13 +53,18 @@ pub(super) async fn run(keeper: Rc<Keeper>, target: Rc<Target>) {
     let pace = Pace::new(keeper.queue.settings().rate);
     let mut courier = Courier { keeper, target, pace, delivered: Delivered::default(), place: None };
     let mut pause = PAUSE_MIN;
-    // It was away, and has not got everything that is kept for it.
-    let mut is_returning = true;
+    let mut is_away = true;
+    // When a round is asked for, after its return.
+    let mut round_at = None;
     loop {
         let is_up = courier.is_up();
-        is_returning |= !is_up;
+        let (was_away, now) = (std::mem::replace(&mut is_away, !is_up), courier.keeper.shard.clock.boot());
+        if was_away && is_up {
+            // Rounds lie behind the clocks: this one covers all that was written until now.
+            round_at = Some(now + courier.keeper.shard.anti_entropy.lag());
+        }
         if !is_up || !courier.find_place() {
-            if is_up && std::mem::take(&mut is_returning) {
+            if is_up && round_at.take_if(|at| *at <= now).is_some() {
                 courier.make_up_for_dropped();
             }
             tokio::time::sleep(LOOK).await;
