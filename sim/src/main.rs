@@ -23,7 +23,7 @@ struct Arguments {
     #[cfg(feature = "mutants")]
     #[arg(long)]
     mutant: Option<String>,
-    /// Plant each defect in turn, and say which of the seeds notices it.
+    /// Plant each defect in turn, or the one named, and say which of the seeds notices it, and which story.
     #[cfg(feature = "mutants")]
     #[arg(long)]
     mutants: bool,
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     {
         use kvorum_core::mutant::{ALL, plant};
         if arguments.mutants {
-            return notice_all(&arguments.seeds);
+            return notice_all(&arguments.seeds, arguments.mutant.as_deref());
         }
         if let Some(name) = &arguments.mutant {
             let Some(mutant) = ALL.iter().find(|mutant| format!("{mutant:?}") == *name) else {
@@ -118,11 +118,14 @@ fn story<T>(run: fn(u64) -> Result<T, String>) -> impl Fn(u64) -> Result<(), Str
 
 /// A line for each mutant: how many seeds it takes, and what was violated.
 #[cfg(feature = "mutants")]
-fn notice_all(seeds: &Range<u64>) -> ExitCode {
+fn notice_all(seeds: &Range<u64>, only: Option<&str>) -> ExitCode {
     use kvorum_sim::stories::{deletions, losses};
     std::panic::set_hook(Box::new(|_| {}));
     let mut missed = 0;
     for mutant in kvorum_core::mutant::ALL {
+        if only.is_some_and(|only| format!("{mutant:?}") != only) {
+            continue;
+        }
         kvorum_core::mutant::plant(Some(mutant));
         let stories: [(_, Box<dyn Fn(u64) -> Result<(), String>>); 2] =
             [("deletions", Box::new(story(deletions::run))), ("losses", Box::new(story(losses::run)))];

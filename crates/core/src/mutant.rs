@@ -61,8 +61,6 @@ pub enum Mutant {
     AbsentWithoutFloor,
     /// A node that lost its disk gets back nothing that is newer than what rounds compare.
     RestoredUpToW,
-    /// A node that lost its disk votes as soon as a round has given it everything.
-    VotesAfterSync,
 }
 
 /// Whether this defect is planted in this process.
@@ -97,7 +95,7 @@ mod planted {
     }
 
     /// Every mutant.
-    pub const ALL: [Mutant; 29] = [
+    pub const ALL: [Mutant; 28] = [
         AnswerBeforeMajority,
         StaleUnknownAsStale,
         RestampUnblocked,
@@ -126,6 +124,5 @@ mod planted {
         ProvenWithoutAll,
         AbsentWithoutFloor,
         RestoredUpToW,
-        VotesAfterSync,
     ];
 }

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use kvorum_core::key::PARTITIONS;
-use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::partitions::PartitionSet;
 use kvorum_core::quorum::Rank;
 use kvorum_core::repair::trees::{LeafSet, Trees};
@@ -144,9 +143,8 @@ impl AntiEntropy {
     /// it, whatever the clocks, and whether nobody counts on those answers any more.
     fn may_restore(&self, round: RoundId, now: Duration, skew_max_ms: u64) -> bool {
         self.state().rebuilding.is_some_and(|since| {
-            is_on(Mutant::VotesAfterSync)
-                || now >= since.boot + self.settings.retention
-                    && round.until.millis() > since.wall_ms.saturating_add(skew_max_ms)
+            now >= since.boot + self.settings.retention
+                && round.until.millis() > since.wall_ms.saturating_add(skew_max_ms)
         })
     }
 
