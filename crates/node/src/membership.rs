@@ -9,8 +9,9 @@
 //! A directory that was just created votes once a majority of the *others* remembers it durably, and none
 //! that was met remembers another. Any two such majorities share a node; so if this directory replaces one
 //! that voted, one of those it meets remembers that one. (A majority of all, this node included, would not
-//! do where their number is odd: of three, the two that are left of a quorum need not have met.) On the
-//! first start of a whole cluster nobody is remembered.
+//! do where their number is odd: of three, the two that are left of a quorum need not have met.) A peer that is
+//! rebuilding counts among those who remember it, if enough others are left to share a node with every majority.
+//! On the first start of a whole cluster nobody is remembered.
 
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
@@ -342,18 +343,18 @@ impl Membership {
     /// `sequence`. It serves such a connection only once it remembers this node durably, and has looked at what
     /// this node remembers of it. Does not block.
     pub fn note_sequence(&self, node: NodeId, run: RunId, sequence: u64) {
-        if self.peer(node).rebuilding.load(Ordering::Relaxed) {
-            return;
-        }
+        let is_rebuilding = self.peer(node).rebuilding.load(Ordering::Relaxed);
         let before = self.data_dir.update(self.url(node), |note| {
-            note.run = run;
-            note.sequence = note.sequence.max(sequence);
+            if !is_rebuilding {
+                note.run = run;
+                note.sequence = note.sequence.max(sequence);
+            }
             note.knows_us = true;
         });
         if before.is_some_and(|note| !note.knows_us) {
             self.confirm();
         }
-        if before.is_some_and(|note| !note.knows_us || note.run != run) {
+        if before.is_some_and(|note| !note.knows_us || (note.run != run && !is_rebuilding)) {
             self.write_notes_now();
         }
     }
@@ -450,7 +451,10 @@ impl Membership {
         let others = met.len() + missing.len();
         let needed = if others == 0 { 0 } else { others / 2 + 1 };
         let urls: Vec<&str> = missing.into_iter().map(|node| self.url(node)).collect();
-        (met.len() < needed)
+        // Who has lost its own memory remembers this directory from now on, and cannot say whether there was another.
+        let intact = met.iter().filter(|node| !self.peer(**node).rebuilding.load(Ordering::Relaxed)).count();
+        let is_enough = met.len() >= needed && intact + needed > others;
+        (others > 0 && !is_enough)
             .then(|| format!("met {} of the {needed} peers needed; waiting for: {}", met.len(), urls.join(", ")))
     }
 

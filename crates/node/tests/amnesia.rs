@@ -111,6 +111,26 @@ fn a_wiped_node_does_not_vote_with_the_help_of_one_it_never_met() {
 }
 
 #[test]
+fn a_new_directory_is_confirmed_beside_a_peer_that_lost_its_own() {
+    // Node 2 is killed before it has written down that it is known; then node 0 loses its disk.
+    let directories = directories(3);
+    let start_all = || (0..3).map(|node| start(3, node, directories[node].path(), 0)).collect::<Vec<Membership>>();
+    let nodes = start_all();
+    (0..3).for_each(|one| (0..one).for_each(|other| meet(&nodes[one], &nodes[other])));
+    assert!(nodes.iter().all(votes));
+    nodes[1].write_notes_once().unwrap();
+    drop(nodes);
+    let fresh = tempfile::tempdir().unwrap();
+    let [wiped, kept] = [start(3, 0, fresh.path(), 0), start(3, 1, directories[1].path(), 0)];
+    let killed = start(3, 2, directories[2].path(), 0);
+    meet(&killed, &wiped);
+    assert!(!votes(&killed), "the wiped one cannot know");
+    meet(&killed, &kept);
+    assert!(votes(&killed), "one that remembers has seen no other directory");
+    assert_eq!(wiped.standing(), Standing::Rebuilding);
+}
+
+#[test]
 fn a_node_that_has_voted_votes_after_a_restart_without_meeting_anybody() {
     let directories = directories(3);
     let nodes: Vec<Membership> = (0..3).map(|node| start(3, node, directories[node].path(), 0)).collect();
