@@ -17,7 +17,7 @@ use kvorum_core::placement::{Layout, NodeId};
 use kvorum_core::{Incarnation, Key};
 use kvorum_node::anti_entropy::{AntiEntropy, RepairSettings};
 use kvorum_node::calls::Calls;
-use kvorum_node::clock::{Clock, Incarnations, TimeSource};
+use kvorum_node::clock::{Clock, TimeSource};
 use kvorum_node::commit::queue::Now;
 use kvorum_node::commit::{CommitConfig, CommitMetrics, CommitQueue, Committer, Done, QueueLimits, Sink};
 use kvorum_node::coordinator::Coordinator;
@@ -412,8 +412,7 @@ impl Machine {
         let rebuilding = data_dir.rebuilding().expect("temporary files can be read");
         let mut run = [0; 4];
         random(&mut run).expect("it always is");
-        let incarnations =
-            Incarnations { directory: data_dir.incarnation(), run: Incarnation(u32::from_be_bytes(run)) };
+        let incarnation = Incarnation(u32::from_be_bytes(run));
         let disk = self.disk();
         let own = NodeId(u8::try_from(self.index).expect("few nodes"));
         let skew_max_ms = u64::try_from(plan.skew_max.as_millis()).expect("a short time");
@@ -421,7 +420,7 @@ impl Machine {
         let membership = Arc::new(Membership::new(layout, own, CLUSTER, data_dir, recovered, rebuilding, skew_max_ms));
         let time: Arc<dyn TimeSource> = self.time.clone();
         let committer = Committer::new(disk.clone(), commit_config(plan), time.boot()).expect("the disk can be read");
-        let clock = Arc::new(Clock::new(time.clone(), committer.bound(), plan.skew_max, incarnations));
+        let clock = Arc::new(Clock::new(time.clone(), committer.bound(), plan.skew_max, incarnation));
         clock.observe(committer.fence());
         let commit = committer.metrics();
         let pool = ReadPool::without_threads(plan.jobs_max);

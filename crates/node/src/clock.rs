@@ -56,15 +56,6 @@ pub enum NoStamp {
     TooFarAhead,
 }
 
-/// Who stamps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Incarnations {
-    /// The data directory's, for stamps up to the durable bound.
-    pub directory: Incarnation,
-    /// Drawn at random for this run, for stamps past the bound; never made durable.
-    pub run: Incarnation,
-}
-
 /// The clock that all shards share.
 pub struct Clock {
     time: Arc<dyn TimeSource>,
@@ -73,21 +64,17 @@ pub struct Clock {
     /// No stamp above this; written by the commit thread once it is durable.
     bound: Arc<AtomicU64>,
     skew_max_ms: u64,
-    incarnations: Incarnations,
+    /// Of this run, so that also a directory that was put back from a copy stamps nothing twice.
+    incarnation: Incarnation,
 }
 
 impl Clock {
     /// Starts above `bound`, the durable bound of the run before.
     #[must_use]
-    pub fn new(
-        time: Arc<dyn TimeSource>,
-        bound: Arc<AtomicU64>,
-        skew_max: Duration,
-        incarnations: Incarnations,
-    ) -> Self {
+    pub fn new(time: Arc<dyn TimeSource>, bound: Arc<AtomicU64>, skew_max: Duration, incarnation: Incarnation) -> Self {
         let last = AtomicU64::new(bound.load(Ordering::Acquire));
         let skew_max_ms = u64::try_from(skew_max.as_millis()).unwrap_or(u64::MAX);
-        Self { time, last, bound, skew_max_ms, incarnations }
+        Self { time, last, bound, skew_max_ms, incarnation }
     }
 
     /// The wall clock, in milliseconds since 1970.
@@ -114,7 +101,7 @@ impl Clock {
     /// [`NoStamp`]; the clock has not moved then.
     pub fn stamp(&self, above: Hlc) -> Result<Version, NoStamp> {
         let bound = Hlc::from_raw(self.bound.load(Ordering::Acquire));
-        self.advance(above, bound).map(|hlc| Version { hlc, incarnation: self.incarnations.directory })
+        self.advance(above, bound).map(|hlc| Version { hlc, incarnation: self.incarnation })
     }
 
     /// A stamp as [`Clock::stamp`] gives it, but that it may pass the bound: for a store that takes no writes.
@@ -123,7 +110,7 @@ impl Clock {
     /// [`NoStamp::TooFarAhead`]; the clock has not moved then.
     pub fn stamp_past_bound(&self, above: Hlc) -> Result<Version, NoStamp> {
         let hlc = self.advance(above, Hlc::from_raw(u64::MAX))?;
-        Ok(Version { hlc, incarnation: self.incarnations.run })
+        Ok(Version { hlc, incarnation: self.incarnation })
     }
 
     fn advance(&self, above: Hlc, bound: Hlc) -> Result<Hlc, NoStamp> {
@@ -198,12 +185,12 @@ mod tests {
         }
     }
 
-    const INCARNATIONS: Incarnations = Incarnations { directory: Incarnation(1), run: Incarnation(2) };
+    const INCARNATION: Incarnation = Incarnation(2);
 
     fn clock(wall_ms: u64, bound_ms: u64) -> (Clock, Arc<Fixed>, Arc<AtomicU64>) {
         let time = Arc::new(Fixed(AtomicU64::new(wall_ms)));
         let bound = Arc::new(AtomicU64::new(Hlc::from_millis(bound_ms).raw()));
-        (Clock::new(time.clone(), bound.clone(), Duration::from_secs(60), INCARNATIONS), time, bound)
+        (Clock::new(time.clone(), bound.clone(), Duration::from_secs(60), INCARNATION), time, bound)
     }
 
     fn millis(stamp: Result<Version, NoStamp>) -> Result<u64, NoStamp> {
@@ -276,10 +263,10 @@ mod tests {
         let (clock, _, bound) = clock(1000, 500);
         assert!(clock.stamp(Hlc::ZERO).is_err());
         let past = clock.stamp_past_bound(Hlc::ZERO).unwrap();
-        assert_eq!((past.hlc.millis(), past.incarnation), (1000, INCARNATIONS.run));
+        assert_eq!((past.hlc.millis(), past.incarnation), (1000, INCARNATION));
         bound.store(u64::MAX, Ordering::Release);
         let within = clock.stamp(Hlc::ZERO).unwrap();
-        assert_eq!(within.incarnation, INCARNATIONS.directory);
+        assert_eq!(within.incarnation, INCARNATION);
         assert!(within.hlc > past.hlc);
     }
 }

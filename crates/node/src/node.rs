@@ -21,7 +21,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::anti_entropy::{AntiEntropy, RepairSettings};
 use crate::backup::{self, BackupError, Label, Scope};
-use crate::clock::{Clock, Incarnations, SystemTime, TimeSource};
+use crate::clock::{Clock, SystemTime, TimeSource};
 use crate::commit::queue::Now;
 use crate::commit::{CommitConfig, CommitMetrics, CommitQueue, CommitThread, Committer, QueueLimits};
 use crate::config::Config;
@@ -253,14 +253,14 @@ impl Node {
             tracing::warn!(%excess, "limits allow more memory than memory_bytes and 128 MiB");
         }
         let (store, rebuilding) = open_store(&data_dir, budget, durability(config))?;
-        let incarnations = Incarnations { directory: data_dir.incarnation(), run: data_dir.draw()? };
+        let incarnation = data_dir.draw()?;
         let recovered = store.sequence();
         let skew_max_ms = u64::try_from(config.clock_skew_max.as_millis()).unwrap_or(u64::MAX);
         let membership = Membership::new(layout, own, cluster_id, data_dir, recovered, rebuilding, skew_max_ms);
         let membership = Arc::new(membership);
         let commit_micros = store.commit_micros();
         let committer = Committer::new(store.clone(), commit_config(config), time.boot())?;
-        let clock = Arc::new(Clock::new(time.clone(), committer.bound(), config.clock_skew_max, incarnations));
+        let clock = Arc::new(Clock::new(time.clone(), committer.bound(), config.clock_skew_max, incarnation));
         // What it stamps from now on is not to be taken for a straggler.
         clock.observe(committer.fence());
         let commit_metrics = committer.metrics();

@@ -9,7 +9,7 @@ use shuttle::sync::atomic::{AtomicU64, Ordering};
 use shuttle::thread;
 
 use super::check;
-use crate::clock::{Clock, Incarnations, NoStamp, TimeSource};
+use crate::clock::{Clock, NoStamp, TimeSource};
 
 struct Stopped;
 
@@ -27,8 +27,7 @@ fn stamps_never_repeat_go_up_on_every_shard_and_stay_below_what_is_durable() {
     check(1, || {
         let start = Hlc::from_millis(1_000).raw() + 2;
         let (bound, durable) = (Arc::new(AtomicU64::new(start)), Arc::new(AtomicU64::new(start)));
-        let incarnations = Incarnations { directory: Incarnation(1), run: Incarnation(2) };
-        let clock = Arc::new(Clock::new(Arc::new(Stopped), Arc::clone(&bound), Duration::from_secs(1), incarnations));
+        let clock = Arc::new(Clock::new(Arc::new(Stopped), Arc::clone(&bound), Duration::from_secs(1), Incarnation(2)));
         let shards: Vec<_> = (0..3)
             .map(|shard: u64| {
                 let (clock, durable) = (Arc::clone(&clock), Arc::clone(&durable));

@@ -20,7 +20,7 @@ use tokio::task::{JoinHandle, LocalSet};
 
 use crate::anti_entropy::{AntiEntropy, RepairSettings};
 use crate::calls::Calls;
-use crate::clock::{Clock, Incarnations, SystemTime, TimeSource};
+use crate::clock::{Clock, SystemTime, TimeSource};
 use crate::commit::queue::Now;
 use crate::commit::{CommitConfig, CommitThread, Committer, Done, QueueLimits, Sink};
 use crate::coordinator::hedge::Hedging;
@@ -144,8 +144,7 @@ impl Rig {
             durability: Durability::Fsync,
         };
         let committer = Committer::new(store.clone(), config, Duration::ZERO).unwrap();
-        let incarnations = Incarnations { directory: membership.incarnation(), run: RUN };
-        let clock = Arc::new(Clock::new(time.clone(), committer.bound(), skew_max, incarnations));
+        let clock = Arc::new(Clock::new(time.clone(), committer.bound(), skew_max, RUN));
         let (pool, pool_threads) = ReadPool::start(1, 100).unwrap();
         let mailbox: Arc<Mailbox> = Arc::default();
         let limits = QueueLimits { works_max: 100, bytes_max: 1 << 20 };
