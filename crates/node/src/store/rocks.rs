@@ -197,6 +197,10 @@ impl RocksStore {
     /// # Errors
     /// [`StoreError::DiskFull`], [`StoreError::Corrupt`] or [`StoreError::Io`].
     pub fn checkpoint(&self, path: &Path) -> Result<(), StoreError> {
+        // It begins a new log, too.
+        if !self.has_space(0) {
+            return Err(StoreError::DiskFull);
+        }
         let checkpoint = Checkpoint::new(&self.db).and_then(|checkpoint| checkpoint.create_checkpoint(path));
         checkpoint.map_err(|error| classify(&error))
     }
