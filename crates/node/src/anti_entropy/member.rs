@@ -19,7 +19,7 @@ use kvorum_core::{Key, PartitionId, Record, Version};
 use tokio::sync::oneshot;
 
 use super::pace::Pace;
-use super::{AntiEntropy, Part, Rebuilding, Sums, add};
+use super::{AntiEntropy, Part, Pass, Rebuilding, Sums, add};
 use crate::calls::heed;
 use crate::commit::Fact;
 use crate::shard::Shard;
@@ -71,7 +71,7 @@ pub async fn answer(shard: &Rc<Shard>, request: Request) -> Response {
             Err(response) => response,
         },
         Request::Select { leaves, .. } => {
-            anti_entropy.select(round, &leaves);
+            anti_entropy.select(round, &leaves, shard.membership.abstains().is_none());
             Response::Done
         }
         Request::List { after, .. } => list(shard, round, after).await,
@@ -102,7 +102,8 @@ async fn end(shard: &Rc<Shard>, round: RoundId, proven: PartitionSet, restored: 
 
 async fn begin(shard: &Rc<Shard>, round: RoundId, wall_ms: u64) -> Response {
     let anti_entropy = &shard.anti_entropy;
-    if let Err(superseded) = anti_entropy.enter(round, wall_ms, shard.clock.boot()) {
+    let records = shard.replica.records().stats().records;
+    if let Err(superseded) = anti_entropy.enter(round, wall_ms, records, shard.clock.boot()) {
         return superseded;
     }
     if heed(shard, Fact::Fence(round.until)).await.is_err() {
@@ -148,15 +149,16 @@ impl AntiEntropy {
         })
     }
 
-    /// Takes part in a round from now on, unless a greater one is known.
-    fn enter(&self, round: RoundId, wall_ms: u64, now: Duration) -> Result<(), Response> {
+    /// Takes part in a round from now on, unless a greater one is known. `records` is about what is held.
+    fn enter(&self, round: RoundId, wall_ms: u64, records: u64, now: Duration) -> Result<(), Response> {
         let mut state = self.state();
         if let Some(newest) = state.newest.filter(|newest| *newest >= round) {
             return Err(Response::Superseded { by: newest.until });
         }
         state.newest = Some(round);
         state.heard_at = now;
-        state.part = Some(Part { round, wall_ms, sums: Sums::Making, selection: None });
+        let pass = Pass { scanned: 0, records };
+        state.part = Some(Part { round, wall_ms, pass, sums: Sums::Making, selection: None });
         Ok(())
     }
 
@@ -192,7 +194,7 @@ impl AntiEntropy {
         }
     }
 
-    fn select(&self, round: RoundId, leaves: &[(PartitionId, LeafSet)]) {
+    fn select(&self, round: RoundId, leaves: &[(PartitionId, LeafSet)], votes: bool) {
         let mut selection = vec![LeafSet::default(); PARTITIONS];
         for (partition, leaves) in leaves {
             if let Some(selected) = selection.get_mut(partition.index()) {
@@ -201,6 +203,8 @@ impl AntiEntropy {
         }
         if let Some(part) = self.state().part.as_mut().filter(|part| part.round == round) {
             part.selection = Some(selection.into());
+            // How much a node has that lost its data says nothing of how much there is to be listed.
+            part.pass = Pass { scanned: 0, records: if votes { part.pass.scanned } else { 0 } };
         }
     }
 
@@ -213,6 +217,12 @@ impl AntiEntropy {
     fn set_sums(&self, round: RoundId, sums: Sums) {
         if let Some(part) = self.state().part.as_mut().filter(|part| part.round == round) {
             part.sums = sums;
+        }
+    }
+
+    fn note_scanned(&self, round: RoundId, records: usize) {
+        if let Some(part) = self.state().part.as_mut().filter(|part| part.round == round) {
+            part.pass.scanned += u64::try_from(records).unwrap_or(u64::MAX);
         }
     }
 }
@@ -262,8 +272,9 @@ async fn sum_up(shard: Rc<Shard>, round: RoundId, wall_ms: u64) {
         }
         let Some((result, next)) = on_pool(&shard, move || (next.page(), next)).await else { return };
         match result {
-            Ok(Scanned { bytes, is_last }) => {
+            Ok(Scanned { records, bytes, is_last }) => {
                 add(&anti_entropy.metrics.scanned_bytes, bytes);
+                anti_entropy.note_scanned(round, records);
                 if is_last {
                     add(&anti_entropy.metrics.damaged, next.damaged);
                     return anti_entropy.set_sums(round, Sums::Made(Arc::new(next.trees)));
@@ -291,6 +302,7 @@ struct Scan {
 }
 
 struct Scanned {
+    records: usize,
     bytes: usize,
     is_last: bool,
 }
@@ -298,13 +310,13 @@ struct Scanned {
 impl Scan {
     fn page(&mut self) -> Result<Scanned, StoreError> {
         let page = self.store.scan(&self.start, None, PAGE)?;
-        let mut bytes = 0;
+        let (records, mut bytes) = (page.records.len(), 0);
         for (key, record) in page.records {
             bytes += key.len() + record.len();
             self.start = after(&key);
             self.add(key, record);
         }
-        Ok(Scanned { bytes, is_last: !page.more })
+        Ok(Scanned { records, bytes, is_last: !page.more })
     }
 
     fn add(&mut self, key: Bytes, record: Bytes) {
@@ -346,8 +358,9 @@ async fn list(shard: &Rc<Shard>, round: RoundId, cursor: Option<Cursor>) -> Resp
     let store = shard.replica.records().clone();
     let job = move || list_page(&*store, &selection, cursor, wall_ms);
     match on_pool(shard, job).await {
-        Some(Ok((response, bytes))) => {
+        Some(Ok((response, Scanned { records, bytes, .. }))) => {
             add(&shard.anti_entropy.metrics.scanned_bytes, bytes);
+            shard.anti_entropy.note_scanned(round, records);
             let pace = Pace::new(shard.anti_entropy.settings.rate);
             let _ = tokio::time::timeout(PACED_MAX, pace.spend(bytes)).await;
             response
@@ -360,19 +373,21 @@ async fn list(shard: &Rc<Shard>, round: RoundId, cursor: Option<Cursor>) -> Resp
     }
 }
 
-/// What is held in the selected leaves behind `cursor`, until it is a page, and the bytes that were looked at.
+/// What is held in the selected leaves behind `cursor`, until it is a page, and what was looked at for it.
 fn list_page(
     store: &dyn Store,
     selection: &[LeafSet],
     cursor: Option<Cursor>,
     wall_ms: u64,
-) -> Result<(Response, usize), StoreError> {
+) -> Result<(Response, Scanned), StoreError> {
     let mut start = cursor.map_or_else(Vec::new, |Cursor(key)| after(&key));
-    let (mut entries, mut listed, mut scanned) = (Vec::new(), 0, 0);
+    let (mut entries, mut listed) = (Vec::new(), 0);
+    let mut scanned = Scanned { records: 0, bytes: 0, is_last: false };
     loop {
         let page = store.scan(&start, None, PAGE)?;
         for (key, record) in page.records {
-            scanned += key.len() + record.len();
+            scanned.records += 1;
+            scanned.bytes += key.len() + record.len();
             start = after(&key);
             let last = Cursor(key.to_vec());
             let Ok(key) = Key::new(key) else { continue };
@@ -387,9 +402,10 @@ fn list_page(
             }
         }
         if !page.more {
+            scanned.is_last = true;
             return Ok((Response::List { entries, next: None }, scanned));
         }
-        if scanned >= LIST_SCANNED_BYTES {
+        if scanned.bytes >= LIST_SCANNED_BYTES {
             start.pop();
             return Ok((Response::List { entries, next: Some(Cursor(start)) }, scanned));
         }
