@@ -92,7 +92,8 @@ fn conclude(last: &Value) -> Outcome {
     );
     let missing = last.get("missing").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     for node in missing {
-        eprintln!("kvorum: {} did not take part", node.as_str().unwrap_or("-"));
+        let node = node.as_str().unwrap_or("-");
+        eprintln!("kvorum: {node} did not take part; `kvorum status --url {node}` says why, if it is up");
     }
     if last.get("clean").and_then(Value::as_bool) == Some(true) {
         return Outcome::Done;

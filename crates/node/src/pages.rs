@@ -16,6 +16,10 @@ use crate::scrub::Scrub;
 const REBUILDING: &str = "repair gives it back what the others have, and then its vote; keep them up, and see \
                           docs/operating.md, \"A node is rebuilding\"";
 
+/// What an operator does about a node whose store cannot be scanned.
+const UNSCANNABLE: &str = "rounds of anti-entropy do without this node, and prove nothing; it serves on, but rebuild \
+                           it: see docs/operating.md, \"A node cannot be scanned\"";
+
 /// The page, as JSON.
 pub(crate) fn cluster(view: &NodeView) -> Vec<u8> {
     let membership = &view.membership;
@@ -109,6 +113,7 @@ fn this_node(view: &NodeView) -> Value {
         "hint_bytes": null,
         "reason": view.ready().err(),
         "rebuilding": rebuilding,
+        "unscannable": view.anti_entropy.unscannable().map(|why| format!("{why}; {UNSCANNABLE}")),
         "scrub": scrub(&view.scrub),
     })
 }

@@ -220,6 +220,12 @@ impl AntiEntropy {
         }
     }
 
+    /// Keeps why, until a scan has come to its end.
+    fn cannot_scan(&self, error: &StoreError) {
+        tracing::error!(%error, "anti-entropy cannot scan the store");
+        self.state().unscannable = Some(error.to_string());
+    }
+
     fn note_scanned(&self, round: RoundId, records: usize) {
         if let Some(part) = self.state().part.as_mut().filter(|part| part.round == round) {
             part.pass.scanned += u64::try_from(records).unwrap_or(u64::MAX);
@@ -277,13 +283,14 @@ async fn sum_up(shard: Rc<Shard>, round: RoundId, wall_ms: u64) {
                 anti_entropy.note_scanned(round, records);
                 if is_last {
                     add(&anti_entropy.metrics.damaged, next.damaged);
+                    anti_entropy.state().unscannable = None;
                     return anti_entropy.set_sums(round, Sums::Made(Arc::new(next.trees)));
                 }
                 pace.spend(bytes).await;
                 scan = Some(next);
             }
             Err(error) => {
-                tracing::error!(%error, "anti-entropy cannot scan the store");
+                anti_entropy.cannot_scan(&error);
                 return anti_entropy.set_sums(round, Sums::Failed);
             }
         }
@@ -366,7 +373,7 @@ async fn list(shard: &Rc<Shard>, round: RoundId, cursor: Option<Cursor>) -> Resp
             response
         }
         Some(Err(error)) => {
-            tracing::error!(%error, "anti-entropy cannot scan the store");
+            shard.anti_entropy.cannot_scan(&error);
             Response::Failed
         }
         None => Response::Failed,

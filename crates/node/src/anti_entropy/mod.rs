@@ -88,6 +88,8 @@ struct State {
     /// The round that this node drives.
     driving: Option<Progress>,
     last: Option<Summary>,
+    /// Why the last scan of this node's store ended before its end.
+    unscannable: Option<String>,
 }
 
 /// A moment, by both clocks.
@@ -208,6 +210,13 @@ impl AntiEntropy {
     #[must_use]
     pub fn show_driving(&self) -> Value {
         self.state().show_driving()
+    }
+
+    /// Why this node's store cannot be scanned, so that every round does without it; nothing if it can, or if no
+    /// round has tried since the start.
+    #[must_use]
+    pub fn unscannable(&self) -> Option<String> {
+        self.state().unscannable.clone()
     }
 
     /// What this node shows of rounds.
