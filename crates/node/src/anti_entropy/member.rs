@@ -4,6 +4,9 @@
 //! heard of gets no answer but that. Damaged records are met here as nowhere else: their leaf is listed, and
 //! repair replaces them.
 
+#[cfg(test)]
+mod tests;
+
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
