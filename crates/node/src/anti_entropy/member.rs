@@ -18,7 +18,7 @@ use kvorum_core::quorum::Rank;
 use kvorum_core::repair::trees::{LeafSet, Trees};
 use kvorum_core::repair::wire::{Cursor, LIST_BYTES, Request, Response, TREES_PER_ANSWER, Tree};
 use kvorum_core::repair::{Holding, Kind, RoundId};
-use kvorum_core::{Key, PartitionId, Record, Version};
+use kvorum_core::{Key, KeyHash, PartitionId, Record, Version};
 use tokio::sync::oneshot;
 
 use super::pace::Pace;
@@ -229,6 +229,16 @@ impl AntiEntropy {
         self.state().unscannable = Some(error.to_string());
     }
 
+    /// Counts damaged records, and logs one of them now and then.
+    fn tell_damaged(&self, hashes: impl ExactSizeIterator<Item = KeyHash>, now: Duration) {
+        add(&self.metrics.damaged, hashes.len());
+        for hash in hashes {
+            if let Some(left_out) = self.damaged.due(now) {
+                tracing::error!(key_hash = hash.get(), left_out, "stored record is damaged");
+            }
+        }
+    }
+
     fn note_scanned(&self, round: RoundId, records: usize) {
         if let Some(part) = self.state().part.as_mut().filter(|part| part.round == round) {
             part.pass.scanned += u64::try_from(records).unwrap_or(u64::MAX);
@@ -273,19 +283,19 @@ async fn sum_up(shard: Rc<Shard>, round: RoundId, wall_ms: u64) {
         ranks: ranks.collect(),
         trees: Trees::new(anti_entropy.settings.tree_bytes_max),
         start: Vec::new(),
-        damaged: 0,
+        damaged: Vec::new(),
     });
     while let Some(mut next) = scan.take() {
         if anti_entropy.check(round).is_err() {
             return;
         }
-        let Some((result, next)) = on_pool(&shard, move || (next.page(), next)).await else { return };
+        let Some((result, mut next)) = on_pool(&shard, move || (next.page(), next)).await else { return };
+        anti_entropy.tell_damaged(next.damaged.drain(..), shard.clock.boot());
         match result {
             Ok(Scanned { records, bytes, is_last }) => {
                 add(&anti_entropy.metrics.scanned_bytes, bytes);
                 anti_entropy.note_scanned(round, records);
                 if is_last {
-                    add(&anti_entropy.metrics.damaged, next.damaged);
                     anti_entropy.state().unscannable = None;
                     return anti_entropy.set_sums(round, Sums::Made(Arc::new(next.trees)));
                 }
@@ -308,7 +318,8 @@ struct Scan {
     ranks: Vec<Rank>,
     trees: Trees,
     start: Vec<u8>,
-    damaged: usize,
+    /// Of the last page.
+    damaged: Vec<KeyHash>,
 }
 
 struct Scanned {
@@ -333,8 +344,7 @@ impl Scan {
         let Ok(key) = Key::new(key) else { return };
         let hash = key.hash();
         let Ok(record) = Record::decode(&key, record) else {
-            tracing::error!(key_hash = hash.get(), "stored record is damaged");
-            self.damaged += 1;
+            self.damaged.push(hash);
             return self.trees.mark(hash);
         };
         let kind = kind(self.store.floors(), &key, &record, self.wall_ms);

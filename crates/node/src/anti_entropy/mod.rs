@@ -51,6 +51,8 @@ pub struct AntiEntropy {
     questions: AtomicUsize,
     /// Rounds that were given up, which may be every second.
     given_up: LogLimit,
+    /// Damaged records, of which a store may be full.
+    damaged: LogLimit,
     /// What is counted.
     pub metrics: RepairMetrics,
 }
@@ -175,6 +177,7 @@ impl AntiEntropy {
             wake: Notify::new(),
             questions: AtomicUsize::new(0),
             given_up: LogLimit::default(),
+            damaged: LogLimit::default(),
             metrics: RepairMetrics::default(),
         }
     }

@@ -104,3 +104,18 @@ fn a_scan_reads_no_faster_than_repair_rate() {
         assert!((least..most).contains(&took), "{bytes} bytes at {rate} in a second took {took} s of virtual time");
     });
 }
+
+#[test]
+fn of_many_damaged_records_each_is_counted_and_few_are_logged() {
+    run(async {
+        let rig = node(50).await;
+        assert!((0..20).all(|number| rig.store.corrupt(&key(number), 0)));
+        let scan = scan(&rig);
+        let trees = end(&rig, scan).await;
+        assert!(trees.marked().count() > 0);
+        let anti_entropy = &rig.shard.anti_entropy;
+        assert_eq!(anti_entropy.metrics.damaged.load(Ordering::Relaxed), 20);
+        let later = rig.shard.clock.boot() + Duration::from_secs(10);
+        assert_eq!(anti_entropy.damaged.due(later), Some(19), "were left out");
+    });
+}
