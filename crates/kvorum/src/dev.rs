@@ -91,19 +91,25 @@ fn start(args: &DevArgs) -> Result<Vec<Node>> {
     }
     let urls: Vec<String> = ports.iter().map(|port| format!("http://127.0.0.1:{port}")).collect();
     let cluster = urls.join(",");
+    let admins: Vec<Option<u16>> = match args.admin_base_port {
+        Some(first) => (first..).take(ports.len()).map(Some).collect(),
+        None => vec![None; ports.len()],
+    };
     let mut nodes = Vec::with_capacity(urls.len());
-    for (number, url) in (1..).zip(&urls) {
+    for ((number, url), admin) in (1..).zip(&urls).zip(admins) {
         let data_dir = args.data_dir.join(format!("node-{number}"));
         create_dir_all(&data_dir).with_context(|| data_dir.display().to_string())?;
         let url = node_url(url).map_err(anyhow::Error::msg)?;
-        let child = spawn(&url, &cluster, &data_dir, args.nodes).context("a node's process")?;
+        let mut command = serve_command(&url, &cluster, &data_dir, args.nodes)?;
+        command.envs(admin.map(|port| ("KVORUM_ADMIN_LISTEN", format!("127.0.0.1:{port}"))));
+        let child = command.stdin(Stdio::piped()).process_group(0).spawn().context("a node's process")?;
         nodes.push(Node { url, child });
     }
     eprintln!("starting {} nodes…", nodes.len());
     Ok(nodes)
 }
 
-fn spawn(url: &NodeUrl, cluster: &str, data_dir: &Path, nodes: u16) -> Result<Child> {
+fn serve_command(url: &NodeUrl, cluster: &str, data_dir: &Path, nodes: u16) -> Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["serve", "--stop-on-stdin-eof", "--listen", &url.address().to_string()]);
     command.args(["--cluster", cluster, "--advertise", url.as_str(), "--data-dir"]).arg(data_dir);
@@ -113,7 +119,7 @@ fn spawn(url: &NodeUrl, cluster: &str, data_dir: &Path, nodes: u16) -> Result<Ch
             command.env(name, value);
         }
     }
-    Ok(command.stdin(Stdio::piped()).process_group(0).spawn()?)
+    Ok(command)
 }
 
 /// What a node gets of a machine that it shares with the others, and of the terminal.
