@@ -11,9 +11,10 @@ use crate::Error;
 use crate::knee::Knee;
 use crate::run::Outcome;
 
-const PAGE: &str = include_str!("../../assets/report.html");
+const PAGE: &str = include_str!("../../assets/page.html");
+const BODY: &str = include_str!("../../assets/report.html");
 const SCRIPT: &str = include_str!("../../assets/report.js");
-const KNEE_PAGE: &str = include_str!("../../assets/knee.html");
+const KNEE_BODY: &str = include_str!("../../assets/knee.html");
 const KNEE_SCRIPT: &str = include_str!("../../assets/knee.js");
 const STYLE: &str = include_str!("../../assets/page.css");
 const COMMON_SCRIPT: &str = include_str!("../../assets/page.js");
@@ -32,18 +33,19 @@ pub(super) fn page(outcome: &Outcome, document: &Document) -> String {
         "latency": curve(&outcome.tally.latency),
         "service": curve(&outcome.tally.service),
     });
-    assembled(PAGE, SCRIPT, &data)
+    assembled(BODY, SCRIPT, &data)
 }
 
 /// Writes the page of a search for the knee.
 pub(crate) fn knee_page(path: &Path, knee: &Knee) -> Result<(), Error> {
-    write_file(path, assembled(KNEE_PAGE, KNEE_SCRIPT, &json!(knee)).as_bytes())
+    write_file(path, assembled(KNEE_BODY, KNEE_SCRIPT, &json!(knee)).as_bytes())
 }
 
-fn assembled(page: &str, script: &str, data: &Value) -> String {
+fn assembled(body: &str, script: &str, data: &Value) -> String {
     // In a script element only `</` could end it.
     let data = data.to_string().replace("</", "<\\/");
     [
+        ("{{body}}", body.trim_end()),
         ("{{style}}", STYLE),
         ("{{uplot-style}}", UPLOT_STYLE),
         ("{{uplot-license}}", UPLOT_LICENSE),
@@ -53,23 +55,23 @@ fn assembled(page: &str, script: &str, data: &Value) -> String {
         ("{{data}}", &data),
     ]
     .iter()
-    .fold(page.to_owned(), |page, (place, content)| page.replacen(place, content, 1))
+    .fold(PAGE.to_owned(), |page, (place, content)| page.replacen(place, content, 1))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{COMMON_SCRIPT, KNEE_PAGE, KNEE_SCRIPT, PAGE, SCRIPT, UPLOT_LICENSE, UPLOT_SCRIPT};
+    use super::{BODY, COMMON_SCRIPT, KNEE_BODY, KNEE_SCRIPT, PAGE, SCRIPT, UPLOT_LICENSE, UPLOT_SCRIPT};
 
     #[test]
     fn the_pages_load_nothing() {
-        for part in [PAGE, SCRIPT, KNEE_PAGE, KNEE_SCRIPT, COMMON_SCRIPT] {
+        for part in [PAGE, BODY, SCRIPT, KNEE_BODY, KNEE_SCRIPT, COMMON_SCRIPT] {
             assert!(!part.contains("src=") && !part.contains("http") && !part.contains("fetch("), "no network");
         }
         assert!([UPLOT_SCRIPT, SCRIPT, KNEE_SCRIPT, COMMON_SCRIPT].iter().all(|script| !script.contains("</script")));
         assert!(UPLOT_LICENSE.starts_with("The MIT License"));
-        for name in ["style", "uplot-style", "uplot-license", "uplot-script", "common", "script", "data"] {
+        for name in ["body", "style", "uplot-style", "uplot-license", "uplot-script", "common", "script", "data"] {
             let place = format!("{{{{{name}}}}}");
-            assert!([PAGE, KNEE_PAGE].iter().all(|page| page.matches(&place).count() == 1), "{place}");
+            assert_eq!(PAGE.matches(&place).count(), 1, "{place}");
         }
     }
 }
