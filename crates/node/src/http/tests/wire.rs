@@ -438,7 +438,8 @@ fn a_request_over_the_limit_waits_a_moment_for_room() {
             first.send("GET /v0/entity?id=k HTTP/1.1\r\nHost: x\r\n\r\n").await;
             until("the first is in flight", || node.entities.requests.get() == begun + 1).await;
             second.send("GET /v0/entity?id=k HTTP/1.1\r\nHost: x\r\n\r\n").await;
-            until("the second was seen", || read(&node.metrics.in_flight) == 2 || read(&node.metrics.shed) > shed).await;
+            until("the second was seen", || read(&node.metrics.in_flight) == 2 || read(&node.metrics.shed) > shed)
+                .await;
             node.entities.held.set(false);
             node.entities.release.notify_waiters();
             assert_eq!(first.answer(false).await.status, 404);
