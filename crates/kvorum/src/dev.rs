@@ -104,20 +104,27 @@ fn start(args: &DevArgs) -> Result<Vec<Node>> {
 }
 
 fn spawn(url: &NodeUrl, cluster: &str, data_dir: &Path, nodes: u16) -> Result<Child> {
-    let mut command = Command::new(std::env::current_exe()?);
-    command.args(["serve", "--stop-on-stdin-eof", "--listen", &url.address().to_string()]);
-    command.args(["--cluster", cluster, "--advertise", url.as_str(), "--data-dir"]).arg(data_dir);
+    let mut command = node_command(url, cluster, data_dir)?;
     for (name, value) in shares(nodes) {
         // What the user has set, in the environment or in a file, stands.
         if std::env::var_os(name).is_none() && std::env::var_os("KVORUM_CONFIG").is_none() {
             command.env(name, value);
         }
     }
-    Ok(command.stdin(Stdio::piped()).process_group(0).spawn()?)
+    Ok(command.spawn()?)
+}
+
+/// A node of a cluster on this machine, which ends with the pipe on its stdin, and is out of reach of Ctrl-C.
+pub(crate) fn node_command(url: &NodeUrl, cluster: &str, data_dir: &Path) -> Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["serve", "--stop-on-stdin-eof", "--listen", &url.address().to_string()]);
+    command.args(["--cluster", cluster, "--advertise", url.as_str(), "--data-dir"]).arg(data_dir);
+    command.stdin(Stdio::piped()).process_group(0);
+    Ok(command)
 }
 
 /// What a node gets of a machine that it shares with the others, and of the terminal.
-fn shares(nodes: u16) -> [(&'static str, String); 3] {
+pub(crate) fn shares(nodes: u16) -> [(&'static str, String); 3] {
     const MIB: u64 = 1 << 20;
     let nodes = u64::from(nodes);
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
