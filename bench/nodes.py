@@ -78,8 +78,10 @@ class Nodes:
         command += ["--cluster", ",".join(map(self.url, range(len(self.ports))))]
         command += ["--data-dir", str(self.root / f"data-{index}")]
         settings = {"KVORUM_MEMORY_BYTES": self.options.memory, "KVORUM_DURABILITY": self.options.durability}
+        # The nodes share the cores, as with `kvorum dev`.
+        shared = {"KVORUM_RUNTIME_SHARDS": str(max(1, os.cpu_count() // len(self.ports)))}
         with open(self.root / f"node-{index}.log", "ab") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **settings})
+            process = subprocess.Popen(command, stdout=log, stderr=log, env={**shared, **os.environ, **settings})
         self.processes[index] = process
 
     def wait_whole(self):
@@ -156,6 +158,47 @@ def wrk(script, url, seconds, connections, threads, keys, value_bytes, first=0):
     result["rate"] = result["requests"] / result["seconds"]
     result["client_cpu"] = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return result
+
+
+def bench(options, url, workload, rate, seconds, *more):
+    """One run of `kvorum bench run`: its run.json."""
+    with tempfile.TemporaryDirectory(prefix="kvorum-bench-run-") as out:
+        command = [options.binary, "bench", "run", "--url", url, "--workload", workload, "--rate", rate]
+        command += ["--connections", options.connections, "--keys", options.keys, "--value-size", options.value]
+        command += ["--duration", f"{seconds}s", "--warmup", "0s", "--out", out, *more]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"{command}\n{done.stdout}{done.stderr}")
+        return json.loads((pathlib.Path(out) / "run.json").read_text())
+
+
+def knee(options, url, workload, seconds):
+    """The highest sustained rate at p99 <= 50 ms, by `kvorum bench knee`."""
+    with tempfile.TemporaryDirectory(prefix="kvorum-bench-knee-") as out:
+        command = [options.binary, "bench", "knee", "--url", url, "--workload", workload, "--duration", f"{seconds}s"]
+        command += ["--warmup", "1s", "--connections", options.connections, "--keys", options.keys]
+        command += ["--value-size", options.value, "--out", out]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"{command}\n{done.stdout}{done.stderr}")
+        return json.loads((pathlib.Path(out) / "knee.json").read_text())["knee_rate"]
+
+
+def metric(nodes, index, name):
+    """The sum of a metric over its labels."""
+    connection = http.client.HTTPConnection("127.0.0.1", nodes.ports[index], timeout=60)
+    with contextlib.closing(connection):
+        connection.request("GET", "/metrics")
+        lines = connection.getresponse().read().decode().splitlines()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith((name + "{", name + " ")))
+
+
+def wait_for(what, condition, seconds):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            sys.exit(f"waited in vain: {what}")
+        time.sleep(0.1)
 
 
 def fill(nodes, connections, keys, value_bytes):

@@ -61,6 +61,8 @@ pub struct Tally {
     pub statuses: BTreeMap<u16, u64>,
     /// Of these, those that are no success.
     pub refused: BTreeMap<u16, u64>,
+    /// As `latency`, of answers that are no success.
+    pub refusal: Histogram<u64>,
     /// Requests without an answer.
     pub failures: BTreeMap<Failure, u64>,
     /// Requests without an answer within their limit.
@@ -90,6 +92,7 @@ impl Default for Tally {
             operations: BTreeMap::new(),
             statuses: BTreeMap::new(),
             refused: BTreeMap::new(),
+            refusal: histogram(),
             failures: BTreeMap::new(),
             timeouts: 0,
             late_sends: 0,
@@ -127,7 +130,8 @@ impl Tally {
         *self.statuses.entry(status).or_default() += 1;
     }
 
-    pub(crate) fn refuse(&mut self, status: u16) {
+    pub(crate) fn refuse(&mut self, status: u16, latency: Duration) {
+        record(&mut self.refusal, latency);
         *self.refused.entry(status).or_default() += 1;
     }
 
@@ -141,6 +145,7 @@ impl Tally {
         add(&mut self.latency, &other.latency);
         add(&mut self.service, &other.service);
         add(&mut self.lag, &other.lag);
+        add(&mut self.refusal, &other.refusal);
         for (operation, histogram_of) in &other.operations {
             add(self.operations.entry(*operation).or_insert_with(histogram), histogram_of);
         }

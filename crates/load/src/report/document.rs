@@ -169,6 +169,9 @@ pub struct Document {
     pub latency_ms: Percentiles,
     /// From when it was sent: what a generator sees that does not correct for coordinated omission.
     pub service_ms: Percentiles,
+    /// As `latency_ms`, of answers that are no success: how soon the target says no.
+    #[serde(default)]
+    pub refused_ms: Percentiles,
     /// Operations that ended: successes, errors and timeouts.
     pub requests: u64,
     /// Answers by status.
@@ -226,6 +229,7 @@ impl Document {
             rate_achieved: outcome.rate_achieved(),
             latency_ms: Percentiles::of(&tally.latency),
             service_ms: Percentiles::of(&tally.service),
+            refused_ms: Percentiles::of(&tally.refusal),
             requests: tally.requests(),
             statuses: tally.statuses.iter().map(|(status, count)| (status.to_string(), *count)).collect(),
             errors: errors(tally),

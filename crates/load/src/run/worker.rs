@@ -1,12 +1,13 @@
 //! One thread of the generator: an event loop over its connections.
 //!
 //! It sends what is due on a connection that can take it, the one that has waited longest first; reads answers;
-//! counts. It sleeps in `epoll_wait`, with a timer descriptor for the next due time, because the timeout of
-//! `epoll_wait` itself is too coarse. Everything a request needs is made in place: no allocation, no lock.
+//! counts. It sleeps in `epoll_pwait2` until the next due time, to the nanosecond and with no slack. Everything a
+//! request needs is made in place: no allocation, no lock.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,7 +15,7 @@ use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+use rustix::time::Timespec;
 
 use super::answer::Answer;
 use super::connection::{Connection, Flight, State};
@@ -34,8 +35,8 @@ const LATE: Duration = Duration::from_millis(1);
 const INTERRUPT_DRAIN: Duration = Duration::from_secs(1);
 const READ_BYTES: usize = 256 << 10;
 const EVENTS_MAX: usize = 512;
-/// What `epoll` says of the timer.
-const TIMER: u64 = u64::MAX;
+/// How much later than asked the system may wake a thread, in ns; by default 50 µs.
+const TIMER_SLACK: NonZeroU64 = NonZeroU64::MIN;
 /// Keys whose write failed that are remembered.
 const FAILED_KEYS_MAX: usize = 100_000;
 
@@ -100,8 +101,6 @@ pub(super) struct Worker {
     flights: usize,
     operations_left: u64,
     epoll: OwnedFd,
-    timer: OwnedFd,
-    armed: Option<Instant>,
     next_tick: Instant,
     events: Vec<Event>,
     scratch: Vec<u8>,
@@ -119,9 +118,6 @@ impl Worker {
     pub(super) fn new(job: Job, notes: SyncSender<(u64, Note)>) -> io::Result<Self> {
         let now = Instant::now();
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
-        let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN | EventFlags::ET)?;
         let connections = job.connections.iter().map(|(target, address)| Connection::new(*target, *address, now));
         let mut worker = Self {
             connections: connections.collect(),
@@ -134,8 +130,6 @@ impl Worker {
             flights: 0,
             operations_left: job.operations_max.unwrap_or(u64::MAX),
             epoll,
-            timer,
-            armed: None,
             next_tick: now,
             events: Vec::with_capacity(EVENTS_MAX),
             scratch: vec![0; READ_BYTES],
@@ -166,6 +160,8 @@ impl Worker {
 
     /// Runs to the end of the timeline and of what is under way then.
     pub(super) fn run(mut self, timeline: Timeline) -> io::Result<()> {
+        // Where the system refuses, requests are sent later, and that is counted.
+        let _ = rustix::thread::set_current_timer_slack(Some(TIMER_SLACK));
         self.timeline = timeline;
         self.next_tick = timeline.begin;
         self.enter(Phase::Warmup, timeline.begin);
@@ -319,24 +315,14 @@ impl Worker {
     /// before anything is sent again: no answer waits for the generator's own writes.
     fn wait(&mut self, until: Instant) -> io::Result<()> {
         let left = until.saturating_duration_since(Instant::now());
-        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-        if !left.is_zero() && self.armed != Some(until) {
-            let it_value = Timespec::try_from(left).map_err(|_| io::ErrorKind::InvalidInput)?;
-            let once = Itimerspec { it_interval: zero, it_value };
-            rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)?;
-            self.armed = Some(until);
-        }
+        let timeout = Timespec::try_from(left).map_err(|_| io::ErrorKind::InvalidInput)?;
         let mut events = std::mem::take(&mut self.events);
-        let timeout = if left.is_zero() { Some(&zero) } else { None };
-        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout) {
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
         for event in events.drain(..) {
-            match event.data.u64() {
-                TIMER => self.armed = None,
-                id => self.take_event(index(id), event.flags),
-            }
+            self.take_event(index(event.data.u64()), event.flags);
         }
         self.events = events;
         Ok(())
@@ -442,7 +428,7 @@ impl Worker {
                 self.tally.in_time += u64::from(now <= self.timeline.end);
                 record(&mut self.interval_at(now).latency, latency);
             } else {
-                self.tally.refuse(answer.status);
+                self.tally.refuse(answer.status, now - flight.due);
                 self.interval_at(now).errors += 1;
             }
         }
