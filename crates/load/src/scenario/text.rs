@@ -122,7 +122,11 @@ fn write_clusters(out: &mut String, clusters: &[ClusterReport]) -> std::fmt::Res
         "Per request, of all nodes together: processor time; blocks that nodes fetched from their files, also as a \
          part of the replicas that `ack` needs; bytes that came from a disk.\n"
     )?;
-    writeln!(out, "| cluster | ack/from | data of a copy | workload | at | CPU µs | blocks | per replica | disk |")?;
+    for cluster in clusters.iter().filter(|cluster| !cluster.settings.is_empty()) {
+        let settings: Vec<String> = cluster.settings.iter().map(|(name, value)| format!("`{name}={value}`")).collect();
+        writeln!(out, "- {}: {}", cluster.name, settings.join(", "))?;
+    }
+    writeln!(out, "\n| cluster | ack/from | data of a copy | workload | at | CPU µs | blocks | per replica | disk |")?;
     writeln!(out, "|---|---|---|---|---|--:|--:|--:|--:|")?;
     for cluster in clusters {
         let limit = cluster.memory_limit_bytes.map(|limit| format!(", limit {} a node", bytes(float(limit))));
@@ -154,6 +158,7 @@ fn write_profiles(out: &mut String, clusters: &[ClusterReport]) -> std::fmt::Res
     let all = || clusters.iter().flat_map(|cluster| cluster.knees.iter().map(move |knee| (cluster, knee)));
     let mut missing: Vec<&str> =
         all().flat_map(|(_, knee)| &knee.profiles).filter_map(|profile| profile.missing.as_deref()).collect();
+    missing.sort_unstable();
     missing.dedup();
     writeln!(out, "## Profiles of the coordinator\n")?;
     for why in missing {
