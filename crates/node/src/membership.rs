@@ -293,6 +293,7 @@ impl Membership {
         }
     }
 
+    #[track_caller]
     fn restored(&self) -> MutexGuard<'_, PartitionSet> {
         self.restored.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -13,13 +13,15 @@ pub mod member;
 mod pace;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use kvorum_core::repair::RoundId;
 use kvorum_core::repair::trees::{LeafSet, Trees};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
+
+use crate::sync::{Mutex, MutexGuard};
 
 /// Questions that are answered at a time: a driver has a handful under way, and a node takes part in one round.
 const QUESTIONS_MAX: usize = 64;
@@ -167,6 +169,7 @@ impl AntiEntropy {
         Some(Admitted(self.clone())).filter(|_| before < QUESTIONS_MAX)
     }
 
+    #[track_caller]
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

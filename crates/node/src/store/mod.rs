@@ -9,6 +9,8 @@
 //! are held to the same suite, in `tests/store_contract.rs`.
 
 pub mod budget;
+#[cfg(feature = "rocksdb")]
+mod engine_waits;
 pub mod floors;
 pub mod health;
 pub mod memory;

@@ -81,7 +81,7 @@ impl Nodes {
             admin_url: format!("http://127.0.0.1:{admin_port}"),
         };
         for (number, address) in (1..).zip(&addresses) {
-            let admin = (number == 1 && super::profile::is_built()).then(|| format!("127.0.0.1:{admin_port}"));
+            let admin = (number == 1).then(|| format!("127.0.0.1:{admin_port}"));
             all.nodes.push(spawn(order, number, address, &list, admin)?);
         }
         all.wait_whole(order.stop)?;

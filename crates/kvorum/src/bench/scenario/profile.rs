@@ -34,14 +34,6 @@ pub(super) struct Session<'a> {
     pub(super) stop: &'a AtomicBool,
 }
 
-/// Whether this build takes profiles.
-pub(super) fn is_built() -> bool {
-    let Ok(binary) = std::env::current_exe() else { return false };
-    let mut command = Command::new(binary);
-    command.args(["profile", "--help"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
-}
-
 /// All three kinds, one after the other, under the same load. What cannot be had says why.
 pub(super) fn profiles(session: &Session<'_>) -> Vec<Profile> {
     let ended = Arc::new(AtomicBool::new(false));
