@@ -66,7 +66,7 @@ pub struct PeerState {
     /// For what it does wrong.
     pub log: LogLimit,
     /// Why there is no connection.
-    pub trouble: Mutex<Option<String>>,
+    pub(crate) trouble: Mutex<Option<String>>,
 }
 
 #[derive(Default)]

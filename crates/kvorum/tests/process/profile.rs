@@ -89,7 +89,10 @@ fn all_three_kinds_show_this_code_and_the_engine_and_what_has_changed() {
     let dir = busy.cluster.root().join("profiles");
     let expected: [(&str, &[&[&str]]); 3] = [
         ("alloc", &[&["kvorum_node::commit", "rocksdb"], &["kvorum_node::http"]]),
-        ("lock", &[&["commit;queue commit;"], &["commit;engine log write and sync;commit"], &["shard-", ";queue mailbox;"]]),
+        (
+            "lock",
+            &[&["commit;queue commit;"], &["commit;engine log write and sync;commit"], &["shard-", ";queue mailbox;"]],
+        ),
         ("cpu", &[&["commit;", "kvorum_node::commit", "rocksdb::DBImpl::"], &["shard-", "kvorum_node::http"]]),
     ];
     for (kind, frames) in expected {
@@ -207,9 +210,9 @@ fn listening_sockets(pid: i32) -> usize {
     let tables = ["tcp", "tcp6"].map(|table| std::fs::read_to_string(format!("/proc/net/{table}")).unwrap_or_default());
     let listening = |inode: &str| {
         let lines = tables.iter().flat_map(|table| table.lines());
-        lines.map(|line| line.split_whitespace().collect::<Vec<_>>()).any(|fields| {
-            fields.get(3) == Some(&"0A") && fields.get(9) == Some(&inode)
-        })
+        lines
+            .map(|line| line.split_whitespace().collect::<Vec<_>>())
+            .any(|fields| fields.get(3) == Some(&"0A") && fields.get(9) == Some(&inode))
     };
     let files = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
     let links = files.filter_map(|file| std::fs::read_link(file.path()).ok());

@@ -15,8 +15,8 @@ use std::sync::OnceLock;
 
 use tikv_jemalloc_ctl::{Access, AsName, Error, Mib};
 
+use super::profiler::{Pass, Profile, Refusal};
 use super::symbols::Symbols;
-use super::taking::{Pass, Profile, Refusal};
 
 /// `MALLCTL_ARENAS_ALL`
 const ALL_ARENAS: usize = 4096;
@@ -127,7 +127,10 @@ struct Directory(PathBuf);
 
 impl Directory {
     fn make(path: PathBuf) -> Result<Self, Refusal> {
-        DirBuilder::new().mode(0o700).create(&path).map_err(|error| impossible(format!("{}: {error}", path.display())))?;
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .map_err(|error| impossible(format!("{}: {error}", path.display())))?;
         Ok(Self(path))
     }
 }

@@ -10,11 +10,11 @@ use std::io::ErrorKind;
 use perf_event::events::Software;
 use perf_event::{Builder, SampleFlag, Sampler, data};
 
+use super::profiler::{Pass, Profile, Refusal};
 use super::symbols::Symbols;
-use super::taking::{Pass, Profile, Refusal};
 
-/// Records of one thread between two ticks: a thousand stacks a second of a hundred frames are 20 KiB.
-const RING_BYTES: usize = 64 << 10;
+/// Records of one thread between two ticks: twenty stacks of a hundred frames are 16 KiB.
+const RING_BYTES: usize = 32 << 10;
 /// Different stacks that are kept: about 10 MiB.
 const STACKS_MAX: usize = 32_768;
 /// Threads that are sampled.
@@ -82,14 +82,8 @@ pub(super) fn take(frequency: u32, pass: &mut Pass<'_>) -> Result<Profile, Refus
 
 impl Sampling {
     fn begin(frequency: u32) -> Result<Self, Refusal> {
-        let mut sampling = Self {
-            frequency,
-            with_kernel: true,
-            threads: HashMap::new(),
-            counts: HashMap::new(),
-            samples: 0,
-            lost: 0,
-        };
+        let mut sampling =
+            Self { frequency, with_kernel: true, threads: HashMap::new(), counts: HashMap::new(), samples: 0, lost: 0 };
         sampling.attach()?;
         Ok(sampling)
     }

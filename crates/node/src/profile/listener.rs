@@ -55,7 +55,8 @@ impl AdminListener {
     pub(crate) fn start(listener: TcpListener) -> io::Result<Self> {
         let shared = Arc::<Shared>::default();
         let (accepting, address) = (shared.clone(), listener.local_addr()?);
-        let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(move || accept(&listener, &accepting))?;
+        let thread =
+            std::thread::Builder::new().name("admin".to_owned()).spawn(move || accept(&listener, &accepting))?;
         tracing::warn!(%address, "the admin listener is open: whoever can connect from this machine can take profiles");
         Ok(Self { shared, address, thread })
     }
@@ -259,7 +260,8 @@ mod tests {
         assert_eq!(asked("/debug/profile/cpu?seconds=120&frequency=999"), Ok(longest));
         let short = Request { kind: Kind::Lock, time: seconds(1), frequency: 99 };
         assert_eq!(asked("/debug/profile/lock?seconds=1"), Ok(short));
-        for bad in ["cpu?seconds=121", "cpu?seconds=0", "cpu?frequency=1000", "alloc?frequency=99", "lock?a", "cpu?seconds="]
+        for bad in
+            ["cpu?seconds=121", "cpu?seconds=0", "cpu?frequency=1000", "alloc?frequency=99", "lock?a", "cpu?seconds="]
         {
             assert_eq!(asked(&format!("/debug/profile/{bad}")), Err(400), "{bad}");
         }

@@ -46,7 +46,8 @@ impl Symbols {
         for place in places() {
             self.known.entry(place).or_insert_with(|| names(place));
         }
-        let mut by_address: Vec<&[String]> = places().filter_map(|place| self.known.get(&place)).map(Vec::as_slice).collect();
+        let mut by_address: Vec<&[String]> =
+            places().filter_map(|place| self.known.get(&place)).map(Vec::as_slice).collect();
         by_address.reverse();
         let is_beginning = |name: &String| BEGINNINGS.iter().any(|beginning| name.contains(beginning));
         let is_whole = by_address.iter().any(|names| names.iter().any(is_beginning));
