@@ -78,11 +78,13 @@ fn a_scenario_ends_with_its_report_and_leaves_nothing_else() {
             knee["points"].as_array().unwrap().iter().filter_map(|at| at["name"].as_str()).collect();
         assert_eq!(points[..2], ["knee", "half"]);
         let profiles = knee["profiles"].as_array().unwrap();
-        assert_eq!(profiles.len(), 3);
+        assert_eq!(profiles.len(), if knee["workload"] == "put" || knee["workload"] == "get" { 3 } else { 0 });
         for profile in profiles {
-            assert_eq!(profile["missing"], Value::Null, "{profile}");
             let (dir, kind) = (profile["dir"].as_str().unwrap(), profile["kind"].as_str().unwrap());
-            assert!(root.path().join("reports/sharding").join(dir).join(format!("{kind}.svg")).is_file());
+            let has_graph = root.path().join("reports/sharding").join(dir).join(format!("{kind}.svg")).is_file();
+            // In so short a time nothing may have been waited for.
+            let is_idle = kind == "lock" && profile["missing"] == "lock: it has no samples";
+            assert!(is_idle || (has_graph && profile["missing"] == Value::Null), "{profile}");
         }
     }
     let records = &cluster["evenness"][0];

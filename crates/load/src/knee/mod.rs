@@ -181,7 +181,7 @@ pub fn knee(hunt: &Hunt<'_>, watch: &mut dyn Watch) -> Result<Knee, Error> {
         generator_limit: None,
         interrupted: false,
     };
-    let mut bench = Bench { hunt, knee };
+    let mut bench = Bench { hunt, runs: 0, knee };
     let searched = bench.search(watch);
     let mut knee = bench.knee;
     knee.interrupted = stop.load(Ordering::Relaxed);
@@ -199,6 +199,8 @@ pub fn knee(hunt: &Hunt<'_>, watch: &mut dyn Watch) -> Result<Knee, Error> {
 
 struct Bench<'a> {
     hunt: &'a Hunt<'a>,
+    /// So far: each has another seed, so that none asks for what the one before brought into caches.
+    runs: u64,
     /// What is known so far.
     knee: Knee,
 }
@@ -256,6 +258,11 @@ impl Bench<'_> {
         Ok(())
     }
 
+    fn next_seed(&mut self) -> u64 {
+        self.runs += 1;
+        self.hunt.plan.seed.wrapping_add(self.runs)
+    }
+
     fn short(&self) -> Duration {
         let duration = self.hunt.plan.duration;
         (duration / PROBE_SHARE).max(PROBE_MIN).min(duration)
@@ -263,7 +270,7 @@ impl Bench<'_> {
 
     /// Runs at a rate, and notes how it went: at full length if it is saved under a name.
     fn probe(&mut self, rate: u64, name: Option<&str>) -> Result<(Document, Probe), Error> {
-        let mut plan = Plan { rate: Rate::PerSecond(rate), ..self.hunt.plan.clone() };
+        let mut plan = Plan { rate: Rate::PerSecond(rate), seed: self.next_seed(), ..self.hunt.plan.clone() };
         if name.is_none() {
             plan.duration = self.short();
             plan.warmup = plan.warmup.min(PROBE_WARMUP_MAX);
@@ -289,7 +296,7 @@ impl Bench<'_> {
     }
 
     /// Closed loops of 1, 2, 4 … connections.
-    fn scale(&self, watch: &mut dyn Watch) -> Result<Vec<Point>, Error> {
+    fn scale(&mut self, watch: &mut dyn Watch) -> Result<Vec<Point>, Error> {
         let mut points = Vec::new();
         let most = self.hunt.plan.connections.min(SCALE_CONNECTIONS_MAX);
         let mut connections = 1;
@@ -302,8 +309,8 @@ impl Bench<'_> {
         Ok(points)
     }
 
-    fn closed_loop(&self, connections: usize) -> Result<Point, Error> {
-        let plan = self.hunt.plan;
+    fn closed_loop(&mut self, connections: usize) -> Result<Point, Error> {
+        let (plan, seed) = (self.hunt.plan, self.next_seed());
         let plan = Plan {
             rate: Rate::Max,
             connections,
@@ -311,6 +318,7 @@ impl Bench<'_> {
             duration: self.short(),
             warmup: plan.warmup.min(PROBE_WARMUP_MAX),
             watch: false,
+            seed,
             ..plan.clone()
         };
         let outcome = run(&plan, self.hunt.stop, &mut |_| {})?;

@@ -32,6 +32,7 @@ fn parse(text: &str) -> Sample {
             "process_cpu_seconds_total" => sample.cpu_seconds = value,
             "process_resident_memory_bytes" => sample.resident_bytes = value.map(whole),
             "kvorum_allocated_bytes_total" => sample.allocated_bytes = value.map(whole),
+            "kvorum_coordinator_hedges_total" => sample.hedges = value.map(whole),
             "kvorum_store_cache_misses_total" => sample.block_reads = value.map(whole),
             _ => {}
         }

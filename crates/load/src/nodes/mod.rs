@@ -41,6 +41,8 @@ struct Sample {
     disk_read_bytes: Option<u64>,
     /// Blocks that the store's engine asked the system for.
     block_reads: Option<u64>,
+    /// Reads that it asked one replica more for.
+    hedges: Option<u64>,
 }
 
 /// Where a node's samples come from.
@@ -86,6 +88,8 @@ pub struct NodeRow {
     pub disk_read_bytes_per_request: Option<f64>,
     /// Blocks of files that were not in the store's own cache, if its metrics tell.
     pub block_reads_per_request: Option<f64>,
+    /// Reads that asked a replica more than they need, if its metrics tell.
+    pub hedges_per_request: Option<f64>,
     /// The most.
     pub resident_bytes_max: u64,
     /// Second by second.
@@ -168,8 +172,8 @@ impl Node {
         let told = metrics::sample(&mut self.client);
         match here {
             Some(here) => {
-                let Sample { allocated_bytes, block_reads, .. } = told.unwrap_or_default();
-                (Source::Proc, Some(Sample { allocated_bytes, block_reads, ..here }))
+                let Sample { allocated_bytes, block_reads, hedges, .. } = told.unwrap_or_default();
+                (Source::Proc, Some(Sample { allocated_bytes, block_reads, hedges, ..here }))
             }
             None => (Source::Metrics, told),
         }
@@ -219,6 +223,7 @@ impl Series {
             sleeps_per_request: per_request(|sample| sample.switches.map(float)),
             disk_read_bytes_per_request: per_request(|sample| sample.disk_read_bytes.map(float)),
             block_reads_per_request: per_request(|sample| sample.block_reads.map(float)),
+            hedges_per_request: per_request(|sample| sample.hedges.map(float)),
             resident_bytes_max: self.samples.iter().filter_map(|(_, sample)| sample.resident_bytes).max().unwrap_or(0),
             seconds: self.samples.windows(2).filter_map(second).collect(),
         }

@@ -108,7 +108,7 @@ const fn alone(clusters: &'static [Cluster], stages: &'static [Stage]) -> Group 
     Group { clusters, from: None, data: Data::Keys, stages }
 }
 
-const LITTLE_MEMORY: &[(&str, &str)] = &[("KVORUM_MEMORY_BYTES", "96MiB"), ("KVORUM_SCRUB_RATE", "0")];
+const LITTLE_MEMORY: &[(&str, &str)] = &[("KVORUM_MEMORY_BYTES", "64MiB"), ("KVORUM_SCRUB_RATE", "0")];
 
 /// All of them, in the order in which `all` runs them.
 pub static SCENARIOS: &[Scenario] = &[
@@ -175,7 +175,7 @@ pub static SCENARIOS: &[Scenario] = &[
         groups: &[Group {
             clusters: &[Cluster { name: "3-nodes", nodes: 3, settings: LITTLE_MEMORY }],
             from: None,
-            data: Data::Memory { limit_bytes: 256 << 20 },
+            data: Data::Memory { limit_bytes: 192 << 20 },
             stages: &[knee("get", true), knee("put", true), knee(MIXED, true)],
         }],
     },
@@ -222,10 +222,10 @@ impl Scale {
     /// Of a try: all five in five minutes on two cores.
     #[must_use]
     pub fn quick(duration: Option<Duration>) -> Self {
-        let duration = duration.unwrap_or(Duration::from_millis(300));
+        let duration = duration.unwrap_or(Duration::from_millis(250));
         Self {
             duration,
-            warmup: Duration::from_millis(100).min(duration),
+            warmup: Duration::from_millis(50).min(duration),
             effort: Effort::Rough,
             profile_seconds: 1,
             keys: 10_000,

@@ -57,6 +57,8 @@ pub struct PointReport {
     pub disk_read_bytes_per_request: Option<f64>,
     /// Of all nodes together, from their files.
     pub block_reads_per_request: Option<f64>,
+    /// Replicas that were asked beyond those that `ack` needs.
+    pub hedges_per_request: Option<f64>,
 }
 
 /// A profile of the coordinator.
@@ -316,6 +318,7 @@ impl PointReport {
             cpu_us_per_request: run.nodes.iter().map(|node| node.cpu_us_per_request).collect(),
             disk_read_bytes_per_request: sum(|node| node.disk_read_bytes_per_request),
             block_reads_per_request: sum(|node| node.block_reads_per_request),
+            hedges_per_request: sum(|node| node.hedges_per_request),
         }
     }
 }
@@ -372,6 +375,7 @@ pub(super) mod tests {
             cpu_us_per_request: vec![Some(10.0), Some(5.0), Some(5.0)],
             disk_read_bytes_per_request: Some(0.0),
             block_reads_per_request: Some(1.0),
+            hedges_per_request: Some(0.5),
         };
         cluster.knees.push(KneeReport {
             workload: "put".into(),

@@ -82,6 +82,9 @@ impl Session<'_> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| error.to_string())?;
         self.wait(&mut child)?;
+        if !dir.join(format!("{kind}.svg")).is_file() {
+            return Err("it has no samples".into());
+        }
         let path = dir.join(format!("{kind}.md"));
         std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
     }
