@@ -226,7 +226,7 @@ pub(crate) struct ScenarioArgs {
     /// Little data and short runs: shows that it works, all five in five minutes on two cores.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Of each run that counts; by default 6s, with --quick 250ms. All else follows from it but fills.
+    /// Of each run that counts; by default 5s, with --quick 250ms. All else follows from it but fills.
     #[arg(long, value_name = "DURATION", value_parser = at_least_a_moment)]
     pub(crate) duration: Option<Duration>,
     /// Different keys, of 100 bytes each; by default 200000, with --quick 10000. Not of larger-than-memory.

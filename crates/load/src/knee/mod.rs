@@ -26,6 +26,7 @@ const ACHIEVED_SHARE: f64 = 0.99;
 /// How much shorter a probe of the search is than one that confirms, within bounds.
 const PROBE_SHARE: u32 = 3;
 const PROBE_MIN: Duration = Duration::from_secs(3);
+const BRIEF_PROBE_MIN: Duration = Duration::from_secs(2);
 const PROBE_WARMUP_MAX: Duration = Duration::from_secs(2);
 /// Connections of the last point of the scalability curve at most.
 const SCALE_CONNECTIONS_MAX: usize = 256;
@@ -265,7 +266,8 @@ impl Bench<'_> {
 
     fn short(&self) -> Duration {
         let duration = self.hunt.plan.duration;
-        (duration / PROBE_SHARE).max(PROBE_MIN).min(duration)
+        let least = if self.hunt.effort == Effort::Whole { PROBE_MIN } else { BRIEF_PROBE_MIN };
+        (duration / PROBE_SHARE).max(least).min(duration)
     }
 
     /// Runs at a rate, and notes how it went: at full length if it is saved under a name.

@@ -20,7 +20,7 @@ const REFUTATIONS: u32 = 2;
 pub enum Effort {
     /// From 1,000/s on, to 5 %, two confirmations, and then the curve over connections.
     Whole,
-    /// The same from what a closed loop achieves, without the curve.
+    /// The same from what a closed loop achieves, with shorter probes, without the curve.
     Brief,
     /// To 25 %, and one confirmation: shows that it works, and roughly where the knee is.
     Rough,
