@@ -160,11 +160,11 @@ def wrk(script, url, seconds, connections, threads, keys, value_bytes, first=0):
     return result
 
 
-def bench(options, url, workload, rate, seconds, *more):
+def bench(options, url, workload, rate, seconds, connections=None, *more):
     """One run of `kvorum bench run`: its run.json."""
     with tempfile.TemporaryDirectory(prefix="kvorum-bench-run-") as out:
         command = [options.binary, "bench", "run", "--url", url, "--workload", workload, "--rate", rate]
-        command += ["--connections", options.connections, "--keys", options.keys, "--value-size", options.value]
+        command += ["--connections", connections or options.connections, "--keys", options.keys, "--value-size", options.value]
         command += ["--duration", f"{seconds}s", "--warmup", "0s", "--out", out, *more]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
         if done.returncode:

@@ -1,5 +1,6 @@
 //! `backup` and `restore`: one node's data, out of a running node and into a new directory.
 
+use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
@@ -34,15 +35,21 @@ pub(crate) fn backup(args: &BackupArgs) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Moves what the node has left; copies it where that is not one file system.
+/// Moves what the node has left; copies it where that is not one file system. Durable once it returns.
 fn fetch(from: &Path, to: &Path) -> Result<()> {
+    let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match std::fs::rename(from, to) {
         Err(error) if error.kind() == ErrorKind::CrossesDevices => {
             copy(from, to)?;
-            Ok(std::fs::remove_dir_all(from)?)
+            File::open(parent)?.sync_all()?;
+            std::fs::remove_dir_all(from)?;
         }
-        moved => Ok(moved?),
+        moved => {
+            moved?;
+            File::open(parent)?.sync_all()?;
+        }
     }
+    Ok(())
 }
 
 /// `kvorum restore`

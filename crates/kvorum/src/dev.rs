@@ -75,7 +75,7 @@ async fn serve(urls: &[NodeUrl], data_dir: &Path) -> Outcome {
         // Nobody may be reading: the nodes run all the same.
         Ok(()) => drop(writeln!(std::io::stdout(), "{}", welcome(urls, data_dir))),
         Err(_) => {
-            eprintln!("kvorum: the nodes are not ready after {} s; their logs say why", START_DEADLINE.as_secs());
+            say(format!("kvorum: the nodes are not ready after {} s; their logs say why", START_DEADLINE.as_secs()));
             return Outcome::NotFound;
         }
     }
@@ -108,7 +108,7 @@ fn start(args: &DevArgs) -> Result<Vec<Node>> {
         let child = command.spawn().context("a node's process")?;
         nodes.push(Node { url, child });
     }
-    eprintln!("starting {} nodes…", nodes.len());
+    say(format!("starting {} nodes…", nodes.len()));
     Ok(nodes)
 }
 
@@ -162,14 +162,20 @@ async fn first_death(nodes: &mut [Node], deaths: &mut Signals) -> (NodeUrl, Exit
     }
 }
 
+/// A line in one write: the nodes' logs go to the same place, and would come in between.
+fn say(line: String) {
+    // Nobody reads: nothing to be done.
+    let _ = std::io::stderr().write_all((line + "\n").as_bytes());
+}
+
 /// A node that refuses to start is a matter of usage; one that dies later is not.
 fn report_death(url: &NodeUrl, status: ExitStatus) -> Outcome {
-    eprintln!("kvorum: node {url} ended unexpectedly ({status}); stopping the others");
+    say(format!("kvorum: node {url} ended unexpectedly ({status}); stopping the others"));
     if status.code() == Some(2) { Outcome::Usage } else { Outcome::NotFound }
 }
 
 async fn stop_all(nodes: &mut [Node], deaths: &mut Signals, stop: &mut Stop) -> Outcome {
-    eprintln!("stopping…");
+    say("stopping…".to_owned());
     for node in nodes.iter_mut() {
         // One that has been waited for is not signalled: its number may be another's by now.
         if matches!(node.child.try_wait(), Ok(None)) {
@@ -185,7 +191,7 @@ async fn stop_all(nodes: &mut [Node], deaths: &mut Signals, stop: &mut Stop) -> 
         return Outcome::Done;
     }
     for node in nodes.iter_mut().filter_map(|node| matches!(node.child.try_wait(), Ok(None)).then_some(node)) {
-        eprintln!("kvorum: node {} did not stop in time and was killed", node.url);
+        say(format!("kvorum: node {} did not stop in time and was killed", node.url));
         let _ = node.child.kill();
         let _ = node.child.wait();
     }

@@ -65,7 +65,7 @@ pub(crate) fn print(
 pub(crate) fn ask_json(server: &ServerArgs, method: &str, target: &str) -> Result<Result<Value, Outcome>> {
     let request = Request { method, target, trace: false, body: b"" };
     let mut answer = send(&server.url, server.timeout, &request)?;
-    if answer.status != 200 {
+    if !(200..300).contains(&answer.status) {
         return Ok(Err(finish(answer)?));
     }
     let mut body = Vec::new();

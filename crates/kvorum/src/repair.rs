@@ -6,10 +6,9 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::Value;
 
-use crate::args::{RepairArgs, ServerArgs};
-use crate::client::{Request, send};
-use crate::entity::finish;
-use crate::outcome::{Outcome, Unreachable};
+use crate::args::RepairArgs;
+use crate::entity::ask_json;
+use crate::outcome::Outcome;
 
 /// Between two looks at how far it is.
 const POLL: Duration = Duration::from_millis(200);
@@ -17,38 +16,36 @@ const POLL: Duration = Duration::from_millis(200);
 /// `kvorum repair`
 pub(crate) fn repair(args: &RepairArgs) -> Result<Outcome> {
     let server = &args.server;
-    let mut answer =
-        send(&server.url, server.timeout, &Request { method: "POST", target: "/v0/repair", trace: false, body: b"" })?;
-    if answer.status != 202 {
-        return finish(answer);
-    }
-    let unreachable = |cause| Unreachable { url: server.url.to_string(), cause };
-    let mut body = Vec::new();
-    answer.copy_body(&mut body).map_err(unreachable)?;
-    let begun: Value = serde_json::from_slice(&body).map_err(|error| unreachable(error.into()))?;
-    let round = number(&begun, "round");
+    let round = match ask_json(server, "POST", "/v0/repair")? {
+        Ok(begun) => number(&begun, "round"),
+        Err(refused) => return Ok(refused),
+    };
     if !args.wait {
         println!("round {round} of {} will begin; `kvorum repair --wait` would have waited for it", server.url);
         return Ok(Outcome::Done);
     }
     loop {
-        let page = look(server)?;
+        let page = match ask_json(server, "GET", "/v0/repair")? {
+            Ok(page) => page,
+            Err(refused) => return Ok(refused),
+        };
+        let driving = page.get("driving").filter(|driving| !driving.is_null());
         if number(&page, "driven") >= round {
             clear_progress();
             return Ok(conclude(page.get("last").unwrap_or(&Value::Null)));
         }
-        show_progress(page.get("driving").unwrap_or(&Value::Null));
+        let trouble = match page.get("reason").and_then(Value::as_str) {
+            _ if number(&page, "wanted") < round => Some("it was started anew, and does not know of the round"),
+            reason => reason.filter(|_| driving.is_none()),
+        };
+        if let Some(trouble) = trouble {
+            clear_progress();
+            eprintln!("kvorum: {} drives no round: {trouble}", server.url);
+            return Ok(Outcome::Refused);
+        }
+        show_progress(driving);
         std::thread::sleep(POLL);
     }
-}
-
-fn look(server: &ServerArgs) -> Result<Value> {
-    let request = Request { method: "GET", target: "/v0/repair", trace: false, body: b"" };
-    let mut answer = send(&server.url, server.timeout, &request)?;
-    let unreachable = |cause| Unreachable { url: server.url.to_string(), cause };
-    let mut body = Vec::new();
-    answer.copy_body(&mut body).map_err(unreachable)?;
-    Ok(serde_json::from_slice(&body).map_err(|error| unreachable(error.into()))?)
 }
 
 fn number(value: &Value, name: &str) -> u64 {
@@ -56,14 +53,19 @@ fn number(value: &Value, name: &str) -> u64 {
 }
 
 /// One line that is written over, for people.
-fn show_progress(driving: &Value) {
+fn show_progress(driving: Option<&Value>) {
     let mut err = std::io::stderr();
     if err.is_terminal() {
-        let phase = driving.get("phase").and_then(Value::as_str).unwrap_or("waiting");
-        let (listed, copied) = (number(driving, "listed"), number(driving, "copied"));
-        let _ = write!(err, "\r\x1b[K{phase}: {listed} keys compared one by one, {copied} records copied");
+        let _ = write!(err, "\r\x1b[K{}", progress(driving));
         let _ = err.flush();
     }
+}
+
+fn progress(driving: Option<&Value>) -> String {
+    let Some(driving) = driving else { return "waiting".to_owned() };
+    let phase = driving.get("phase").and_then(Value::as_str).unwrap_or("-");
+    let (listed, copied) = (number(driving, "listed"), number(driving, "copied"));
+    format!("{phase}: {listed} keys compared one by one, {copied} records copied")
 }
 
 fn clear_progress() {
@@ -93,4 +95,18 @@ fn conclude(last: &Value) -> Outcome {
         eprintln!("kvorum: something is left to differ in {unsettled} partitions: run it again");
     }
     Outcome::NotEnoughReplicas
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::progress;
+
+    #[test]
+    fn the_progress_names_the_phase_and_counts() {
+        assert_eq!(progress(None), "waiting");
+        let driving = json!({"round": "0", "phase": "copy", "listed": 1200, "copied": 34});
+        assert_eq!(progress(Some(&driving)), "copy: 1200 keys compared one by one, 34 records copied");
+    }
 }

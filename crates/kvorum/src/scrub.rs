@@ -23,12 +23,21 @@ pub(crate) fn scrub(args: &ScrubArgs) -> Result<Outcome> {
         Ok(asked) => number(&asked, "pass"),
         Err(refused) => return Ok(refused),
     };
+    let mut begun = number(&before, "begun");
     let now = loop {
-        match state(args)? {
-            Ok(now) if number(&now, "ended") >= pass => break now,
-            Ok(_) => std::thread::sleep(PAUSE),
+        let now = match state(args)? {
+            Ok(now) => now,
             Err(refused) => return Ok(refused),
+        };
+        if number(&now, "begun") < begun {
+            eprintln!("kvorum: {} was started anew, and does not know of the pass: ask again", args.server.url);
+            return Ok(Outcome::Refused);
         }
+        if number(&now, "ended") >= pass {
+            break now;
+        }
+        begun = number(&now, "begun");
+        std::thread::sleep(PAUSE);
     };
     let grown = |name: &str| number(&now, name) - number(&before, name);
     let (damaged, mended) = (grown("damaged"), grown("mended"));

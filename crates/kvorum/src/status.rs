@@ -15,8 +15,8 @@ use crate::outcome::Outcome;
 const REBUILDING: &str = "\
   This node may have lost writes that it had acknowledged. It answers, but counts for no quorum.
   To proceed: stop it, put back its complete data directory as it was when it last ran (not an older
-  copy) and start it again. If that data is gone, leave the other nodes running: at `ack` = a majority
-  they serve without it, and nothing that was acknowledged there is lost while a majority of them is up.";
+  copy) and start it again. If that data is gone, leave all nodes running: rounds of anti-entropy give it
+  back what the others have, and then its vote. Meanwhile, at `ack` = a majority, the others serve without it.";
 
 /// `kvorum status`
 pub(crate) fn status(args: &ServerArgs) -> Result<Outcome> {

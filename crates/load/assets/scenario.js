@@ -11,7 +11,7 @@ for (const warning of warnings) {
   line.textContent = warning;
   place("warnings").append(line);
 }
-table("beside", [
+table("summary", [
   ["", "workload", "whose", "at", "rate/s", "mean", "p50", "p90", "p99", "p99.9", "max", ""],
   ...rows.map((row) => [`${row.nodes} nodes`, row.workload, row.whose, row.at, row.rate ? number(row.rate, 0) : "–", ...row.latency_ms.map((value) => number(value)), row.note]),
 ]);

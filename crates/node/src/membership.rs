@@ -451,12 +451,17 @@ impl Membership {
         let (met, missing): (Vec<NodeId>, Vec<NodeId>) = self.others().partition(knows_us);
         let others = met.len() + missing.len();
         let needed = if others == 0 { 0 } else { others / 2 + 1 };
-        let urls: Vec<&str> = missing.into_iter().map(|node| self.url(node)).collect();
         // Who has lost its own memory remembers this directory from now on, and cannot say whether there was another.
-        let intact = met.iter().filter(|node| !self.peer(**node).rebuilding.load(Ordering::Relaxed)).count();
+        let is_rebuilding = |node: &&NodeId| self.peer(**node).rebuilding.load(Ordering::Relaxed);
+        let rebuilding: Vec<NodeId> = met.iter().filter(is_rebuilding).copied().collect();
+        let intact = met.len() - rebuilding.len();
         let is_enough = met.len() >= needed && intact + needed > others;
-        (others > 0 && !is_enough)
-            .then(|| format!("met {} of the {needed} peers needed; waiting for: {}", met.len(), urls.join(", ")))
+        let urls: Vec<&str> = missing.iter().chain(&rebuilding).map(|node| self.url(*node)).collect();
+        (others > 0 && !is_enough).then(|| {
+            let (met, rebuilding) = (met.len(), rebuilding.len());
+            let lost = if rebuilding > 0 { format!(", of which {rebuilding} rebuild") } else { String::new() };
+            format!("met {met} of the {needed} peers needed{lost}; waiting for: {}", urls.join(", "))
+        })
     }
 
     /// Whether the clock is too far from most peers' to accept or coordinate anything new.

@@ -80,6 +80,8 @@ pub(crate) fn repair(view: &NodeView) -> Vec<u8> {
     let mut page = view.anti_entropy.show();
     if let Some(page) = page.as_object_mut() {
         page.insert("watermark".to_owned(), watermark(view));
+        // Why no round may begin.
+        page.insert("reason".to_owned(), view.ready().err().into());
     }
     serde_json::to_vec_pretty(&page).expect("plain values are JSON")
 }

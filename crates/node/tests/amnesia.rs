@@ -55,6 +55,14 @@ fn directories(n: usize) -> Vec<TempDir> {
     (0..n).map(|_| tempfile::tempdir().unwrap()).collect()
 }
 
+/// A node, and its peer, which has heard that its store is durable up to 100.
+fn heard_of_100(directories: &[TempDir]) -> (Membership, Membership) {
+    let [peer, node] = [0, 1].map(|node| start(2, node, directories[node].path(), 0));
+    meet(&peer, &node);
+    pong(&peer, &node, 100);
+    (peer, node)
+}
+
 fn votes(node: &Membership) -> bool {
     node.standing() == Standing::Voting
 }
@@ -125,6 +133,7 @@ fn a_new_directory_is_confirmed_beside_a_peer_that_lost_its_own() {
     let killed = start(3, 2, directories[2].path(), 0);
     meet(&killed, &wiped);
     assert!(!votes(&killed), "the wiped one cannot know");
+    assert!(killed.awaited().unwrap().starts_with("met 1 of the 2 peers needed, of which 1 rebuild; waiting for: "));
     meet(&killed, &kept);
     assert!(votes(&killed), "one that remembers has seen no other directory");
     assert_eq!(wiped.standing(), Standing::Rebuilding);
@@ -148,10 +157,7 @@ fn a_run_that_begins_with_less_than_was_heard_of_the_one_before_loses_its_vote()
         for restarts in [false, true] {
             for it_calls in [false, true] {
                 let directories = directories(2);
-                let peer = start(2, 0, directories[0].path(), 0);
-                let node = start(2, 1, directories[1].path(), 0);
-                meet(&peer, &node);
-                pong(&peer, &node, 100);
+                let (peer, node) = heard_of_100(&directories);
                 pong(&peer, &node, 40);
                 drop(node);
                 let peer = if restarts {
@@ -213,10 +219,7 @@ fn an_older_copy_that_has_outgrown_the_original_while_nobody_looked_has_no_vote(
 #[test]
 fn a_peer_that_was_away_for_many_runs_accuses_nobody_of_what_was_not_lost() {
     let directories = directories(2);
-    let peer = start(2, 0, directories[0].path(), 0);
-    let node = start(2, 1, directories[1].path(), 0);
-    meet(&peer, &node);
-    pong(&peer, &node, 100);
+    let (peer, node) = heard_of_100(&directories);
     drop(node);
     for recovered in 100..500 {
         drop(start(2, 1, directories[1].path(), recovered));
@@ -230,10 +233,7 @@ fn a_peer_that_was_away_for_many_runs_accuses_nobody_of_what_was_not_lost() {
 #[test]
 fn a_handshake_that_only_the_peer_has_seen_does_not_make_it_forget() {
     let directories = directories(2);
-    let peer = start(2, 0, directories[0].path(), 0);
-    let node = start(2, 1, directories[1].path(), 0);
-    meet(&peer, &node);
-    pong(&peer, &node, 100);
+    let (peer, node) = heard_of_100(&directories);
     drop(node);
     let node = start(2, 1, directories[1].path(), 120);
     let id = peer.node_by_url(node.url(node.own())).unwrap();
@@ -248,10 +248,7 @@ fn a_handshake_that_only_the_peer_has_seen_does_not_make_it_forget() {
 #[test]
 fn a_run_that_goes_on_is_not_measured_by_where_it_began() {
     let directories = directories(2);
-    let peer = start(2, 0, directories[0].path(), 0);
-    let node = start(2, 1, directories[1].path(), 0);
-    meet(&peer, &node);
-    pong(&peer, &node, 100);
+    let (peer, node) = heard_of_100(&directories);
     peer.stop_notes();
     peer.write_notes();
     drop(peer);

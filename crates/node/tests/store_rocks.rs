@@ -379,6 +379,19 @@ fn hints_leave_the_last_of_the_disk_to_commits() {
 }
 
 #[test]
+fn a_backup_on_a_full_disk_is_refused_and_costs_the_store_nothing() {
+    let Some(disk) = Tmpfs::mount("64m") else { return };
+    let (_directory, store, _) = open(&disk.0.path().join("node"));
+    try_put(&store, 1, 300).unwrap();
+    let ballast = disk.0.path().join("ballast");
+    std::io::copy(&mut std::io::repeat(1), &mut std::fs::File::create(&ballast).unwrap()).unwrap_err();
+    assert_eq!(store.checkpoint(&disk.0.path().join("backup")), Err(StoreError::DiskFull));
+    std::fs::remove_file(&ballast).unwrap();
+    try_put(&store, 2, 300).unwrap();
+    assert_has(&store, 1..3, 300);
+}
+
+#[test]
 fn a_full_disk_refuses_writes_serves_reads_and_resumes_by_itself() {
     const LENGTH: usize = 20_000;
     let Some(disk) = Tmpfs::mount("64m") else { return };

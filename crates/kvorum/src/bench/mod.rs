@@ -86,6 +86,8 @@ fn fill(args: &FillArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
     if let Some(bytes) = args.size {
         plan.keys = keys_for(&plan, bytes)?;
     }
+    // Before anything is made of numbers that may be too large.
+    plan.check()?;
     let mean = plan.value_size.mean();
     let style = "{wide_bar} {bytes}/{total_bytes}  {bytes_per_sec}  ETA {eta}";
     let bar = bar(plan.keys * mean.max(1), style);

@@ -80,6 +80,7 @@ fn what_cannot_be_run_is_told_by_the_exit_code() {
         &["bench", "run", "--url", &url, "--rate", "1", "--workload", "scan"],
         &["bench", "run", "--url", &url, "--rate", "1", "--threads", "2", "--connections", "1"],
         &["bench", "fill", "--url", &url, "--size", "many"],
+        &["bench", "fill", "--url", &url, "--keys", "18446744073709551615"],
         &["bench", "knee", "--url", &url, "--objective", "p98=1ms"],
         &["bench", "compare", "/nonexistent-a", "/nonexistent-b"],
     ] {

@@ -6,7 +6,9 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Stdio;
 
-use crate::support::{Ended, canned, kvorum, run};
+use serde_json::json;
+
+use crate::support::{Ended, canned, kvorum, pages, run};
 
 /// Runs a command against a node that gives this answer; also what the node was asked.
 fn answered(args: &[&str], answer: &'static str) -> (Ended, String) {
@@ -129,4 +131,39 @@ fn a_reader_that_leaves_is_not_an_error() {
     let output = kvorum(&["get", "k", "--url", &url]).stdout(writer).stderr(Stdio::piped()).output().unwrap();
     assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
     asked.join().unwrap();
+}
+
+#[test]
+fn repair_waits_for_its_round_and_for_no_other() {
+    let driving = json!({"wanted": 3, "driven": 2, "reason": null,
+        "driving": {"round": "0", "phase": "sum up", "listed": 0, "copied": 0}});
+    let last = json!({"clean": false, "seconds": 0.5, "missing": ["http://b:1"], "differing": 2, "copied": 1,
+        "partitions_unsettled": 1, "partitions_proven": 0});
+    let ends = [
+        (
+            json!({"wanted": 3, "driven": 3, "driving": null, "reason": null, "last": last}),
+            3,
+            "http://b:1 did not take part",
+        ),
+        // Started anew between two looks: its counts begin at zero.
+        (json!({"wanted": 0, "driven": 0, "driving": null, "reason": null}), 4, "was started anew"),
+        (json!({"wanted": 3, "driven": 2, "driving": null, "reason": "the disk is full"}), 4, "the disk is full"),
+    ];
+    for (end, code, said) in ends {
+        let (url, asked) = pages(vec![json!({"round": 3}), driving.clone(), end]);
+        let ended = run(&mut kvorum(&["repair", "--wait", "--url", &url]));
+        assert_eq!(ended.code, code, "{}", ended.stderr);
+        assert!(ended.stderr.contains(said), "{}", ended.stderr);
+        assert!(asked.join().unwrap()[0].starts_with("POST /v0/repair "));
+    }
+}
+
+#[test]
+fn scrub_does_not_wait_for_a_pass_that_a_restarted_node_has_forgotten() {
+    let state = |begun, ended| json!({"nodes": [{"state": "self", "scrub": {"begun": begun, "ended": ended, "records": 100, "damaged": 0}}]});
+    let (url, asked) = pages(vec![state(4, 4), json!({"pass": 5}), state(5, 4), state(1, 0)]);
+    let ended = run(&mut kvorum(&["scrub", "--url", &url]));
+    assert_eq!(ended.code, 4, "{}", ended.stderr);
+    assert!(ended.stderr.contains("was started anew"), "{}", ended.stderr);
+    assert_eq!(asked.join().unwrap().len(), 4);
 }

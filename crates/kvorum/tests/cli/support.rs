@@ -7,6 +7,8 @@ use std::net::TcpListener;
 use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 
+use serde_json::Value;
+
 /// How a process ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
@@ -32,19 +34,35 @@ pub(crate) fn run(command: &mut Command) -> Ended {
 
 /// Answers one connection with these bytes, and hands back what was asked once `wanted` is in it.
 pub(crate) fn canned(answer: &'static str, wanted: &'static str) -> (String, JoinHandle<String>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let serve = move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut asked = Vec::new();
-        let mut buffer = [0; 4096];
-        while !String::from_utf8_lossy(&asked).contains(wanted) {
-            let read = stream.read(&mut buffer).unwrap();
-            assert!(read > 0, "asked only {}", String::from_utf8_lossy(&asked));
-            asked.extend_from_slice(buffer.get(..read).unwrap());
-        }
-        stream.write_all(answer.as_bytes()).unwrap();
-        String::from_utf8(asked).unwrap()
+    let (url, listener) = listen();
+    (url, std::thread::spawn(move || answer_one(&listener, answer, wanted)))
+}
+
+/// Answers a connection with each of these pages of JSON, and hands back what was asked.
+pub(crate) fn pages(pages: Vec<Value>) -> (String, JoinHandle<Vec<String>>) {
+    let (url, listener) = listen();
+    let answer = move |page: Value| {
+        let page = page.to_string();
+        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{page}", page.len());
+        answer_one(&listener, &answer, "\r\n\r\n")
     };
-    (url, std::thread::spawn(serve))
+    (url, std::thread::spawn(move || pages.into_iter().map(answer).collect()))
+}
+
+fn listen() -> (String, TcpListener) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    (format!("http://{}", listener.local_addr().unwrap()), listener)
+}
+
+fn answer_one(listener: &TcpListener, answer: &str, wanted: &str) -> String {
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut asked = Vec::new();
+    let mut buffer = [0; 4096];
+    while !String::from_utf8_lossy(&asked).contains(wanted) {
+        let read = stream.read(&mut buffer).unwrap();
+        assert!(read > 0, "asked only {}", String::from_utf8_lossy(&asked));
+        asked.extend_from_slice(buffer.get(..read).unwrap());
+    }
+    stream.write_all(answer.as_bytes()).unwrap();
+    String::from_utf8(asked).unwrap()
 }

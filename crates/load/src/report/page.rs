@@ -12,11 +12,12 @@ use crate::knee::Knee;
 use crate::run::Outcome;
 use crate::scenario::Report;
 
-const PAGE: &str = include_str!("../../assets/report.html");
+const PAGE: &str = include_str!("../../assets/page.html");
+const BODY: &str = include_str!("../../assets/report.html");
 const SCRIPT: &str = include_str!("../../assets/report.js");
-const KNEE_PAGE: &str = include_str!("../../assets/knee.html");
+const KNEE_BODY: &str = include_str!("../../assets/knee.html");
 const KNEE_SCRIPT: &str = include_str!("../../assets/knee.js");
-const SCENARIO_PAGE: &str = include_str!("../../assets/scenario.html");
+const SCENARIO_BODY: &str = include_str!("../../assets/scenario.html");
 const SCENARIO_SCRIPT: &str = include_str!("../../assets/scenario.js");
 const STYLE: &str = include_str!("../../assets/page.css");
 const COMMON_SCRIPT: &str = include_str!("../../assets/page.js");
@@ -35,24 +36,25 @@ pub(super) fn page(outcome: &Outcome, document: &Document) -> String {
         "latency": curve(&outcome.tally.latency),
         "service": curve(&outcome.tally.service),
     });
-    assembled(PAGE, SCRIPT, &data)
+    assembled(BODY, SCRIPT, &data)
 }
 
 /// Writes the page of a search for the knee.
 pub(crate) fn knee_page(path: &Path, knee: &Knee) -> Result<(), Error> {
-    write_file(path, assembled(KNEE_PAGE, KNEE_SCRIPT, &json!(knee)).as_bytes())
+    write_file(path, assembled(KNEE_BODY, KNEE_SCRIPT, &json!(knee)).as_bytes())
 }
 
 /// Writes the page of a scenario.
 pub(crate) fn scenario_page(path: &Path, report: &Report) -> Result<(), Error> {
     let data = json!({ "report": report, "rows": report.beside(), "warnings": report.said() });
-    write_file(path, assembled(SCENARIO_PAGE, SCENARIO_SCRIPT, &data).as_bytes())
+    write_file(path, assembled(SCENARIO_BODY, SCENARIO_SCRIPT, &data).as_bytes())
 }
 
-fn assembled(page: &str, script: &str, data: &Value) -> String {
+fn assembled(body: &str, script: &str, data: &Value) -> String {
     // In a script element only `</` could end it.
     let data = data.to_string().replace("</", "<\\/");
     [
+        ("{{body}}", body.trim_end()),
         ("{{style}}", STYLE),
         ("{{uplot-style}}", UPLOT_STYLE),
         ("{{uplot-license}}", UPLOT_LICENSE),
@@ -62,27 +64,27 @@ fn assembled(page: &str, script: &str, data: &Value) -> String {
         ("{{data}}", &data),
     ]
     .iter()
-    .fold(page.to_owned(), |page, (place, content)| page.replacen(place, content, 1))
+    .fold(PAGE.to_owned(), |page, (place, content)| page.replacen(place, content, 1))
 }
 
 #[cfg(test)]
 mod tests {
     use super::{
-        COMMON_SCRIPT, KNEE_PAGE, KNEE_SCRIPT, PAGE, SCENARIO_PAGE, SCENARIO_SCRIPT, SCRIPT, UPLOT_LICENSE,
+        BODY, COMMON_SCRIPT, KNEE_BODY, KNEE_SCRIPT, PAGE, SCENARIO_BODY, SCENARIO_SCRIPT, SCRIPT, UPLOT_LICENSE,
         UPLOT_SCRIPT,
     };
 
     #[test]
     fn the_pages_load_nothing() {
-        for part in [PAGE, SCRIPT, KNEE_PAGE, KNEE_SCRIPT, SCENARIO_PAGE, SCENARIO_SCRIPT, COMMON_SCRIPT] {
+        let scripts = [SCRIPT, KNEE_SCRIPT, SCENARIO_SCRIPT, COMMON_SCRIPT];
+        for part in [PAGE, BODY, KNEE_BODY, SCENARIO_BODY].iter().chain(&scripts) {
             assert!(!part.contains("src=") && !part.contains("http") && !part.contains("fetch("), "no network");
         }
-        let scripts = [UPLOT_SCRIPT, SCRIPT, KNEE_SCRIPT, SCENARIO_SCRIPT, COMMON_SCRIPT];
-        assert!(scripts.iter().all(|script| !script.contains("</script")));
+        assert!(scripts.iter().chain(&[UPLOT_SCRIPT]).all(|script| !script.contains("</script")));
         assert!(UPLOT_LICENSE.starts_with("The MIT License"));
-        for name in ["style", "uplot-style", "uplot-license", "uplot-script", "common", "script", "data"] {
+        for name in ["body", "style", "uplot-style", "uplot-license", "uplot-script", "common", "script", "data"] {
             let place = format!("{{{{{name}}}}}");
-            assert!([PAGE, KNEE_PAGE, SCENARIO_PAGE].iter().all(|page| page.matches(&place).count() == 1), "{place}");
+            assert_eq!(PAGE.matches(&place).count(), 1, "{place}");
         }
     }
 }

@@ -77,6 +77,8 @@ impl Connection {
 
     /// Begins to connect: writable, or failed, once that is decided.
     pub(super) fn connect(&mut self, now: Instant) -> io::Result<&TcpStream> {
+        // Also where it cannot even begin (no port or descriptor is free): else it would be tried again at once.
+        self.answered = 0;
         let family = if self.address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket: OwnedFd = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
@@ -87,7 +89,6 @@ impl Connection {
         }
         self.state = State::Connecting(now);
         self.answers = Answers::new();
-        self.answered = 0;
         Ok(self.stream.insert(TcpStream::from(socket)))
     }
 
@@ -123,5 +124,21 @@ impl Connection {
         self.out.clear();
         self.written = 0;
         Ok(total)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::Connection;
+
+    #[test]
+    fn what_was_answered_before_does_not_count_for_a_connection_that_cannot_begin() {
+        // No stream goes to a broadcast address.
+        let mut connection = Connection::new(0, ([255, 255, 255, 255], 1).into(), Instant::now());
+        connection.answered = 1;
+        assert!(connection.connect(Instant::now()).is_err());
+        assert_eq!(connection.answered, 0);
     }
 }

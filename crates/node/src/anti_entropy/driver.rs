@@ -75,7 +75,9 @@ pub async fn run(shard: Rc<Shard>) {
         match drive(&shard).await {
             Ok(summary) => end(&shard, summary),
             Err(ended) => {
-                tracing::info!(?ended, "a round of anti-entropy was given up");
+                if let Some(left_out) = anti_entropy.given_up.due(shard.clock.boot()) {
+                    tracing::info!(?ended, left_out, "a round of anti-entropy was given up");
+                }
                 anti_entropy.state().driving = None;
                 if let Ended::Superseded { by } = ended {
                     exceed(&shard, by);

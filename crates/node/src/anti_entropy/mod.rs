@@ -21,6 +21,7 @@ use kvorum_core::repair::trees::{LeafSet, Trees};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
+use crate::log_limit::LogLimit;
 use crate::sync::{Mutex, MutexGuard};
 
 /// Questions that are answered at a time: a driver has a handful under way, and a node takes part in one round.
@@ -49,6 +50,8 @@ pub struct AntiEntropy {
     wake: Notify,
     /// Questions of drivers that are being answered.
     questions: AtomicUsize,
+    /// Rounds that were given up, which may be every second.
+    given_up: LogLimit,
     /// What is counted.
     pub metrics: RepairMetrics,
 }
@@ -153,8 +156,14 @@ impl AntiEntropy {
     #[must_use]
     pub fn new(settings: RepairSettings, now: Duration) -> Self {
         let state = State { heard_at: now, ..State::default() };
-        let (wake, questions) = (Notify::new(), AtomicUsize::new(0));
-        Self { settings, state: Mutex::new(state), wake, questions, metrics: RepairMetrics::default() }
+        Self {
+            settings,
+            state: Mutex::new(state),
+            wake: Notify::new(),
+            questions: AtomicUsize::new(0),
+            given_up: LogLimit::default(),
+            metrics: RepairMetrics::default(),
+        }
     }
 
     /// How far rounds lie behind the clocks.

@@ -146,7 +146,7 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "coordinator.requests_max",
         default: "4096",
-        doc: "Requests in flight, per shard; over it: 503.",
+        doc: "Requests in flight, per shard; over it a request waits up to 30 ms for room, then: 503.",
         set: |c, text| count(text, 1, 1 << 20).map(|value| c.coordinator.requests_max = value),
     },
     Setting {

@@ -211,7 +211,7 @@ impl Coordinator {
 }
 
 /// Stamps above `above`, raising the durable bound first if it must be, and past it if the disk takes no
-/// writes. Cancel safe.
+/// writes, or not in time. Cancel safe.
 ///
 /// # Errors
 /// [`Failure::ClockSkew`] if replicas would refuse the stamp; else why the bound could not be raised.
@@ -227,7 +227,8 @@ pub(crate) async fn stamp(shard: &Rc<Shard>, above: Hlc) -> Result<Version, Fail
         }
         match raise_bound(shard, needed).await {
             Ok(()) => {}
-            Err(Failure::DiskFull | Failure::Disk) => return stamp_past_bound(shard, above),
+            // A queue that is full behind a disk which hangs is no reason to keep the others waiting either.
+            Err(Failure::DiskFull | Failure::Disk | Failure::Overloaded) => return stamp_past_bound(shard, above),
             Err(failure) => return Err(failure),
         }
     }

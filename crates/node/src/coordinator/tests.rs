@@ -11,9 +11,10 @@ use kvorum_core::frame::{Frame, Message};
 use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::{Acks, Current, Failure, ReadAnswer, StoreAnswer};
 use kvorum_core::{Hlc, Incarnation, Key, Record, Version};
+use tokio::sync::oneshot;
 
 use super::{Looked, Refused};
-use crate::shard::FanOut;
+use crate::shard::{Asker, FanOut};
 use crate::store::memory::Fault;
 use rig::{LONG, RUN, Rig, Settings, run, until};
 
@@ -108,15 +109,21 @@ fn a_coordinator_whose_disk_hangs_succeeds_through_the_others() {
         let deadline = LONG;
         let mut rig = Rig::start(3, Settings { deadline, ..Settings::default() }).await;
         rig.store.set_fault(Fault::Hangs);
-        let put = rig.put(&key("k"), Acks::new(2, 3).unwrap());
-        for peer in 0..2 {
-            let store = rig.next(peer).await;
-            let Message::Store { record, .. } = &store.message else { panic!("{:?}", store.message) };
-            let version = Record::decode(&key("k"), record.clone()).unwrap().version();
-            assert_eq!(version.incarnation, RUN, "past the bound, which could not be raised");
-            rig.answer(peer, &store, accepted()).await;
+        for is_full in [false, true] {
+            if is_full {
+                let bound = rig.shard.clock.past_bound();
+                until(|| rig.shard.replica.raise_bound(bound, Asker::Durable(oneshot::channel().0)).is_err()).await;
+            }
+            let put = rig.put(&key("k"), acks(QUORUM));
+            for peer in 0..2 {
+                let store = rig.next(peer).await;
+                let Message::Store { record, .. } = &store.message else { panic!("{:?}", store.message) };
+                let version = Record::decode(&key("k"), record.clone()).unwrap().version();
+                assert_eq!(version.incarnation, RUN, "past the bound, which could not be raised");
+                rig.answer(peer, &store, accepted()).await;
+            }
+            put.await.unwrap().unwrap();
         }
-        put.await.unwrap().unwrap();
         rig.store.set_fault(Fault::None);
     });
 }

@@ -45,7 +45,7 @@ use kvorum_core::Key;
 use kvorum_core::quorum::Acks;
 use slab::Slab;
 use tokio::net::TcpStream;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
 pub use self::metrics::{HttpMetrics, METHODS, STATUSES};
@@ -66,6 +66,9 @@ pub const PEER_PROTOCOL: &str = "kvorum/1";
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 /// Largest single read of a body.
 const READ_BYTES_MAX: usize = 64 * 1024;
+/// How long a request waits for room among those in flight before it is shed. Saying no costs a quarter of what
+/// serving costs; said at once, it is asked again at once, and little is left for those that are served.
+const ROOM_WAIT_MAX: Duration = Duration::from_millis(30);
 /// Connections over the limit that are told so at a time; more than these are just closed.
 const REFUSALS_MAX: usize = 64;
 
@@ -217,7 +220,8 @@ pub struct HttpShard<E> {
     shared: Rc<Shared>,
     started: Instant,
     connections: RefCell<Slab<Rc<Watch>>>,
-    in_flight: Rc<Cell<usize>>,
+    /// For requests that cost something; given out in the order in which they came.
+    room: Rc<Semaphore>,
     refusals: Cell<usize>,
     next_request_id: Cell<u64>,
     draining: Cell<bool>,
@@ -261,12 +265,12 @@ impl<E: Entities> HttpShard<E> {
         Rc::new(Self {
             next_request_id: Cell::new(parts.request_id_seed),
             parts,
+            room: Rc::new(Semaphore::new(settings.requests_max)),
             settings,
             protocol,
             shared: Rc::new(Shared::new()),
             started: Instant::now(),
             connections: RefCell::default(),
-            in_flight: Rc::default(),
             refusals: Cell::new(0),
             draining: Cell::new(false),
             gone: Notify::new(),
@@ -341,19 +345,29 @@ impl<E: Entities> HttpShard<E> {
 
     fn busy(&self, watch: &Rc<Watch>) -> Busy {
         watch.change(Phase::Serving);
-        self.in_flight.set(self.in_flight.get() + 1);
         count(&self.parts.metrics.in_flight);
         Busy {
             watch: Rc::clone(watch),
             shared: Rc::clone(&self.shared),
-            in_flight: Rc::clone(&self.in_flight),
+            room: Rc::clone(&self.room),
+            has_room: Cell::new(false),
             metrics: Arc::clone(&self.parts.metrics),
         }
     }
 
-    /// Whether the request being looked at, which counts already, is one too many.
-    fn is_full(&self) -> bool {
-        self.in_flight.get() > self.settings.requests_max
+    /// Gives the request room among those in flight, if need be after a wait. Cancel safe.
+    async fn admit(&self, busy: &Busy) -> Result<(), HttpError> {
+        let room = match self.room.try_acquire() {
+            Ok(room) => room,
+            // Boxed: few requests come here, and all of them would be larger.
+            Err(_) => match Box::pin(tokio::time::timeout(ROOM_WAIT_MAX, self.room.acquire())).await {
+                Ok(Ok(room)) => room,
+                Ok(Err(_)) | Err(_) => return Err(self.shed(Shed::Requests)),
+            },
+        };
+        room.forget();
+        busy.has_room.set(true);
+        Ok(())
     }
 
     fn shed(&self, reason: Shed) -> HttpError {
@@ -461,14 +475,17 @@ impl<E> Drop for Seat<E> {
 struct Busy {
     watch: Rc<Watch>,
     shared: Rc<Shared>,
-    in_flight: Rc<Cell<usize>>,
+    room: Rc<Semaphore>,
+    has_room: Cell<bool>,
     metrics: Arc<HttpMetrics>,
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
         self.watch.enter(Phase::Idle, self.shared.now.get());
-        self.in_flight.set(self.in_flight.get() - 1);
+        if self.has_room.get() {
+            self.room.add_permits(1);
+        }
         self.metrics.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }

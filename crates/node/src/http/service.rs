@@ -24,7 +24,7 @@ use super::range::RangeError;
 use super::request::{Action, Verb, parse};
 use super::respond::{Answer, Failure, Form, Framing, none_match_fails, response};
 use super::watch::{Phase, Watch};
-use super::{Entities, Hello, HttpShard};
+use super::{Busy, Entities, Hello, HttpShard};
 use crate::coordinator::{Found, Looked};
 use crate::large_values;
 
@@ -45,7 +45,7 @@ pub(super) async fn handle<E: Entities>(
     let (head, body) = request.into_parts();
     let method = MethodLabel::of(&head.method);
     let form = Form { traced: is_traced(&head.headers), one_shot: head.version == Version::HTTP_10 };
-    let exchange = Exchange { shard: &shard, watch: &watch, hello: &hello, head: &head, body };
+    let exchange = Exchange { shard: &shard, watch: &watch, busy: &busy, hello: &hello, head: &head, body };
     let mut answer = exchange.answer().await;
     if let Ok(Answer::Range(range)) = &mut answer {
         range.hold(busy);
@@ -65,6 +65,7 @@ fn is_traced(headers: &HeaderMap) -> bool {
 struct Exchange<'a, E> {
     shard: &'a HttpShard<E>,
     watch: &'a Watch,
+    busy: &'a Busy,
     hello: &'a Hello,
     head: &'a Parts,
     body: Incoming,
@@ -72,7 +73,7 @@ struct Exchange<'a, E> {
 
 impl<E: Entities> Exchange<'_, E> {
     async fn answer(mut self) -> Result<Answer, Failure> {
-        match self.check() {
+        match self.admitted().await {
             Ok(Action::Entity { verb: Verb::Put, key, acks }) => self.put(key, acks).await,
             Ok(action) => {
                 if !self.body.is_end_stream() {
@@ -82,6 +83,15 @@ impl<E: Entities> Exchange<'_, E> {
             }
             Err(error) => Err(self.reject(error).await),
         }
+    }
+
+    /// A request that can be served, and for which there is room.
+    async fn admitted(&self) -> Result<Action, HttpError> {
+        let action = self.check()?;
+        if matches!(action, Action::Entity { .. } | Action::Range { .. }) {
+            self.shard.admit(self.busy).await?;
+        }
+        Ok(action)
     }
 
     /// Everything that can be said without the body.
@@ -96,10 +106,6 @@ impl<E: Entities> Exchange<'_, E> {
             if *verb == Verb::Put {
                 self.declared_length().map_err(|_| self.too_large())?;
             }
-        }
-        let costs = matches!(action, Action::Entity { .. } | Action::Range { .. });
-        if costs && self.shard.is_full() {
-            return Err(self.shard.shed(Shed::Requests));
         }
         Ok(action)
     }

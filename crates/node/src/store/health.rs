@@ -108,6 +108,13 @@ impl Health {
         }
     }
 
+    /// A compaction has met a damaged block, and will be tried again: it is said once.
+    pub fn note_damaged_compaction(&self, reason: &str) {
+        if self.damaged_compactions.fetch_add(1, Ordering::Relaxed) == 0 {
+            tracing::error!(reason, "compaction met a damaged block: reads that need it fail, all else goes on");
+        }
+    }
+
     /// How far writes are held back.
     #[must_use]
     pub fn stall(&self) -> Stall {

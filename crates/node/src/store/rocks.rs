@@ -198,6 +198,10 @@ impl RocksStore {
     /// # Errors
     /// [`StoreError::DiskFull`], [`StoreError::Corrupt`] or [`StoreError::Io`].
     pub fn checkpoint(&self, path: &Path) -> Result<(), StoreError> {
+        // It begins a new log, too.
+        if !self.has_space(0) {
+            return Err(StoreError::DiskFull);
+        }
         let checkpoint = Checkpoint::new(&self.db).and_then(|checkpoint| checkpoint.create_checkpoint(path));
         checkpoint.map_err(|error| classify(&error))
     }
@@ -468,7 +472,7 @@ impl EventListener for Listener {
             // A damaged block met by compaction: reads of it fail, a newer record or a write-back mends it,
             // and that needs a store that takes writes. The compaction is tried again.
             StoreError::Corrupt(_) if reason == DBBackgroundErrorReason::KCompaction => {
-                self.health.damaged_compactions.fetch_add(1, Ordering::Relaxed);
+                self.health.note_damaged_compaction(error.as_ref());
                 status.reset();
             }
             StoreError::DiskFull if status.severity() == StatusSeverity::KHardError => {

@@ -428,6 +428,29 @@ fn requests_over_the_limit_are_shed_and_keep_their_connection() {
 }
 
 #[test]
+fn a_request_over_the_limit_waits_a_moment_for_room() {
+    with(HttpSettings { requests_max: 1, ..settings() }, |node| async move {
+        let (mut first, mut second) = (node.connect().await, node.connect().await);
+        // On a machine that stops for longer than the wait, again.
+        loop {
+            node.entities.held.set(true);
+            let (begun, shed) = (node.entities.requests.get(), read(&node.metrics.shed));
+            first.send("GET /v0/entity?id=k HTTP/1.1\r\nHost: x\r\n\r\n").await;
+            until("the first is in flight", || node.entities.requests.get() == begun + 1).await;
+            second.send("GET /v0/entity?id=k HTTP/1.1\r\nHost: x\r\n\r\n").await;
+            until("the second was seen", || read(&node.metrics.in_flight) == 2 || read(&node.metrics.shed) > shed).await;
+            node.entities.held.set(false);
+            node.entities.release.notify_waiters();
+            assert_eq!(first.answer(false).await.status, 404);
+            match second.answer(false).await.status {
+                404 => return,
+                status => assert_eq!(status, 503),
+            }
+        }
+    });
+}
+
+#[test]
 fn values_on_their_way_share_a_budget() {
     with_memory(300_000, settings(), |node| async move {
         let mut slow = node.connect().await;
