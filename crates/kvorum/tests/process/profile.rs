@@ -88,12 +88,12 @@ fn all_three_kinds_show_this_code_and_the_engine_and_what_has_changed() {
     let busy = Busy::start();
     let dir = busy.cluster.root().join("profiles");
     let expected: [(&str, &[&[&str]]); 3] = [
-        ("alloc", &[&["kvorum_node::commit", "rocksdb"], &["kvorum_node::http"]]),
+        ("alloc", &[&["(node/src/commit/", "rocksdb::"], &["(node/src/http/"]]),
         (
             "lock",
-            &[&["commit;queue commit;"], &["commit;engine log write and sync;commit"], &["shard-", ";queue mailbox;"]],
+            &[&["commit;queue commit "], &["commit;engine commit;log write and sync "], &["shard-", ";queue mailbox "]],
         ),
-        ("cpu", &[&["commit;", "kvorum_node::commit", "rocksdb::DBImpl::"], &["shard-", "kvorum_node::http"]]),
+        ("cpu", &[&["commit;", "(node/src/commit/", "rocksdb::DBImpl::"], &["shard-", "(node/src/http/"]]),
     ];
     for (kind, frames) in expected {
         let output = busy.profile(kind, 4, &dir, &[]);

@@ -72,9 +72,17 @@ pub(super) fn take(pass: &mut Pass<'_>) -> Result<Profile, Refusal> {
         if !frames.is_whole {
             profile.truncated += samples;
         }
-        profile.add(frames.names(), sum.bytes.saturating_sub(earlier.bytes));
+        profile.add(frames.names().take_while(|name| !is_allocator(name)), sum.bytes.saturating_sub(earlier.bytes));
     }
     Ok(profile)
+}
+
+/// From here inwards a stack is jemalloc's own.
+fn is_allocator(name: &str) -> bool {
+    const ENTRIES: [&str; 8] =
+        ["malloc", "calloc", "realloc", "mallocx", "rallocx", "aligned_alloc", "posix_memalign", "imalloc"];
+    let function = name.split(' ').next().unwrap_or(name);
+    function.starts_with("_rjem_") || ENTRIES.contains(&function)
 }
 
 fn impossible(error: impl std::fmt::Display) -> Refusal {

@@ -147,14 +147,14 @@ fn waits(pass: &mut Pass<'_>) -> Result<Profile, Refusal> {
     let note = "what is idle is not waiting; the engine's own threads are not seen";
     let mut profile = Profile { time, note, ..Profile::default() };
     for (wait, sum) in watch.end() {
-        let what = match wait.what {
-            What::Lock(guards) => format!("lock {}", guards.replace("kvorum_node::", "")),
-            What::Queue(queue) => format!("queue {queue}"),
-            What::Engine(inside) => format!("engine {inside}"),
-        };
         profile.samples += sum.count;
         let micros = u64::try_from(sum.time.as_micros()).unwrap_or(u64::MAX);
-        profile.add([wait.thread.as_str(), &what, &wait.place].into_iter(), micros);
+        let frames = match wait.what {
+            What::Lock(guards) => vec![format!("lock {}", guards.replace("kvorum_node::", "")), wait.place],
+            What::Queue(queue) => vec![format!("queue {queue}")],
+            What::Engine(inside) => vec![format!("engine {}", wait.place), inside.to_owned()],
+        };
+        profile.add(std::iter::once(wait.thread.as_str()).chain(frames.iter().map(String::as_str)), micros);
     }
     Ok(profile)
 }

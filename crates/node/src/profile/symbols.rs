@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::path::Path;
 
 /// Names that a whole stack has near its outermost end: where threads and the process begin. Of libc's own only what
 /// it calls first is sure to be seen.
@@ -65,12 +66,23 @@ fn names(address: u64) -> Vec<String> {
     let mut names = Vec::new();
     let address = usize::try_from(address).expect("addresses are 64 bits");
     backtrace::resolve(std::ptr::without_provenance_mut::<c_void>(address), |symbol| {
-        names.extend(symbol.name().map(|name| format!("{name:#}")));
+        names.extend(symbol.name().map(|name| title(&format!("{name:#}"), symbol.filename())));
     });
     if names.is_empty() {
         names.push("[unknown]".to_owned());
     }
     names
+}
+
+/// What has lines was compiled with names that lack their module: the file tells more than generic arguments do.
+fn title(name: &str, file: Option<&Path>) -> String {
+    let Some(file) = file else { return name.to_owned() };
+    let function = name.find('<').filter(|at| *at > 0).map_or(name, |at| name.split_at(at).0);
+    let path = file.to_string_lossy();
+    let after = |mark: &str| path.rsplit_once(mark).map(|(_, rest)| rest);
+    let below = after("/registry/src/").and_then(|rest| rest.split_once('/')).map(|(_, rest)| rest);
+    let shown = below.or_else(|| after("/library/")).or_else(|| after("/crates/")).unwrap_or(&path);
+    format!("{function} ({shown})")
 }
 
 #[cfg(test)]
@@ -83,7 +95,19 @@ mod tests {
         let mut symbols = Symbols::default();
         let frames = symbols.frames(&[address + 4]);
         let name = frames.names().collect::<Vec<_>>().join(";");
-        assert!(name.contains("kvorum_node::profile::symbols::names"), "{name}");
+        assert_eq!(name, "names (node/src/profile/symbols.rs)");
         assert!(!frames.is_whole);
+    }
+
+    #[test]
+    fn a_title_is_short_and_says_where() {
+        let title = |name, file| title(name, Some(Path::new(file)));
+        assert_eq!(
+            title("turn<a::B, c>", "/home/x/kvorum/crates/node/src/commit/queue.rs"),
+            "turn (node/src/commit/queue.rs)"
+        );
+        let index = "/home/x/.cargo/registry/src/index.crates.io-1/hyper-1.12.0/src/lib.rs";
+        assert_eq!(title("poll<T>", index), "poll (hyper-1.12.0/src/lib.rs)");
+        assert_eq!(title("<A>::b<c>", "/rustc/1/library/core/src/a.rs"), "<A>::b<c> (core/src/a.rs)");
     }
 }

@@ -31,7 +31,7 @@ pub(crate) enum What {
 pub(crate) struct Wait {
     pub(crate) thread: String,
     pub(crate) what: What,
-    /// A line of the source, or a call of the engine.
+    /// A line of the source, or a call of the engine; of a queue nothing.
     pub(crate) place: String,
 }
 
@@ -117,7 +117,7 @@ impl QueueWaits {
         if is_watched() && taken > 0 {
             self.add(length, Instant::now());
             let count = u64::try_from(taken).unwrap_or(u64::MAX);
-            note(What::Queue(queue), "put to taken".to_owned(), Sum { count, time: std::mem::take(&mut self.waited) });
+            note(What::Queue(queue), String::new(), Sum { count, time: std::mem::take(&mut self.waited) });
         } else if self.changed.is_some() && !is_watched() {
             *self = Self::default();
         }
