@@ -198,6 +198,8 @@ pub struct Scale {
     pub keys: u64,
     /// Data in multiples of each node's memory, where it is.
     pub memory_times: u64,
+    /// For compaction to catch up with a fill, at most.
+    pub settle_max: Duration,
     /// Whether this is to show that it works, and not to be quoted.
     pub is_quick: bool,
 }
@@ -215,6 +217,7 @@ impl Scale {
             profile_seconds: (duration.as_secs() * 4 / 5).clamp(1, 30),
             keys: 200_000,
             memory_times: 4,
+            settle_max: Duration::from_secs(60),
             is_quick: false,
         }
     }
@@ -230,6 +233,7 @@ impl Scale {
             profile_seconds: 1,
             keys: 10_000,
             memory_times: 1,
+            settle_max: Duration::from_secs(3),
             is_quick: true,
             ..Self::full(None)
         }

@@ -40,6 +40,7 @@ const CONNECTIONS: usize = 64;
 /// Requests under way on one connection while data is written that is to be there.
 const FILL_PIPELINE: usize = 8;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+const SETTLE_PERIOD: Duration = Duration::from_millis(200);
 /// How soon a dead node is noticed.
 const WATCH_PERIOD: Duration = Duration::from_millis(20);
 
@@ -262,6 +263,20 @@ impl Runner<'_> {
         self.cluster(one).fill_seconds = begin.elapsed().as_secs_f64();
         let evenness = evenness(&one.nodes)?;
         self.cluster(one).evenness = evenness;
+        self.settle(&one.nodes)
+    }
+
+    /// Waits until compaction has caught up with the fill: what it reads would count as what requests need.
+    fn settle(&self, nodes: &Nodes) -> Result<()> {
+        let deadline = Instant::now() + self.scale.settle_max;
+        for target in nodes.targets() {
+            while figures(target, ["kvorum_store_compaction_pending_bytes"])?.iter().any(|pending| *pending > 0.0) {
+                if self.halted() || Instant::now() > deadline {
+                    return Ok(());
+                }
+                thread::sleep(SETTLE_PERIOD);
+            }
+        }
         Ok(())
     }
 
