@@ -33,7 +33,7 @@ fn parse(text: &str) -> Sample {
             "process_resident_memory_bytes" => sample.resident_bytes = value.map(whole),
             "kvorum_allocated_bytes_total" => sample.allocated_bytes = value.map(whole),
             "kvorum_coordinator_hedges_total" => sample.hedges = value.map(whole),
-            "kvorum_store_cache_misses_total" => sample.block_reads = value.map(whole),
+            "kvorum_store_block_reads_total" => sample.block_reads = value.map(whole),
             _ => {}
         }
     }

@@ -233,7 +233,7 @@ impl Scale {
             profile_seconds: 1,
             keys: 10_000,
             memory_times: 1,
-            settle_max: Duration::from_secs(3),
+            settle_max: Duration::from_secs(1),
             is_quick: true,
             ..Self::full(None)
         }

@@ -266,7 +266,7 @@ impl Runner<'_> {
         self.settle(&one.nodes)
     }
 
-    /// Waits until compaction has caught up with the fill: what it reads would count as what requests need.
+    /// Waits until compaction has caught up with the fill: it competes with what is measured.
     fn settle(&self, nodes: &Nodes) -> Result<()> {
         let deadline = Instant::now() + self.scale.settle_max;
         for target in nodes.targets() {
