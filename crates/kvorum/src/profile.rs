@@ -119,7 +119,8 @@ fn take(args: &ProfileArgs, kind: &str) -> Result<Taken> {
     let (answer, text) = asked.context("does the node listen there (admin.listen)?")?;
     let refused = |why: String| Unreachable { url: args.url.to_string(), cause: io::Error::other(why) };
     if answer.status != 200 {
-        let hint = if answer.status == 404 { " (is that the node's admin listener?)" } else { "" };
+        // What a node's other listener says to a path that it does not know.
+        let hint = if matches!(answer.status, 400 | 404) { " (is that the node's admin listener?)" } else { "" };
         return Err(refused(format!("{} {}{hint}", answer.status, text.trim())).into());
     }
     let facts = Facts::of(&answer).ok_or_else(|| refused("this is no profile".to_owned()))?;

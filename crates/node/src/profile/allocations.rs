@@ -54,11 +54,12 @@ fn class_bytes(classes: &[u8], size: &[u8], requests: &[u8]) -> Result<u64, Erro
 pub(super) fn take(pass: &mut Pass<'_>) -> Result<Profile, Refusal> {
     let before = Account::read()?;
     let active = Active::begin()?;
-    let time = pass(&mut || Ok(()));
+    let counted = allocated_bytes().map_err(impossible)?;
+    let time = pass(&mut || Ok(()))?;
+    let counted = allocated_bytes().map_err(impossible)?.saturating_sub(counted);
     drop(active);
-    let time = time?;
     let after = Account::read()?;
-    let note = "sampled about every 128 KiB; bytes of size classes, freed since or not";
+    let note = format!("sampled about every 128 KiB, of {counted} bytes counted, freed since or not");
     let mut profile = Profile { time, note, ..Profile::default() };
     let mut symbols = Symbols::default();
     for (stack, sum) in after.0 {

@@ -66,7 +66,7 @@ pub(super) fn take(frequency: u32, pass: &mut Pass<'_>) -> Result<Profile, Refus
         "time in the kernel is missing: the node may not see it (kernel.perf_event_paranoid, CAP_PERFMON)"
     };
     let Sampling { counts, samples, lost, .. } = sampling;
-    let mut profile = Profile { samples, lost, time, note, ..Profile::default() };
+    let mut profile = Profile { samples, lost, time, note: note.to_owned(), ..Profile::default() };
     let mut symbols = Symbols::default();
     for (stack, count) in counts {
         let frames = symbols.frames(&stack.addresses);

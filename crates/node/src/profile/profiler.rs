@@ -68,7 +68,7 @@ pub(crate) struct Profile {
     /// How long it took.
     pub(crate) time: Duration,
     /// What a reader of it has to know.
-    pub(crate) note: &'static str,
+    pub(crate) note: String,
 }
 
 impl Profile {
@@ -144,7 +144,7 @@ pub(super) type Pass<'a> = dyn FnMut(&mut dyn FnMut() -> Result<(), Refusal>) ->
 fn waits(pass: &mut Pass<'_>) -> Result<Profile, Refusal> {
     let watch = Watch::begin();
     let time = pass(&mut || Ok(()))?;
-    let note = "what is idle is not waiting; the engine's own threads are not seen";
+    let note = "what is idle is not waiting; the engine's own threads are not seen".to_owned();
     let mut profile = Profile { time, note, ..Profile::default() };
     for (wait, sum) in watch.end() {
         profile.samples += sum.count;
