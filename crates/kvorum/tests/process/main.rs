@@ -5,7 +5,8 @@
 //! and full disks; `malformed` what is no request and no frame, in numbers; `peer_*` bad peers, crowds and large values;
 //! `profile` profiles and the admin listener; `start` refusals to start; `drain` SIGTERM; `memory` the budget; `hints`
 //! what a node that is away misses; `recipes` what docs/operating.md tells to do; `repair_*` anti-entropy, dropped
-//! deletions and rebuilt nodes; `scrub` damage that nobody reads; `upgrade` older data. `support` is what they share.
+//! deletions and rebuilt nodes; `scrub` damage that nobody reads; `scenario` the published measurements; `upgrade`
+//! older data. `support` is what they share.
 //! A test is named by its rule. Nothing waits a fixed time: `support::wait` asks until a deadline.
 
 #![allow(
@@ -45,6 +46,7 @@ mod peer_stranger;
 mod profile;
 mod recipes;
 mod repair_rounds;
+mod scenario;
 mod scrub;
 mod start;
 mod support;

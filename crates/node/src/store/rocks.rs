@@ -446,6 +446,7 @@ impl Store for RocksStore {
             record_cache_used_bytes: self.records.used_bytes(),
             cache_hits: count(Ticker::BlockCacheHit),
             cache_misses: count(Ticker::BlockCacheMiss),
+            block_reads: count(Ticker::BlockCacheAdd),
             stall: self.health.stall(),
             stalls: health(&self.health.stalls),
             stall_micros: count(Ticker::StallMicros),
