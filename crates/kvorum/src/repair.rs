@@ -1,9 +1,9 @@
 //! `repair`: has a node drive a round of anti-entropy, and waits for its end if asked to.
 
-use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use anyhow::Result;
+use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
 use crate::args::RepairArgs;
@@ -12,6 +12,8 @@ use crate::outcome::Outcome;
 
 /// Between two looks at how far it is.
 const POLL: Duration = Duration::from_millis(200);
+/// The bar's length.
+const BAR: u64 = 1000;
 
 /// `kvorum repair`
 pub(crate) fn repair(args: &RepairArgs) -> Result<Outcome> {
@@ -24,6 +26,7 @@ pub(crate) fn repair(args: &RepairArgs) -> Result<Outcome> {
         println!("round {round} of {} will begin; `kvorum repair --wait` would have waited for it", server.url);
         return Ok(Outcome::Done);
     }
+    let bar = bar();
     loop {
         let page = match ask_json(server, "GET", "/v0/repair")? {
             Ok(page) => page,
@@ -31,7 +34,7 @@ pub(crate) fn repair(args: &RepairArgs) -> Result<Outcome> {
         };
         let driving = page.get("driving").filter(|driving| !driving.is_null());
         if number(&page, "driven") >= round {
-            clear_progress();
+            bar.finish_and_clear();
             return Ok(conclude(page.get("last").unwrap_or(&Value::Null)));
         }
         let trouble = match page.get("reason").and_then(Value::as_str) {
@@ -39,11 +42,13 @@ pub(crate) fn repair(args: &RepairArgs) -> Result<Outcome> {
             reason => reason.filter(|_| driving.is_none()),
         };
         if let Some(trouble) = trouble {
-            clear_progress();
+            bar.finish_and_clear();
             eprintln!("kvorum: {} drives no round: {trouble}", server.url);
             return Ok(Outcome::Refused);
         }
-        show_progress(driving);
+        let (full, text) = progress(driving);
+        bar.set_position(full);
+        bar.set_message(text);
         std::thread::sleep(POLL);
     }
 }
@@ -52,27 +57,29 @@ fn number(value: &Value, name: &str) -> u64 {
     value.get(name).and_then(Value::as_u64).unwrap_or_default()
 }
 
-/// One line that is written over, for people.
-fn show_progress(driving: Option<&Value>) {
-    let mut err = std::io::stderr();
-    if err.is_terminal() {
-        let _ = write!(err, "\r\x1b[K{}", progress(driving));
-        let _ = err.flush();
-    }
+/// A bar over all steps of a round, which is seen on terminals only.
+fn bar() -> ProgressBar {
+    let bar = ProgressBar::new(BAR);
+    bar.set_style(ProgressStyle::with_template("{wide_bar} {percent}%  {msg}").expect("a valid template"));
+    bar
 }
 
-fn progress(driving: Option<&Value>) -> String {
-    let Some(driving) = driving else { return "waiting".to_owned() };
+/// How much of the bar is full, and what is said beside it.
+fn progress(driving: Option<&Value>) -> (u64, String) {
+    let Some(driving) = driving else { return (0, "waiting for the round to begin".to_owned()) };
     let phase = driving.get("phase").and_then(Value::as_str).unwrap_or("-");
+    let (step, steps) = (number(driving, "step"), number(driving, "steps"));
+    let share = driving.get("share").and_then(Value::as_f64).unwrap_or_default().clamp(0.0, 1.0);
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "0 to BAR"
+    )]
+    let within = (share * BAR as f64) as u64;
+    let full = (step.saturating_sub(1) * BAR + within).checked_div(steps).unwrap_or_default().min(BAR);
     let (listed, copied) = (number(driving, "listed"), number(driving, "copied"));
-    format!("{phase}: {listed} keys compared one by one, {copied} records copied")
-}
-
-fn clear_progress() {
-    let mut err = std::io::stderr();
-    if err.is_terminal() {
-        let _ = write!(err, "\r\x1b[K");
-    }
+    (full, format!("step {step} of {steps}, {phase}: {listed} keys compared one by one, {copied} records copied"))
 }
 
 fn conclude(last: &Value) -> Outcome {
@@ -85,7 +92,8 @@ fn conclude(last: &Value) -> Outcome {
     );
     let missing = last.get("missing").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     for node in missing {
-        eprintln!("kvorum: {} did not take part", node.as_str().unwrap_or("-"));
+        let node = node.as_str().unwrap_or("-");
+        eprintln!("kvorum: {node} did not take part; `kvorum status --url {node}` says why, if it is up");
     }
     if last.get("clean").and_then(Value::as_bool) == Some(true) {
         return Outcome::Done;
@@ -104,9 +112,16 @@ mod tests {
     use super::progress;
 
     #[test]
-    fn the_progress_names_the_phase_and_counts() {
-        assert_eq!(progress(None), "waiting");
-        let driving = json!({"round": "0", "phase": "copy", "listed": 1200, "copied": 34});
-        assert_eq!(progress(Some(&driving)), "copy: 1200 keys compared one by one, 34 records copied");
+    fn the_bar_fills_with_the_steps_and_the_share_of_the_one_under_way() {
+        assert_eq!(progress(None), (0, "waiting for the round to begin".to_owned()));
+        let mut driving = json!({"round": "0", "phase": "copy", "step": 4, "steps": 5, "share": 0.5,
+            "listed": 1200, "copied": 34});
+        let text = "step 4 of 5, copy: 1200 keys compared one by one, 34 records copied".to_owned();
+        assert_eq!(progress(Some(&driving)), (700, text.clone()));
+        driving["share"] = json!(null);
+        assert_eq!(progress(Some(&driving)), (600, text.clone()), "where nobody knows how much there is");
+        driving["share"] = json!(7);
+        assert_eq!(progress(Some(&driving)), (800, text));
+        assert_eq!(progress(Some(&json!({}))).0, 0, "an older node says nothing of steps");
     }
 }

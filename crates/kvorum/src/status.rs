@@ -59,6 +59,10 @@ fn table(cluster: &Value) -> String {
         if why != "-" {
             out.push_str(&format!("\n{}: {why}\n", text(node, "url")));
         }
+        let unscannable = text(node, "unscannable");
+        if unscannable != "-" {
+            out.push_str(&format!("\n{} cannot be scanned: {unscannable}\n", text(node, "url")));
+        }
         let rebuilding = text(node, "rebuilding");
         if rebuilding != "-" || text(node, "state") == "rebuilding" {
             out.push_str(&format!("\n{} is rebuilding: {rebuilding}\n{REBUILDING}\n", text(node, "url")));
@@ -107,6 +111,13 @@ mod tests {
              http://bb:1 is rebuilding: its directory is empty\n";
         assert!(text.starts_with(expected), "{text}");
         assert!(text.contains("To proceed: "), "{text}");
+    }
+
+    #[test]
+    fn a_node_that_cannot_be_scanned_is_named() {
+        let text =
+            table(&json!({"nodes": [{"url": "http://a:1", "unscannable": "stored data is damaged; rebuild it"}]}));
+        assert!(text.contains("\nhttp://a:1 cannot be scanned: stored data is damaged; rebuild it\n"), "{text}");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use std::time::Duration;
 use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::{Hlc, Incarnation, Version};
 
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Where time comes from: the system's clocks, or a simulator's.
 pub trait TimeSource: Send + Sync + 'static {
@@ -64,6 +64,8 @@ pub struct Clock {
     /// No stamp above this; written by the commit thread once it is durable.
     bound: Arc<AtomicU64>,
     skew_max_ms: u64,
+    /// Raises of the bound that have waited too long for the disk, and still do.
+    late_raises: AtomicUsize,
     /// Of this run, so that also a directory that was put back from a copy stamps nothing twice.
     incarnation: Incarnation,
 }
@@ -74,7 +76,7 @@ impl Clock {
     pub fn new(time: Arc<dyn TimeSource>, bound: Arc<AtomicU64>, skew_max: Duration, incarnation: Incarnation) -> Self {
         let last = AtomicU64::new(bound.load(Ordering::Acquire));
         let skew_max_ms = u64::try_from(skew_max.as_millis()).unwrap_or(u64::MAX);
-        Self { time, last, bound, skew_max_ms, incarnation }
+        Self { time, last, bound, skew_max_ms, late_raises: AtomicUsize::new(0), incarnation }
     }
 
     /// The wall clock, in milliseconds since 1970.
@@ -158,6 +160,19 @@ impl Clock {
         self.is_too_far_ahead(self.reading())
     }
 
+    /// Notes that a raise of the bound waits for longer than whoever asked for it, until what this gives is dropped.
+    #[must_use]
+    pub fn note_late_raise(self: &Arc<Self>) -> LateRaise {
+        self.late_raises.fetch_add(1, Ordering::Relaxed);
+        LateRaise(self.clone())
+    }
+
+    /// Whether the bound cannot be raised in time at present: the disk hangs.
+    #[must_use]
+    pub fn is_waiting_for_disk(&self) -> bool {
+        self.late_raises.load(Ordering::Relaxed) > 0
+    }
+
     /// Whether a version claims to be stamped more than `skew_max` after now.
     #[must_use]
     pub fn is_too_far_ahead(&self, hlc: Hlc) -> bool {
@@ -168,6 +183,15 @@ impl Clock {
     #[must_use]
     pub fn skew_max_ms(&self) -> u64 {
         self.skew_max_ms
+    }
+}
+
+/// A raise of the bound that waits too long.
+pub struct LateRaise(Arc<Clock>);
+
+impl Drop for LateRaise {
+    fn drop(&mut self) {
+        self.0.late_raises.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

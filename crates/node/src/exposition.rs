@@ -395,6 +395,8 @@ fn repair(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
         [("lowest", lowest), ("highest", highest)]
             .map(|(name, at)| (label("bound", name), float(at.millis()) / 1000.0)),
     )?;
+    let unscannable = f64::from(u8::from(view.anti_entropy.unscannable().is_some()));
+    page.gauge("repair_unscannable", "Whether the store could not be scanned for the last round", unscannable)?;
     page.counter("repair_rounds", "Rounds driven by this node to their end", load(&metrics.rounds))?;
     page.counter("repair_whole_rounds", "Of these, with all nodes", load(&metrics.whole_rounds))?;
     page.counter("repair_scanned_bytes", "Bytes of records looked at", load(&metrics.scanned_bytes))?;

@@ -151,6 +151,9 @@ impl NodeView {
                 return Err("a log write or fsync failed: reads only until a restart; check the disk".to_owned());
             }
         }
+        if self.clock.is_waiting_for_disk() {
+            return Err("the disk does not answer: reads go on, writes when it does; check the disk".to_owned());
+        }
         self.serving()
     }
 

@@ -16,6 +16,10 @@ use crate::scrub::Scrub;
 const REBUILDING: &str = "repair gives it back what the others have, and then its vote; keep them up, and see \
                           docs/operating.md, \"A node is rebuilding\"";
 
+/// What an operator does about a node whose store cannot be scanned.
+const UNSCANNABLE: &str = "rounds of anti-entropy do without this node, and prove nothing; it serves on, but rebuild \
+                           it: see docs/operating.md, \"A node cannot be scanned\"";
+
 /// The page, as JSON.
 pub(crate) fn cluster(view: &NodeView) -> Vec<u8> {
     let membership = &view.membership;
@@ -97,7 +101,8 @@ fn this_node(view: &NodeView) -> Value {
         Standing::Rebuilding => {
             let reason = view.membership.rebuilding_reason().unwrap_or_default();
             let count = view.membership.voting_partitions();
-            Some(format!("{reason}; it votes for {count} of {PARTITIONS} partitions; {REBUILDING}"))
+            let round = round(&view.anti_entropy.show_driving());
+            Some(format!("{reason}; it votes for {count} of {PARTITIONS} partitions; {round}; {REBUILDING}"))
         }
         Standing::Unconfirmed | Standing::Voting => None,
     };
@@ -109,8 +114,18 @@ fn this_node(view: &NodeView) -> Value {
         "hint_bytes": null,
         "reason": view.ready().err(),
         "rebuilding": rebuilding,
+        "unscannable": view.anti_entropy.unscannable().map(|why| format!("{why}; {UNSCANNABLE}")),
         "scrub": scrub(&view.scrub),
     })
+}
+
+/// How far the round is that gives a node back what it lost.
+fn round(driving: &Value) -> String {
+    let Some(phase) = driving["phase"].as_str() else { return "between two rounds of anti-entropy".to_owned() };
+    let (step, steps, listed, copied) = (&driving["step"], &driving["steps"], &driving["listed"], &driving["copied"]);
+    format!(
+        "its round of anti-entropy is at step {step} of {steps}, {phase}: {listed} keys compared, {copied} records copied"
+    )
 }
 
 fn scrub(scrub: &Scrub) -> Value {

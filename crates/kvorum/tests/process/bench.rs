@@ -1,7 +1,11 @@
 //! `kvorum bench` against real nodes.
 
-use crate::support::Cluster;
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::support::cluster::{free_port, kvorum};
+use crate::support::{Cluster, wait_for, wait_until};
 
 /// Runs `kvorum bench` to its end: its exit code and what it printed.
 #[track_caller]
@@ -36,6 +40,22 @@ fn the_process_tells_its_processor_time_and_memory() {
     let cluster = Cluster::start(1);
     assert!(cluster.metric(0, "process_cpu_seconds_total") > 0.0);
     assert!(cluster.metric(0, "process_resident_memory_bytes") > 1e6);
+}
+
+#[test]
+fn a_comparison_that_is_interrupted_while_a_server_starts_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let started = dir.path().join("started");
+    let command = format!("touch {}; exec sleep 600", started.display());
+    let url = format!("http://127.0.0.1:{}", free_port());
+    let mut bench = kvorum();
+    bench.args(["bench", "compare", &command, &command, "--url", &url, "--rate", "300"]);
+    let mut bench = bench.stdout(Stdio::null()).spawn().unwrap();
+    wait_until("the server starts", || started.exists());
+    let pid = Pid::from_raw(i32::try_from(bench.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    let status = wait_for("the comparison ends", || bench.try_wait().unwrap());
+    assert_eq!(status.code(), Some(1));
 }
 
 #[test]

@@ -8,7 +8,9 @@ use serde_json::Value;
 
 use crate::support::random::Random;
 use crate::support::skew::Clocks;
-use crate::support::{Client, Cluster, SOON, entity_at, kvorum, number_from_environment, wait_until, wait_within};
+use crate::support::{
+    Client, Cluster, SOON, entity_at, kvorum, number_from_environment, wait_for, wait_until, wait_within,
+};
 
 /// A round compares what is older than the deadline and half a second; neither hints nor automatic rounds come in
 /// between.
@@ -316,6 +318,46 @@ fn a_wiped_node_is_rebuilt_and_votes_again() {
     cluster.wait_whole();
     assert_eq!(cluster.metric(2, "kvorum_node_votes"), 1.0);
     assert_eq!(cluster.client(2).value(&entity_at(key(50), 3, 3)), b"newer");
+}
+
+/// For how many partitions a node that rebuilds votes, as `kvorum status` says.
+fn voting_partitions(status: &str) -> Option<u64> {
+    let (_, rest) = status.split_once("it votes for ")?;
+    rest.split(' ').next()?.parse().ok()
+}
+
+/// The round that rebuilds is slowed down, and the last keys are written meanwhile for another `from` than it has
+/// listed them with. It can settle all partitions but theirs, which are left to the next round.
+#[test]
+fn a_node_that_rebuilds_shows_its_round_and_the_partitions_that_it_has_back() {
+    let settings = [&SETTINGS[..], &[("KVORUM_REPAIR_RATE", "128KiB")]].concat();
+    let mut cluster = Cluster::with(3, &settings);
+    let mut random = Random::new(Random::seed());
+    let value = random.bytes(1024);
+    for number in 0..600 {
+        cluster.client(0).put(&entity_at(key(number), 3, 3), &value);
+    }
+    cluster.kill(2);
+    std::fs::remove_dir_all(&cluster.node(2).data_dir).unwrap();
+    cluster.restart(2);
+    wait_until("it knows what it lost", || voting_partitions(&cluster.status_text(2)) == Some(0));
+    assert!(cluster.status_text(2).contains("between two rounds"), "{}", cluster.status_text(2));
+    wait_until("it tells of the round that copies", || cluster.status_text(2).contains("step 4 of 5, copy: "));
+    let mut client = cluster.client(0);
+    let some = wait_for("it votes for some partitions", || {
+        for number in 580..600 {
+            client.put(&entity_at(key(number), 1, 2 + random.below(2) as usize), b"newer");
+        }
+        voting_partitions(&cluster.status_text(2)).filter(|count| *count > 0)
+    });
+    assert!((4096 - 20..4096).contains(&some), "all but those of at most twenty keys: {some}");
+    assert_eq!(cluster.metric(2, "kvorum_node_voting_partitions") as u64, some);
+    assert_eq!(cluster.metric(2, "kvorum_node_votes"), 0.0);
+    rebuilt(&cluster, 2);
+    assert_eq!(voting_partitions(&cluster.status_text(2)), None);
+    for number in 0..580 {
+        assert_eq!(cluster.client(2).value(&entity_at(key(number), 3, 3)), value);
+    }
 }
 
 #[test]

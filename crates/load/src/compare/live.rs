@@ -103,10 +103,12 @@ pub fn live(
     for number in 1..=contest.pairs {
         let mut pair = Vec::new();
         for (name, side) in [('A', a), ('B', b)] {
-            let document = contest.turn(name, side, number)?;
+            let turn = contest.turn(name, side, number);
+            // Also where it failed: a server that is not up yet is no reproach then.
             if contest.stop.load(Ordering::Relaxed) {
                 return Ok(measured);
             }
+            let document = turn?;
             watch(Turn { side: name, number, document: &document });
             pair.push(Measurement::of(&document, &format!("{name}{number}"))?);
         }

@@ -4,6 +4,9 @@
 //! heard of gets no answer but that. Damaged records are met here as nowhere else: their leaf is listed, and
 //! repair replaces them.
 
+#[cfg(test)]
+mod tests;
+
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,11 +18,11 @@ use kvorum_core::quorum::Rank;
 use kvorum_core::repair::trees::{LeafSet, Trees};
 use kvorum_core::repair::wire::{Cursor, LIST_BYTES, Request, Response, TREES_PER_ANSWER, Tree};
 use kvorum_core::repair::{Holding, Kind, RoundId};
-use kvorum_core::{Key, PartitionId, Record, Version};
+use kvorum_core::{Key, KeyHash, PartitionId, Record, Version};
 use tokio::sync::oneshot;
 
 use super::pace::Pace;
-use super::{AntiEntropy, Part, Rebuilding, Sums, add};
+use super::{AntiEntropy, Part, Pass, Rebuilding, Sums, add};
 use crate::calls::heed;
 use crate::commit::Fact;
 use crate::shard::Shard;
@@ -71,7 +74,7 @@ pub async fn answer(shard: &Rc<Shard>, request: Request) -> Response {
             Err(response) => response,
         },
         Request::Select { leaves, .. } => {
-            anti_entropy.select(round, &leaves);
+            anti_entropy.select(round, &leaves, shard.membership.abstains().is_none());
             Response::Done
         }
         Request::List { after, .. } => list(shard, round, after).await,
@@ -102,7 +105,8 @@ async fn end(shard: &Rc<Shard>, round: RoundId, proven: PartitionSet, restored: 
 
 async fn begin(shard: &Rc<Shard>, round: RoundId, wall_ms: u64) -> Response {
     let anti_entropy = &shard.anti_entropy;
-    if let Err(superseded) = anti_entropy.enter(round, wall_ms, shard.clock.boot()) {
+    let records = shard.replica.records().stats().records;
+    if let Err(superseded) = anti_entropy.enter(round, wall_ms, records, shard.clock.boot()) {
         return superseded;
     }
     if heed(shard, Fact::Fence(round.until)).await.is_err() {
@@ -148,15 +152,16 @@ impl AntiEntropy {
         })
     }
 
-    /// Takes part in a round from now on, unless a greater one is known.
-    fn enter(&self, round: RoundId, wall_ms: u64, now: Duration) -> Result<(), Response> {
+    /// Takes part in a round from now on, unless a greater one is known. `records` is about what is held.
+    fn enter(&self, round: RoundId, wall_ms: u64, records: u64, now: Duration) -> Result<(), Response> {
         let mut state = self.state();
         if let Some(newest) = state.newest.filter(|newest| *newest >= round) {
             return Err(Response::Superseded { by: newest.until });
         }
         state.newest = Some(round);
         state.heard_at = now;
-        state.part = Some(Part { round, wall_ms, sums: Sums::Making, selection: None });
+        let pass = Pass { scanned: 0, records };
+        state.part = Some(Part { round, wall_ms, pass, sums: Sums::Making, selection: None });
         Ok(())
     }
 
@@ -192,7 +197,7 @@ impl AntiEntropy {
         }
     }
 
-    fn select(&self, round: RoundId, leaves: &[(PartitionId, LeafSet)]) {
+    fn select(&self, round: RoundId, leaves: &[(PartitionId, LeafSet)], votes: bool) {
         let mut selection = vec![LeafSet::default(); PARTITIONS];
         for (partition, leaves) in leaves {
             if let Some(selected) = selection.get_mut(partition.index()) {
@@ -201,6 +206,8 @@ impl AntiEntropy {
         }
         if let Some(part) = self.state().part.as_mut().filter(|part| part.round == round) {
             part.selection = Some(selection.into());
+            // How much a node has that lost its data says nothing of how much there is to be listed.
+            part.pass = Pass { scanned: 0, records: if votes { part.pass.scanned } else { 0 } };
         }
     }
 
@@ -213,6 +220,28 @@ impl AntiEntropy {
     fn set_sums(&self, round: RoundId, sums: Sums) {
         if let Some(part) = self.state().part.as_mut().filter(|part| part.round == round) {
             part.sums = sums;
+        }
+    }
+
+    /// Keeps why, until a scan has come to its end.
+    fn cannot_scan(&self, error: &StoreError) {
+        tracing::error!(%error, "anti-entropy cannot scan the store");
+        self.state().unscannable = Some(error.to_string());
+    }
+
+    /// Counts damaged records, and logs one of them now and then.
+    fn tell_damaged(&self, hashes: impl ExactSizeIterator<Item = KeyHash>, now: Duration) {
+        add(&self.metrics.damaged, hashes.len());
+        for hash in hashes {
+            if let Some(left_out) = self.damaged.due(now) {
+                tracing::error!(key_hash = hash.get(), left_out, "stored record is damaged");
+            }
+        }
+    }
+
+    fn note_scanned(&self, round: RoundId, records: usize) {
+        if let Some(part) = self.state().part.as_mut().filter(|part| part.round == round) {
+            part.pass.scanned += u64::try_from(records).unwrap_or(u64::MAX);
         }
     }
 }
@@ -254,25 +283,27 @@ async fn sum_up(shard: Rc<Shard>, round: RoundId, wall_ms: u64) {
         ranks: ranks.collect(),
         trees: Trees::new(anti_entropy.settings.tree_bytes_max),
         start: Vec::new(),
-        damaged: 0,
+        damaged: Vec::new(),
     });
     while let Some(mut next) = scan.take() {
         if anti_entropy.check(round).is_err() {
             return;
         }
-        let Some((result, next)) = on_pool(&shard, move || (next.page(), next)).await else { return };
+        let Some((result, mut next)) = on_pool(&shard, move || (next.page(), next)).await else { return };
+        anti_entropy.tell_damaged(next.damaged.drain(..), shard.clock.boot());
         match result {
-            Ok(Scanned { bytes, is_last }) => {
+            Ok(Scanned { records, bytes, is_last }) => {
                 add(&anti_entropy.metrics.scanned_bytes, bytes);
+                anti_entropy.note_scanned(round, records);
                 if is_last {
-                    add(&anti_entropy.metrics.damaged, next.damaged);
+                    anti_entropy.state().unscannable = None;
                     return anti_entropy.set_sums(round, Sums::Made(Arc::new(next.trees)));
                 }
                 pace.spend(bytes).await;
                 scan = Some(next);
             }
             Err(error) => {
-                tracing::error!(%error, "anti-entropy cannot scan the store");
+                anti_entropy.cannot_scan(&error);
                 return anti_entropy.set_sums(round, Sums::Failed);
             }
         }
@@ -287,10 +318,12 @@ struct Scan {
     ranks: Vec<Rank>,
     trees: Trees,
     start: Vec<u8>,
-    damaged: usize,
+    /// Of the last page.
+    damaged: Vec<KeyHash>,
 }
 
 struct Scanned {
+    records: usize,
     bytes: usize,
     is_last: bool,
 }
@@ -298,21 +331,20 @@ struct Scanned {
 impl Scan {
     fn page(&mut self) -> Result<Scanned, StoreError> {
         let page = self.store.scan(&self.start, None, PAGE)?;
-        let mut bytes = 0;
+        let (records, mut bytes) = (page.records.len(), 0);
         for (key, record) in page.records {
             bytes += key.len() + record.len();
             self.start = after(&key);
             self.add(key, record);
         }
-        Ok(Scanned { bytes, is_last: !page.more })
+        Ok(Scanned { records, bytes, is_last: !page.more })
     }
 
     fn add(&mut self, key: Bytes, record: Bytes) {
         let Ok(key) = Key::new(key) else { return };
         let hash = key.hash();
         let Ok(record) = Record::decode(&key, record) else {
-            tracing::error!(key_hash = hash.get(), "stored record is damaged");
-            self.damaged += 1;
+            self.damaged.push(hash);
             return self.trees.mark(hash);
         };
         let kind = kind(self.store.floors(), &key, &record, self.wall_ms);
@@ -346,33 +378,36 @@ async fn list(shard: &Rc<Shard>, round: RoundId, cursor: Option<Cursor>) -> Resp
     let store = shard.replica.records().clone();
     let job = move || list_page(&*store, &selection, cursor, wall_ms);
     match on_pool(shard, job).await {
-        Some(Ok((response, bytes))) => {
+        Some(Ok((response, Scanned { records, bytes, .. }))) => {
             add(&shard.anti_entropy.metrics.scanned_bytes, bytes);
+            shard.anti_entropy.note_scanned(round, records);
             let pace = Pace::new(shard.anti_entropy.settings.rate);
             let _ = tokio::time::timeout(PACED_MAX, pace.spend(bytes)).await;
             response
         }
         Some(Err(error)) => {
-            tracing::error!(%error, "anti-entropy cannot scan the store");
+            shard.anti_entropy.cannot_scan(&error);
             Response::Failed
         }
         None => Response::Failed,
     }
 }
 
-/// What is held in the selected leaves behind `cursor`, until it is a page, and the bytes that were looked at.
+/// What is held in the selected leaves behind `cursor`, until it is a page, and what was looked at for it.
 fn list_page(
     store: &dyn Store,
     selection: &[LeafSet],
     cursor: Option<Cursor>,
     wall_ms: u64,
-) -> Result<(Response, usize), StoreError> {
+) -> Result<(Response, Scanned), StoreError> {
     let mut start = cursor.map_or_else(Vec::new, |Cursor(key)| after(&key));
-    let (mut entries, mut listed, mut scanned) = (Vec::new(), 0, 0);
+    let (mut entries, mut listed) = (Vec::new(), 0);
+    let mut scanned = Scanned { records: 0, bytes: 0, is_last: false };
     loop {
         let page = store.scan(&start, None, PAGE)?;
         for (key, record) in page.records {
-            scanned += key.len() + record.len();
+            scanned.records += 1;
+            scanned.bytes += key.len() + record.len();
             start = after(&key);
             let last = Cursor(key.to_vec());
             let Ok(key) = Key::new(key) else { continue };
@@ -387,9 +422,10 @@ fn list_page(
             }
         }
         if !page.more {
+            scanned.is_last = true;
             return Ok((Response::List { entries, next: None }, scanned));
         }
-        if scanned >= LIST_SCANNED_BYTES {
+        if scanned.bytes >= LIST_SCANNED_BYTES {
             start.pop();
             return Ok((Response::List { entries, next: Some(Cursor(start)) }, scanned));
         }

@@ -52,6 +52,8 @@ pub struct AntiEntropy {
     questions: AtomicUsize,
     /// Rounds that were given up, which may be every second.
     given_up: LogLimit,
+    /// Damaged records, of which a store may be full.
+    damaged: LogLimit,
     /// What is counted.
     pub metrics: RepairMetrics,
 }
@@ -89,6 +91,8 @@ struct State {
     /// The round that this node drives.
     driving: Option<Progress>,
     last: Option<Summary>,
+    /// Why the last scan of this node's store ended before its end.
+    unscannable: Option<String>,
 }
 
 /// A moment, by both clocks.
@@ -102,8 +106,17 @@ struct Rebuilding {
 struct Part {
     round: RoundId,
     wall_ms: u64,
+    pass: Pass,
     sums: Sums,
     selection: Option<Arc<[LeafSet]>>,
+}
+
+/// How far the node's own scan is: for the sums, then for the list.
+#[derive(Clone, Copy)]
+struct Pass {
+    scanned: u64,
+    /// What there is to scan: first the store's estimate, then what the first scan has met; zero where nobody knows.
+    records: u64,
 }
 
 enum Sums {
@@ -111,6 +124,9 @@ enum Sums {
     Made(Arc<Trees>),
     Failed,
 }
+
+/// What a round does, in this order.
+const PHASES: [&str; 5] = ["begin", "sum up", "compare", "copy", "end"];
 
 /// How far a round is that this node drives.
 #[derive(Clone, Copy, Debug)]
@@ -162,6 +178,7 @@ impl AntiEntropy {
             wake: Notify::new(),
             questions: AtomicUsize::new(0),
             given_up: LogLimit::default(),
+            damaged: LogLimit::default(),
             metrics: RepairMetrics::default(),
         }
     }
@@ -194,22 +211,27 @@ impl AntiEntropy {
         next
     }
 
+    /// How far the round is that this node drives, if it drives one.
+    #[must_use]
+    pub fn show_driving(&self) -> Value {
+        self.state().show_driving()
+    }
+
+    /// Why this node's store cannot be scanned, so that every round does without it; nothing if it can, or if no
+    /// round has tried since the start.
+    #[must_use]
+    pub fn unscannable(&self) -> Option<String> {
+        self.state().unscannable.clone()
+    }
+
     /// What this node shows of rounds.
     #[must_use]
     pub fn show(&self) -> Value {
         let state = self.state();
-        let round = |round: RoundId| format!("{:016x}", round.until.raw());
-        let driving = state.driving.map(|progress| {
-            json!({
-                "round": round(progress.round),
-                "phase": progress.phase,
-                "listed": progress.listed,
-                "copied": progress.copied,
-            })
-        });
+        let driving = state.show_driving();
         let last = state.last.as_ref().map(|last| {
             json!({
-                "round": round(last.round),
+                "round": name(last.round),
                 "clean": last.is_clean(),
                 "seconds": last.took.as_secs_f64(),
                 "missing": last.missing,
@@ -221,6 +243,33 @@ impl AntiEntropy {
         });
         json!({ "wanted": state.wanted, "driven": state.driven, "driving": driving, "last": last })
     }
+}
+
+impl State {
+    fn show_driving(&self) -> Value {
+        let Some(progress) = self.driving else { return Value::Null };
+        let step = PHASES.iter().position(|phase| *phase == progress.phase).map_or(0, |index| index + 1);
+        let pass = self.part.as_ref().filter(|part| part.round == progress.round).map(|part| part.pass);
+        let is_scan = matches!(progress.phase, "sum up" | "copy");
+        let share = pass.filter(|pass| is_scan && pass.records > 0).map(|pass| {
+            #[expect(clippy::cast_precision_loss, reason = "a share, for people")]
+            let share = pass.scanned as f64 / pass.records as f64;
+            share.min(1.0)
+        });
+        json!({
+            "round": name(progress.round),
+            "phase": progress.phase,
+            "step": step,
+            "steps": PHASES.len(),
+            "share": share,
+            "listed": progress.listed,
+            "copied": progress.copied,
+        })
+    }
+}
+
+fn name(round: RoundId) -> String {
+    format!("{:016x}", round.until.raw())
 }
 
 fn add(counter: &AtomicU64, count: usize) {

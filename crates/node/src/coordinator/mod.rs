@@ -15,7 +15,7 @@ mod repair;
 pub(crate) mod timers;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use handle::failure_name;
 
@@ -240,11 +240,20 @@ pub(crate) async fn stamp(shard: &Rc<Shard>, above: Hlc) -> Result<Version, Fail
 }
 
 /// [`Failure::Disk`] also if the disk has not answered after a part of the deadline: the others need not wait for it.
+/// Until it has, the clock says so, and the node is not ready.
 async fn raise_bound(shard: &Shard, to: Hlc) -> Result<(), Failure> {
-    let (send, receive) = tokio::sync::oneshot::channel();
+    let (send, mut receive) = tokio::sync::oneshot::channel();
     shard.replica.raise_bound(to, Asker::Durable(send)).map_err(|_| Failure::Overloaded)?;
-    let raised = tokio::time::timeout(shard.settings.deadline / RAISE_SHARE, receive).await;
-    raised.map_or(Err(Failure::Disk), |raised| raised.unwrap_or(Err(Failure::NotServing)))
+    if let Ok(raised) = tokio::time::timeout(shard.settings.deadline / RAISE_SHARE, &mut receive).await {
+        return raised.unwrap_or(Err(Failure::NotServing));
+    }
+    let late = shard.clock.note_late_raise();
+    tokio::task::spawn_local(async move {
+        // Whatever it answers: it does again, and the store's health says the rest.
+        let _ = receive.await;
+        drop(late);
+    });
+    Err(Failure::Disk)
 }
 
 fn stamp_past_bound(shard: &Shard, above: Hlc) -> Result<Version, Failure> {

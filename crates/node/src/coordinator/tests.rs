@@ -2,7 +2,7 @@
 //! Only the peers are played: they say what a test tells them to, when it tells them to.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-mod rig;
+pub(crate) mod rig;
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -123,8 +123,10 @@ fn a_coordinator_whose_disk_hangs_succeeds_through_the_others() {
                 rig.answer(peer, &store, accepted()).await;
             }
             put.await.unwrap().unwrap();
+            assert!(rig.shard.clock.is_waiting_for_disk(), "the node is not ready");
         }
         rig.store.set_fault(Fault::None);
+        until(|| !rig.shard.clock.is_waiting_for_disk()).await;
     });
 }
 

@@ -42,34 +42,42 @@ use crate::store::Durability;
 use crate::store::memory::MemoryStore;
 
 /// Longer than anything should take, and shorter than the deadline.
-pub(super) const LONG: Duration = Duration::from_secs(10);
+pub(crate) const LONG: Duration = Duration::from_secs(10);
 /// No round but those that a test asks for.
 const NO_REPAIR: RepairSettings =
     RepairSettings { interval: LONG, rate: 1 << 20, tree_bytes_max: 1 << 21, lag: LONG, retention: LONG };
 /// The incarnation of the run.
-pub(super) const RUN: Incarnation = Incarnation(0x0b5e_55ed);
+pub(crate) const RUN: Incarnation = Incarnation(0x0b5e_55ed);
 const CLUSTER: ClusterId = ClusterId(7);
 
-pub(super) struct Settings {
-    pub(super) fan_out: FanOut,
-    pub(super) deadline: Duration,
-    pub(super) lingering_max: usize,
-    pub(super) large_bytes_max: usize,
+pub(crate) struct Settings {
+    pub(crate) fan_out: FanOut,
+    pub(crate) deadline: Duration,
+    pub(crate) lingering_max: usize,
+    pub(crate) large_bytes_max: usize,
+    /// Of the read pool. Without any, a test runs its jobs.
+    pub(crate) read_threads: usize,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { fan_out: FanOut::Hedged, deadline: 2 * LONG, lingering_max: 100, large_bytes_max: 1 << 20 }
+        Self {
+            fan_out: FanOut::Hedged,
+            deadline: 2 * LONG,
+            lingering_max: 100,
+            large_bytes_max: 1 << 20,
+            read_threads: 1,
+        }
     }
 }
 
 /// Runs a test on a shard's kind of runtime.
-pub(super) fn run(test: impl Future<Output = ()>) {
+pub(crate) fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, test);
 }
 
-pub(super) async fn until(mut condition: impl FnMut() -> bool) {
+pub(crate) async fn until(mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + LONG;
     while !condition() {
         assert!(Instant::now() < deadline, "it never came to be");
@@ -93,20 +101,20 @@ struct Peer {
     _dir: TempDir,
 }
 
-pub(super) struct Rig {
-    pub(super) shard: Rc<Shard>,
-    pub(super) store: Arc<MemoryStore>,
+pub(crate) struct Rig {
+    pub(crate) shard: Rc<Shard>,
+    pub(crate) store: Arc<MemoryStore>,
     metrics: Arc<CoordinatorMetrics>,
-    pub(super) hints: Arc<HintQueue>,
+    pub(crate) hints: Arc<HintQueue>,
     commits: Option<CommitThread<MemoryStore>>,
     peers: Vec<Peer>,
-    _pool: ReadPoolThreads,
+    _pool: Option<ReadPoolThreads>,
     _dir: TempDir,
 }
 
 impl Rig {
     /// Node 0 of `nodes`, connected to all others.
-    pub(super) async fn start(nodes: usize, settings: Settings) -> Self {
+    pub(crate) async fn start(nodes: usize, settings: Settings) -> Self {
         let mut listeners = Vec::new();
         for _ in 1..nodes {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -145,7 +153,10 @@ impl Rig {
         };
         let committer = Committer::new(store.clone(), config, Duration::ZERO).unwrap();
         let clock = Arc::new(Clock::new(time.clone(), committer.bound(), skew_max, RUN));
-        let (pool, pool_threads) = ReadPool::start(1, 100).unwrap();
+        let (pool, pool_threads) = match settings.read_threads {
+            0 => (ReadPool::without_threads(100), None),
+            threads => ReadPool::start(threads, 100).map(|(pool, threads)| (pool, Some(threads))).unwrap(),
+        };
         let mailbox: Arc<Mailbox> = Arc::default();
         let limits = QueueLimits { works_max: 100, bytes_max: 1 << 20 };
         let now = move || Now { boot: time.boot(), wall_ms: time.wall_ms() };
@@ -197,15 +208,15 @@ impl Rig {
         Self { shard, store, metrics, hints, commits: Some(commits), peers: Vec::new(), _pool: pool_threads, _dir: dir }
     }
 
-    pub(super) fn metrics(&self) -> &CoordinatorMetrics {
+    pub(crate) fn metrics(&self) -> &CoordinatorMetrics {
         &self.metrics
     }
 
-    pub(super) fn put(&self, key: &Key, acks: Acks) -> JoinHandle<Result<Written, Refused>> {
+    pub(crate) fn put(&self, key: &Key, acks: Acks) -> JoinHandle<Result<Written, Refused>> {
         self.put_value(key, acks, b"value")
     }
 
-    pub(super) fn put_value(
+    pub(crate) fn put_value(
         &self,
         key: &Key,
         acks: Acks,
@@ -217,13 +228,13 @@ impl Rig {
         tokio::task::spawn_local(async move { coordinator.put(key, acks, None, body, true).await })
     }
 
-    pub(super) fn get(&self, key: &Key, acks: Acks) -> JoinHandle<Result<Found, Refused>> {
+    pub(crate) fn get(&self, key: &Key, acks: Acks) -> JoinHandle<Result<Found, Refused>> {
         let (coordinator, key) = (Coordinator::new(self.shard.clone()), key.clone());
         tokio::task::spawn_local(async move { coordinator.get(key, acks, true).await })
     }
 
     /// Writes a key that all replicas accept; what they hold then.
-    pub(super) async fn stored_everywhere(&mut self, key: &Key) -> Record {
+    pub(crate) async fn stored_everywhere(&mut self, key: &Key) -> Record {
         let from = u8::try_from(self.peers.len() + 1).unwrap();
         let put = self.put(key, Acks::new(from, from).unwrap());
         let mut stored = None;
@@ -238,13 +249,13 @@ impl Rig {
     }
 
     /// What peer number `peer` (node `peer + 1`) is asked next.
-    pub(super) async fn next(&mut self, peer: usize) -> Frame {
+    pub(crate) async fn next(&mut self, peer: usize) -> Frame {
         let frame = tokio::time::timeout(LONG, self.peers[peer].asked.recv()).await;
         frame.unwrap_or_else(|_| panic!("peer {peer} was asked nothing")).expect("the connection is up")
     }
 
     /// What one of the first two peers is asked next.
-    pub(super) async fn next_of_any(&mut self) -> (usize, Frame) {
+    pub(crate) async fn next_of_any(&mut self) -> (usize, Frame) {
         let [first, second, ..] = &mut self.peers[..] else { panic!("there are two peers") };
         let asked = async {
             tokio::select! {
@@ -255,14 +266,14 @@ impl Rig {
         tokio::time::timeout(LONG, asked).await.expect("nobody was asked anything")
     }
 
-    pub(super) async fn answer(&mut self, peer: usize, question: &Frame, message: Message) {
+    pub(crate) async fn answer(&mut self, peer: usize, question: &Frame, message: Message) {
         let mut out = BytesMut::new();
         assert!(encode(&Frame { id: question.id, hlc: Hlc::ZERO, message }, &mut out).is_none(), "it is small");
         self.peers[peer].answers.write_all(&out).await.unwrap();
     }
 
     /// Ends the connection to a peer, which does not come back.
-    pub(super) async fn disconnect(&mut self, peer: usize) {
+    pub(crate) async fn disconnect(&mut self, peer: usize) {
         self.peers[peer].reader.abort();
         self.peers[peer].answers.shutdown().await.unwrap();
         let client = self.shard.peers[peer + 1].clone().unwrap();
@@ -270,11 +281,11 @@ impl Rig {
     }
 
     /// From now on the queue to the commit thread takes nothing.
-    pub(super) fn stop_commits(&mut self) {
+    pub(crate) fn stop_commits(&mut self) {
         drop(self.commits.take().expect("once").stop());
     }
 
-    pub(super) fn rank(&self, key: &Key, peer: u8) -> usize {
+    pub(crate) fn rank(&self, key: &Key, peer: u8) -> usize {
         let replicas = self.shard.membership.layout().preference_list(key.hash().partition());
         replicas.iter().position(|node| node.0 == peer + 1).unwrap()
     }
