@@ -3,7 +3,7 @@
 # that RocksDB is compiled once.
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test soak contrib deps
+.PHONY: help run build test soak contrib scenarios deps
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -30,7 +30,7 @@ test: build ## format, lints, documentation, and every test
 ROUNDS ?= 10
 SEEDS ?= 20000
 PROCESS := cargo test --release -p kvorum --test process --
-soak: build ## SEEDS=20000 simulated clusters; ten minutes of attack; the crash tests, ROUNDS=10 times; the fuzz targets; more
+soak: build ## SEEDS=20000 simulated clusters; ten minutes of attack; the crash tests, ROUNDS=10 times; the fuzz targets; the scenarios; more
 	first=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ') && \
 		cargo run --release -p kvorum-sim -- --seeds $$first..$$((first + $(SEEDS)))
 	KVORUM_TEST_ATTACK_SECONDS=600 $(PROCESS) --nocapture through_every_fault
@@ -40,6 +40,10 @@ soak: build ## SEEDS=20000 simulated clusters; ten minutes of attack; the crash 
 	scripts/fuzz 60
 	KVORUM_TEST_INTERLEAVINGS=1000000 cargo test --release -p kvorum-node --features interleavings --lib interleavings
 	KVORUM_TEST_MALFORMED=10000000 $(PROCESS) malformed::
+	$(MAKE) scenarios
+
+scenarios: build ## the five published measurements, quickly: five minutes; reports in target/scenarios
+	$(TARGET)/release/kvorum bench scenario all --quick --out $(TARGET)/scenarios --data-dir $(TARGET)/scenarios/data
 
 contrib: build ## everything in contrib/ against three nodes; needs wrk, and Maven for YCSB
 	contrib/check

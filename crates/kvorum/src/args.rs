@@ -52,6 +52,7 @@ pub(crate) enum Command {
     Restore(RestoreArgs),
     #[command(subcommand)]
     Bench(BenchCommand),
+    Profile(ProfileArgs),
     /// Check or show the settings of a node.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -137,6 +138,9 @@ pub(crate) struct DevArgs {
     /// Holds one directory per node.
     #[arg(long, value_name = "DIR", default_value = "./data")]
     pub(crate) data_dir: PathBuf,
+    /// Opens the nodes' admin listeners, for `kvorum profile`: the first one's port; the others follow it.
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..=65_000))]
+    pub(crate) admin_base_port: Option<u16>,
 }
 
 /// Whom to ask.
@@ -264,6 +268,43 @@ pub(crate) struct RestoreArgs {
     /// the node votes at once.
     #[arg(long)]
     pub(crate) whole_cluster: bool,
+}
+
+/// Show where a node's processor time, its allocations or its waiting go: a flame graph, and the twenty largest.
+///
+/// The node must have an admin listener: `admin.listen`, or `kvorum dev --admin-base-port`. It takes one profile at a
+/// time. Writes KIND.collapsed, KIND.svg and KIND.md into DIR; Ctrl-C ends the node's profile as well.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples, with KVORUM_ADMIN_LISTEN=127.0.0.1:9080 set for the node:
+  kvorum profile --url http://127.0.0.1:9080 --kind cpu --out before
+  kvorum profile --url http://127.0.0.1:9080 --kind cpu --out after --diff before")]
+pub(crate) struct ProfileArgs {
+    /// The node's admin listener.
+    #[arg(long, value_name = "URL", value_parser = node_url)]
+    pub(crate) url: NodeUrl,
+    /// Processor time, bytes allocated, or time spent waiting.
+    #[arg(long)]
+    pub(crate) kind: ProfileKind,
+    /// How long.
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=120))]
+    pub(crate) seconds: u32,
+    /// Samples of each thread in a second of its processor time; for `cpu`.
+    #[arg(long, value_name = "HZ", default_value_t = 99, value_parser = clap::value_parser!(u32).range(1..=999))]
+    pub(crate) frequency: u32,
+    /// Where the files go.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    /// An earlier profile, its DIR or its KIND.collapsed: also writes KIND.diff.svg, what has become more in red.
+    #[arg(long, value_name = "OLD")]
+    pub(crate) diff: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum ProfileKind {
+    Cpu,
+    Alloc,
+    Lock,
 }
 
 fn timeout(text: &str) -> Result<Duration, String> {

@@ -91,33 +91,38 @@ fn start(args: &DevArgs) -> Result<Vec<Node>> {
     }
     let urls: Vec<String> = ports.iter().map(|port| format!("http://127.0.0.1:{port}")).collect();
     let cluster = urls.join(",");
+    let admins: Vec<Option<u16>> = match args.admin_base_port {
+        Some(first) => (first..).take(ports.len()).map(Some).collect(),
+        None => vec![None; ports.len()],
+    };
     let mut nodes = Vec::with_capacity(urls.len());
-    for (number, url) in (1..).zip(&urls) {
+    for ((number, url), admin) in (1..).zip(&urls).zip(admins) {
         let data_dir = args.data_dir.join(format!("node-{number}"));
         create_dir_all(&data_dir).with_context(|| data_dir.display().to_string())?;
         let url = node_url(url).map_err(anyhow::Error::msg)?;
-        let child = spawn(&url, &cluster, &data_dir, args.nodes).context("a node's process")?;
+        let mut command = node_command(&url, &cluster, &data_dir)?;
+        // What the user has set, in the environment or in a file, stands.
+        let is_set = |name: &str| std::env::var_os(name).is_some() || std::env::var_os("KVORUM_CONFIG").is_some();
+        command.envs(shares(args.nodes).into_iter().filter(|(name, _)| !is_set(name)));
+        command.envs(admin.map(|port| ("KVORUM_ADMIN_LISTEN", format!("127.0.0.1:{port}"))));
+        let child = command.spawn().context("a node's process")?;
         nodes.push(Node { url, child });
     }
     say(format!("starting {} nodes…", nodes.len()));
     Ok(nodes)
 }
 
-fn spawn(url: &NodeUrl, cluster: &str, data_dir: &Path, nodes: u16) -> Result<Child> {
+/// A node of a cluster on this machine, which ends with the pipe on its stdin, and is out of reach of Ctrl-C.
+pub(crate) fn node_command(url: &NodeUrl, cluster: &str, data_dir: &Path) -> Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["serve", "--stop-on-stdin-eof", "--listen", &url.address().to_string()]);
     command.args(["--cluster", cluster, "--advertise", url.as_str(), "--data-dir"]).arg(data_dir);
-    for (name, value) in shares(nodes) {
-        // What the user has set, in the environment or in a file, stands.
-        if std::env::var_os(name).is_none() && std::env::var_os("KVORUM_CONFIG").is_none() {
-            command.env(name, value);
-        }
-    }
-    Ok(command.stdin(Stdio::piped()).process_group(0).spawn()?)
+    command.stdin(Stdio::piped()).process_group(0);
+    Ok(command)
 }
 
 /// What a node gets of a machine that it shares with the others, and of the terminal.
-fn shares(nodes: u16) -> [(&'static str, String); 3] {
+pub(crate) fn shares(nodes: u16) -> [(&'static str, String); 3] {
     const MIB: u64 = 1 << 20;
     let nodes = u64::from(nodes);
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);

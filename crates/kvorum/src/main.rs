@@ -2,7 +2,7 @@
 //!
 //! `serve` runs a node, `dev` a cluster of them on this machine; `put`, `get`, `delete`, `range` and
 //! `status` are clients; `repair`, `scrub`, `backup` and `restore` look after the data; `bench` loads
-//! it. Exit codes are part of the
+//! it, and `profile` shows what a node does meanwhile. Exit codes are part of the
 //! interface: see [`outcome::Outcome`].
 
 mod args;
@@ -13,6 +13,7 @@ mod dev;
 mod documents;
 mod entity;
 mod outcome;
+mod profile;
 mod repair;
 mod scrub;
 mod serve;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         Command::Backup(args) => backup::backup(&args),
         Command::Restore(args) => backup::restore(&args),
         Command::Bench(command) => bench::bench(&command),
+        Command::Profile(args) => profile::profile(&args),
         Command::Config(ConfigCommand::Check { file }) => serve::check(&file),
         Command::Config(ConfigCommand::Print(args)) => serve::print(&args),
         Command::Completions { shell } => documents::completions(shell),

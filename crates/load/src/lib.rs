@@ -1,7 +1,8 @@
 //! Load for HTTP stores, and what it shows: `kvorum bench`.
 //!
 //! Owns the generator ([`run`]), what is sent ([`workload`]), what is measured ([`record`]), how it is told
-//! ([`report`]), and what is made of several runs: [`knee`], [`compare`], [`fill`].
+//! ([`report`]), and what is made of several runs: [`knee`], [`compare`], [`fill`]. The five published
+//! measurements are described in [`scenario`].
 //!
 //! Promises: in an open loop a request is *due* at a time that depends on nothing but the rate, and its latency
 //! runs from that time, so a server that stalls cannot hide it (coordinated omission). What was due and never sent
@@ -25,6 +26,7 @@ pub mod nodes;
 pub mod record;
 pub mod report;
 pub mod run;
+pub mod scenario;
 pub mod target;
 pub mod workload;
 

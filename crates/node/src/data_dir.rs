@@ -330,6 +330,7 @@ impl DataDir {
         self.write_peers(&notes).inspect_err(|_| self.peers().is_dirty = true)
     }
 
+    #[track_caller]
     fn peers(&self) -> MutexGuard<'_, Peers> {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }

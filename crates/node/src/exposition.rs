@@ -21,6 +21,7 @@ use crate::coordinator::failure_name;
 use crate::hints::{Dropped, TargetMetrics};
 use crate::histogram::{Histogram, Snapshot};
 use crate::node::NodeView;
+use crate::profile::allocations;
 use crate::store::{HealthState, Stall};
 
 const MICROS: f64 = 1e-6;
@@ -196,6 +197,10 @@ fn node(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
         "Reads that wait for a thread",
         float(u64::try_from(view.pool.depth()).unwrap_or(0)),
     )?;
+    match allocations::allocated_bytes() {
+        Ok(bytes) => page.counter("allocated_bytes", "Bytes allocated so far, freed since or not", bytes)?,
+        Err(error) => tracing::debug!(%error, "the allocator does not count"),
+    }
     page.counter("read_pool_refused", "Reads refused because the pool's queue was full", view.pool.refused())
 }
 
@@ -428,6 +433,7 @@ fn store(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     )?;
     page.counter("store_cache_hits", "Blocks found in the cache", stats.cache_hits)?;
     page.counter("store_cache_misses", "Blocks that were not", stats.cache_misses)?;
+    page.counter("store_block_reads", "Blocks that reads fetched from files into the cache", stats.block_reads)?;
     let stalled = f64::from(u8::from(stats.stall != Stall::None));
     page.gauge("store_stalled", "Whether the engine holds writes back now", stalled)?;
     page.counter("store_stalls", "How often it began to", stats.stalls)?;

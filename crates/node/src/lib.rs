@@ -34,6 +34,7 @@ pub mod node;
 #[cfg(feature = "rocksdb")]
 mod pages;
 pub mod peer;
+mod profile;
 pub mod read_pool;
 pub mod replica;
 #[cfg(feature = "rocksdb")]

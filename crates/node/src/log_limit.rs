@@ -1,7 +1,9 @@
 //! Lines of the log that others can cause at will: one now and then, with how often it was left out.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 use std::time::Duration;
+
+use crate::sync::Mutex;
 
 /// The least time between two lines of one cause.
 const EVERY: Duration = Duration::from_secs(10);

@@ -5,6 +5,7 @@
 use std::sync::{Arc, PoisonError};
 
 use crate::commit::{Done, Sink, Ticket};
+use crate::profile::waits::QueueWaits;
 use crate::replica::Held;
 use crate::sync::{Mutex, Notify};
 
@@ -24,18 +25,26 @@ pub enum Event {
 /// The mailbox of one shard.
 #[derive(Default)]
 pub struct Mailbox {
-    events: Mutex<Vec<Event>>,
+    left: Mutex<Left>,
     wake: Notify,
+}
+
+#[derive(Default)]
+struct Left {
+    events: Vec<Event>,
+    waits: QueueWaits,
 }
 
 impl Mailbox {
     /// Leaves results; wakes the shard if its box was empty.
     pub fn post(&self, new: impl IntoIterator<Item = Event>) {
-        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-        let was_empty = events.is_empty();
-        events.extend(new);
-        let wake = was_empty && !events.is_empty();
-        drop(events);
+        let mut guard = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = &mut *guard;
+        left.waits.before_put(left.events.len());
+        let was_empty = left.events.is_empty();
+        left.events.extend(new);
+        let wake = was_empty && !left.events.is_empty();
+        drop(guard);
         if wake {
             self.wake.notify_one();
         }
@@ -44,7 +53,12 @@ impl Mailbox {
     /// Waits until there is something, and swaps it into `taken`, which is empty. Cancel safe.
     pub async fn take(&self, taken: &mut Vec<Event>) {
         loop {
-            std::mem::swap(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner), taken);
+            {
+                let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+                let left = &mut *left;
+                left.waits.before_take("mailbox", left.events.len(), left.events.len());
+                std::mem::swap(&mut left.events, taken);
+            }
             if !taken.is_empty() {
                 return;
             }

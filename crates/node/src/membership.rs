@@ -66,7 +66,7 @@ pub struct PeerState {
     /// For what it does wrong.
     pub log: LogLimit,
     /// Why there is no connection.
-    pub trouble: Mutex<Option<String>>,
+    pub(crate) trouble: Mutex<Option<String>>,
 }
 
 #[derive(Default)]
@@ -293,6 +293,7 @@ impl Membership {
         }
     }
 
+    #[track_caller]
     fn restored(&self) -> MutexGuard<'_, PartitionSet> {
         self.restored.lock().unwrap_or_else(PoisonError::into_inner)
     }

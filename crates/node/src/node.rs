@@ -24,7 +24,7 @@ use crate::backup::{self, BackupError, Label, Scope};
 use crate::clock::{Clock, SystemTime, TimeSource};
 use crate::commit::queue::Now;
 use crate::commit::{CommitConfig, CommitMetrics, CommitQueue, CommitThread, Committer, QueueLimits};
-use crate::config::Config;
+use crate::config::{Address, Config};
 use crate::data_dir::{ClusterId, DataDir, DataDirError};
 use crate::hints::{HintQueue, HintSettings};
 use crate::histogram::Histogram;
@@ -33,6 +33,7 @@ use crate::large_values::LargeValues;
 use crate::mailbox::{Mailbox, Mailboxes};
 use crate::membership::{Membership, Standing};
 use crate::metrics::CoordinatorMetrics;
+use crate::profile::listener::AdminListener;
 use crate::read_pool::{ReadPool, ReadPoolThreads};
 use crate::runtime::{BackgroundParts, ShardParts, run_background, run_shard};
 use crate::scrub::Scrub;
@@ -64,6 +65,14 @@ pub enum StartError {
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {error}. Stop what uses it, or give another --listen")]
     Listen {
+        /// What was asked for.
+        address: String,
+        /// The system's answer.
+        error: std::io::Error,
+    },
+    /// The admin listener's address cannot be listened on.
+    #[error("cannot listen on {address} (admin.listen): {error}. Stop what uses it, or set another one")]
+    AdminListen {
         /// What was asked for.
         address: String,
         /// The system's answer.
@@ -191,12 +200,22 @@ pub fn run(config: &Config) -> Result<(), StartError> {
     let listen_error = |error| StartError::Listen { address: address.clone(), error };
     let listener = TcpListener::bind(&address).map_err(listen_error)?;
     listener.set_nonblocking(true).map_err(listen_error)?;
+    let admin = config.admin_listen.as_ref().map(bind_admin).transpose()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let node = Node::start(config)?;
+    let admin = admin.map(AdminListener::start).transpose()?;
     tracing::info!(url = config.own.as_str(), incarnation = node.view.membership.incarnation().0, "node started");
     let accepted = runtime.block_on(accept(listener, &node));
+    if let Some(admin) = admin {
+        admin.stop();
+    }
     node.stop(config);
     accepted.map_err(listen_error)
+}
+
+fn bind_admin(address: &Address) -> Result<TcpListener, StartError> {
+    TcpListener::bind(address.to_string())
+        .map_err(|error| StartError::AdminListen { address: address.to_string(), error })
 }
 
 /// Makes the data directory that `config` names of a backup of its node.

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
+use crate::profile::waits::QueueWaits;
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Condvar, Mutex, MutexGuard, Notify};
 
@@ -38,6 +39,7 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     jobs: VecDeque<Job>,
+    waits: QueueWaits,
     /// Threads and tasks that wait for a job: nobody is woken while none does.
     idle: usize,
     stopping: bool,
@@ -78,7 +80,7 @@ impl ReadPool {
         loop {
             {
                 let mut queue = self.shared.lock();
-                if let Some(job) = queue.jobs.pop_front() {
+                if let Some(job) = queue.pop() {
                     return job;
                 }
                 queue.idle += 1;
@@ -99,7 +101,7 @@ impl ReadPool {
             self.shared.refused.fetch_add(1, Ordering::Relaxed);
             return Err(job);
         }
-        queue.jobs.push_back(job);
+        queue.push(job);
         let wake = queue.idle > 0;
         drop(queue);
         if wake {
@@ -119,6 +121,18 @@ impl ReadPool {
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.shared.refused.load(Ordering::Relaxed)
+    }
+}
+
+impl Queue {
+    fn push(&mut self, job: Job) {
+        self.waits.before_put(self.jobs.len());
+        self.jobs.push_back(job);
+    }
+
+    fn pop(&mut self) -> Option<Job> {
+        self.waits.before_take("read pool", self.jobs.len(), self.jobs.len().min(1));
+        self.jobs.pop_front()
     }
 }
 
@@ -158,6 +172,7 @@ impl Drop for ReadPoolThreads {
 }
 
 impl Shared {
+    #[track_caller]
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -165,7 +180,7 @@ impl Shared {
     fn work(&self) {
         let mut queue = self.lock();
         loop {
-            if let Some(job) = queue.jobs.pop_front() {
+            if let Some(job) = queue.pop() {
                 drop(queue);
                 // A job that panics has been reported by the panic hook; the thread goes on.
                 let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));

@@ -9,7 +9,7 @@
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -20,6 +20,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::coordinator::{Coordinator, Found, Looked};
 use crate::shard::Shard;
 use crate::store::{Page, PageLimit, Store, StoreError, Tier};
+use crate::sync::Mutex;
 
 /// What is read at a time.
 const PAGE: PageLimit = PageLimit { records: 1024, bytes: 256 * 1024 };

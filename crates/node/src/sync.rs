@@ -6,9 +6,35 @@
 
 #[cfg(not(feature = "interleavings"))]
 mod chosen {
-    pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, atomic};
+    use std::panic::Location;
+    use std::sync::{LockResult, TryLockError};
+
+    pub(crate) use std::sync::{Condvar, MutexGuard, atomic};
     pub(crate) use std::thread;
     pub(crate) use tokio::sync::Notify;
+
+    use crate::profile::waits;
+
+    /// std's. A profile of locks shows who waited for it, and where.
+    #[derive(Debug, Default)]
+    pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(crate) const fn new(value: T) -> Self {
+            Self(std::sync::Mutex::new(value))
+        }
+
+        #[track_caller]
+        pub(crate) fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
+            match self.0.try_lock() {
+                Ok(guard) => Ok(guard),
+                Err(TryLockError::Poisoned(poisoned)) => Err(poisoned),
+                Err(TryLockError::WouldBlock) => {
+                    waits::lock(std::any::type_name::<T>(), Location::caller(), || self.0.lock())
+                }
+            }
+        }
+    }
 }
 
 #[cfg(feature = "interleavings")]

@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use kvorum_load::compare::Side;
 use kvorum_load::knee::Objective;
 use kvorum_load::run::{Plan, Rate};
+use kvorum_load::scenario::SCENARIOS;
 use kvorum_load::target::Target;
 use kvorum_load::workload::{Api, KeyOrder, ValueSize, Workload, bytes};
 use kvorum_node::config::duration;
@@ -18,6 +20,7 @@ pub(crate) enum BenchCommand {
     Fill(FillArgs),
     Knee(KneeArgs),
     Compare(CompareArgs),
+    Scenario(ScenarioArgs),
 }
 
 /// Whom the load goes to, and in what shape.
@@ -201,6 +204,43 @@ pub(crate) struct CompareArgs {
     /// Write compare.json there, and each run below `a` and `b`.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+}
+
+/// Repeat a published measurement with kvorum, end to end.
+///
+/// Starts the nodes, fills them, finds the PUT, GET and mixed knees, runs at them, at half of them and at the report's
+/// rates, profiles the coordinator, counts how evenly data lies, and writes it all beside the published figures. The
+/// nodes are processes of this binary on this machine, on free ports; they end with the command.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kvorum bench scenario quorum
+  kvorum bench scenario all --quick --out /tmp/reports
+  kvorum bench scenario async-fanout --duration 30s --keys 5000000
+
+Exit codes: 0 done; 1 a stage failed, or it was interrupted, and the report says which; 2 usage.")]
+pub(crate) struct ScenarioArgs {
+    /// Which one, or all of them in turn.
+    #[arg(value_parser = PossibleValuesParser::new(SCENARIOS.iter().map(|scenario| scenario.name).chain(["all"])))]
+    pub(crate) name: String,
+    /// Little data and short runs: shows that it works, all five in five minutes on two cores.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Of each run that counts; by default 5s, with --quick 250ms. All else follows from it but fills.
+    #[arg(long, value_name = "DURATION", value_parser = at_least_a_moment)]
+    pub(crate) duration: Option<Duration>,
+    /// Different keys, of 100 bytes each; by default 200000, with --quick 10000. Not of larger-than-memory.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) keys: Option<u64>,
+    /// Reports go to a directory of their name there, and index.md beside them.
+    #[arg(long, value_name = "DIR", default_value = "docs/reports")]
+    pub(crate) out: PathBuf,
+    /// Where the nodes keep their data while they run; a disk, not memory.
+    #[arg(long, value_name = "DIR", default_value = "./data")]
+    pub(crate) data_dir: PathBuf,
+    /// Keep that data.
+    #[arg(long)]
+    pub(crate) keep: bool,
 }
 
 fn size(text: &str) -> Result<u64, String> {

@@ -1,6 +1,7 @@
 //! `bench`: the load tool's command line. The work is that of `kvorum-load`.
 
 pub(crate) mod args;
+mod scenario;
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -9,9 +10,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
-use kvorum_load::compare::{Comparison, Contest, Side, compare as compare_runs, compare_saved, live};
+use kvorum_load::compare::{Comparison, Contest, Side, Turn, compare as compare_runs, compare_saved, live};
 use kvorum_load::fill::{fill as fill_load, keys_for};
-use kvorum_load::knee::{Point, Probe, Step, Watch, knee as find_knee};
+use kvorum_load::knee::{Effort, Hunt, Point, Probe, Step, Watch, knee as find_knee};
 use kvorum_load::report::{Document, save, text, write_json};
 use kvorum_load::run::{Rate, run as run_load};
 use tokio::signal::unix::{SignalKind, signal};
@@ -27,6 +28,7 @@ pub(crate) fn bench(command: &BenchCommand) -> Result<Outcome> {
         BenchCommand::Fill(args) => fill(args, &stop),
         BenchCommand::Knee(args) => knee(args, &stop),
         BenchCommand::Compare(args) => compare(args, &stop),
+        BenchCommand::Scenario(args) => scenario::scenario(args, &stop),
     };
     done.map_err(|error| match error.downcast::<kvorum_load::Error>() {
         Ok(kvorum_load::Error::Unreachable { target, cause }) => Unreachable { url: target, cause }.into(),
@@ -122,7 +124,8 @@ impl Watch for Lines {
 fn knee(args: &KneeArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
     // The search decides every probe's rate.
     let plan = args.load.plan(Rate::Max);
-    let knee = find_knee(&plan, &args.objective, args.out.as_deref(), stop, &mut Lines)?;
+    let (objective, dir) = (&args.objective, args.out.as_deref());
+    let knee = find_knee(&Hunt { plan: &plan, objective, effort: Effort::Whole, dir, stop }, &mut Lines)?;
     let mut out = io::stdout();
     if let (Some(rate), Some(latency)) = (knee.knee_rate, &knee.latency_ms) {
         writeln!(out, "Knee: {rate}/s under {}: p50 {:.2} ms, p99 {:.2} ms", knee.objective, latency.p50, latency.p99)?;
@@ -157,21 +160,24 @@ fn compare(args: &CompareArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
     let rate = args.rate.context("--rate is needed to compare what is live")?;
     let plan = args.load.plan(rate);
     let contest = Contest { plan: &plan, pairs: args.pairs, dir: args.out.as_deref(), stop };
-    let [a, b] = live(&contest, &args.a, &args.b, &mut |turn| {
-        let (document, latency) = (turn.document, &turn.document.latency_ms);
-        println!(
-            "{}{}: {:.0}/s, p50 {:.2} ms, p99 {:.2} ms, {} errors",
-            turn.side,
-            turn.number,
-            document.rate_achieved,
-            latency.p50,
-            latency.p99,
-            document.errors.values().sum::<u64>() + document.timeouts
-        );
-    })?;
+    let [a, b] = live(&contest, &args.a, &args.b, &mut tell_turn)?;
     let interrupted = stop.load(Ordering::Relaxed);
     let told = tell(&compare_runs([&args.a.to_string(), &args.b.to_string()], &a, &b, false), args)?;
     Ok(if interrupted { Outcome::NotFound } else { told })
+}
+
+/// Tells each run of a comparison in a line.
+fn tell_turn(turn: Turn<'_>) {
+    let (document, latency) = (turn.document, &turn.document.latency_ms);
+    println!(
+        "{}{}: {:.0}/s, p50 {:.2} ms, p99 {:.2} ms, {} errors",
+        turn.side,
+        turn.number,
+        document.rate_achieved,
+        latency.p50,
+        latency.p99,
+        document.errors.values().sum::<u64>() + document.timeouts
+    );
 }
 
 fn tell(comparison: &Comparison, args: &CompareArgs) -> Result<Outcome> {

@@ -120,6 +120,8 @@ pub fn live(
 impl Contest<'_> {
     fn turn(&self, name: char, side: &Side, number: usize) -> Result<Document, Error> {
         let mut plan = self.plan.clone();
+        // Both sides of a pair draw the same keys, and every pair others.
+        plan.seed = plan.seed.wrapping_add(crate::numbers::count(number));
         let _server = match side {
             Side::Saved(path) => {
                 return Err(Error::Usage(format!("{} is saved and the other side is live", path.display())));

@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use scalability::{Point, Scalability, fit};
-pub use search::{Search, Step};
+pub use search::{Effort, Search, Step};
 
 use crate::Error;
 use crate::numbers::{count, float, whole};
@@ -26,6 +26,7 @@ const ACHIEVED_SHARE: f64 = 0.99;
 /// How much shorter a probe of the search is than one that confirms, within bounds.
 const PROBE_SHARE: u32 = 3;
 const PROBE_MIN: Duration = Duration::from_secs(3);
+const BRIEF_PROBE_MIN: Duration = Duration::from_secs(2);
 const PROBE_WARMUP_MAX: Duration = Duration::from_secs(2);
 /// Connections of the last point of the scalability curve at most.
 const SCALE_CONNECTIONS_MAX: usize = 256;
@@ -147,18 +148,28 @@ pub trait Watch {
     fn scaled(&mut self, point: Point);
 }
 
+/// What is searched for, and how.
+#[derive(Debug)]
+pub struct Hunt<'a> {
+    /// What each probe does; the search decides its rate.
+    pub plan: &'a Plan,
+    /// What a rate must meet.
+    pub objective: &'a Objective,
+    /// How thoroughly.
+    pub effort: Effort,
+    /// Where to write what is found.
+    pub dir: Option<&'a Path>,
+    /// Ends the search with what is known.
+    pub stop: &'a Arc<AtomicBool>,
+}
+
 /// Searches. Blocks: minutes. With `dir`, the runs at the knee and at half of it, and `knee.json`, are written there,
 /// also of a search that is interrupted or fails.
 ///
 /// # Errors
 /// Those of [`run()`] and of writing. A target that dies on the way ends the search with [`Error::Unreachable`].
-pub fn knee(
-    plan: &Plan,
-    objective: &Objective,
-    dir: Option<&Path>,
-    stop: &Arc<AtomicBool>,
-    watch: &mut dyn Watch,
-) -> Result<Knee, Error> {
+pub fn knee(hunt: &Hunt<'_>, watch: &mut dyn Watch) -> Result<Knee, Error> {
+    let Hunt { plan, objective, dir, stop, .. } = hunt;
     let knee = Knee {
         workload: plan.workload.to_string(),
         targets: plan.targets.iter().map(ToString::to_string).collect(),
@@ -171,7 +182,7 @@ pub fn knee(
         generator_limit: None,
         interrupted: false,
     };
-    let mut bench = Bench { plan, objective, dir, stop, knee };
+    let mut bench = Bench { hunt, runs: 0, knee };
     let searched = bench.search(watch);
     let mut knee = bench.knee;
     knee.interrupted = stop.load(Ordering::Relaxed);
@@ -188,22 +199,30 @@ pub fn knee(
 }
 
 struct Bench<'a> {
-    plan: &'a Plan,
-    objective: &'a Objective,
-    dir: Option<&'a Path>,
-    stop: &'a Arc<AtomicBool>,
+    hunt: &'a Hunt<'a>,
+    /// So far: each has another seed, so that none asks for what the one before brought into caches.
+    runs: u64,
     /// What is known so far.
     knee: Knee,
 }
 
 impl Bench<'_> {
     fn stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+        self.hunt.stop.load(Ordering::Relaxed)
     }
 
     /// The knee, half of it, and the scalability curve.
     fn search(&mut self, watch: &mut dyn Watch) -> Result<(), Error> {
-        let mut search = Search::default();
+        let effort = self.hunt.effort;
+        let closed_loop_rate = match effort {
+            Effort::Whole => None,
+            Effort::Brief | Effort::Rough => {
+                let point = self.closed_loop(self.hunt.plan.connections)?;
+                watch.scaled(point);
+                Some(point.rate)
+            }
+        };
+        let mut search = Search::new(effort, closed_loop_rate);
         let rate = loop {
             let step = search.next();
             let (document, probe) = match step {
@@ -233,28 +252,37 @@ impl Bench<'_> {
             watch.probed(&probe, Step::Confirm(rate));
             self.knee.half = Some(At { rate, latency_ms: document.latency_ms });
         }
-        let points = self.scale(watch)?;
-        self.knee.scalability = fit(&points);
+        if effort == Effort::Whole {
+            let points = self.scale(watch)?;
+            self.knee.scalability = fit(&points);
+        }
         Ok(())
     }
 
+    fn next_seed(&mut self) -> u64 {
+        self.runs += 1;
+        self.hunt.plan.seed.wrapping_add(self.runs)
+    }
+
     fn short(&self) -> Duration {
-        (self.plan.duration / PROBE_SHARE).max(PROBE_MIN).min(self.plan.duration)
+        let duration = self.hunt.plan.duration;
+        let least = if self.hunt.effort == Effort::Whole { PROBE_MIN } else { BRIEF_PROBE_MIN };
+        (duration / PROBE_SHARE).max(least).min(duration)
     }
 
     /// Runs at a rate, and notes how it went: at full length if it is saved under a name.
     fn probe(&mut self, rate: u64, name: Option<&str>) -> Result<(Document, Probe), Error> {
-        let mut plan = Plan { rate: Rate::PerSecond(rate), ..self.plan.clone() };
+        let mut plan = Plan { rate: Rate::PerSecond(rate), seed: self.next_seed(), ..self.hunt.plan.clone() };
         if name.is_none() {
             plan.duration = self.short();
             plan.warmup = plan.warmup.min(PROBE_WARMUP_MAX);
         }
-        let outcome = run(&plan, self.stop, &mut |_| {})?;
+        let outcome = run(&plan, self.hunt.stop, &mut |_| {})?;
         let document = Document::new(&plan, &outcome);
-        if let (Some(dir), Some(name)) = (self.dir, name) {
+        if let (Some(dir), Some(name)) = (self.hunt.dir, name) {
             save(&dir.join(name), &outcome, &document)?;
         }
-        let missed = self.objective.missed(&document);
+        let missed = self.hunt.objective.missed(&document);
         let probe = Probe {
             rate_asked: rate,
             rate_achieved: document.rate_achieved,
@@ -270,27 +298,33 @@ impl Bench<'_> {
     }
 
     /// Closed loops of 1, 2, 4 … connections.
-    fn scale(&self, watch: &mut dyn Watch) -> Result<Vec<Point>, Error> {
+    fn scale(&mut self, watch: &mut dyn Watch) -> Result<Vec<Point>, Error> {
         let mut points = Vec::new();
-        let most = self.plan.connections.min(SCALE_CONNECTIONS_MAX);
+        let most = self.hunt.plan.connections.min(SCALE_CONNECTIONS_MAX);
         let mut connections = 1;
         while connections <= most && !self.stopped() {
-            let plan = Plan {
-                rate: Rate::Max,
-                connections,
-                threads: self.plan.threads.min(connections),
-                duration: self.short(),
-                warmup: self.plan.warmup.min(PROBE_WARMUP_MAX),
-                watch: false,
-                ..self.plan.clone()
-            };
-            let outcome = run(&plan, self.stop, &mut |_| {})?;
-            let point = Point { connections: count(connections), rate: outcome.rate_achieved() };
+            let point = self.closed_loop(connections)?;
             watch.scaled(point);
             points.push(point);
             connections *= 2;
         }
         Ok(points)
+    }
+
+    fn closed_loop(&mut self, connections: usize) -> Result<Point, Error> {
+        let (plan, seed) = (self.hunt.plan, self.next_seed());
+        let plan = Plan {
+            rate: Rate::Max,
+            connections,
+            threads: plan.threads.min(connections),
+            duration: self.short(),
+            warmup: plan.warmup.min(PROBE_WARMUP_MAX),
+            watch: false,
+            seed,
+            ..plan.clone()
+        };
+        let outcome = run(&plan, self.hunt.stop, &mut |_| {})?;
+        Ok(Point { connections: count(connections), rate: outcome.rate_achieved() })
     }
 }
 

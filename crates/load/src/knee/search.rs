@@ -1,18 +1,45 @@
 //! The search for the highest rate that is sustained: pure, fed with how probes went.
 //!
-//! Doubles from a first rate until one fails, then bisects to 5 %, then confirms at full length. One failure proves
-//! nothing on a busy machine: a probe fails if it fails twice in a row, and the knee holds if two of at most three
-//! full-length probes pass; else it is looked for 5 % lower.
+//! Grows from a first rate until one fails, then bisects, then confirms at full length. One failure proves nothing on a
+//! busy machine: a probe fails if it fails twice in a row, and the knee holds if two of at most three full-length probes
+//! pass; else it is looked for a step lower. How far a step is and where it begins is its [`Effort`].
 
 use crate::numbers::{float, whole};
 
-/// Where the search begins.
+/// Where a search begins that knows nothing.
 const FIRST: u64 = 1_000;
 /// The lowest rate that is tried.
 const LEAST: u64 = 10;
-/// How close the highest good and the lowest bad rate must be.
-const PRECISION: f64 = 1.05;
-const CONFIRMATIONS: u32 = 2;
+/// What part of a closed loop's rate a search begins with that knows one.
+const FIRST_SHARE: f64 = 0.6;
+/// Confirmations that refute a rate.
+const REFUTATIONS: u32 = 2;
+
+/// How thoroughly to search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// From 1,000/s on, to 5 %, two confirmations, and then the curve over connections.
+    Whole,
+    /// The same from what a closed loop achieves, with shorter probes, without the curve.
+    Brief,
+    /// To 25 %, and one confirmation: shows that it works, and roughly where the knee is.
+    Rough,
+}
+
+impl Effort {
+    /// By how much the rate grows, and how close the highest good and the lowest bad rate must be.
+    fn steps(self) -> (f64, f64) {
+        match self {
+            Self::Whole => (2.0, 1.05),
+            Self::Brief => (1.25, 1.05),
+            Self::Rough => (1.5, 1.25),
+        }
+    }
+
+    fn confirmations(self) -> u32 {
+        if self == Self::Rough { 1 } else { 2 }
+    }
+}
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +53,10 @@ pub enum Step {
 }
 
 /// What is known so far.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Search {
+    effort: Effort,
+    first: u64,
     good: Option<u64>,
     bad: Option<u64>,
     /// Failures in a row at the rate that is probed.
@@ -37,16 +66,24 @@ pub struct Search {
 }
 
 impl Search {
+    /// Begins at 1,000/s, or near what a closed loop achieved.
+    #[must_use]
+    pub fn new(effort: Effort, closed_loop_rate: Option<f64>) -> Self {
+        let near = closed_loop_rate.map(|rate| rounded((rate * FIRST_SHARE).max(float(LEAST))));
+        Self { effort, first: near.unwrap_or(FIRST), good: None, bad: None, failures: 0, confirmed: 0, refuted: 0 }
+    }
+
     /// What to do next; the same until something is told.
     #[must_use]
     pub fn next(&self) -> Step {
+        let (growth, precision) = self.effort.steps();
         match (self.good, self.bad) {
-            (None, None) => Step::Probe(FIRST),
-            (Some(good), None) => Step::Probe(good.saturating_mul(2)),
+            (None, None) => Step::Probe(self.first),
+            (Some(good), None) => Step::Probe(rounded(float(good) * growth).max(good.saturating_add(1))),
             (None, Some(bad)) if bad <= LEAST => Step::Done(None),
             (None, Some(bad)) => Step::Probe((bad / 2).max(LEAST)),
-            (Some(good), Some(_)) if self.confirmed >= CONFIRMATIONS => Step::Done(Some(good)),
-            (Some(good), Some(bad)) if float(bad) <= float(good) * PRECISION || bad <= good + 1 => Step::Confirm(good),
+            (Some(good), Some(_)) if self.confirmed >= self.effort.confirmations() => Step::Done(Some(good)),
+            (Some(good), Some(bad)) if float(bad) <= float(good) * precision || bad <= good + 1 => Step::Confirm(good),
             (Some(good), Some(bad)) => Step::Probe(middle(good, bad)),
         }
     }
@@ -68,7 +105,7 @@ impl Search {
             Step::Confirm(_) if passed => self.confirmed += 1,
             Step::Confirm(rate) => {
                 self.refuted += 1;
-                if self.refuted == 2 {
+                if self.refuted == REFUTATIONS {
                     self.step_down(rate);
                 }
             }
@@ -82,9 +119,9 @@ impl Search {
         self.good
     }
 
-    /// The rate did not hold: 5 % lower, which is confirmed at once.
+    /// The rate did not hold: a step lower, which is confirmed at once.
     fn step_down(&mut self, rate: u64) {
-        let lower = rounded(float(rate) / PRECISION).min(rate.saturating_sub(1));
+        let lower = rounded(float(rate) / self.effort.steps().1).min(rate.saturating_sub(1));
         self.bad = Some(rate);
         self.good = (lower >= LEAST).then_some(lower);
         (self.confirmed, self.refuted) = (0, 0);
@@ -104,13 +141,16 @@ fn rounded(rate: f64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Search, Step};
+    use super::{Effort, Search, Step};
     use crate::numbers::float;
     use crate::random::Random;
 
     /// Searches a server that sustains `knee`, where some probes fail by chance; the knee and the number of probes.
     fn search(knee: u64, chance: f64, random: &mut Random) -> (Option<u64>, u32) {
-        let mut search = Search::default();
+        drive(Search::new(Effort::Whole, None), knee, chance, random)
+    }
+
+    fn drive(mut search: Search, knee: u64, chance: f64, random: &mut Random) -> (Option<u64>, u32) {
         for probes in 0..200 {
             match search.next() {
                 Step::Done(found) => return (found, probes),
@@ -140,13 +180,28 @@ mod tests {
     }
 
     #[test]
+    fn what_a_closed_loop_achieved_makes_the_search_short_wherever_the_knee_is() {
+        let mut random = Random::new(4);
+        for (effort, error, probes_max) in [(Effort::Brief, 1.06, 16), (Effort::Rough, 1.26, 9)] {
+            for share in [0.2, 0.5, 0.65, 0.9, 1.0, 1.1] {
+                let knee = crate::numbers::whole(20_000.0 * share);
+                let (found, probes) = drive(Search::new(effort, Some(20_000.0)), knee, 0.0, &mut random);
+                let found = found.unwrap();
+                assert!(found <= knee && float(knee) <= float(found) * error + 1.0, "{found} for {knee}");
+                assert!(probes <= probes_max, "{probes} probes for {knee}, {effort:?}");
+            }
+        }
+        assert_eq!(drive(Search::new(Effort::Brief, Some(0.0)), 0, 0.0, &mut random).0, None);
+    }
+
+    #[test]
     fn what_sustains_nothing_has_no_knee() {
         assert_eq!(search(0, 0.0, &mut Random::new(3)).0, None);
     }
 
     #[test]
     fn a_rate_that_does_not_hold_at_full_length_is_lowered() {
-        let mut search = Search::default();
+        let mut search = Search::new(Effort::Whole, None);
         // Short probes pass up to 10,000/s, long ones up to 8,000/s.
         loop {
             match search.next() {

@@ -22,7 +22,7 @@ pub(super) fn sample(client: &mut Client) -> Option<Sample> {
     Some(parse(&String::from_utf8_lossy(&page.body))).filter(|sample| *sample != Sample::default())
 }
 
-/// The names are those that Prometheus' clients agree on, and one of kvorum's own.
+/// The names are those that Prometheus' clients agree on, and those of kvorum's own that tell of costs.
 fn parse(text: &str) -> Sample {
     let mut sample = Sample::default();
     for line in text.lines() {
@@ -32,15 +32,29 @@ fn parse(text: &str) -> Sample {
             "process_cpu_seconds_total" => sample.cpu_seconds = value,
             "process_resident_memory_bytes" => sample.resident_bytes = value.map(whole),
             "kvorum_allocated_bytes_total" => sample.allocated_bytes = value.map(whole),
+            "kvorum_coordinator_hedges_total" => sample.hedges = value.map(whole),
+            "kvorum_store_block_reads_total" => sample.block_reads = value.map(whole),
             _ => {}
         }
     }
     sample
 }
 
+/// What a page of metrics says under each of these names, over all labels; none for a name that is not on it.
+pub(super) fn sums<'a>(text: &'a str, names: &[&str]) -> Vec<Option<f64>> {
+    let parts = |line: &'a str| line.rsplit_once("} ").or_else(|| line.split_once(' '));
+    let lines = || text.lines().filter(|line| !line.starts_with('#')).filter_map(parts);
+    let of = |wanted: &&str| {
+        let series = lines().filter(|(series, _)| series.split('{').next() == Some(wanted));
+        let values = series.filter_map(|(_, value)| value.split(' ').next()?.parse::<f64>().ok());
+        values.reduce(|sum, value| sum + value)
+    };
+    names.iter().map(of).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Sample, parse};
+    use super::{Sample, parse, sums};
 
     #[test]
     fn metrics_of_the_process_are_found() {
@@ -49,5 +63,11 @@ mod tests {
         let expected = Sample { cpu_seconds: Some(12.5), resident_bytes: Some(1_500_000), ..Sample::default() };
         assert_eq!(parse(text), expected);
         assert_eq!(parse("<html> <body>"), Sample::default());
+    }
+
+    #[test]
+    fn figures_are_summed_over_their_labels() {
+        let text = "# TYPE a counter\na_total{x=\"1\"} 2\na_total{x=\"2 3\"} 3\na_totals 7\nb 1.5\n";
+        assert_eq!(sums(text, &["a_total", "b", "c"]), [Some(5.0), Some(1.5), None]);
     }
 }

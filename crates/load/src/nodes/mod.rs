@@ -7,6 +7,7 @@
 mod metrics;
 mod proc;
 
+use std::io;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::Error;
 use crate::client::Client;
 use crate::numbers::float;
 use crate::target::Target;
@@ -35,6 +37,12 @@ struct Sample {
     /// Turns given up because there was nothing to do.
     switches: Option<u64>,
     allocated_bytes: Option<u64>,
+    /// From the disk, not from the system's cache.
+    disk_read_bytes: Option<u64>,
+    /// Blocks that the store's engine asked the system for.
+    block_reads: Option<u64>,
+    /// Reads that it asked one replica more for.
+    hedges: Option<u64>,
 }
 
 /// Where a node's samples come from.
@@ -76,6 +84,12 @@ pub struct NodeRow {
     pub io_calls_per_request: Option<f64>,
     /// Times that a thread went to sleep.
     pub sleeps_per_request: Option<f64>,
+    /// What `/proc/PID/io` says was read from a disk: what came from the system's cache is not in it.
+    pub disk_read_bytes_per_request: Option<f64>,
+    /// Blocks of files that were not in the store's own cache, if its metrics tell.
+    pub block_reads_per_request: Option<f64>,
+    /// Reads that asked a replica more than they need, if its metrics tell.
+    pub hedges_per_request: Option<f64>,
     /// The most.
     pub resident_bytes_max: u64,
     /// Second by second.
@@ -158,12 +172,27 @@ impl Node {
         let told = metrics::sample(&mut self.client);
         match here {
             Some(here) => {
-                let allocated_bytes = told.and_then(|told| told.allocated_bytes);
-                (Source::Proc, Some(Sample { allocated_bytes, ..here }))
+                let Sample { allocated_bytes, block_reads, hedges, .. } = told.unwrap_or_default();
+                (Source::Proc, Some(Sample { allocated_bytes, block_reads, hedges, ..here }))
             }
             None => (Source::Metrics, told),
         }
     }
+}
+
+/// What a node's `/metrics` says under each of these names, over all labels. Blocks for a second at most.
+///
+/// # Errors
+/// [`Error::Unreachable`] if it has no such page, or one without one of them.
+pub fn figures<const N: usize>(target: &Target, names: [&str; N]) -> Result<[f64; N], Error> {
+    let page = Client::new(target.clone(), PAGE_TIMEOUT).get("/metrics")?;
+    let sums = metrics::sums(&String::from_utf8_lossy(&page.body), &names);
+    let mut all = [0.0; N];
+    for ((figure, sum), name) in all.iter_mut().zip(sums).zip(names) {
+        let cause = || io::Error::other(format!("its /metrics has no {name}"));
+        *figure = sum.ok_or_else(|| Error::Unreachable { target: target.to_string(), cause: cause() })?;
+    }
+    Ok(all)
 }
 
 /// Whether the target's address is one of this machine's.
@@ -192,6 +221,9 @@ impl Series {
             allocated_bytes_per_request: per_request(|sample| sample.allocated_bytes.map(float)),
             io_calls_per_request: per_request(|sample| sample.io_calls.map(float)),
             sleeps_per_request: per_request(|sample| sample.switches.map(float)),
+            disk_read_bytes_per_request: per_request(|sample| sample.disk_read_bytes.map(float)),
+            block_reads_per_request: per_request(|sample| sample.block_reads.map(float)),
+            hedges_per_request: per_request(|sample| sample.hedges.map(float)),
             resident_bytes_max: self.samples.iter().filter_map(|(_, sample)| sample.resident_bytes).max().unwrap_or(0),
             seconds: self.samples.windows(2).filter_map(second).collect(),
         }

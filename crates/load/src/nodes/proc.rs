@@ -52,7 +52,8 @@ pub(super) fn sum(processes: &[Process]) -> Option<Sample> {
         resident_bytes: add(a.resident_bytes, b.resident_bytes),
         io_calls: add(a.io_calls, b.io_calls),
         switches: add(a.switches, b.switches),
-        allocated_bytes: None,
+        disk_read_bytes: add(a.disk_read_bytes, b.disk_read_bytes),
+        ..Sample::default()
     })
 }
 
@@ -65,12 +66,14 @@ impl Process {
         let field = |place: usize| fields.get(place)?.parse::<u64>().ok();
         let ticks = field(11)? + field(12)?;
         let pages = field(21)?;
+        let io = read("io");
         Some(Sample {
             cpu_seconds: Some(float(ticks) / float(clock_ticks_per_second())),
             resident_bytes: Some(pages * count(page_size())),
-            io_calls: read("io").and_then(|io| Some(named(&io, "syscr")? + named(&io, "syscw")?)),
+            io_calls: io.as_ref().and_then(|io| Some(named(io, "syscr")? + named(io, "syscw")?)),
             switches: self.switches(),
-            allocated_bytes: None,
+            disk_read_bytes: io.as_ref().and_then(|io| named(io, "read_bytes")),
+            ..Sample::default()
         })
     }
 

@@ -10,12 +10,15 @@ use super::text::steps;
 use crate::Error;
 use crate::knee::Knee;
 use crate::run::Outcome;
+use crate::scenario::Report;
 
 const PAGE: &str = include_str!("../../assets/page.html");
 const BODY: &str = include_str!("../../assets/report.html");
 const SCRIPT: &str = include_str!("../../assets/report.js");
 const KNEE_BODY: &str = include_str!("../../assets/knee.html");
 const KNEE_SCRIPT: &str = include_str!("../../assets/knee.js");
+const SCENARIO_BODY: &str = include_str!("../../assets/scenario.html");
+const SCENARIO_SCRIPT: &str = include_str!("../../assets/scenario.js");
 const STYLE: &str = include_str!("../../assets/page.css");
 const COMMON_SCRIPT: &str = include_str!("../../assets/page.js");
 const UPLOT_SCRIPT: &str = include_str!("../../assets/uPlot.iife.min.js");
@@ -41,6 +44,12 @@ pub(crate) fn knee_page(path: &Path, knee: &Knee) -> Result<(), Error> {
     write_file(path, assembled(KNEE_BODY, KNEE_SCRIPT, &json!(knee)).as_bytes())
 }
 
+/// Writes the page of a scenario.
+pub(crate) fn scenario_page(path: &Path, report: &Report) -> Result<(), Error> {
+    let data = json!({ "report": report, "rows": report.beside(), "warnings": report.said() });
+    write_file(path, assembled(SCENARIO_BODY, SCENARIO_SCRIPT, &data).as_bytes())
+}
+
 fn assembled(body: &str, script: &str, data: &Value) -> String {
     // In a script element only `</` could end it.
     let data = data.to_string().replace("</", "<\\/");
@@ -60,14 +69,18 @@ fn assembled(body: &str, script: &str, data: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{BODY, COMMON_SCRIPT, KNEE_BODY, KNEE_SCRIPT, PAGE, SCRIPT, UPLOT_LICENSE, UPLOT_SCRIPT};
+    use super::{
+        BODY, COMMON_SCRIPT, KNEE_BODY, KNEE_SCRIPT, PAGE, SCENARIO_BODY, SCENARIO_SCRIPT, SCRIPT, UPLOT_LICENSE,
+        UPLOT_SCRIPT,
+    };
 
     #[test]
     fn the_pages_load_nothing() {
-        for part in [PAGE, BODY, SCRIPT, KNEE_BODY, KNEE_SCRIPT, COMMON_SCRIPT] {
+        let scripts = [SCRIPT, KNEE_SCRIPT, SCENARIO_SCRIPT, COMMON_SCRIPT];
+        for part in [PAGE, BODY, KNEE_BODY, SCENARIO_BODY].iter().chain(&scripts) {
             assert!(!part.contains("src=") && !part.contains("http") && !part.contains("fetch("), "no network");
         }
-        assert!([UPLOT_SCRIPT, SCRIPT, KNEE_SCRIPT, COMMON_SCRIPT].iter().all(|script| !script.contains("</script")));
+        assert!(scripts.iter().chain(&[UPLOT_SCRIPT]).all(|script| !script.contains("</script")));
         assert!(UPLOT_LICENSE.starts_with("The MIT License"));
         for name in ["body", "style", "uplot-style", "uplot-license", "uplot-script", "common", "script", "data"] {
             let place = format!("{{{{{name}}}}}");

@@ -167,17 +167,18 @@ fn write_nodes(out: &mut String, document: &Document) -> std::fmt::Result {
     if document.nodes.is_empty() {
         return Ok(());
     }
-    writeln!(out, "Per request:         CPU us   I/O calls*    sleeps   allocated   peak memory")?;
+    writeln!(out, "Per request:         CPU us   I/O calls*    sleeps   allocated   disk read   peak memory")?;
     let cell = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
     for node in &document.nodes {
         writeln!(
             out,
-            "  {:<22}{:>5} {:>12} {:>9} {:>11} {:>13}",
+            "  {:<22}{:>5} {:>12} {:>9} {:>11} {:>11} {:>13}",
             node.url.trim_start_matches("http://"),
             node.cpu_us_per_request.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}")),
             cell(node.io_calls_per_request),
             cell(node.sleeps_per_request),
             node.allocated_bytes_per_request.map_or_else(|| "-".to_owned(), bytes),
+            node.disk_read_bytes_per_request.map_or_else(|| "-".to_owned(), bytes),
             bytes(float(node.resident_bytes_max))
         )?;
     }

@@ -3,11 +3,12 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::net::TcpListener;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use kvorum_load::Error;
-use kvorum_load::knee::{Knee, Point, Probe, Step, Watch, knee};
+use kvorum_load::knee::{Effort, Hunt, Knee, Point, Probe, Step, Watch, knee};
 use kvorum_load::record::Failure;
 use kvorum_load::run::{Plan, Rate, run};
 
@@ -164,6 +165,17 @@ impl Watch for Killer {
     fn scaled(&mut self, _: Point) {}
 }
 
+fn search(
+    plan: &Plan,
+    objective: &str,
+    dir: &Path,
+    stop: &Arc<AtomicBool>,
+    watch: &mut dyn Watch,
+) -> Result<Knee, Error> {
+    let objective = objective.parse().unwrap();
+    knee(&Hunt { plan, objective: &objective, effort: Effort::Whole, dir: Some(dir), stop }, watch)
+}
+
 #[test]
 fn a_search_whose_target_dies_leaves_the_probes_that_were() {
     let dir = tempfile::tempdir().unwrap();
@@ -171,7 +183,7 @@ fn a_search_whose_target_dies_leaves_the_probes_that_were() {
     let plan = Plan { duration: millis(200), warmup: millis(0), ..plan(&server.url, "put") };
     let mut killer = Killer { server, probes: 3 };
     let stop = Arc::new(AtomicBool::new(false));
-    let error = knee(&plan, &"p50=0.001us".parse().unwrap(), Some(dir.path()), &stop, &mut killer).unwrap_err();
+    let error = search(&plan, "p50=0.001us", dir.path(), &stop, &mut killer).unwrap_err();
     assert!(matches!(error, Error::Unreachable { .. }), "{error}");
     let told: Knee = serde_json::from_slice(&std::fs::read(dir.path().join("knee.json")).unwrap()).unwrap();
     assert_eq!((told.probes.len(), told.knee_rate), (3, None));
@@ -192,7 +204,7 @@ fn the_knee_is_what_the_objective_allows_whatever_the_machine_does() {
     let plan = Plan { duration: millis(300), warmup: millis(100), ..plan(&server.url, "get") };
     let mut killer = Killer { server, probes: usize::MAX };
     let stop = Arc::new(AtomicBool::new(false));
-    let found = knee(&plan, &"p50=200ms".parse().unwrap(), Some(dir.path()), &stop, &mut killer).unwrap();
+    let found = search(&plan, "p50=200ms", dir.path(), &stop, &mut killer).unwrap();
     let rate = found.knee_rate.expect("10/s can be sustained");
     assert!((10..=840).contains(&rate), "{rate}");
     assert!(found.latency_ms.unwrap().p50 >= 10.0 && found.half.unwrap().rate == rate / 2);

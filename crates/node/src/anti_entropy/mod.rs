@@ -13,7 +13,7 @@ pub mod member;
 mod pace;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use kvorum_core::repair::RoundId;
@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::log_limit::LogLimit;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Questions that are answered at a time: a driver has a handful under way, and a node takes part in one round.
 const QUESTIONS_MAX: usize = 64;
@@ -194,6 +195,7 @@ impl AntiEntropy {
         Some(Admitted(self.clone())).filter(|_| before < QUESTIONS_MAX)
     }
 
+    #[track_caller]
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use super::committer::{Cold, Committer};
 use super::metrics::{CommitMetrics, add};
 use super::{Done, Reads, Sink, Submission, Work};
+use crate::profile::waits::QueueWaits;
 use crate::read_pool::ReadPool;
 use crate::store::{Store, Tier};
 use crate::sync::thread::{self, JoinHandle};
@@ -60,6 +61,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     works: Vec<Work>,
+    waits: QueueWaits,
     /// Everything that is not answered: what waits, what is being committed, what is out with the read pool.
     load: Load,
     /// What of it is in `works`.
@@ -194,12 +196,14 @@ impl State {
 
     /// Takes back what was counted when it was let in, and has not been answered since.
     fn requeue(&mut self, work: Work) {
+        self.waits.before_put(self.works.len());
         self.waiting.add(&work);
         self.works.push(work);
     }
 }
 
 impl Shared {
+    #[track_caller]
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -236,6 +240,8 @@ impl Shared {
     /// Swaps all that waits into the empty `works`; how much that is.
     fn take(&self, works: &mut Vec<Work>) -> Load {
         let mut state = self.lock();
+        let state = &mut *state;
+        state.waits.before_take("commit", state.works.len(), state.works.len());
         std::mem::swap(&mut state.works, works);
         std::mem::take(&mut state.waiting)
     }

@@ -63,6 +63,8 @@ pub struct Config {
     pub repair: Repair,
     /// Log lines.
     pub log: Log,
+    /// Where operators take profiles, on the loopback interface; none: nowhere.
+    pub admin_listen: Option<Address>,
     named: Named,
 }
 
@@ -205,6 +207,7 @@ impl Config {
             hints: Hints::default(),
             repair: Repair::default(),
             log: Log::default(),
+            admin_listen: None,
             named: Named::default(),
         }
     }

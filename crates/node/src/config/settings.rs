@@ -7,7 +7,7 @@ use kvorum_core::quorum::NODES_MAX;
 
 use super::values::{
     Durability, GIB, KIB, LogFormat, LogLevel, MIB, ReadFanout, address, by_node, choice, cluster, count, duration,
-    node_url, percent, size, zone,
+    loopback, node_url, percent, size, zone,
 };
 use super::{Config, Count};
 
@@ -303,6 +303,12 @@ pub static SETTINGS: &[Setting] = &[
             ];
             choice(text, &words).map(|value| c.log.level = value)
         },
+    },
+    Setting {
+        name: "admin.listen",
+        default: "",
+        doc: "Where profiles are taken, on the loopback interface only; empty: nowhere.",
+        set: |c, text| optional(text, "", loopback).map(|value| c.admin_listen = value),
     },
 ];
 

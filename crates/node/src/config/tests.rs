@@ -62,7 +62,7 @@ fn names_and_variables_are_unique_and_every_default_is_allowed() {
 #[test]
 fn every_setting_changes_the_configuration() {
     let other = |setting: &Setting| match setting.name {
-        "listen" => "127.0.0.1:9",
+        "listen" | "admin.listen" => "127.0.0.1:9",
         "cluster" | "advertise" => "http://127.0.0.1:8080",
         "data_dir" => "elsewhere",
         "durability" => "os",

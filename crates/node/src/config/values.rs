@@ -290,6 +290,12 @@ pub(super) fn address(text: &str) -> Result<Address, String> {
     if well_formed { Ok(Address { host: host.to_ascii_lowercase(), port }) } else { Err(allowed()) }
 }
 
+/// `HOST:PORT` that only this machine can connect to.
+pub(super) fn loopback(text: &str) -> Result<Address, String> {
+    let allowed = || "127.0.0.1:PORT, [::1]:PORT or localhost:PORT: only this machine may connect there".to_owned();
+    address(text).ok().filter(Address::is_loopback).ok_or_else(allowed)
+}
+
 /// `http://HOST:PORT`, a slash at the end forgiven, port 80 where none is given.
 ///
 /// # Errors

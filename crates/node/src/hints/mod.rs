@@ -33,6 +33,7 @@ use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::ReplicaSet;
 use kvorum_core::{Key, Record};
 
+use crate::profile::waits::QueueWaits;
 use crate::sync::{Mutex, MutexGuard, Notify};
 
 /// What a hint takes beside its key and its record, about.
@@ -144,6 +145,14 @@ pub struct HintQueue {
 struct Waiting {
     hints: VecDeque<Hint>,
     bytes: usize,
+    waits: QueueWaits,
+}
+
+impl Waiting {
+    fn pop(&mut self) -> Option<Hint> {
+        self.waits.before_take("hints", self.hints.len(), self.hints.len().min(1));
+        self.hints.pop_front()
+    }
 }
 
 impl HintQueue {
@@ -181,6 +190,8 @@ impl HintQueue {
             return self.count_dropped(Dropped::QueueFull, u64::from(owed.len()));
         }
         let was_empty = waiting.hints.is_empty();
+        let length = waiting.hints.len();
+        waiting.waits.before_put(length);
         waiting.bytes += hint.bytes();
         waiting.hints.push_back(hint);
         drop(waiting);
@@ -199,7 +210,7 @@ impl HintQueue {
         let mut waiting = self.lock();
         let mut taken = Vec::new();
         let mut left = bytes;
-        while let Some(hint) = waiting.hints.pop_front() {
+        while let Some(hint) = waiting.pop() {
             waiting.bytes -= hint.bytes();
             left = left.saturating_sub(hint.bytes());
             taken.push(hint);
@@ -255,6 +266,7 @@ impl HintQueue {
         target.pending_bytes.store(size.bytes, Ordering::Relaxed);
     }
 
+    #[track_caller]
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }

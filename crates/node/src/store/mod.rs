@@ -9,6 +9,8 @@
 //! are held to the same suite, in `tests/store_contract.rs`.
 
 pub mod budget;
+#[cfg(feature = "rocksdb")]
+mod engine_waits;
 pub mod floors;
 pub mod health;
 pub mod memory;
@@ -300,8 +302,10 @@ pub struct StoreStats {
     pub record_cache_used_bytes: u64,
     /// Blocks found in the cache.
     pub cache_hits: u64,
-    /// Blocks that were not.
+    /// Blocks that were not; a read that then goes to the disk misses there again.
     pub cache_misses: u64,
+    /// Blocks that reads fetched from files into the cache; those of compaction and scans do not go there.
+    pub block_reads: u64,
     /// Whether the engine holds writes back at this moment.
     pub stall: Stall,
     /// How often it began to.

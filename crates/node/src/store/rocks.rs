@@ -24,6 +24,7 @@ use rocksdb::{
 };
 
 use super::budget::MemoryBudget;
+use super::engine_waits::noted;
 use super::options;
 use super::record_cache::{Lookup, RecordCache};
 use super::{
@@ -188,7 +189,7 @@ impl RocksStore {
     /// As [`Store::commit`].
     pub fn sync_log(&self) -> Result<(), StoreError> {
         self.refuse_if_poisoned()?;
-        self.db.flush_wal(true).map_err(|error| self.write_error(&error))
+        noted("sync log", || self.db.flush_wal(true)).map_err(|error| self.write_error(&error))
     }
 
     /// Writes a snapshot of everything committed so far into `path`, which must not exist: table files as hard
@@ -298,7 +299,8 @@ impl Store for RocksStore {
             Tier::Cache => &self.read_cache,
             Tier::Disk => &self.read_disk,
         };
-        let found = self.db.get_pinned_opt(key.as_bytes(), options).map_err(|error| self.read_error(&error))?;
+        let found = noted("get", || self.db.get_pinned_opt(key.as_bytes(), options));
+        let found = found.map_err(|error| self.read_error(&error))?;
         let Some(found) = found else { return Ok(None) };
         let record = Bytes::copy_from_slice(&found);
         self.records.keep(key, &record, moment);
@@ -311,13 +313,13 @@ impl Store for RocksStore {
     }
 
     fn scan(&self, start: &[u8], end: Option<&[u8]>, limit: PageLimit) -> Result<Page, StoreError> {
-        self.page("default", ReadOptions::default(), start, end, limit)
+        noted("scan", || self.page("default", ReadOptions::default(), start, end, limit))
     }
 
     fn scan_unchecked(&self, start: &[u8], limit: PageLimit) -> Result<Page, StoreError> {
         let mut options = ReadOptions::default();
         options.set_verify_checksums(false);
-        self.page("default", options, start, None, limit)
+        noted("scan", || self.page("default", options, start, None, limit))
     }
 
     fn forget(&self, key: &Key) {
@@ -346,7 +348,7 @@ impl Store for RocksStore {
         let begin = Instant::now();
         let keys = || batch.records().iter().map(|(key, _)| key);
         self.records.begin_changes(keys());
-        let written = self.db.write_opt(&writes, options);
+        let written = noted("commit", || self.db.write_opt(&writes, options));
         self.records.end_changes(keys());
         written.map_err(|error| self.write_error(&error))?;
         self.commit_micros.record(u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX));
@@ -377,14 +379,14 @@ impl Store for RocksStore {
                 HintChange::Drop(range) => writes.delete_range_cf(family, &range.start, &range.end),
             }
         }
-        match self.db.write_opt(&writes, &self.patient) {
+        match noted("change hints", || self.db.write_opt(&writes, &self.patient)) {
             Err(error) if error.kind() == ErrorKind::Incomplete => Err(StoreError::Busy),
             written => written.map_err(|error| self.write_error(&error)),
         }
     }
 
     fn scan_hints(&self, start: &[u8], end: &[u8], limit: PageLimit) -> Result<Page, StoreError> {
-        self.page(HINTS, ReadOptions::default(), start, Some(end), limit)
+        noted("scan hints", || self.page(HINTS, ReadOptions::default(), start, Some(end), limit))
     }
 
     fn metadata(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
@@ -444,6 +446,7 @@ impl Store for RocksStore {
             record_cache_used_bytes: self.records.used_bytes(),
             cache_hits: count(Ticker::BlockCacheHit),
             cache_misses: count(Ticker::BlockCacheMiss),
+            block_reads: count(Ticker::BlockCacheAdd),
             stall: self.health.stall(),
             stalls: health(&self.health.stalls),
             stall_micros: count(Ticker::StallMicros),

@@ -1,0 +1,421 @@
+//! `bench scenario`: the five published measurements, end to end, from their descriptions in `kvorum-load`.
+//!
+//! Owns the processes that it starts: they are gone when it returns, and their data with them. A stage that fails is
+//! named in the report and ends its group of clusters; the next group is run all the same.
+
+mod limits;
+mod nodes;
+mod place;
+mod profile;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use kvorum_load::compare::{Contest, Side, compare, live};
+use kvorum_load::fill::fill;
+use kvorum_load::knee::{Hunt, Objective, knee};
+use kvorum_load::nodes::figures;
+use kvorum_load::report::{Document, RUN_FILE, read_document, save, write_json};
+use kvorum_load::run::{Plan, Rate, run};
+use kvorum_load::scenario::{
+    ClusterReport, Contested, Data, Evenness, Failure, Group, KneeReport, PointReport, Profile, Report, SCENARIO_FILE,
+    SCENARIOS, Scale, Scenario, Stage, published, short_name, write_index,
+};
+use kvorum_load::workload::{ValueSize, Workload};
+use rustix::process::Pid;
+
+use super::Lines;
+use super::args::ScenarioArgs;
+use crate::outcome::Outcome;
+use limits::Hierarchy;
+use nodes::{Nodes, Order, has_ended};
+use profile::{Session, profiles};
+
+/// As in the reports.
+const CONNECTIONS: usize = 64;
+/// Requests under way on one connection while data is written that is to be there.
+const FILL_PIPELINE: usize = 8;
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+const SETTLE_PERIOD: Duration = Duration::from_millis(200);
+/// How soon a dead node is noticed.
+const WATCH_PERIOD: Duration = Duration::from_millis(20);
+
+/// `kvorum bench scenario`
+pub(super) fn scenario(args: &ScenarioArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
+    let (machine, commit) = (place::machine(), place::commit());
+    let command: Vec<String> = std::env::args().skip(1).collect();
+    let command = format!("kvorum {}", command.join(" "));
+    let mut is_whole = true;
+    for scenario in SCENARIOS.iter().filter(|scenario| args.name == "all" || args.name == scenario.name) {
+        let dir = args.out.join(scenario.name);
+        prepare(&dir)?;
+        let scale = args.scale();
+        let report = Report::new(scenario, &scale, machine.clone(), commit.clone(), command.clone());
+        let (halt, stage) = (Arc::default(), String::new());
+        let runner = Runner { args, scale, stop, dir: &dir, scenario, report, halt, stage };
+        let report = runner.run();
+        report.save(&dir)?;
+        write_index(&args.out)?;
+        println!("{}: {:.0} s, {}", scenario.name, report.seconds, dir.join("report.md").display());
+        is_whole &= report.failures.is_empty() && !report.interrupted;
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    Ok(if is_whole { Outcome::Done } else { Outcome::NotFound })
+}
+
+/// Makes the report's directory, and removes what an earlier one left there that would not be written again.
+fn prepare(dir: &Path) -> Result<()> {
+    let of = || dir.display().to_string();
+    std::fs::create_dir_all(dir).with_context(of)?;
+    if dir.join(SCENARIO_FILE).is_file() {
+        for old in ["runs", "profiles"].map(|name| dir.join(name)) {
+            if old.is_dir() {
+                std::fs::remove_dir_all(&old).with_context(of)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Runner<'a> {
+    args: &'a ScenarioArgs,
+    scale: Scale,
+    stop: &'a Arc<AtomicBool>,
+    dir: &'a Path,
+    scenario: &'a Scenario,
+    report: Report,
+    /// Ends what runs: set when the user asks for it, and when a node of the group has died.
+    halt: Arc<AtomicBool>,
+    /// What is being done, for whoever watches and for the report of a failure.
+    stage: String,
+}
+
+/// A cluster that runs, and its place in the report.
+struct Running {
+    nodes: Nodes,
+    place: usize,
+    plan: Plan,
+}
+
+impl Runner<'_> {
+    fn run(mut self) -> Report {
+        let begin = Instant::now();
+        for group in self.scenario.groups {
+            if self.stopped() {
+                break;
+            }
+            if let Err(error) = self.group(group)
+                && !self.stopped()
+            {
+                let failure = Failure { stage: self.stage.clone(), why: format!("{error:#}") };
+                eprintln!("kvorum: {} failed: {}", failure.stage, failure.why);
+                self.report.failures.push(failure);
+            }
+        }
+        self.report.interrupted = self.stopped();
+        self.report.seconds = begin.elapsed().as_secs_f64();
+        self.report
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn halted(&self) -> bool {
+        self.halt.load(Ordering::Relaxed)
+    }
+
+    /// Whether to go on to this; if so, it is told.
+    fn begin(&mut self, cluster: &str, stage: &str) -> bool {
+        if self.halted() {
+            return false;
+        }
+        self.stage = format!("{} {cluster}: {stage}", self.scenario.name);
+        println!("== {}", self.stage);
+        true
+    }
+
+    /// Its clusters end with it, however it does.
+    fn group(&mut self, group: &Group) -> Result<()> {
+        self.halt = Arc::default();
+        let mut running = Vec::new();
+        for cluster in group.clusters {
+            self.begin(cluster.name, "start");
+            running.push(self.start(cluster, group)?);
+        }
+        let (halt, stop, ended) = (self.halt.clone(), self.stop.clone(), AtomicBool::new(false));
+        let processes: Vec<Pid> = running.iter().flat_map(|one| one.nodes.processes()).collect();
+        let done = thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    if stop.load(Ordering::Relaxed) || processes.iter().any(|process| has_ended(*process)) {
+                        halt.store(true, Ordering::Relaxed);
+                    }
+                    thread::sleep(WATCH_PERIOD);
+                }
+            });
+            let done = self.stages(group, &running);
+            ended.store(true, Ordering::Relaxed);
+            done
+        });
+        match running.iter_mut().find_map(|one| one.nodes.death()) {
+            Some(death) => Err(anyhow!(death)),
+            None => done,
+        }
+    }
+
+    /// Ends early, and as if all were well, when it is told to halt.
+    fn stages(&mut self, group: &Group, running: &[Running]) -> Result<()> {
+        for one in running {
+            self.fill(one)?;
+        }
+        for stage in group.stages {
+            match stage {
+                Stage::Knee { workload, profiled } => {
+                    for one in running {
+                        self.knee(group, one, workload, *profiled)?;
+                    }
+                }
+                Stage::Compare { workload, rate } => self.compare(running, workload, *rate)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, cluster: &kvorum_load::scenario::Cluster, group: &Group) -> Result<Running> {
+        let mut report = ClusterReport::new(cluster, group.from, group.data.keys_and_value_bytes(&self.scale));
+        let process = format!("scenario-{}", std::process::id());
+        let root = self.args.data_dir.join(process).join(self.scenario.name).join(cluster.name);
+        let order = |memory_limit| Order { cluster, root: &root, keep: self.args.keep, memory_limit, stop: self.stop };
+        let nodes = match group.data {
+            Data::Keys => Nodes::start(&order(None))?,
+            Data::Memory { limit_bytes } => match usable(limit_bytes) {
+                Ok(hierarchy) => {
+                    report.memory_limit_bytes = Some(limit_bytes);
+                    Nodes::start(&order(Some((&hierarchy, limit_bytes))))?
+                }
+                Err(why) => {
+                    let warning = format!("NO MEMORY LIMIT: {why}. The nodes may use all of the machine's memory.");
+                    eprintln!("kvorum: {warning}");
+                    self.report.warnings.push(warning);
+                    Nodes::start(&order(None))?
+                }
+            },
+        };
+        let plan = self.plan(&nodes, group, &report);
+        self.report.clusters.push(report);
+        Ok(Running { nodes, place: self.report.clusters.len() - 1, plan })
+    }
+
+    /// What all runs of a cluster have in common: they go to one coordinator.
+    fn plan(&self, nodes: &Nodes, group: &Group, report: &ClusterReport) -> Plan {
+        Plan {
+            targets: nodes.targets().take(1).cloned().collect(),
+            api: "/v0/entity?id={key}".parse().expect("kvorum's own"),
+            workload: workload("put"),
+            key_order: None,
+            first_key: 0,
+            keys: report.keys,
+            only_keys: None,
+            value_size: ValueSize::Fixed(report.value_bytes),
+            compressible: false,
+            ack: None,
+            from: group.from,
+            rate: Rate::Max,
+            connections: CONNECTIONS,
+            threads: 1,
+            pipeline: 1,
+            duration: self.scale.duration,
+            warmup: self.scale.warmup,
+            timeout: REQUEST_TIMEOUT,
+            operations_max: None,
+            watch: true,
+            seed: 1,
+        }
+    }
+
+    fn cluster(&mut self, one: &Running) -> &mut ClusterReport {
+        self.report.clusters.get_mut(one.place).expect("its place was given when it was started")
+    }
+
+    fn fill(&mut self, one: &Running) -> Result<()> {
+        let (name, keys, value_bytes) = {
+            let cluster = self.cluster(one);
+            (cluster.name.clone(), cluster.keys, cluster.value_bytes)
+        };
+        if !self.begin(&name, &format!("fill with {keys} keys of {value_bytes} bytes")) {
+            return Ok(());
+        }
+        let begin = Instant::now();
+        let plan = Plan { pipeline: FILL_PIPELINE, ..one.plan.clone() };
+        let bar = super::bar(keys, "{wide_bar} {pos}/{len} keys  ETA {eta}");
+        let filled = fill(&plan, &self.halt, &mut |done| bar.set_position(done))?;
+        bar.finish_and_clear();
+        if filled.interrupted {
+            return Ok(());
+        }
+        self.cluster(one).fill_seconds = begin.elapsed().as_secs_f64();
+        let evenness = evenness(&one.nodes)?;
+        self.cluster(one).evenness = evenness;
+        self.settle(&one.nodes)
+    }
+
+    /// Waits until compaction has caught up with the fill: it competes with what is measured.
+    fn settle(&self, nodes: &Nodes) -> Result<()> {
+        let deadline = Instant::now() + self.scale.settle_max;
+        for target in nodes.targets() {
+            while figures(target, ["kvorum_store_compaction_pending_bytes"])?.iter().any(|pending| *pending > 0.0) {
+                if self.halted() || Instant::now() > deadline {
+                    return Ok(());
+                }
+                thread::sleep(SETTLE_PERIOD);
+            }
+        }
+        Ok(())
+    }
+
+    /// The knee, the runs at it, at half of it and at the report's rates, and the profiles under the first two.
+    fn knee(&mut self, group: &Group, one: &Running, of: &str, profiled: bool) -> Result<()> {
+        let name = self.cluster(one).name.clone();
+        let own = format!("{name}-{}", short_name(of));
+        if !self.begin(&name, short_name(of)) {
+            return Ok(());
+        }
+        let plan = Plan { workload: workload(of), ..one.plan.clone() };
+        let dir = self.dir.join("runs").join(&own);
+        let objective: Objective = "p99=50ms".parse().expect("an objective");
+        let hunt =
+            Hunt { plan: &plan, objective: &objective, effort: self.scale.effort, dir: Some(&dir), stop: &self.halt };
+        let found = knee(&hunt, &mut Lines)?;
+        let (workload, knee_rate) = (of.to_owned(), found.knee_rate);
+        let generator_limit = found.generator_limit;
+        let mut report = KneeReport { workload, knee_rate, generator_limit, points: Vec::new(), profiles: Vec::new() };
+        for point in ["knee", "half"] {
+            let file = dir.join(point).join(RUN_FILE);
+            if knee_rate.is_some() && file.is_file() {
+                report.points.push(PointReport::of(point, &read_document(&file)?));
+            }
+        }
+        // A try shows that profiles are taken; it need not take all of them.
+        if profiled && !(self.scale.is_quick && short_name(of) == "mixed") {
+            report.profiles = self.profiles(one, &plan, &report.points, &own);
+        }
+        for rate in self.published_rates(group, one, &report) {
+            if !self.halted() {
+                report.points.push(self.at(&plan, rate, &dir)?);
+            }
+        }
+        if !(self.halted() && report.points.is_empty()) {
+            self.cluster(one).knees.push(report);
+        }
+        Ok(())
+    }
+
+    /// Of the coordinator, at each of these points; a try shows that it is done, with the first.
+    fn profiles(&self, one: &Running, plan: &Plan, points: &[PointReport], own: &str) -> Vec<Profile> {
+        let points = points.iter().take(if self.scale.is_quick { 1 } else { points.len() });
+        let session = |point: &PointReport| {
+            profiles(&Session {
+                plan: Plan { rate: Rate::PerSecond(point.rate_asked), ..plan.clone() },
+                admin_url: one.nodes.admin_url(),
+                seconds: self.scale.profile_seconds,
+                report_dir: self.dir,
+                dir: format!("profiles/{own}/{}", point.name),
+                point: &point.name,
+                stop: &self.halt,
+            })
+        };
+        points.take_while(|_| !self.halted()).flat_map(session).collect()
+    }
+
+    /// Rates of the report that are sustained here, at which it has latencies to compare.
+    fn published_rates(&mut self, group: &Group, one: &Running, knee: &KneeReport) -> Vec<u64> {
+        let compares = group.stages.iter().any(|stage| matches!(stage, Stage::Compare { .. }));
+        let nodes = self.cluster(one).nodes;
+        let mut rates: Vec<u64> = published::figures(self.scenario.name)
+            .filter(|of| u64::from(of.nodes) == nodes && of.workload == short_name(&knee.workload) && !compares)
+            .filter(|of| {
+                of.latency_ms.iter().any(Option::is_some) && knee.knee_rate.is_some_and(|knee| of.rate <= knee)
+            })
+            .map(|of| of.rate)
+            .collect();
+        rates.sort_unstable();
+        rates.dedup();
+        rates
+    }
+
+    fn at(&self, plan: &Plan, rate: u64, dir: &Path) -> Result<PointReport> {
+        // Other keys than the search asked for, which caches have.
+        let plan = Plan { rate: Rate::PerSecond(rate), seed: plan.seed.wrapping_add(rate), ..plan.clone() };
+        let outcome = run(&plan, &self.halt, &mut |_| {})?;
+        let document = Document::new(&plan, &outcome);
+        save(&dir.join(format!("at-{rate}")), &outcome, &document)?;
+        Ok(PointReport::of(&rate.to_string(), &document))
+    }
+
+    fn compare(&mut self, running: &[Running], of: &str, rate: u64) -> Result<()> {
+        let [a, b] = running else { return Err(anyhow!("a comparison is of two clusters, not {}", running.len())) };
+        let names = [a, b].map(|one| self.cluster(one).name.clone());
+        let nodes = self.cluster(a).nodes;
+        if !self.begin(&names.join(" and "), &format!("{} at {rate}/s, in turns", short_name(of))) {
+            return Ok(());
+        }
+        let plan = Plan { workload: workload(of), rate: Rate::PerSecond(rate), ..a.plan.clone() };
+        let dir: PathBuf = self.dir.join("runs").join(format!("compare-{}", short_name(of)));
+        let contest = Contest { plan: &plan, pairs: self.scale.pairs, dir: Some(&dir), stop: &self.halt };
+        let [side_a, side_b] = [a, b].map(|one| Side::Servers(one.plan.targets.clone()));
+        let [runs_a, runs_b] = live(&contest, &side_a, &side_b, &mut super::tell_turn)?;
+        if runs_a.is_empty() {
+            return Ok(());
+        }
+        let [name_a, name_b] = &names;
+        let comparison = compare([name_a, name_b], &runs_a, &runs_b, false);
+        print!("{}", comparison.text());
+        write_json(&dir.join("compare.json"), &comparison)?;
+        self.report.contests.push(Contested { workload: of.to_owned(), rate, nodes, comparison });
+        Ok(())
+    }
+}
+
+fn workload(name: &str) -> Workload {
+    name.parse().expect("descriptions name workloads that there are")
+}
+
+/// Where memory can be limited, tried out.
+fn usable(limit_bytes: u64) -> Result<Hierarchy, String> {
+    let hierarchy = Hierarchy::find()?;
+    hierarchy.group(&format!("kvorum-bench-{}-try", std::process::id()), limit_bytes)?;
+    Ok(hierarchy)
+}
+
+/// What each node holds, and what it was asked.
+fn evenness(nodes: &Nodes) -> Result<Vec<Evenness>> {
+    let names = [
+        "kvorum_store_records",
+        "kvorum_store_table_bytes",
+        "kvorum_store_memtable_bytes",
+        "kvorum_commit_records_total",
+        "kvorum_http_requests_total",
+    ];
+    let counts = nodes.targets().map(|target| figures(target, names)).collect::<Result<Vec<_>, _>>()?;
+    let of = |what: &str, value: fn(&[f64; 5]) -> f64| Evenness::of(what, counts.iter().map(value).collect());
+    Ok(vec![
+        of("records, estimated", |[records, ..]| *records),
+        of("bytes, tables and write buffers", |[_, tables, memtables, ..]| tables + memtables),
+        of("writes taken as a replica", |[.., records, _]| *records),
+        of("HTTP requests", |[.., requests]| *requests),
+    ])
+}
+
+impl ScenarioArgs {
+    fn scale(&self) -> Scale {
+        let scale = if self.quick { Scale::quick(self.duration) } else { Scale::full(self.duration) };
+        Scale { keys: self.keys.unwrap_or(scale.keys), ..scale }
+    }
+}

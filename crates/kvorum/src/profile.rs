@@ -1,0 +1,228 @@
+//! `profile`: asks a node's admin listener for a profile, and shows it. The node measures; nothing here does.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressStyle};
+use inferno::differential;
+use inferno::flamegraph::{self, Options};
+
+use crate::args::{ProfileArgs, ProfileKind};
+use crate::client::{Answer, Request, send};
+use crate::outcome::{Outcome, Unreachable};
+
+/// Rows of the table.
+const TOP: usize = 20;
+/// For the node to name what it has found, after the profile's time.
+const AFTERWARDS: Duration = Duration::from_secs(60);
+/// Of the names in the table.
+const NAME_CHARS_MAX: usize = 120;
+
+/// `kvorum profile`
+pub(crate) fn profile(args: &ProfileArgs) -> Result<Outcome> {
+    let kind = args.kind.to_possible_value().expect("no kind is hidden").get_name().to_owned();
+    // What cannot be read or written is said before the node is troubled.
+    let old = args.diff.as_deref().map(|old| read_old(old, &kind)).transpose()?;
+    std::fs::create_dir_all(&args.out).with_context(|| args.out.display().to_string())?;
+    let Taken { facts, collapsed } = take(args, &kind)?;
+    let title = format!("{kind} profile of {}", args.url);
+    let files = Files { dir: &args.out, kind: &kind };
+    files.write("collapsed", collapsed.as_bytes())?;
+    let text = format!("# {title}\n\n{}\n\n{}", facts.text(), table(&collapsed, &facts.unit));
+    files.write("md", text.as_bytes())?;
+    let mut options = options(&title, &facts);
+    if collapsed.is_empty() {
+        writeln!(io::stdout(), "{text}nothing was found, so there is no flame graph")?;
+        return Ok(Outcome::Done);
+    }
+    let mut graph = Vec::new();
+    flamegraph::from_lines(&mut options, collapsed.lines(), &mut graph).context("the flame graph")?;
+    files.write("svg", &graph)?;
+    if let Some(old) = old {
+        files.write("diff.svg", &difference(&old, &collapsed, &title, &facts)?)?;
+    }
+    writeln!(io::stdout(), "{text}\n{}", files.path("svg").display())?;
+    Ok(Outcome::Done)
+}
+
+/// What a node has answered.
+struct Taken {
+    facts: Facts,
+    collapsed: String,
+}
+
+/// What it says of its profile.
+struct Facts {
+    unit: String,
+    seconds: String,
+    frequency: Option<String>,
+    samples: String,
+    lost: String,
+    truncated_percent: String,
+    note: String,
+}
+
+impl Facts {
+    fn of(answer: &Answer) -> Option<Self> {
+        let header = |name: &str| answer.header(&format!("kvorum-profile-{name}")).map(str::to_owned);
+        Some(Self {
+            unit: header("unit")?,
+            seconds: header("seconds")?,
+            frequency: header("frequency"),
+            samples: header("samples")?,
+            lost: header("lost")?,
+            truncated_percent: header("truncated-percent")?,
+            note: header("note")?,
+        })
+    }
+
+    fn text(&self) -> String {
+        let Self { seconds, samples, lost, truncated_percent, note, .. } = self;
+        let frequency = self.frequency.as_ref().map(|hz| format!(" at {hz} Hz")).unwrap_or_default();
+        format!(
+            "{samples} samples in {seconds} s{frequency}; {truncated_percent} % of them could not be unwound to where \
+             their thread began, {lost} were lost; {note}."
+        )
+    }
+}
+
+fn take(args: &ProfileArgs, kind: &str) -> Result<Taken> {
+    let frequency =
+        if args.kind == ProfileKind::Cpu { format!("&frequency={}", args.frequency) } else { String::new() };
+    let target = format!("/debug/profile/{kind}?seconds={}{frequency}", args.seconds);
+    let time = Duration::from_secs(u64::from(args.seconds));
+    let url = args.url.clone();
+    let ask = move || {
+        let request = Request { method: "GET", target: &target, trace: false, body: b"" };
+        let mut answer = send(&url, time + AFTERWARDS, &request)?;
+        let mut body = Vec::new();
+        answer.copy_body(&mut body).map_err(|cause| Unreachable { url: url.to_string(), cause })?;
+        Ok::<_, Unreachable>((answer, String::from_utf8_lossy(&body).into_owned()))
+    };
+    let asking = thread::spawn(ask);
+    let bar = ProgressBar::new(u64::from(args.seconds));
+    bar.set_style(ProgressStyle::with_template("{wide_bar} {pos}/{len} s  {msg}").expect("a valid template"));
+    bar.set_message(format!("{kind} profile"));
+    let begin = Instant::now();
+    while !asking.is_finished() {
+        thread::sleep(Duration::from_millis(50));
+        bar.set_position(begin.elapsed().as_secs());
+    }
+    bar.finish_and_clear();
+    let asked = asking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    let (answer, text) = asked.context("does the node listen there (admin.listen)?")?;
+    let refused = |why: String| Unreachable { url: args.url.to_string(), cause: io::Error::other(why) };
+    if answer.status != 200 {
+        // What a node's other listener says to a path that it does not know.
+        let hint = if matches!(answer.status, 400 | 404) { " (is that the node's admin listener?)" } else { "" };
+        return Err(refused(format!("{} {}{hint}", answer.status, text.trim())).into());
+    }
+    let facts = Facts::of(&answer).ok_or_else(|| refused("this is no profile".to_owned()))?;
+    Ok(Taken { facts, collapsed: text })
+}
+
+fn read_old(old: &Path, kind: &str) -> Result<String> {
+    let file = if old.is_dir() { old.join(format!("{kind}.collapsed")) } else { old.to_owned() };
+    let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+    let whole = text.lines().all(|line| line.rsplit_once(' ').is_some_and(|(_, value)| value.parse::<u64>().is_ok()));
+    anyhow::ensure!(whole, "{}: this is no profile: each line is a stack and a number", file.display());
+    Ok(text)
+}
+
+fn options(title: &str, facts: &Facts) -> Options<'static> {
+    let mut options = Options::default();
+    options.title = title.to_owned();
+    options.subtitle = Some(facts.text());
+    options.count_name = facts.unit.clone();
+    // Equal names have equal colours, in every graph.
+    options.hash = true;
+    options.deterministic = true;
+    options
+}
+
+/// The new profile, coloured by how each frame has changed; the old one is scaled to the same total first.
+fn difference(old: &str, new: &str, title: &str, facts: &Facts) -> Result<Vec<u8>> {
+    let mut both = Vec::new();
+    let normalized = differential::Options { normalize: true, ..differential::Options::default() };
+    differential::from_readers(normalized, old.as_bytes(), new.as_bytes(), &mut both).context("the comparison")?;
+    let mut options = options(&format!("{title}, compared"), facts);
+    let mut graph = Vec::new();
+    flamegraph::from_reader(&mut options, both.as_slice(), &mut graph).context("the differential flame graph")?;
+    Ok(graph)
+}
+
+struct Files<'a> {
+    dir: &'a Path,
+    kind: &'a str,
+}
+
+impl Files<'_> {
+    fn path(&self, ending: &str) -> PathBuf {
+        self.dir.join(format!("{}.{ending}", self.kind))
+    }
+
+    /// Whole, or not at all.
+    fn write(&self, ending: &str, bytes: &[u8]) -> Result<()> {
+        let path = self.path(ending);
+        std::fs::write(&path, bytes)
+            .inspect_err(|_| drop(std::fs::remove_file(&path)))
+            .with_context(|| path.display().to_string())
+    }
+}
+
+/// The frames with the largest values of their own, as Markdown. A frame that is in a stack several times counts once.
+fn table(collapsed: &str, unit: &str) -> String {
+    let mut frames: HashMap<&str, (u64, u64)> = HashMap::new();
+    let mut whole = 0;
+    for (stack, value) in collapsed.lines().filter_map(|line| line.rsplit_once(' ')) {
+        let value = value.parse::<u64>().unwrap_or(0);
+        whole += value;
+        let mut seen = HashSet::new();
+        for frame in stack.split(';').filter(|frame| seen.insert(*frame)) {
+            frames.entry(frame).or_default().1 += value;
+        }
+        frames.entry(stack.rsplit(';').next().unwrap_or(stack)).or_default().0 += value;
+    }
+    let mut rows: Vec<(&str, u64, u64)> = frames.into_iter().map(|(frame, (own, all))| (frame, own, all)).collect();
+    rows.sort_by_key(|(frame, own, all)| (std::cmp::Reverse((*own, *all)), *frame));
+    let mut table = format!("| self % | self {unit} | total % | total {unit} | frame |\n|--:|--:|--:|--:|---|\n");
+    for (frame, own, all) in rows.into_iter().take(TOP) {
+        let name: String = frame.chars().take(NAME_CHARS_MAX).collect::<String>().replace('|', "\\|");
+        let (own_percent, all_percent) = (percent(own, whole), percent(all, whole));
+        writeln!(table, "| {own_percent:.1} | {own} | {all_percent:.1} | {all} | `{name}` |")
+            .expect("a string takes all text");
+    }
+    table
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share")]
+fn percent(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::table;
+
+    #[test]
+    fn the_table_has_what_is_largest_by_itself_and_counts_recursion_once() {
+        let text = table("t;a;b;a 30\nt;a;c 60\nt;d 10\n", "samples");
+        let rows: Vec<&str> = text.lines().skip(2).collect();
+        let expected = [
+            "| 60.0 | 60 | 60.0 | 60 | `c` |",
+            "| 30.0 | 30 | 90.0 | 90 | `a` |",
+            "| 10.0 | 10 | 10.0 | 10 | `d` |",
+            "| 0.0 | 0 | 100.0 | 100 | `t` |",
+            "| 0.0 | 0 | 30.0 | 30 | `b` |",
+        ];
+        assert_eq!(rows, expected);
+        let many: String = (0..30).map(|frame| format!("f{frame} 1\n")).collect();
+        assert_eq!(table(&many, "bytes").lines().count(), 2 + super::TOP);
+    }
+}

@@ -1,0 +1,140 @@
+//! `kvorum bench scenario`: a published measurement from the start of its nodes to its report, and the way out of one.
+
+use std::io::{BufRead, BufReader, Lines};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::Value;
+
+use crate::support::cluster::kvorum;
+use crate::support::wait::{wait_until, wait_within};
+
+/// For a quick scenario, on a machine that does other things too.
+const LONG: Duration = Duration::from_secs(300);
+
+/// With everything that it writes below `root`.
+fn scenario(name: &str, root: &Path, options: &[&str]) -> Command {
+    let mut command = kvorum();
+    command.args(["bench", "scenario", name, "--quick", "--out"]).arg(root.join("reports"));
+    command.arg("--data-dir").arg(root.join("data")).args(options);
+    command
+}
+
+fn report(root: &Path, name: &str) -> Value {
+    serde_json::from_slice(&std::fs::read(root.join("reports").join(name).join("scenario.json")).unwrap()).unwrap()
+}
+
+/// The processes that it has started, as the kernel says.
+fn children(child: &Child) -> Vec<Pid> {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", child.id())).into_iter().flatten().flatten();
+    let of = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+    let all: Vec<String> = tasks.map(of).collect();
+    all.iter().flat_map(|text| text.split_whitespace()).filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+}
+
+/// Starts one whose first search for a knee would take hours, and waits until that has begun: also for its output,
+/// which is to stay open.
+fn started(root: &Path) -> (Child, Lines<BufReader<ChildStdout>>) {
+    let mut command = scenario("quorum", root, &["--duration", "1h"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let begun = lines.by_ref().map(Result::unwrap).any(|line| line == "== quorum 3-nodes: put");
+    assert!(begun, "it ended before: {:?}", child.wait());
+    (child, lines)
+}
+
+fn end(mut child: Child) -> i32 {
+    let status = wait_within(LONG, "the scenario ends", || child.try_wait().unwrap());
+    status.code().expect("it ends by itself")
+}
+
+/// Its data, its processes: nothing of them is there any more.
+#[track_caller]
+fn nothing_is_left(root: &Path, nodes: &[Pid]) {
+    assert!(nodes.iter().all(|node| test_kill_process(*node).is_err()), "a node still runs");
+    let left: Vec<_> = std::fs::read_dir(root.join("data")).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_scenario_ends_with_its_report_and_leaves_nothing_else() {
+    let root = tempfile::tempdir().unwrap();
+    let output = scenario("sharding", root.path(), &[]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    let report = report(root.path(), "sharding");
+    let cluster = &report["clusters"][0];
+    assert_eq!(
+        (&cluster["ack"], &cluster["from"], &report["failures"]),
+        (&1.into(), &1.into(), &serde_json::json!([]))
+    );
+    let knees = cluster["knees"].as_array().unwrap();
+    assert_eq!(knees.len(), 3, "{text}");
+    for knee in knees {
+        assert!(knee["knee_rate"].as_u64().unwrap() >= 10, "{knee}");
+        let points: Vec<&str> =
+            knee["points"].as_array().unwrap().iter().filter_map(|at| at["name"].as_str()).collect();
+        assert_eq!(points[..2], ["knee", "half"]);
+        let profiles = knee["profiles"].as_array().unwrap();
+        assert_eq!(profiles.len(), if knee["workload"] == "put" || knee["workload"] == "get" { 3 } else { 0 });
+        for profile in profiles {
+            let (dir, kind) = (profile["dir"].as_str().unwrap(), profile["kind"].as_str().unwrap());
+            let has_graph = root.path().join("reports/sharding").join(dir).join(format!("{kind}.svg")).is_file();
+            // In so short a time nothing may have been waited for.
+            let is_idle = kind == "lock" && profile["missing"] == "lock: it has no samples";
+            assert!(is_idle || (has_graph && profile["missing"] == Value::Null), "{profile}");
+        }
+    }
+    let records = &cluster["evenness"][0];
+    let (most, least) = (records["max_over_mean"].as_f64().unwrap(), records["min_over_mean"].as_f64().unwrap());
+    assert!((0.9..=1.1).contains(&most) && (0.9..=1.1).contains(&least), "one copy of each key, evenly: {records}");
+    let total: f64 = records["per_node"].as_array().unwrap().iter().filter_map(Value::as_f64).sum();
+    assert!((9_000.0..=11_000.0).contains(&total), "10,000 keys: {records}");
+    for file in ["sharding/report.md", "sharding/report.html", "sharding/runs/3-nodes-put/knee/run.json", "index.md"] {
+        assert!(root.path().join("reports").join(file).is_file(), "{file}");
+    }
+    nothing_is_left(root.path(), &[]);
+}
+
+#[test]
+fn an_interrupt_ends_the_nodes_and_reports_what_there_was() {
+    let root = tempfile::tempdir().unwrap();
+    let (child, _lines) = started(root.path());
+    let nodes = children(&child);
+    assert_eq!(nodes.len(), 3);
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert_eq!(end(child), 1);
+    nothing_is_left(root.path(), &nodes);
+    let report = report(root.path(), "quorum");
+    assert_eq!((&report["interrupted"], &report["failures"]), (&true.into(), &serde_json::json!([])));
+    let records = &report["clusters"][0]["evenness"][0]["per_node"];
+    assert_eq!(records.as_array().unwrap().len(), 3, "what came before it is there: {report}");
+    assert!(root.path().join("reports/index.md").is_file());
+}
+
+#[test]
+fn a_node_that_dies_fails_its_stage_by_name_and_takes_the_others_along() {
+    let root = tempfile::tempdir().unwrap();
+    let (child, _lines) = started(root.path());
+    let nodes = children(&child);
+    // The first is the coordinator.
+    kill_process(nodes[0], Signal::KILL).unwrap();
+    assert_eq!(end(child), 1);
+    nothing_is_left(root.path(), &nodes);
+    let report = report(root.path(), "quorum");
+    let failure = &report["failures"][0];
+    assert_eq!(failure["stage"], "quorum 3-nodes: put");
+    assert!(failure["why"].as_str().unwrap().contains("ended (signal: 9"), "{failure}");
+}
+
+#[test]
+fn nodes_end_with_a_scenario_that_is_killed() {
+    let root = tempfile::tempdir().unwrap();
+    let (mut child, _lines) = started(root.path());
+    let nodes = children(&child);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait_until("they end", || nodes.iter().all(|node| test_kill_process(*node).is_err()));
+}

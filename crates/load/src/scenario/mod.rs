@@ -1,0 +1,291 @@
+//! The five published measurements, to be done again with kvorum: what each one is, as data.
+//!
+//! Owns the descriptions ([`SCENARIOS`]), the published figures ([`published`]), what a scenario came to ([`Report`]),
+//! and how that is told. It starts nothing: who interprets a description brings the nodes (`kvorum bench scenario`).
+//!
+//! Promises: figures of kvorum stand beside those of the report that were taken of the same thing, and what was done
+//! otherwise than there (less data, a shorter time, no memory limit) is said in every report.
+
+mod evenness;
+mod index;
+pub mod published;
+mod result;
+mod text;
+
+use std::time::Duration;
+
+pub use evenness::Evenness;
+pub use index::{FINDINGS_FILE, INDEX_FILE, write_index};
+pub use result::{
+    ClusterReport, Contested, Failure, KneeReport, Machine, PointReport, Profile, Report, Row, SCENARIO_FILE,
+};
+
+use crate::knee::Effort;
+
+/// One of the five.
+#[derive(Debug)]
+pub struct Scenario {
+    /// As on the command line.
+    pub name: &'static str,
+    /// What the report measured.
+    pub title: &'static str,
+    /// What is done otherwise here, in sentences.
+    pub about: &'static str,
+    /// One after the other.
+    pub groups: &'static [Group],
+}
+
+/// Clusters that run at the same time, and what is done with them.
+#[derive(Debug)]
+pub struct Group {
+    /// One, or two that are compared.
+    pub clusters: &'static [Cluster],
+    /// Copies of a key, where not one on every node.
+    pub from: Option<u8>,
+    /// What is written first.
+    pub data: Data,
+    /// In order.
+    pub stages: &'static [Stage],
+}
+
+/// Nodes with their settings.
+#[derive(Clone, Copy, Debug)]
+pub struct Cluster {
+    /// Names it in reports and directories.
+    pub name: &'static str,
+    /// How many.
+    pub nodes: u8,
+    /// Variables of their environment.
+    pub settings: &'static [(&'static str, &'static str)],
+}
+
+/// What is written first.
+#[derive(Clone, Copy, Debug)]
+pub enum Data {
+    /// So many keys as [`Scale`] says, each with 100 bytes.
+    Keys,
+    /// Values of 1,000 bytes, several times the memory that each node may use.
+    Memory {
+        /// Of each node, by its control group.
+        limit_bytes: u64,
+    },
+}
+
+/// What is done with the clusters of a group.
+#[derive(Clone, Copy, Debug)]
+pub enum Stage {
+    /// On each of them: the knee, runs at it, at half of it and at the report's rates.
+    Knee {
+        /// As on the command line.
+        workload: &'static str,
+        /// Whether the coordinator is profiled at the knee and at half of it.
+        profiled: bool,
+    },
+    /// The second against the first, in turns.
+    Compare {
+        /// As on the command line.
+        workload: &'static str,
+        /// Requests a second.
+        rate: u64,
+    },
+}
+
+const MIXED: &str = "mixed:put=50,get=50";
+
+const fn knee(workload: &'static str, profiled: bool) -> Stage {
+    Stage::Knee { workload, profiled }
+}
+
+/// The knees that every scenario has somewhere, profiled.
+const ALL_KNEES: &[Stage] = &[knee("put", true), knee("get", true), knee(MIXED, true)];
+const PUT_AND_GET: &[Stage] = &[knee("put", false), knee("get", false)];
+
+const fn cluster(name: &'static str, nodes: u8) -> Cluster {
+    Cluster { name, nodes, settings: &[] }
+}
+
+const fn alone(clusters: &'static [Cluster], stages: &'static [Stage]) -> Group {
+    Group { clusters, from: None, data: Data::Keys, stages }
+}
+
+const LITTLE_MEMORY: &[(&str, &str)] = &[("KVORUM_MEMORY_BYTES", "64MiB"), ("KVORUM_SCRUB_RATE", "0")];
+
+/// All of them, in the order in which `all` runs them.
+pub static SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "async-fanout",
+        title: "Asynchronous fan-out over 1, 2, 3, 4, 5 and 10 nodes",
+        about: "ack/from are the defaults, as in the report: 1/1, 2/2, 2/3, 3/4, 3/5, 6/10. All nodes share one \
+                machine with the generator, so more nodes share the same processors.",
+        groups: &[
+            alone(&[cluster("1-node", 1)], PUT_AND_GET),
+            alone(&[cluster("2-nodes", 2)], PUT_AND_GET),
+            alone(&[cluster("3-nodes", 3)], ALL_KNEES),
+            alone(&[cluster("4-nodes", 4)], PUT_AND_GET),
+            alone(&[cluster("5-nodes", 5)], PUT_AND_GET),
+            alone(&[cluster("10-nodes", 10)], PUT_AND_GET),
+        ],
+    },
+    Scenario {
+        name: "sync-vs-async",
+        title: "Two ways of waiting, compared percentile by percentile at 2,000/s",
+        about: "The report compared a blocking with an asynchronous client between nodes. kvorum has no blocking one; \
+                its own two choices are compared: `durability=fsync` against `os` under PUT, and `read_fanout=all` \
+                against `hedged` under GET. Both clusters of a pair run at the same time, and take turns.",
+        groups: &[
+            Group {
+                clusters: &[
+                    Cluster { name: "fsync", nodes: 3, settings: &[("KVORUM_DURABILITY", "fsync")] },
+                    Cluster { name: "os", nodes: 3, settings: &[("KVORUM_DURABILITY", "os")] },
+                ],
+                from: None,
+                data: Data::Keys,
+                stages: &[Stage::Compare { workload: "put", rate: 2_000 }, knee("put", true), knee(MIXED, false)],
+            },
+            Group {
+                clusters: &[
+                    Cluster { name: "all", nodes: 3, settings: &[("KVORUM_COORDINATOR_READ_FANOUT", "all")] },
+                    Cluster { name: "hedged", nodes: 3, settings: &[("KVORUM_COORDINATOR_READ_FANOUT", "hedged")] },
+                ],
+                from: None,
+                data: Data::Keys,
+                stages: &[Stage::Compare { workload: "get", rate: 2_000 }, knee("get", true)],
+            },
+        ],
+    },
+    Scenario {
+        name: "sharding",
+        title: "One copy of each key on three nodes",
+        about: "Every request goes to one coordinator, which passes two of three on. Evenness is counted in records \
+                and bytes per node.",
+        groups: &[Group { clusters: &[cluster("3-nodes", 3)], from: Some(1), data: Data::Keys, stages: ALL_KNEES }],
+    },
+    Scenario {
+        name: "quorum",
+        title: "Three nodes in separate processes, 2/3",
+        about: "",
+        groups: &[alone(&[cluster("3-nodes", 3)], ALL_KNEES)],
+    },
+    Scenario {
+        name: "larger-than-memory",
+        title: "Three replicas with more data than memory",
+        about: "The report's nodes shared 6 GB of memory, and each had 4 GB of data. Here each node may use a limit of \
+                its own, which the kernel enforces and which the pages that it caches of files count towards. Scrub is \
+                off, so that blocks are counted that requests need.",
+        groups: &[Group {
+            clusters: &[Cluster { name: "3-nodes", nodes: 3, settings: LITTLE_MEMORY }],
+            from: None,
+            data: Data::Memory { limit_bytes: 192 << 20 },
+            stages: &[knee("get", true), knee("put", true), knee(MIXED, true)],
+        }],
+    },
+];
+
+/// How much of everything.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    /// Of each run that counts.
+    pub duration: Duration,
+    /// Before it.
+    pub warmup: Duration,
+    /// How thoroughly knees are searched for.
+    pub effort: Effort,
+    /// Runs of each side of a comparison.
+    pub pairs: usize,
+    /// Of each profile.
+    pub profile_seconds: u64,
+    /// Keys, where data is not measured in memory.
+    pub keys: u64,
+    /// Data in multiples of each node's memory, where it is.
+    pub memory_times: u64,
+    /// For compaction to catch up with a fill, at most.
+    pub settle_max: Duration,
+    /// Whether this is to show that it works, and not to be quoted.
+    pub is_quick: bool,
+}
+
+impl Scale {
+    /// Of a measurement: `duration` of each run, 5 s if none is given.
+    #[must_use]
+    pub fn full(duration: Option<Duration>) -> Self {
+        let duration = duration.unwrap_or(Duration::from_secs(5));
+        Self {
+            duration,
+            warmup: Duration::from_millis(500).min(duration),
+            effort: Effort::Brief,
+            pairs: 5,
+            profile_seconds: (duration.as_secs() * 4 / 5).clamp(1, 30),
+            keys: 200_000,
+            memory_times: 4,
+            settle_max: Duration::from_secs(60),
+            is_quick: false,
+        }
+    }
+
+    /// Of a try: all five in five minutes on two cores.
+    #[must_use]
+    pub fn quick(duration: Option<Duration>) -> Self {
+        let duration = duration.unwrap_or(Duration::from_millis(250));
+        Self {
+            duration,
+            warmup: Duration::from_millis(50).min(duration),
+            effort: Effort::Rough,
+            profile_seconds: 1,
+            keys: 10_000,
+            memory_times: 1,
+            settle_max: Duration::from_secs(1),
+            is_quick: true,
+            ..Self::full(None)
+        }
+    }
+}
+
+impl Data {
+    /// Keys, and the bytes of each value.
+    #[must_use]
+    pub fn keys_and_value_bytes(self, scale: &Scale) -> (u64, u64) {
+        match self {
+            Self::Keys => (scale.keys, 100),
+            Self::Memory { limit_bytes } => (limit_bytes * scale.memory_times / 1_000, 1_000),
+        }
+    }
+}
+
+/// `put`, `get` or `mixed`: a workload without its shares.
+#[must_use]
+pub fn short_name(workload: &str) -> &str {
+    workload.split(':').next().unwrap_or(workload)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SCENARIOS, Stage, published, short_name};
+    use crate::workload::Workload;
+
+    #[test]
+    fn every_scenario_finds_knees_with_profiles_and_has_published_figures() {
+        for scenario in SCENARIOS {
+            let stages: Vec<&Stage> = scenario.groups.iter().flat_map(|group| group.stages).collect();
+            for wanted in ["put", "get", "mixed"] {
+                let is_profiled = |stage: &Stage| match stage {
+                    Stage::Knee { workload, profiled } if short_name(workload) == wanted => Some(*profiled),
+                    _ => None,
+                };
+                let found: Vec<bool> = stages.iter().filter_map(|stage| is_profiled(stage)).collect();
+                assert!(!found.is_empty(), "{}: no knee of {wanted}", scenario.name);
+                assert!(wanted == "mixed" || found.contains(&true), "{}: no profile of {wanted}", scenario.name);
+            }
+            for stage in &stages {
+                let (Stage::Knee { workload, .. } | Stage::Compare { workload, .. }) = stage;
+                assert!(workload.parse::<Workload>().is_ok(), "{workload}");
+            }
+            assert!(published::figures(scenario.name).next().is_some(), "{}", scenario.name);
+            for group in scenario.groups {
+                let compares = group.stages.iter().any(|stage| matches!(stage, Stage::Compare { .. }));
+                assert_eq!(group.clusters.len(), if compares { 2 } else { 1 }, "{}", scenario.name);
+            }
+        }
+        let nodes: Vec<u8> = SCENARIOS[0].groups.iter().map(|group| group.clusters[0].nodes).collect();
+        assert_eq!(nodes, [1, 2, 3, 4, 5, 10]);
+    }
+}

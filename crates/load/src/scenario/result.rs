@@ -1,0 +1,429 @@
+//! `scenario.json`: what a scenario came to, and kvorum's figures beside the report's.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::evenness::Evenness;
+use super::published::{At, figures};
+use super::{Scale, Scenario, short_name};
+use crate::Error;
+use crate::compare::Comparison;
+use crate::numbers::{count, float};
+use crate::report::{Document, Percentiles, RateAsked, scenario_page, write_file, write_json};
+
+/// The file of [`Report`]; beside it are `report.md` and `report.html`.
+pub const SCENARIO_FILE: &str = "scenario.json";
+
+/// Where it was run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Machine {
+    /// Its name.
+    pub processor: String,
+    /// How many the process may use.
+    pub cores: u64,
+    /// All of it.
+    pub memory_bytes: u64,
+    /// Of the kernel.
+    pub system: String,
+}
+
+/// Something that could not be done.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Failure {
+    /// Which stage of which cluster.
+    pub stage: String,
+    /// Why not.
+    pub why: String,
+}
+
+/// A run at a rate.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PointReport {
+    /// `knee`, `half`, or the rate.
+    pub name: String,
+    /// Requests a second.
+    pub rate_asked: u64,
+    /// Successes a second.
+    pub rate_achieved: f64,
+    /// From when they were due.
+    pub latency_ms: Percentiles,
+    /// Errors and timeouts.
+    pub errors: u64,
+    /// On each node.
+    pub cpu_us_per_request: Vec<Option<f64>>,
+    /// Of all nodes together, from disks.
+    pub disk_read_bytes_per_request: Option<f64>,
+    /// Of all nodes together, from their files.
+    pub block_reads_per_request: Option<f64>,
+    /// Replicas that were asked beyond those that `ack` needs.
+    pub hedges_per_request: Option<f64>,
+}
+
+/// A profile of the coordinator.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Profile {
+    /// The point it was taken at.
+    pub point: String,
+    /// `cpu`, `alloc` or `lock`.
+    pub kind: String,
+    /// Its directory, below the report's.
+    pub dir: String,
+    /// The table of where it went.
+    pub table: String,
+    /// Why there is none.
+    pub missing: Option<String>,
+}
+
+/// A knee, and what was run at it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct KneeReport {
+    /// As on the command line.
+    pub workload: String,
+    /// None if there is none.
+    pub knee_rate: Option<u64>,
+    /// Why the generator, and not the nodes, ended the search.
+    pub generator_limit: Option<String>,
+    /// At the knee, at half of it, and at the report's rates.
+    pub points: Vec<PointReport>,
+    /// Three for each of the first two points.
+    pub profiles: Vec<Profile>,
+}
+
+/// A cluster, and what was found of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ClusterReport {
+    /// As described.
+    pub name: String,
+    /// How many.
+    pub nodes: u64,
+    /// Their environment.
+    pub settings: BTreeMap<String, String>,
+    /// Answers that a request needs.
+    pub ack: u64,
+    /// Replicas of a key.
+    pub from: u64,
+    /// Of each node, where the kernel held them to it.
+    pub memory_limit_bytes: Option<u64>,
+    /// That were written first.
+    pub keys: u64,
+    /// Of each.
+    pub value_bytes: u64,
+    /// That took.
+    pub fill_seconds: f64,
+    /// After that.
+    pub evenness: Vec<Evenness>,
+    /// One for each workload.
+    pub knees: Vec<KneeReport>,
+}
+
+/// Two clusters that took turns.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Contested {
+    /// As on the command line.
+    pub workload: String,
+    /// Requests a second.
+    pub rate: u64,
+    /// Nodes of each.
+    pub nodes: u64,
+    /// What came of it.
+    pub comparison: Comparison,
+}
+
+/// The whole of `scenario.json`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// Version of the tool.
+    pub version: String,
+    /// Of the directory it was started in.
+    pub commit: String,
+    /// That was started.
+    pub command: String,
+    /// When, in ms since 1970.
+    pub started_unix_ms: u64,
+    /// That it took.
+    pub seconds: f64,
+    /// Where.
+    pub machine: Machine,
+    /// As on the command line.
+    pub name: String,
+    /// What the report measured.
+    pub title: String,
+    /// What is done otherwise.
+    pub about: String,
+    /// Of each run that counts.
+    pub duration_s: f64,
+    /// Whether it is only to show that it works.
+    pub is_quick: bool,
+    /// Whether it was stopped before its end.
+    pub interrupted: bool,
+    /// What a reader must know.
+    pub warnings: Vec<String>,
+    /// What could not be done.
+    pub failures: Vec<Failure>,
+    /// In order.
+    pub clusters: Vec<ClusterReport>,
+    /// In order.
+    pub contests: Vec<Contested>,
+}
+
+/// A line of the table that has kvorum's figures beside the report's.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// Nodes of the cluster.
+    pub nodes: u64,
+    /// `put`, `get` or `mixed`.
+    pub workload: String,
+    /// `report`, or kvorum and its cluster.
+    pub whose: String,
+    /// `knee`, `half of it`, or the rate.
+    pub at: String,
+    /// Requests a second, asked for.
+    pub rate: f64,
+    /// Mean, p50, p90, p99, p99.9, max.
+    pub latency_ms: [Option<f64>; 6],
+    /// What is to be added.
+    pub note: String,
+}
+
+impl Report {
+    /// One that has nothing in it yet.
+    #[must_use]
+    pub fn new(scenario: &Scenario, scale: &Scale, machine: Machine, commit: String, command: String) -> Self {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        Self {
+            version: env!("CARGO_PKG_VERSION").into(),
+            commit,
+            command,
+            started_unix_ms: crate::numbers::micros(now) / 1000,
+            seconds: 0.0,
+            machine,
+            name: scenario.name.into(),
+            title: scenario.title.into(),
+            about: scenario.about.into(),
+            duration_s: scale.duration.as_secs_f64(),
+            is_quick: scale.is_quick,
+            interrupted: false,
+            warnings: Vec::new(),
+            failures: Vec::new(),
+            clusters: Vec::new(),
+            contests: Vec::new(),
+        }
+    }
+
+    /// kvorum's figures beside the report's, which come first for each size of cluster and each workload.
+    #[must_use]
+    pub fn beside(&self) -> Vec<Row> {
+        let mut kinds: Vec<(u64, String)> = Vec::new();
+        let published = figures(&self.name).map(|figure| (u64::from(figure.nodes), figure.workload.to_owned()));
+        let contests = self.contests.iter().map(|contest| (contest.nodes, contest.workload.clone()));
+        let own = self.clusters.iter().flat_map(|cluster| {
+            cluster.knees.iter().map(move |knee| (cluster.nodes, short_name(&knee.workload).to_owned()))
+        });
+        for kind in published.chain(contests).chain(own) {
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        kinds.iter().flat_map(|(nodes, workload)| self.rows(*nodes, workload)).collect()
+    }
+
+    fn rows(&self, nodes: u64, workload: &str) -> Vec<Row> {
+        let row = |whose: &str, at: String, rate: f64, latency_ms: [Option<f64>; 6], note: String| Row {
+            nodes,
+            workload: workload.to_owned(),
+            whose: whose.to_owned(),
+            at,
+            rate,
+            latency_ms,
+            note,
+        };
+        let of_report = figures(&self.name).filter(|of| u64::from(of.nodes) == nodes && of.workload == workload);
+        let mut rows: Vec<Row> = of_report
+            .map(|of| {
+                let at = if of.at == At::Knee { "knee".to_owned() } else { per_second(of.rate) };
+                row("report", at, float(of.rate), of.latency_ms, of.note.to_owned())
+            })
+            .collect();
+        for contest in self.contests.iter().filter(|of| of.nodes == nodes && of.workload == workload) {
+            for (name, latency_ms) in medians(&contest.comparison) {
+                let (whose, at) = (format!("kvorum, {name}"), per_second(contest.rate));
+                rows.push(row(&whose, at, float(contest.rate), latency_ms, "medians of the runs".into()));
+            }
+        }
+        for cluster in self.clusters.iter().filter(|cluster| cluster.nodes == nodes) {
+            let whose = format!("kvorum, {}", cluster.name);
+            for knee in cluster.knees.iter().filter(|knee| short_name(&knee.workload) == workload) {
+                let limit = if knee.generator_limit.is_some() { "the generator ended the search" } else { "" };
+                if knee.points.is_empty() {
+                    let why = knee.knee_rate.map_or("none was found", |_| "no run was saved");
+                    rows.push(row(&whose, "knee".into(), float(knee.knee_rate.unwrap_or(0)), [None; 6], why.into()));
+                }
+                for point in &knee.points {
+                    let (at, note) = match point.name.as_str() {
+                        "knee" => ("knee".to_owned(), limit.to_owned()),
+                        "half" => ("half of it".to_owned(), String::new()),
+                        _ => (per_second(point.rate_asked), String::new()),
+                    };
+                    let errors = if point.errors > 0 { format!("{} errors", point.errors) } else { note };
+                    rows.push(row(&whose, at, float(point.rate_asked), six(&point.latency_ms), errors));
+                }
+            }
+        }
+        rows
+    }
+
+    /// Writes `scenario.json`, `report.md` and `report.html` into a directory that is there.
+    ///
+    /// # Errors
+    /// [`Error::System`] if one cannot be written.
+    pub fn save(&self, dir: &Path) -> Result<(), Error> {
+        write_json(&dir.join(SCENARIO_FILE), self)?;
+        write_file(&dir.join("report.md"), self.markdown().as_bytes())?;
+        scenario_page(&dir.join("report.html"), self)
+    }
+}
+
+fn per_second(rate: u64) -> String {
+    format!("{rate}/s")
+}
+
+fn six(latency: &Percentiles) -> [Option<f64>; 6] {
+    [latency.mean, latency.p50, latency.p90, latency.p99, latency.p999, latency.max].map(Some)
+}
+
+/// Of both sides: what a comparison has of the six.
+fn medians(comparison: &Comparison) -> [(&str, [Option<f64>; 6]); 2] {
+    let of = |figure: &str| comparison.rows.iter().find(|row| row.figure == figure).map(|row| (row.a, row.b));
+    let names = ["mean", "p50", "p90", "p99", "p999", "max"];
+    let (a, b) = (names.map(|name| of(name).map(|both| both.0)), names.map(|name| of(name).map(|both| both.1)));
+    [(&comparison.a, a), (&comparison.b, b)]
+}
+
+impl PointReport {
+    /// Of a run.
+    #[must_use]
+    pub fn of(name: &str, run: &Document) -> Self {
+        let sum = |of: fn(&crate::nodes::NodeRow) -> Option<f64>| -> Option<f64> { run.nodes.iter().map(of).sum() };
+        Self {
+            name: name.to_owned(),
+            rate_asked: match run.rate_asked {
+                RateAsked::PerSecond(rate) => rate,
+                RateAsked::Word(_) => 0,
+            },
+            rate_achieved: run.rate_achieved,
+            latency_ms: run.latency_ms,
+            errors: run.errors.values().sum::<u64>() + run.timeouts,
+            cpu_us_per_request: run.nodes.iter().map(|node| node.cpu_us_per_request).collect(),
+            disk_read_bytes_per_request: sum(|node| node.disk_read_bytes_per_request),
+            block_reads_per_request: sum(|node| node.block_reads_per_request),
+            hedges_per_request: sum(|node| node.hedges_per_request),
+        }
+    }
+}
+
+impl ClusterReport {
+    /// One of which nothing is known yet.
+    #[must_use]
+    pub fn new(cluster: &super::Cluster, from: Option<u8>, (keys, value_bytes): (u64, u64)) -> Self {
+        let from = u64::from(from.unwrap_or(cluster.nodes));
+        Self {
+            name: cluster.name.into(),
+            nodes: u64::from(cluster.nodes),
+            settings: cluster.settings.iter().map(|&(name, value)| (name.into(), value.into())).collect(),
+            ack: from / 2 + 1,
+            from,
+            memory_limit_bytes: None,
+            keys,
+            value_bytes,
+            fill_seconds: 0.0,
+            evenness: Vec::new(),
+            knees: Vec::new(),
+        }
+    }
+
+    /// Processor time of all nodes for a request, in µs.
+    pub(super) fn cpu_us(point: &PointReport) -> Option<f64> {
+        let told: Vec<f64> = point.cpu_us_per_request.iter().copied().collect::<Option<_>>()?;
+        (count(told.len()) > 0).then(|| told.iter().sum())
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::{ClusterReport, KneeReport, Machine, PointReport, Report};
+    use crate::report::Percentiles;
+    use crate::scenario::{SCENARIOS, Scale, Scenario};
+
+    pub(in crate::scenario) fn scenario(name: &str) -> &'static Scenario {
+        SCENARIOS.iter().find(|scenario| scenario.name == name).unwrap()
+    }
+
+    /// A report with one knee of PUT at 40,000/s, on three nodes.
+    pub(in crate::scenario) fn report(name: &str) -> Report {
+        let machine = Machine { processor: "P".into(), cores: 2, memory_bytes: 1 << 30, system: "Linux 1".into() };
+        let scenario = scenario(name);
+        let mut report = Report::new(scenario, &Scale::full(None), machine, "abc".into(), "kvorum bench".into());
+        let mut cluster = ClusterReport::new(&scenario.groups[0].clusters[0], None, (1_000, 100));
+        let point = |name: &str, rate: u64, p99: f64| PointReport {
+            name: name.into(),
+            rate_asked: rate,
+            rate_achieved: 1.0,
+            latency_ms: Percentiles { p50: 1.5, p99, ..Percentiles::default() },
+            errors: 0,
+            cpu_us_per_request: vec![Some(10.0), Some(5.0), Some(5.0)],
+            disk_read_bytes_per_request: Some(0.0),
+            block_reads_per_request: Some(1.0),
+            hedges_per_request: Some(0.5),
+        };
+        cluster.knees.push(KneeReport {
+            workload: "put".into(),
+            knee_rate: Some(40_000),
+            generator_limit: None,
+            points: vec![point("knee", 40_000, 9.0), point("half", 20_000, 3.0), point("31500", 31_500, 4.0)],
+            profiles: Vec::new(),
+        });
+        report.clusters.push(cluster);
+        report
+    }
+
+    #[test]
+    fn each_figure_of_kvorum_stands_behind_those_of_the_report_for_the_same_thing() {
+        let rows = report("quorum").beside();
+        let told: Vec<(&str, &str, &str)> =
+            rows.iter().map(|row| (row.workload.as_str(), row.whose.as_str(), row.at.as_str())).collect();
+        let ours = "kvorum, 3-nodes";
+        let expected = [
+            ("put", "report", "25000/s"),
+            ("put", "report", "knee"),
+            ("put", ours, "knee"),
+            ("put", ours, "half of it"),
+            ("put", ours, "31500/s"),
+            ("get", "report", "knee"),
+            ("mixed", "report", "8000/s"),
+        ];
+        assert_eq!(told, expected);
+        assert_eq!((rows[1].rate, rows[1].latency_ms[3]), (31_500.0, Some(4.61)), "published");
+        assert_eq!((rows[2].rate, rows[2].latency_ms[3]), (40_000.0, Some(9.0)), "ours");
+    }
+
+    #[test]
+    fn a_cluster_of_another_size_stands_beside_nothing_of_the_report() {
+        let mut report = report("quorum");
+        report.clusters[0].nodes = 7;
+        let rows = report.beside();
+        assert!(rows.iter().all(|row| (row.nodes == 7) == (row.whose != "report")), "{rows:?}");
+        assert_eq!(rows.last().map(|row| row.nodes), Some(7));
+    }
+
+    #[test]
+    fn a_knee_that_was_not_found_is_told_as_such() {
+        let mut report = report("quorum");
+        report.clusters[0].knees[0].knee_rate = None;
+        report.clusters[0].knees[0].points.clear();
+        let rows = report.beside();
+        let ours: Vec<_> = rows.iter().filter(|row| row.whose != "report").collect();
+        assert_eq!((ours.len(), ours[0].note.as_str()), (1, "none was found"));
+    }
+}

@@ -1,0 +1,234 @@
+//! `report.md`: a scenario as Markdown.
+
+use std::fmt::Write;
+
+use super::published::counted;
+use super::result::{ClusterReport, KneeReport, Report, Row};
+use super::{Evenness, short_name};
+use crate::numbers::float;
+use crate::report::bytes;
+
+/// Lines of a profile's table that are shown.
+const PROFILE_LINES_MAX: usize = 8;
+
+impl Report {
+    /// The whole of `report.md`.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        let mut out = String::new();
+        self.write(&mut out).expect("a string takes everything");
+        out
+    }
+
+    fn write(&self, out: &mut String) -> std::fmt::Result {
+        writeln!(out, "# {}: {}\n", self.name, self.title)?;
+        writeln!(out, "{}\n", self.provenance())?;
+        if !self.about.is_empty() {
+            writeln!(out, "{}\n", self.about)?;
+        }
+        for warning in self.said() {
+            writeln!(out, "> **{warning}**\n")?;
+        }
+        writeln!(out, "## kvorum beside the report\n\n{}", beside_table(&self.beside()))?;
+        writeln!(out, "Latencies in ms, from when requests were due. `report.html` has curves, `runs/` every run.\n")?;
+        if !self.contests.is_empty() {
+            writeln!(out, "## Comparisons\n")?;
+            for contest in &self.contests {
+                let text = contest.comparison.text();
+                writeln!(out, "{} at {}/s:\n\n```\n{}```\n", contest.workload, contest.rate, text)?;
+            }
+        }
+        write_clusters(out, &self.clusters)?;
+        self.write_evenness(out)?;
+        write_profiles(out, &self.clusters)
+    }
+
+    /// Machine, commit and command, in one paragraph.
+    pub(super) fn provenance(&self) -> String {
+        let machine = &self.machine;
+        format!(
+            "{}, {} cores, {} of memory, {}; version {}, commit {}; runs of {} s; took {:.0} s: `{}`",
+            machine.processor,
+            machine.cores,
+            bytes(float(machine.memory_bytes)),
+            machine.system,
+            self.version,
+            self.commit,
+            self.duration_s,
+            self.seconds,
+            self.command
+        )
+    }
+
+    /// Everything that a reader must know before the figures.
+    pub(crate) fn said(&self) -> Vec<String> {
+        let quick = self.is_quick.then(|| "Quick: shows that it works; too short and too little to be quoted.".into());
+        let interrupted = self.interrupted.then(|| "Interrupted: this is what there was until then.".into());
+        let failures = self.failures.iter().map(|failure| format!("Failed: {}: {}", failure.stage, failure.why));
+        quick.into_iter().chain(interrupted).chain(self.warnings.iter().cloned()).chain(failures).collect()
+    }
+
+    fn write_evenness(&self, out: &mut String) -> std::fmt::Result {
+        writeln!(out, "## Evenness\n\nAfter the fill. The most and the least as parts of the mean; 1 is even.\n")?;
+        writeln!(out, "| cluster | what | most | least | per node |\n|---|---|---|---|---|")?;
+        for of_report in counted(&self.name) {
+            write_even(out, "report", &Evenness::of(of_report.what, of_report.per_node.to_vec()))?;
+        }
+        for cluster in &self.clusters {
+            for even in &cluster.evenness {
+                write_even(out, &cluster.name, even)?;
+            }
+        }
+        writeln!(out)
+    }
+}
+
+fn write_even(out: &mut String, cluster: &str, even: &Evenness) -> std::fmt::Result {
+    let share = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.3}"));
+    let each: Vec<String> = even.per_node.iter().map(|value| format!("{value:.0}")).collect();
+    let (most, least) = (share(even.max_over_mean), share(even.min_over_mean));
+    writeln!(out, "| {cluster} | {} | {most} | {least} | {} |", even.what, each.join(" "))
+}
+
+/// Rows as Markdown.
+pub(super) fn beside_table(rows: &[Row]) -> String {
+    let mut out = "| nodes | workload | whose | at | rate/s | mean | p50 | p90 | p99 | p99.9 | max | |\n\
+                   |---|---|---|---|--:|--:|--:|--:|--:|--:|--:|---|\n"
+        .to_owned();
+    for row in rows {
+        let cells = row.latency_ms.map(|value| value.map_or_else(|| "-".to_owned(), figure));
+        let rate = if row.rate > 0.0 { format!("{:.0}", row.rate) } else { "-".into() };
+        let (nodes, workload, whose, at) = (row.nodes, &row.workload, &row.whose, &row.at);
+        let (latencies, note) = (cells.join(" | "), &row.note);
+        writeln!(out, "| {nodes} | {workload} | {whose} | {at} | {rate} | {latencies} | {note} |")
+            .expect("a string takes everything");
+    }
+    out
+}
+
+/// Three digits.
+fn figure(value: f64) -> String {
+    match value {
+        value if value < 10.0 => format!("{value:.2}"),
+        value if value < 100.0 => format!("{value:.1}"),
+        value => format!("{value:.0}"),
+    }
+}
+
+fn write_clusters(out: &mut String, clusters: &[ClusterReport]) -> std::fmt::Result {
+    writeln!(out, "## What it cost\n")?;
+    writeln!(
+        out,
+        "Per request, of all nodes together: processor time; blocks that nodes fetched from their files, also for \
+         each replica that a GET asks: `ack` and those that hedges ask; bytes that came from a disk.\n"
+    )?;
+    for cluster in clusters.iter().filter(|cluster| !cluster.settings.is_empty()) {
+        let settings: Vec<String> = cluster.settings.iter().map(|(name, value)| format!("`{name}={value}`")).collect();
+        writeln!(out, "- {}: {}", cluster.name, settings.join(", "))?;
+    }
+    writeln!(out, "\n| cluster | ack/from | data of a copy | workload | at | CPU µs | blocks | per replica | disk |")?;
+    writeln!(out, "|---|---|---|---|---|--:|--:|--:|--:|")?;
+    for cluster in clusters {
+        let limit = cluster.memory_limit_bytes.map(|limit| format!(", limit {} a node", bytes(float(limit))));
+        let data = bytes(float(cluster.keys * cluster.value_bytes)) + &limit.unwrap_or_default();
+        for knee in &cluster.knees {
+            for point in &knee.points {
+                let cell = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), figure);
+                let blocks = point.block_reads_per_request;
+                let replicas = float(cluster.ack) + point.hedges_per_request.unwrap_or(0.0);
+                let disk = point.disk_read_bytes_per_request.map_or_else(|| "-".to_owned(), bytes);
+                writeln!(
+                    out,
+                    "| {} | {}/{} | {data} | {} | {} | {} | {} | {} | {disk} |",
+                    cluster.name,
+                    cluster.ack,
+                    cluster.from,
+                    short_name(&knee.workload),
+                    point.name,
+                    cell(ClusterReport::cpu_us(point)),
+                    cell(blocks),
+                    cell(blocks.map(|blocks| blocks / replicas)),
+                )?;
+            }
+        }
+    }
+    writeln!(out)
+}
+
+fn write_profiles(out: &mut String, clusters: &[ClusterReport]) -> std::fmt::Result {
+    let all = || clusters.iter().flat_map(|cluster| cluster.knees.iter().map(move |knee| (cluster, knee)));
+    let mut missing: Vec<&str> =
+        all().flat_map(|(_, knee)| &knee.profiles).filter_map(|profile| profile.missing.as_deref()).collect();
+    missing.sort_unstable();
+    missing.dedup();
+    writeln!(out, "## Profiles of the coordinator\n")?;
+    writeln!(
+        out,
+        "The repository keeps graphs of PUT and GET at the knee; a run of the scenario leaves all of them.\n"
+    )?;
+    for why in missing {
+        writeln!(out, "> **no profile: {why}**\n")?;
+    }
+    for (cluster, knee) in all() {
+        write_profiles_of(out, cluster, knee)?;
+    }
+    Ok(())
+}
+
+fn write_profiles_of(out: &mut String, cluster: &ClusterReport, knee: &KneeReport) -> std::fmt::Result {
+    for profile in knee.profiles.iter().filter(|profile| profile.missing.is_none()) {
+        let (dir, kind, at) = (&profile.dir, &profile.kind, &profile.point);
+        let workload = short_name(&knee.workload);
+        writeln!(out, "### {} {workload}, {at}: [{kind}]({dir}/{kind}.svg)\n", cluster.name)?;
+        let lines = profile.table.lines().filter(|line| line.starts_with('|')).take(PROFILE_LINES_MAX);
+        lines.for_each(|line| {
+            out.push_str(line);
+            out.push('\n');
+        });
+        out.push('\n');
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::scenario::result::tests::report;
+    use crate::scenario::{Evenness, Failure, Profile};
+
+    #[test]
+    fn a_report_says_what_was_not_as_it_should_be() {
+        let mut report = report("sharding");
+        report.is_quick = true;
+        report.interrupted = true;
+        report.warnings.push("no memory limit: it is not allowed".into());
+        report.failures.push(Failure { stage: "3-nodes get".into(), why: "node 2 ended".into() });
+        report.clusters[0].knees[0].profiles.push(Profile {
+            point: "knee".into(),
+            kind: "cpu".into(),
+            dir: "profiles".into(),
+            table: String::new(),
+            missing: Some("it cannot".into()),
+        });
+        let text = report.markdown();
+        for said in
+            ["Quick:", "Interrupted:", "no memory limit", "Failed: 3-nodes get: node 2 ended", "no profile: it cannot"]
+        {
+            assert!(text.contains(&format!("> **{said}")), "{said} in {text}");
+        }
+    }
+
+    #[test]
+    fn evenness_stands_beside_what_the_report_counted() {
+        let mut report = report("sharding");
+        report.clusters[0].evenness.push(Evenness::of("records", vec![30.0, 30.0, 33.0]));
+        let text = report.markdown();
+        assert!(text.contains("| report | tables, murmur3 | 1.061 | 0.951 | 27 26 29 |"), "{text}");
+        assert!(text.contains("| 3-nodes | records | 1.065 | 0.968 | 30 30 33 |"), "{text}");
+    }
+
+    #[test]
+    fn blocks_are_told_for_each_replica_that_was_asked() {
+        // One block for a request at 2/3, and every second one hedged.
+        assert!(report("quorum").markdown().contains("| 2/3 | 97.66KB | put | knee | 20.0 | 1.00 | 0.40 | 0.00B |"));
+    }
+}

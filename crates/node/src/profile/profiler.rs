@@ -1,0 +1,219 @@
+//! What can be asked for, what comes of it, and the one thing that takes it.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, TryLockError};
+use std::time::{Duration, Instant};
+
+use super::waits::{Watch, What};
+use super::{allocations, cpu};
+
+/// The longest profile.
+pub(crate) const SECONDS_MAX: u32 = 120;
+/// The most samples of a thread in a second that it runs.
+pub(crate) const FREQUENCY_MAX: u32 = 999;
+/// Between two looks at whether it is still wanted.
+const TICK: Duration = Duration::from_millis(20);
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Processor time, in samples.
+    Cpu,
+    /// Bytes allocated, freed since or not.
+    Alloc,
+    /// Time spent waiting for locks, in queues and in the engine, in microseconds.
+    Lock,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 3] = [Self::Cpu, Self::Alloc, Self::Lock];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Alloc => "alloc",
+            Self::Lock => "lock",
+        }
+    }
+
+    pub(crate) fn unit(self) -> &'static str {
+        match self {
+            Self::Cpu => "samples",
+            Self::Alloc => "bytes",
+            Self::Lock => "microseconds",
+        }
+    }
+}
+
+/// What is asked for, within its bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub(crate) kind: Kind,
+    /// How long.
+    pub(crate) time: Duration,
+    /// Samples a second, of processor time.
+    pub(crate) frequency: u32,
+}
+
+/// Values by stack, from the outermost frame to the innermost.
+#[derive(Debug, Default)]
+pub(crate) struct Profile {
+    pub(crate) stacks: BTreeMap<String, u64>,
+    /// How many measurements that is made of.
+    pub(crate) samples: u64,
+    /// Of them, those whose stack does not reach down to where its thread began.
+    pub(crate) truncated: u64,
+    /// What there was no room for, beside these.
+    pub(crate) lost: u64,
+    /// How long it took.
+    pub(crate) time: Duration,
+    /// What a reader of it has to know.
+    pub(crate) note: String,
+}
+
+impl Profile {
+    /// Adds one stack. Frames have their `;` replaced.
+    pub(super) fn add<'a>(&mut self, frames: impl Iterator<Item = &'a str>, value: u64) {
+        let mut stack = String::new();
+        for frame in frames {
+            if !stack.is_empty() {
+                stack.push(';');
+            }
+            stack.extend(frame.chars().map(|sign| match sign {
+                ';' => ':',
+                sign if sign.is_control() => ' ',
+                sign => sign,
+            }));
+        }
+        if value > 0 {
+            *self.stacks.entry(stack).or_default() += value;
+        }
+    }
+}
+
+/// Why there is no profile.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("another profile is being taken")]
+    Busy,
+    #[error("the profile was given up: nobody waits for it any more")]
+    Unwanted,
+    #[error("{0}")]
+    Impossible(String),
+}
+
+/// Takes one profile at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Profiler(Mutex<()>);
+
+impl Profiler {
+    /// Takes a profile. Blocks until it is complete, or not `wanted` any more: that is asked all the time.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub(crate) fn take(&self, request: Request, wanted: &mut dyn FnMut() -> bool) -> Result<Profile, Refusal> {
+        let _only = match self.0.try_lock() {
+            Ok(only) => only,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Err(Refusal::Busy),
+        };
+        tracing::info!(kind = request.kind.name(), seconds = request.time.as_secs(), "profile begun");
+        let begin = Instant::now();
+        let mut pass = |on_tick: &mut dyn FnMut() -> Result<(), Refusal>| {
+            let end = begin + request.time;
+            while Instant::now() < end {
+                std::thread::sleep(TICK.min(end.saturating_duration_since(Instant::now())));
+                if !wanted() {
+                    return Err(Refusal::Unwanted);
+                }
+                on_tick()?;
+            }
+            Ok(begin.elapsed())
+        };
+        match request.kind {
+            Kind::Cpu => cpu::take(request.frequency, &mut pass),
+            Kind::Alloc => allocations::take(&mut pass),
+            Kind::Lock => waits(&mut pass),
+        }
+    }
+}
+
+/// Lets the time of the profile pass, with something to do at every tick; how long it was.
+pub(super) type Pass<'a> = dyn FnMut(&mut dyn FnMut() -> Result<(), Refusal>) -> Result<Duration, Refusal> + 'a;
+
+fn waits(pass: &mut Pass<'_>) -> Result<Profile, Refusal> {
+    let watch = Watch::begin();
+    let time = pass(&mut || Ok(()))?;
+    let note = "what is idle is not waiting; the engine's own threads are not seen".to_owned();
+    let mut profile = Profile { time, note, ..Profile::default() };
+    for (wait, sum) in watch.end() {
+        profile.samples += sum.count;
+        let micros = u64::try_from(sum.time.as_micros()).unwrap_or(u64::MAX);
+        let frames = match wait.what {
+            What::Lock(guards) => vec![format!("lock {}", guards.replace("kvorum_node::", "")), wait.place],
+            What::Queue(queue) => vec![format!("queue {queue}")],
+            What::Engine(inside) => vec![format!("engine {}", wait.place), inside.to_owned()],
+        };
+        profile.add(std::iter::once(wait.thread.as_str()).chain(frames.iter().map(String::as_str)), micros);
+    }
+    Ok(profile)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(kind: Kind, ms: u64) -> Request {
+        Request { kind, time: Duration::from_millis(ms), frequency: FREQUENCY_MAX }
+    }
+
+    #[test]
+    fn there_is_one_profile_at_a_time_and_none_that_nobody_wants() {
+        let profiler = Profiler::default();
+        let mut asked = 0;
+        let mut wanted = || {
+            asked += 1;
+            let second = profiler.take(request(Kind::Alloc, 1), &mut || true);
+            assert!(matches!(second, Err(Refusal::Busy)), "{second:?}");
+            asked < 3
+        };
+        let first = profiler.take(request(Kind::Lock, 60_000), &mut wanted);
+        assert!(matches!(first, Err(Refusal::Unwanted)), "{first:?}");
+        assert!(!crate::profile::waits::is_watched(), "nothing is armed that nobody wants");
+        assert!(profiler.take(request(Kind::Lock, 1), &mut || true).is_ok());
+    }
+
+    #[test]
+    fn a_contended_lock_is_named_with_who_waited_and_where() {
+        let lock = crate::sync::Mutex::new(String::new());
+        let profiler = Profiler::default();
+        let profile = std::thread::scope(|scope| {
+            let held = lock.lock().unwrap();
+            let waiter = std::thread::Builder::new().name("waiter".to_owned());
+            let mut held = Some(held);
+            let mut waiter = Some(waiter);
+            let mut ticks = 0;
+            let mut wanted = || {
+                ticks += 1;
+                if let Some(waiter) = waiter.take() {
+                    waiter.spawn_scoped(scope, || drop(lock.lock())).unwrap();
+                } else if ticks == 5 {
+                    held = None;
+                }
+                true
+            };
+            profiler.take(request(Kind::Lock, 1_000), &mut wanted)
+        });
+        let stacks = profile.unwrap().stacks;
+        let found = stacks.keys().find(|stack| stack.starts_with("waiter;lock alloc::string::String;"));
+        assert!(found.is_some_and(|stack| stack.contains("profile/profiler.rs:")), "{stacks:?}");
+    }
+
+    #[test]
+    fn frames_cannot_break_the_lines() {
+        let mut profile = Profile::default();
+        profile.add(["a;b", "c\nd"].into_iter(), 2);
+        profile.add(["e"].into_iter(), 0);
+        assert_eq!(profile.stacks, BTreeMap::from([("a:b;c d".to_owned(), 2)]));
+    }
+}
