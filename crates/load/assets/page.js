@@ -18,6 +18,15 @@ function table(id, rows) {
   place(id).append(element);
 }
 
+function warn(warnings) {
+  for (const warning of warnings) {
+    const line = document.createElement("p");
+    line.className = "warning";
+    line.textContent = warning;
+    place("warnings").append(line);
+  }
+}
+
 function chart(id, xs, lines, options = {}) {
   if (!xs.length || !lines.length) {
     place(id).textContent = "nothing was recorded";

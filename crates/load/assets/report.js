@@ -9,12 +9,7 @@ if (run.generator.limit) warnings.push(`The generator was the limit, not the tar
 if (run.generator.late) warnings.push(`The generator was late, and the latencies are partly its own: ${run.generator.late}`);
 if (run.interrupted) warnings.push("The run was interrupted: this is what there was until then.");
 if (run.unsent) warnings.push(`${number(run.unsent)} requests were due and never sent: their latencies are missing.`);
-for (const warning of warnings) {
-  const line = document.createElement("p");
-  line.className = "warning";
-  line.textContent = warning;
-  place("warnings").append(line);
-}
+warn(warnings);
 table("summary", [
   ["", "achieved/s", "requests", "p50 ms", "p90", "p99", "p99.9", "p99.99", "max", "mean"],
   ["from due", number(run.rate_achieved, 0), number(run.requests), ...["p50", "p90", "p99", "p999", "p9999", "max", "mean"].map((p) => number(run.latency_ms[p], 3))],

@@ -5,12 +5,7 @@ place("asked").textContent =
   `${new Date(report.started_unix_ms).toISOString()} · ${report.machine.processor}, ${report.machine.cores} cores, ${report.machine.system} · ` +
   `version ${report.version}, commit ${report.commit} · ${report.command}`;
 place("about").textContent = report.about;
-for (const warning of warnings) {
-  const line = document.createElement("p");
-  line.className = "warning";
-  line.textContent = warning;
-  place("warnings").append(line);
-}
+warn(warnings);
 table("summary", [
   ["", "workload", "whose", "at", "rate/s", "mean", "p50", "p90", "p99", "p99.9", "max", ""],
   ...rows.map((row) => [`${row.nodes} nodes`, row.workload, row.whose, row.at, row.rate ? number(row.rate, 0) : "–", ...row.latency_ms.map((value) => number(value)), row.note]),
