@@ -194,8 +194,12 @@ impl Attack<'_> {
             return false;
         }
         self.cluster.kill(index);
+        let log = live_log(&self.cluster.node(index).data_dir);
+        if std::fs::metadata(&log).expect("the log").len() == 0 {
+            return false; // Nothing was written since the node started.
+        }
         let random = self.random.next();
-        rewrite(&live_log(&self.cluster.node(index).data_dir), |content| {
+        rewrite(&log, |content| {
             let at = random as usize % content.len();
             content[at] ^= 1 << (random >> 61);
         });
