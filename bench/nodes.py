@@ -117,6 +117,14 @@ class Nodes:
             times.append((int(fields[11]) + int(fields[12])) / TICKS)
         return times
 
+    def wait_idle(self):
+        """Waits until the nodes use less than a twentieth of a core: what a fill or a fault left behind is done."""
+        def is_idle():
+            before = sum(self.cpu_seconds())
+            time.sleep(1)
+            return sum(self.cpu_seconds()) - before < 0.05
+        wait_for("the nodes are idle", is_idle, 300)
+
     def memory(self, index, field):
         """`VmRSS`, or `VmHWM`, its peak, in MiB."""
         status = pathlib.Path(f"/proc/{self.processes[index].pid}/status").read_text()

@@ -70,7 +70,7 @@ pub struct Plan {
     pub queue: QueueLimits,
     /// Accepted versions remembered per generation.
     pub recent_entries_max: usize,
-    /// Jobs that wait for the read pool.
+    /// Jobs that wait for the read pool, or for the scan pool.
     pub jobs_max: usize,
     /// Answered writes that wait for their last replicas.
     pub lingering_max: usize,
@@ -423,15 +423,16 @@ impl Machine {
         let clock = Arc::new(Clock::new(time.clone(), committer.bound(), plan.skew_max, incarnation));
         clock.observe(committer.fence());
         let commit = committer.metrics();
-        let pool = ReadPool::without_threads(plan.jobs_max);
+        let [pool, scans] = [(); 2].map(|()| ReadPool::without_threads(plan.jobs_max));
         let mailbox: Arc<Mailbox> = Arc::default();
         let outbox = Outbox::default();
         let now = move || Now { boot: time.boot(), wall_ms: time.wall_ms() };
         let (queue, runner) = CommitQueue::new(committer, plan.queue, pool.clone(), outbox.clone(), now);
         let keeper_disk = disk.clone();
-        let (shard, hints) = self.shard(clock, disk, &queue, &pool, &mailbox, membership.clone());
+        let (shard, hints) = self.shard(clock, disk, &queue, [&pool, &scans], &mailbox, membership.clone());
         let commits = run_commits(runner, outbox, mailbox.clone(), self.disk_latency());
-        let readers: Vec<_> = (0..READERS).map(|_| run_jobs(pool.clone(), self.disk_latency())).collect();
+        let readers: Vec<_> =
+            std::iter::repeat_n(pool, READERS).chain([scans]).map(|pool| run_jobs(pool, self.disk_latency())).collect();
         let starting = shard.clone();
         let start = async move {
             tokio::task::spawn_local(commits);
@@ -458,7 +459,7 @@ impl Machine {
         clock: Arc<Clock>,
         disk: Arc<Disk>,
         queue: &CommitQueue,
-        pool: &ReadPool,
+        [pool, scans]: [&ReadPool; 2],
         mailbox: &Arc<Mailbox>,
         membership: Arc<Membership>,
     ) -> (Rc<Shard>, Arc<HintQueue>) {
@@ -496,6 +497,7 @@ impl Machine {
                 large_values.clone(),
             ),
             pool: pool.clone(),
+            scans: scans.clone(),
             large_values,
             flusher: Rc::default(),
             dial: Box::new(self.network.dialler(self.index, plan.urls.clone())),

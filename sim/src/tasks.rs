@@ -50,7 +50,7 @@ pub(crate) async fn run_commits<N: FnMut() -> Now>(
     }
 }
 
-/// What a thread of the read pool does.
+/// What a thread of the read pool, or of the scan pool, does.
 pub(crate) async fn run_jobs(pool: ReadPool, disk: Latency) {
     loop {
         let job = pool.next().await;

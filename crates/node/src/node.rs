@@ -53,6 +53,8 @@ const EXIT_AFTER: Duration = Duration::from_secs(9);
 const FULL_PAUSE: Duration = Duration::from_millis(1);
 /// Reads that wait for a thread of the pool.
 const READ_QUEUE_MAX: usize = 4096;
+/// Pages of scans that wait for their thread. There is a handful of scans, and each has one page under way.
+const SCAN_QUEUE_MAX: usize = 64;
 /// How far ahead of its use the clock's bound is made durable.
 pub const BOUND_LEAD: Duration = Duration::from_millis(1000);
 /// Versions are remembered for so much longer than their coordinator waits, by which clocks of two
@@ -117,6 +119,8 @@ pub struct NodeView {
     pub scrub: Arc<Scrub>,
     /// Blocking reads.
     pub pool: ReadPool,
+    /// Scans of all that is stored.
+    pub scans: ReadPool,
     /// Hints on their way, and what is counted of all of them.
     pub hints: Arc<HintQueue>,
     /// Memory for large values.
@@ -245,7 +249,8 @@ struct Node {
     drain: watch::Sender<bool>,
     store: Arc<RocksStore>,
     commit: CommitThread<RocksStore>,
-    pool: ReadPoolThreads,
+    /// Of the read pool and of the scan pool.
+    pools: [ReadPoolThreads; 2],
     notes: JoinHandle<()>,
 }
 
@@ -287,6 +292,7 @@ impl Node {
         clock.observe(committer.fence());
         let commit_metrics = committer.metrics();
         let (pool, pool_threads) = ReadPool::start(config.runtime.read_threads.get(), READ_QUEUE_MAX)?;
+        let (scans, scan_thread) = ReadPool::start_scans(SCAN_QUEUE_MAX)?;
         let shard_count = config.runtime.shards.get();
         // The last is the background shard's.
         let mailboxes: Vec<Arc<Mailbox>> = (0..=shard_count).map(|_| Arc::default()).collect();
@@ -319,6 +325,7 @@ impl Node {
             commit: commit_metrics,
             commit_micros,
             pool,
+            scans,
             anti_entropy,
             large_values: LargeValues::new(config.coordinator.request_bytes_max.get()),
             coordinators: (0..shard_count).map(|_| Arc::default()).collect(),
@@ -327,7 +334,7 @@ impl Node {
         let (drain, drained) = watch::channel(false);
         let background = start_background(config, &view, &mailboxes)?;
         let shards = start_shards(config, &view, &mailboxes, &drained)?;
-        Ok(Self { view, shards, background, drain, store, commit, pool: pool_threads, notes })
+        Ok(Self { view, shards, background, drain, store, commit, pools: [pool_threads, scan_thread], notes })
     }
 
     /// Tells the shards to finish, and sees to it that the process ends in time.
@@ -358,7 +365,7 @@ impl Node {
     }
 
     fn stop(self, config: &Config) {
-        let Self { view, shards, background, drain: _, store, commit, pool, notes } = self;
+        let Self { view, shards, background, drain: _, store, commit, pools, notes } = self;
         for shard in shards {
             drop(shard.connections);
             if shard.thread.join().is_err() {
@@ -370,7 +377,7 @@ impl Node {
             tracing::error!("the background shard ended in a panic");
         }
         let _ = commit.stop();
-        pool.stop();
+        pools.into_iter().for_each(ReadPoolThreads::stop);
         view.membership.stop_notes();
         if notes.join().is_err() {
             tracing::error!("the thread that writes notes ended in a panic");

@@ -2,14 +2,26 @@
 //!
 //! Owns a bounded queue of jobs. A full queue gives the job back. A job that was taken is run or, if the
 //! pool stops first, dropped: what must happen in both cases belongs into the `Drop` of what it captures.
+//!
+//! A node has two: the read pool, and the scan pool, whose one thread has the processor only when nothing else of
+//! the machine wants it. Jobs there only read: a writer that is not given the processor would hold up the commit
+//! thread, with which it shares the engine's write queue.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
 
 use crate::profile::waits::QueueWaits;
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Condvar, Mutex, MutexGuard, Notify};
+
+/// Between two attempts to get a job into a full pool.
+const FULL_PAUSE: Duration = Duration::from_millis(20);
+/// The weakest claim on the processor that there is (setpriority(2)).
+const NICE: i32 = 19;
 
 /// One thing to do on the pool.
 pub type Job = Box<dyn FnOnce() + Send>;
@@ -52,13 +64,36 @@ impl ReadPool {
     /// The operating system's, where it starts no thread.
     pub fn start(threads: usize, jobs_max: usize) -> std::io::Result<(Self, ReadPoolThreads)> {
         let pool = Self::without_threads(jobs_max);
-        let mut running = ReadPoolThreads { shared: Arc::clone(&pool.shared), threads: Vec::new() };
+        let mut running = pool.nobody();
         for index in 0..threads.max(1) {
             let shared = Arc::clone(&pool.shared);
             let builder = thread::Builder::new().name(format!("read-{index}"));
             running.threads.push(builder.spawn(move || shared.work())?);
         }
         Ok((pool, running))
+    }
+
+    /// Starts a scan pool behind a queue of at most `jobs_max` jobs.
+    ///
+    /// # Errors
+    /// The operating system's, where it starts no thread.
+    pub fn start_scans(jobs_max: usize) -> std::io::Result<(Self, ReadPoolThreads)> {
+        let pool = Self::without_threads(jobs_max);
+        let mut running = pool.nobody();
+        let shared = Arc::clone(&pool.shared);
+        let work = move || {
+            // Of this thread alone: Linux has a priority for each.
+            if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+                tracing::warn!(%error, "scans take as much of the processor as requests");
+            }
+            shared.work();
+        };
+        running.threads.push(thread::Builder::new().name("scan".to_owned()).spawn(work)?);
+        Ok((pool, running))
+    }
+
+    fn nobody(&self) -> ReadPoolThreads {
+        ReadPoolThreads { shared: Arc::clone(&self.shared), threads: Vec::new() }
     }
 
     /// The same queue without anybody who runs its jobs: [`ReadPool::next`] gives them.
@@ -109,6 +144,25 @@ impl ReadPool {
             self.shared.ready_task.notify_one();
         }
         Ok(())
+    }
+
+    /// Waits for room, and for what the job gives; nothing if the pool stops first.
+    ///
+    /// Cancelled, it is run all the same if there was room.
+    pub async fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        let (send, receive) = oneshot::channel();
+        let mut job: Job = Box::new(move || {
+            // Whoever asked may have gone.
+            let _ = send.send(job());
+        });
+        while let Err(refused) = self.submit(job) {
+            if self.shared.lock().stopping {
+                return None;
+            }
+            job = refused;
+            tokio::time::sleep(FULL_PAUSE).await;
+        }
+        receive.await.ok()
     }
 
     /// Jobs that wait for a thread.
@@ -229,6 +283,32 @@ mod tests {
         assert_eq!(results.recv_timeout(LONG).unwrap(), 1);
         threads.stop();
         assert!(pool.submit(Box::new(|| {})).is_err());
+    }
+
+    #[tokio::test]
+    async fn what_finds_no_room_waits_for_it_and_learns_of_the_end() {
+        let pool = ReadPool::without_threads(1);
+        assert!(pool.submit(Box::new(|| {})).is_ok());
+        let ran = tokio::join!(pool.run(|| 7), async {
+            (pool.next().await)();
+            (pool.next().await)();
+        });
+        assert_eq!(ran.0, Some(7));
+        assert!(pool.submit(Box::new(|| {})).is_ok());
+        let stopped = tokio::join!(pool.run(|| 7), async { pool.nobody().stop() });
+        assert_eq!(stopped.0, None);
+    }
+
+    /// Whoever computes on the thread of requests keeps it: the two differ.
+    #[tokio::test]
+    async fn scans_have_the_lowest_priority_and_reads_the_usual_one() {
+        let own = || rustix::process::getpriority_process(None).unwrap();
+        let usual = own();
+        let (reads, _reading) = ReadPool::start(1, 1).unwrap();
+        let (scans, _scanning) = ReadPool::start_scans(1).unwrap();
+        assert_eq!(scans.run(own).await, Some(NICE));
+        assert_eq!(reads.run(own).await, Some(usual));
+        assert_eq!(own(), usual);
     }
 
     #[test]

@@ -154,6 +154,7 @@ fn shard(config: &Config, index: u16, clock: Arc<Clock>, view: &Arc<NodeView>, m
         membership,
         replica,
         pool: view.pool.clone(),
+        scans: view.scans.clone(),
         large_values: view.large_values.clone(),
         flusher: Rc::default(),
         dial: Box::new(Tcp),

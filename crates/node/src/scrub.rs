@@ -15,7 +15,7 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use kvorum_core::quorum::{Acks, majority};
 use kvorum_core::{Key, Record};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
 use crate::coordinator::{Coordinator, Found, Looked};
 use crate::shard::Shard;
@@ -30,6 +30,7 @@ const DAMAGED_PAGE: PageLimit = PageLimit { records: 64, bytes: 64 * 1024 };
 const PAUSE: Duration = Duration::from_secs(60);
 /// Between two looks, or two attempts.
 const RETRY: Duration = Duration::from_millis(100);
+const STOPPING: &str = "the node is stopping";
 /// Looks for the peers, and for a record that has been sent here to replace a damaged one.
 const LOOKS_MAX: u32 = 50;
 
@@ -140,7 +141,7 @@ async fn pass(shard: &Rc<Shard>, store: &Arc<dyn Store>, scrub: &Scrub, rate: Op
     let mut start = Bytes::new();
     loop {
         let (read_from, begin) = (store.clone(), start.clone());
-        let checked = on_pool(shard, move || check(&*read_from, &begin)).await?;
+        let checked = shard.scan(move || check(&*read_from, &begin)).await.ok_or(STOPPING)?;
         let checked = checked.map_err(|error| format!("a page could not be read: {error}"))?;
         scrub.records.fetch_add(checked.records, Ordering::Relaxed);
         scrub.bytes.fetch_add(checked.bytes, Ordering::Relaxed);
@@ -162,25 +163,6 @@ async fn pass(shard: &Rc<Shard>, store: &Arc<dyn Store>, scrub: &Scrub, rate: Op
                 return Ok(End::Asked);
             }
         }
-    }
-}
-
-/// Does something that blocks. Waits while the pool is full: requests come first.
-async fn on_pool<T: Send + 'static>(
-    shard: &Shard,
-    job: impl FnOnce() -> T + Send + Clone + 'static,
-) -> Result<T, String> {
-    loop {
-        let (send, receive) = oneshot::channel();
-        let job = job.clone();
-        let submitted = shard.pool.submit(Box::new(move || {
-            // Nobody waits any more if the shard has stopped.
-            let _ = send.send(job());
-        }));
-        if submitted.is_ok() {
-            return receive.await.map_err(|_| "the node is stopping".to_owned());
-        }
-        tokio::time::sleep(RETRY).await;
     }
 }
 
@@ -227,13 +209,13 @@ fn judge(page: Page, is_sound: impl Fn(&Key, &Bytes) -> bool) -> Checked {
 /// Has the other replicas replace a record; whether they have.
 async fn mend(shard: &Rc<Shard>, store: &Arc<dyn Store>, key: Key) -> Result<bool, String> {
     let (salvaged_from, damaged) = (store.clone(), key.clone());
-    let salvaged = on_pool(shard, move || {
+    let salvaged = shard.scan(move || {
         salvaged_from.forget(&damaged);
         salvaged_from.salvage(&damaged)
     });
     let nodes = u8::try_from(shard.peers.len()).expect("at most 128 nodes");
     // Where the damage is in this byte nobody is found who has the record.
-    let claimed = salvaged.await?.and_then(|bytes| Record::claimed_from(&bytes));
+    let claimed = salvaged.await.ok_or(STOPPING)?.and_then(|bytes| Record::claimed_from(&bytes));
     let from = claimed.filter(|from| (1..=nodes).contains(from)).unwrap_or(nodes);
     let acks = Acks::new(majority(from), from).expect("a majority is not more than all");
     let found = Coordinator::new(shard.clone()).get(key.clone(), acks, false).await;
@@ -243,7 +225,7 @@ async fn mend(shard: &Rc<Shard>, store: &Arc<dyn Store>, key: Key) -> Result<boo
     // It is on its way to this node's store, too.
     for _ in 0..LOOKS_MAX {
         let (store, key) = (store.clone(), key.clone());
-        if on_pool(shard, move || is_sound(&*store, &key)).await? {
+        if shard.scan(move || is_sound(&*store, &key)).await.ok_or(STOPPING)? {
             return Ok(true);
         }
         tokio::time::sleep(RETRY).await;

@@ -85,8 +85,10 @@ pub struct Shard {
     pub membership: Arc<Membership>,
     /// This node as a replica.
     pub replica: Replica<Asker>,
-    /// Blocking work that is not the request path's.
+    /// What may block on the disk and somebody waits for.
     pub pool: ReadPool,
+    /// Scans of what the node holds.
+    pub scans: ReadPool,
     /// The node's memory for large values.
     pub large_values: Arc<LargeValues>,
     /// Writes the peer connections.
@@ -103,7 +105,22 @@ pub struct Shard {
     pub anti_entropy: Arc<AntiEntropy>,
 }
 
+/// How long a scan waits at most for reads of requests.
+pub(crate) const YIELDS_MAX: u32 = 100;
+pub(crate) const YIELD: Duration = Duration::from_millis(1);
+
 impl Shard {
+    /// Runs a page of a scan, behind the reads of requests that wait for the disk; nothing if the node stops first.
+    pub async fn scan<T: Send + 'static>(&self, page: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        for _ in 0..YIELDS_MAX {
+            if self.pool.depth() == 0 {
+                break;
+            }
+            tokio::time::sleep(YIELD).await;
+        }
+        self.scans.run(page).await
+    }
+
     /// The connection to a node; none for this one.
     #[must_use]
     pub fn peer(&self, node: NodeId) -> Option<&Rc<PeerClient>> {

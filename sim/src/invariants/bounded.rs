@@ -20,6 +20,7 @@ pub fn check(plan: &Plan, process: &Process, clients: usize) -> Result<(), Strin
         ("works that wait for the commit", load.works, plan.queue.works_max),
         ("their bytes", bytes, plan.queue.bytes_max),
         ("jobs of the read pool", process.shard.pool.depth(), plan.jobs_max),
+        ("jobs of the scan pool", process.shard.scans.depth(), plan.jobs_max),
         ("versions remembered", recent, recent_max),
         ("requests under way", process.shard.operations.under_way(), clients + plan.lingering_max),
         ("questions that wait", process.shard.replica.waiting(), waiting_max),

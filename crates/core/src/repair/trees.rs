@@ -9,7 +9,7 @@
 //! Invariant: two nodes with the same sums hold the same keys and versions in that leaf, but for hash collisions
 //! (sums of 64 bits: one in 10^19 per leaf and round).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
@@ -50,8 +50,9 @@ fn leaf(hash: KeyHash) -> usize {
 /// What a node has summed up.
 #[derive(Debug)]
 pub struct Trees {
-    trees: BTreeMap<(PartitionId, u8), Box<Leaves>>,
-    classes: BTreeSet<u8>,
+    /// By class and partition.
+    classes: BTreeMap<u8, Box<[Option<Box<Leaves>>]>>,
+    trees: usize,
     trees_max: usize,
     marked: Box<[LeafSet]>,
 }
@@ -61,7 +62,7 @@ impl Trees {
     #[must_use]
     pub fn new(bytes_max: usize) -> Self {
         let marked = vec![LeafSet::default(); PARTITIONS].into_boxed_slice();
-        Self { trees: BTreeMap::new(), classes: BTreeSet::new(), trees_max: bytes_max / TREE_BYTES, marked }
+        Self { classes: BTreeMap::new(), trees: 0, trees_max: bytes_max / TREE_BYTES, marked }
     }
 
     /// Adds a record that this node, of place `rank` in the preference list, holds.
@@ -83,32 +84,41 @@ impl Trees {
     }
 
     /// The tree of a class, made if there is room.
-    fn tree(&mut self, partition: PartitionId, class: u8) -> Option<&mut Box<Leaves>> {
-        if !self.trees.contains_key(&(partition, class)) {
-            let has_room = self.classes.len() < CLASSES_MAX || self.classes.contains(&class);
-            if self.trees.len() >= self.trees_max || !has_room {
+    fn tree(&mut self, partition: PartitionId, class: u8) -> Option<&mut Leaves> {
+        let has_room = self.trees < self.trees_max;
+        if !self.classes.contains_key(&class) {
+            if !has_room || self.classes.len() >= CLASSES_MAX {
                 return None;
             }
-            self.classes.insert(class);
+            self.classes.insert(class, vec![None; PARTITIONS].into_boxed_slice());
         }
-        Some(self.trees.entry((partition, class)).or_insert_with(|| Box::new([0; LEAVES])))
+        let tree = self.classes.get_mut(&class)?.get_mut(partition.index())?;
+        if tree.is_none() && has_room {
+            *tree = Some(Box::new([0; LEAVES]));
+            self.trees += 1;
+        }
+        tree.as_deref_mut()
     }
 
     /// One sum for each partition over the tree of the class, zero where there is none.
     #[must_use]
     pub fn roots(&self, class: u8) -> Vec<u64> {
-        let root = |partition| self.trees.get(&(partition, class)).map_or(0, |leaves| root(leaves));
+        let root = |partition| self.leaves_of(class, partition).map_or(0, root);
         PartitionId::all().map(root).collect()
     }
 
     /// The classes that have a tree, in their order.
     pub fn classes(&self) -> impl Iterator<Item = u8> {
-        self.classes.iter().copied()
+        self.classes.keys().copied()
     }
 
     /// The trees of a partition by their classes.
     pub fn leaves(&self, partition: PartitionId) -> impl Iterator<Item = (u8, &Leaves)> {
-        self.trees.range((partition, 0)..=(partition, u8::MAX)).map(|((_, class), leaves)| (*class, &**leaves))
+        self.classes().filter_map(move |class| Some((class, self.leaves_of(class, partition)?)))
+    }
+
+    fn leaves_of(&self, class: u8, partition: PartitionId) -> Option<&Leaves> {
+        self.classes.get(&class)?.get(partition.index())?.as_deref()
     }
 
     /// The leaves to be listed whatever the others have.
@@ -119,7 +129,7 @@ impl Trees {
     /// Bytes of the trees.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.trees.len() * TREE_BYTES
+        self.trees * TREE_BYTES
     }
 }
 

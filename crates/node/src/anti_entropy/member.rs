@@ -19,7 +19,6 @@ use kvorum_core::repair::trees::{LeafSet, Trees};
 use kvorum_core::repair::wire::{Cursor, LIST_BYTES, Request, Response, TREES_PER_ANSWER, Tree};
 use kvorum_core::repair::{Holding, Kind, RoundId};
 use kvorum_core::{Key, KeyHash, PartitionId, Record, Version};
-use tokio::sync::oneshot;
 
 use super::pace::Pace;
 use super::{AntiEntropy, Part, Pass, Rebuilding, Sums, add};
@@ -34,11 +33,6 @@ const PAGE: PageLimit = PageLimit { records: 1024, bytes: 256 * 1024 };
 const LIST_SCANNED_BYTES: usize = 1 << 20;
 /// A driver does not wait longer for a page because of the rate.
 const PACED_MAX: Duration = Duration::from_secs(5);
-/// How long a page waits at most for reads of clients.
-const YIELDS_MAX: u32 = 100;
-const YIELD: Duration = Duration::from_millis(1);
-/// Between two attempts to get a job into the read pool.
-const POOL_PAUSE: Duration = Duration::from_millis(20);
 
 /// Answers a driver.
 pub async fn answer(shard: &Rc<Shard>, request: Request) -> Response {
@@ -94,7 +88,7 @@ async fn end(shard: &Rc<Shard>, round: RoundId, proven: PartitionSet, restored: 
     // Not before the floors are durable: a voter that answers less than its floor is as bad as one that forgot.
     if !restored.is_empty() && anti_entropy.may_restore(round, shard.clock.boot(), shard.clock.skew_max_ms()) {
         let membership = shard.membership.clone();
-        match on_pool(shard, move || membership.restore(&restored)).await {
+        match shard.pool.run(move || membership.restore(&restored)).await {
             Some(Ok(())) => {}
             Some(Err(error)) => tracing::error!(%error, "cannot end the rebuilding"),
             None => return Response::Failed,
@@ -246,29 +240,6 @@ impl AntiEntropy {
     }
 }
 
-/// Runs a job on the read pool, behind the reads that wait there; nothing if the pool has stopped.
-async fn on_pool<T: Send + 'static>(shard: &Shard, job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    for _ in 0..YIELDS_MAX {
-        if shard.pool.depth() == 0 {
-            break;
-        }
-        tokio::time::sleep(YIELD).await;
-    }
-    let (send, receive) = oneshot::channel();
-    let mut job: crate::read_pool::Job = Box::new(move || {
-        // The round may have ended meanwhile.
-        let _ = send.send(job());
-    });
-    while let Err(refused) = shard.pool.submit(job) {
-        if shard.membership.is_draining() {
-            return None;
-        }
-        job = refused;
-        tokio::time::sleep(POOL_PAUSE).await;
-    }
-    receive.await.ok()
-}
-
 /// Makes the trees of a round, unless a greater one comes.
 async fn sum_up(shard: Rc<Shard>, round: RoundId, wall_ms: u64) {
     let anti_entropy = shard.anti_entropy.clone();
@@ -289,7 +260,7 @@ async fn sum_up(shard: Rc<Shard>, round: RoundId, wall_ms: u64) {
         if anti_entropy.check(round).is_err() {
             return;
         }
-        let Some((result, mut next)) = on_pool(&shard, move || (next.page(), next)).await else { return };
+        let Some((result, mut next)) = shard.scan(move || (next.page(), next)).await else { return };
         anti_entropy.tell_damaged(next.damaged.drain(..), shard.clock.boot());
         match result {
             Ok(Scanned { records, bytes, is_last }) => {
@@ -377,7 +348,7 @@ async fn list(shard: &Rc<Shard>, round: RoundId, cursor: Option<Cursor>) -> Resp
     let Some((selection, wall_ms)) = shard.anti_entropy.selection(round) else { return Response::Failed };
     let store = shard.replica.records().clone();
     let job = move || list_page(&*store, &selection, cursor, wall_ms);
-    match on_pool(shard, job).await {
+    match shard.scan(job).await {
         Some(Ok((response, Scanned { records, bytes, .. }))) => {
             add(&shard.anti_entropy.metrics.scanned_bytes, bytes);
             shard.anti_entropy.note_scanned(round, records);

@@ -3,7 +3,7 @@
 //!
 //! [`AntiEntropy`] is a node's part: the one round that it takes part in, and what it shows of rounds. [`member`]
 //! answers the questions of a driver, [`driver`] is one. Nothing here runs on a request's way: scans go page by
-//! page through the read pool, at `repair.rate`, and yield to reads that wait there.
+//! page through the scan pool, at `repair.rate`, and yield to reads that wait for the disk.
 //!
 //! Bounds: one round at a time, the greatest; trees of at most [`RepairSettings::tree_bytes_max`]; one page of a
 //! list per node at the driver; copies under way, and their bytes as those of large values.

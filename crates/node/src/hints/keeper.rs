@@ -94,13 +94,11 @@ impl Keeper {
 
     /// What an earlier run has kept; what it kept for nodes that are gone is dropped.
     async fn load(&self) {
-        let sizes = loop {
-            let store = self.store.clone();
-            match self.on_pool(move || load_sizes(&*store)).await {
-                Some(Ok(sizes)) => break sizes,
-                Some(Err(error)) => return tracing::error!(%error, "cannot read the hints of an earlier run"),
-                None => tokio::time::sleep(BUSY_PAUSE).await,
-            }
+        let store = self.store.clone();
+        let sizes = match self.shard.pool.run(move || load_sizes(&*store)).await {
+            Some(Ok(sizes)) => sizes,
+            Some(Err(error)) => return tracing::error!(%error, "cannot read the hints of an earlier run"),
+            None => return,
         };
         for (id, bucket, size) in sizes {
             if let Some(target) = self.targets.iter().find(|target| target.id == id) {
@@ -112,17 +110,6 @@ impl Keeper {
         }
         self.drops.borrow_mut().dedup();
         self.targets.iter().for_each(|target| self.note_pending(target));
-    }
-
-    /// Runs what may block. Nothing if the pool has no room, or stops.
-    pub(super) async fn on_pool<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-        let (send, receive) = oneshot::channel();
-        let job = move || {
-            // The shard may have stopped meanwhile.
-            let _ = send.send(job());
-        };
-        self.shard.pool.submit(Box::new(job)).ok()?;
-        receive.await.ok()
     }
 
     fn note_pending(&self, target: &Target) {
@@ -220,13 +207,13 @@ impl Keeper {
         (changes, added)
     }
 
-    /// Waits for as long as the store holds writes back, or the pool has no room, unless the node is stopping.
+    /// Waits for as long as the store holds writes back, unless the node is stopping.
     async fn apply(&self, changes: Arc<[HintChange]>) -> bool {
         loop {
             let (store, changes) = (self.store.clone(), changes.clone());
-            match self.on_pool(move || store.change_hints(&changes)).await {
+            match self.shard.pool.run(move || store.change_hints(&changes)).await {
                 Some(Ok(())) => return true,
-                Some(Err(StoreError::Busy)) | None if !self.shard.membership.is_draining() => {
+                Some(Err(StoreError::Busy)) if !self.shard.membership.is_draining() => {
                     tokio::time::sleep(BUSY_PAUSE).await;
                 }
                 Some(Err(_)) | None => return false,

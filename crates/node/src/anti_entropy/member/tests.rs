@@ -1,4 +1,4 @@
-//! What a scan costs others: on a shard with a store in memory, in virtual time, the read pool's jobs run by the test.
+//! What a scan costs others: on a shard with a store in memory, in virtual time, the jobs of both pools run by the test.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::Ordering;
@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::coordinator::tests::rig::{Rig, Settings, run};
+use crate::shard::{YIELD, YIELDS_MAX};
 use crate::store::{Batch, Durability};
 
 const ROUND: RoundId = RoundId { until: Hlc::from_millis(1000), driver: NodeId(0) };
@@ -37,9 +38,9 @@ fn scan(rig: &Rig) -> JoinHandle<()> {
     tokio::task::spawn_local(sum_up(rig.shard.clone(), ROUND, 0))
 }
 
-/// Runs whatever comes into the pool until the scan is over.
+/// Runs the pages of the scan until it is over.
 async fn end(rig: &Rig, scan: JoinHandle<()>) -> Arc<Trees> {
-    let pool = rig.shard.pool.clone();
+    let pool = rig.shard.scans.clone();
     let worker = tokio::task::spawn_local(async move {
         loop {
             (pool.next().await)();
@@ -62,7 +63,7 @@ fn a_scan_waits_while_reads_of_clients_wait() {
         let scan = scan(&rig);
         for _ in 0..YIELDS_MAX / 4 {
             tokio::time::sleep(YIELD).await;
-            assert_eq!(rig.shard.pool.depth(), 3, "its page is not among them");
+            assert_eq!(rig.shard.scans.depth(), 0, "its page is not asked for");
         }
         for _ in 0..3 {
             (rig.shard.pool.next().await)();
@@ -79,8 +80,8 @@ fn reads_of_clients_that_never_end_do_not_hold_a_scan_up_for_ever() {
         a_clients_read(&rig);
         let scan = scan(&rig);
         let begin = tokio::time::Instant::now();
-        while rig.shard.pool.depth() < 2 {
-            assert!(begin.elapsed() < 3 * YIELD * YIELDS_MAX, "its page waits behind the read by now");
+        while rig.shard.scans.depth() == 0 {
+            assert!(begin.elapsed() < 3 * YIELD * YIELDS_MAX, "its page is asked for by now");
             tokio::time::sleep(YIELD).await;
         }
         end(&rig, scan).await;

@@ -189,6 +189,7 @@ impl Rig {
                 membership.clone(),
                 large_values.clone(),
             ),
+            scans: ReadPool::without_threads(100),
             pool,
             large_values,
             flusher: Rc::default(),
