@@ -11,6 +11,7 @@
 //!             stopped with everything on the disk
 //! REBUILDING  present while this node's answers count for nothing, with the reason
 //! store/      RocksDB
+//! freed/      second names of its files, until their space is freed: [`Reaper`](crate::store::reaper::Reaper)
 //! backup/     the last backup taken, until it is moved elsewhere
 //! ```
 //!
@@ -234,6 +235,12 @@ impl DataDir {
     #[must_use]
     pub fn store_path(&self) -> PathBuf {
         self.path.join("store")
+    }
+
+    /// Where the store's files have second names.
+    #[must_use]
+    pub fn freed_path(&self) -> PathBuf {
+        self.path.join("freed")
     }
 
     /// Drawn when the directory was created.

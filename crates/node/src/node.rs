@@ -38,6 +38,7 @@ use crate::read_pool::{ReadPool, ReadPoolThreads};
 use crate::runtime::{BackgroundParts, ShardParts, run_background, run_shard};
 use crate::scrub::Scrub;
 use crate::store::budget::MemoryBudget;
+use crate::store::reaper::Reaper;
 use crate::store::rocks::{OpenError, RocksStore};
 use crate::store::{Durability, HealthState, Store, StoreError};
 
@@ -248,6 +249,7 @@ struct Node {
     background: BackgroundThread,
     drain: watch::Sender<bool>,
     store: Arc<RocksStore>,
+    reaper: Reaper,
     commit: CommitThread<RocksStore>,
     /// Of the read pool and of the scan pool.
     pools: [ReadPoolThreads; 2],
@@ -280,6 +282,7 @@ impl Node {
             tracing::warn!(%excess, "limits allow more memory than memory_bytes and 128 MiB");
         }
         let (store, rebuilding) = open_store(&data_dir, budget, durability(config))?;
+        let reaper = Reaper::start(data_dir.store_path(), data_dir.freed_path())?;
         let incarnation = data_dir.draw()?;
         let recovered = store.sequence();
         let skew_max_ms = u64::try_from(config.clock_skew_max.as_millis()).unwrap_or(u64::MAX);
@@ -334,7 +337,7 @@ impl Node {
         let (drain, drained) = watch::channel(false);
         let background = start_background(config, &view, &mailboxes)?;
         let shards = start_shards(config, &view, &mailboxes, &drained)?;
-        Ok(Self { view, shards, background, drain, store, commit, pools: [pool_threads, scan_thread], notes })
+        Ok(Self { view, shards, background, drain, store, reaper, commit, pools: [pool_threads, scan_thread], notes })
     }
 
     /// Tells the shards to finish, and sees to it that the process ends in time.
@@ -365,7 +368,7 @@ impl Node {
     }
 
     fn stop(self, config: &Config) {
-        let Self { view, shards, background, drain: _, store, commit, pools, notes } = self;
+        let Self { view, shards, background, drain: _, store, reaper, commit, pools, notes } = self;
         for shard in shards {
             drop(shard.connections);
             if shard.thread.join().is_err() {
@@ -387,6 +390,7 @@ impl Node {
             tracing::warn!(%error, "could not flush the store: the next start reads its log instead");
         }
         drop((view, store));
+        drop(reaper);
         tracing::info!(url = config.own.as_str(), "node stopped");
     }
 }

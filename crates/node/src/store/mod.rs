@@ -16,6 +16,7 @@ pub mod health;
 pub mod memory;
 #[cfg(feature = "rocksdb")]
 pub mod options;
+pub mod reaper;
 pub(crate) mod record_cache;
 #[cfg(feature = "rocksdb")]
 pub mod rocks;
