@@ -1,11 +1,13 @@
 //! `kill -9` under load: nothing acknowledged is lost, nothing read goes back.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::support::load::Seen;
 use crate::support::random::Random;
-use crate::support::{Cluster, entity, entity_at, number_from_environment};
+use crate::support::{Cluster, entity, entity_at, number_from_environment, wait_until};
 
 /// How long clients wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -122,4 +124,24 @@ fn deletes_that_were_acknowledged_stay_after_killing_all() {
             clients[(number + 1) % 3].absent(&key(number));
         }
     }
+}
+
+/// The tables and logs in one of a node's directories.
+fn tables_and_logs(cluster: &Cluster, directory: &str) -> BTreeSet<OsString> {
+    let entries = std::fs::read_dir(cluster.node(0).data_dir.join(directory)).expect("the directory is there");
+    let names = entries.map(|entry| entry.expect("an entry").file_name());
+    names.filter(|name| [".sst", ".log"].iter().any(|kind| name.to_string_lossy().ends_with(kind))).collect()
+}
+
+#[test]
+fn what_a_killed_node_has_not_freed_goes_with_its_next_run() {
+    let mut cluster = Cluster::start(1);
+    cluster.client(0).put(&entity("k"), b"v");
+    let is_in_step = |cluster: &Cluster| tables_and_logs(cluster, "freed") == tables_and_logs(cluster, "store");
+    wait_until("each file has a second name", || is_in_step(&cluster));
+    let before = tables_and_logs(&cluster, "store");
+    cluster.kill(0);
+    cluster.restart(0);
+    assert_ne!(before, tables_and_logs(&cluster, "store"), "the log was replayed and deleted");
+    wait_until("and no other has one", || is_in_step(&cluster));
 }
