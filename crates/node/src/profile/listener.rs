@@ -19,6 +19,8 @@ const CONNECTIONS_MAX: usize = 8;
 const HEAD_BYTES_MAX: usize = 4096;
 /// For a request to arrive, and for an answer to be taken.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// For whoever waits for a profile to be told that the node is stopping.
+const FAREWELL: Duration = Duration::from_secs(3);
 const DEFAULT_SECONDS: u32 = 30;
 /// Not a round number: what happens every 10 ms would be seen always or never.
 const DEFAULT_FREQUENCY: u32 = 99;
@@ -61,12 +63,16 @@ impl AdminListener {
         Ok(Self { shared, address, thread })
     }
 
-    /// Takes no more connections, and has profiles given up.
+    /// Takes no more connections, has profiles given up, and waits a little for their clients to be told.
     pub(crate) fn stop(self) {
         self.shared.stopping.store(true, Ordering::Relaxed);
         // Wakes the thread: without that it ends with the process.
         if TcpStream::connect_timeout(&self.address, PATIENCE).is_ok() && self.thread.join().is_err() {
             tracing::error!("the admin thread ended in a panic");
+        }
+        let end = Instant::now() + FAREWELL;
+        while self.shared.connections.load(Ordering::Acquire) > 0 && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 }
@@ -106,7 +112,7 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+        self.0.connections.fetch_sub(1, Ordering::Release);
     }
 }
 
