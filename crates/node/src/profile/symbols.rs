@@ -81,7 +81,9 @@ fn title(name: &str, file: Option<&Path>) -> String {
     let path = file.to_string_lossy();
     let after = |mark: &str| path.rsplit_once(mark).map(|(_, rest)| rest);
     let below = after("/registry/src/").and_then(|rest| rest.split_once('/')).map(|(_, rest)| rest);
-    let shown = below.or_else(|| after("/library/")).or_else(|| after("/crates/")).unwrap_or(&path);
+    // The last is where a build script has had C compiled.
+    let marks = ["/library/", "/crates/", "/out/build/"];
+    let shown = below.or_else(|| marks.into_iter().find_map(after)).unwrap_or(&path);
     format!("{function} ({shown})")
 }
 
@@ -108,6 +110,8 @@ mod tests {
         );
         let index = "/home/x/.cargo/registry/src/index.crates.io-1/hyper-1.12.0/src/lib.rs";
         assert_eq!(title("poll<T>", index), "poll (hyper-1.12.0/src/lib.rs)");
+        let built = "/home/x/target/release/build/tikv-jemalloc-sys-9eea/out/build/src/arena.c";
+        assert_eq!(title("_rjem_arena", built), "_rjem_arena (src/arena.c)");
         assert_eq!(title("<A>::b<c>", "/rustc/1/library/core/src/a.rs"), "<A>::b<c> (core/src/a.rs)");
     }
 }
