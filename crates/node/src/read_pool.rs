@@ -299,7 +299,6 @@ mod tests {
         assert_eq!(stopped.0, None);
     }
 
-    /// Whoever computes on the thread of requests keeps it: the two differ.
     #[tokio::test]
     async fn scans_have_the_lowest_priority_and_reads_the_usual_one() {
         let own = || rustix::process::getpriority_process(None).unwrap();

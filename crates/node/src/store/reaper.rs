@@ -14,7 +14,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ const TICK: Duration = Duration::from_millis(500);
 
 /// The thread that does it. Dropped, it frees what is left at once, and ends.
 pub struct Reaper {
-    stop: Option<Sender<()>>,
+    stop: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -39,7 +39,8 @@ impl Reaper {
     /// # Errors
     /// The operating system's, where it starts no thread.
     pub fn start(store: PathBuf, names: PathBuf) -> io::Result<Self> {
-        let (stop, stopped) = mpsc::channel();
+        // Nothing is sent: it is dropped.
+        let (stop, stopped) = mpsc::sync_channel(0);
         let mut work = Work { store, names, stopped, kept: HashSet::new(), seen: HashSet::new() };
         let thread = std::thread::Builder::new().name("reaper".to_owned()).spawn(move || {
             if let Err(error) = work.run() {
@@ -128,7 +129,10 @@ impl Work {
             opened => opened?,
         };
         let metadata = file.metadata()?;
-        if metadata.nlink() > 1 {
+        // Asked of the engine's name, too: a node may have been killed before it saw that links are not counted here.
+        let is_live = fs::metadata(self.store.join(name))
+            .is_ok_and(|live| (live.dev(), live.ino()) == (metadata.dev(), metadata.ino()));
+        if metadata.nlink() > 1 || is_live {
             return Ok(false);
         }
         self.shorten(&file, metadata.len())?;

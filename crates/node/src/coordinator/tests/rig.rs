@@ -157,12 +157,11 @@ impl Rig {
             0 => (ReadPool::without_threads(100), None),
             threads => ReadPool::start(threads, 100).map(|(pool, threads)| (pool, Some(threads))).unwrap(),
         };
-        let mailbox: Arc<Mailbox> = Arc::default();
+        let (mailbox, metrics): (Arc<Mailbox>, Arc<CoordinatorMetrics>) = Default::default();
         let limits = QueueLimits { works_max: 100, bytes_max: 1 << 20 };
         let now = move || Now { boot: time.boot(), wall_ms: time.wall_ms() };
         let (queue, commits) =
             CommitThread::start(committer, limits, pool.clone(), Post(mailbox.clone()), now).unwrap();
-        let metrics: Arc<CoordinatorMetrics> = Arc::default();
         let bounds = Bounds { bytes_max: 1 << 20, age_max: LONG };
         let hints = HintSettings { bounds, rate: 1 << 20, queue_bytes_max: 1 << 20 };
         let hints = Arc::new(HintQueue::new(hints, membership.layout().nodes().len()));
