@@ -20,7 +20,7 @@ struct Source {
 type Rule = fn(&Source) -> Vec<String>;
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+    Path::new("../..").canonicalize().unwrap()
 }
 
 /// All files of the workspace with one of these endings, but for this one, which quotes what it forbids.
@@ -147,6 +147,11 @@ fn unfinished(source: &Source) -> Vec<String> {
     let marks = source.text.lines().enumerate().filter(|(_, line)| line.contains("FIXME") || line.contains("TODO"));
     complaints.extend(marks.map(|(index, _)| source.complain(index + 1, "do it, or open an issue")));
     complaints
+}
+
+/// Checkouts share a target directory, and cargo does not compile again what differs only in where it lay.
+fn paths_of_the_checkout(source: &Source) -> Vec<String> {
+    words(source, true, &["env!(\"CARGO_MANIFEST_DIR\")"], "tests run in their package's directory")
 }
 
 /// In the program; a test's own helpers end with the test.
@@ -298,6 +303,12 @@ fn nothing_is_left_unfinished() {
     for bad in ["    todo!()", "unimplemented!()", "dbg!(x);", "// TODO later", "/* FIXME */"] {
         assert!(refuses(unfinished, "a.rs", bad), "{bad}");
     }
+}
+
+#[test]
+fn no_program_names_the_checkout_it_was_compiled_in() {
+    hold(CODE, paths_of_the_checkout);
+    assert!(refuses(paths_of_the_checkout, "a.rs", "Path::new(env!(\"CARGO_MANIFEST_DIR\"))"));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The recipes of docs/operating.md, run as they are written there: the commands are taken from the text, and only
 //! addresses and paths are replaced.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::Duration;
 
@@ -22,8 +22,7 @@ const SETTINGS: [(&str, &str); 4] = [
 
 /// The lines of a section that are commands.
 fn commands(section: &str) -> Vec<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operating.md");
-    let text = std::fs::read_to_string(path).unwrap();
+    let text = std::fs::read_to_string("../../docs/operating.md").unwrap();
     let heading = format!("### {section}");
     let lines = text.lines().skip_while(|line| *line != heading).skip(1).take_while(|line| !line.starts_with('#'));
     let commands = lines.filter_map(|line| line.strip_prefix("    ")).map(str::trim_start);

@@ -6,14 +6,13 @@
 //! `k249` were put and `k250` to `k259` put and deleted, at 2/3, and all were killed with `kill -9`, so that this is in
 //! logs. The engine's own logs (`store/LOG*`) were left out.
 
-use std::path::Path;
 use std::process::Command;
 
 use crate::support::network::Network;
 use crate::support::{Cluster, entity, entity_at, kvorum, wait_until};
 
 fn unpack(cluster: &Cluster) {
-    let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/process/fixtures/format-1.tar.gz");
+    let archive = "tests/process/fixtures/format-1.tar.gz";
     let unpacked = Command::new("tar").arg("-xzf").arg(archive).arg("-C").arg(cluster.root()).status();
     assert!(unpacked.is_ok_and(|status| status.success()));
     assert_eq!(format(cluster), "kvorum data directory, format 1\n");

@@ -32,7 +32,7 @@ impl Random {
 }
 
 fn corpus(name: &str) -> Vec<Vec<u8>> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
+    let directory = Path::new("../../fuzz/corpus").join(name);
     let mut files: Vec<_> = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     assert!(!files.is_empty(), "{} is empty", directory.display());
@@ -107,7 +107,7 @@ macro_rules! targets {
             assert_eq!(names.as_slice(), [$(stringify!($name)),*]);
             for name in names {
                 let path = format!("../../fuzz/fuzz_targets/{name}.rs");
-                let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
+                let text = std::fs::read_to_string(path).unwrap();
                 assert!(text.contains(&format!("kvorum_node::fuzzing::{name}(data)")), "{text}");
             }
         }

@@ -1,6 +1,6 @@
 //! Wall clocks of nodes that are wrong, by a library that is preloaded: `skew.c` says how.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -13,11 +13,10 @@ impl Clocks {
     /// Gives each node, before it starts, a clock that is right until it is [set](Clocks::set).
     pub fn prepare(cluster: &mut Cluster) -> Self {
         let library = cluster.root().join("skew.so");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/process/support/skew.c");
         let compile = Command::new("cc")
             .args(["-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o"])
             .arg(&library)
-            .arg(source)
+            .arg("tests/process/support/skew.c")
             .output();
         assert!(compile.as_ref().is_ok_and(|output| output.status.success()), "{compile:?}");
         let file = |index: usize| cluster.root().join(format!("skew-{index}"));
