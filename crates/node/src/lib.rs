@@ -34,6 +34,7 @@ pub mod node;
 #[cfg(feature = "rocksdb")]
 mod pages;
 pub mod peer;
+mod priority;
 mod profile;
 pub mod read_pool;
 pub mod replica;

@@ -14,14 +14,13 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use crate::priority;
 use crate::profile::waits::QueueWaits;
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Condvar, Mutex, MutexGuard, Notify};
 
 /// Between two attempts to get a job into a full pool.
 const FULL_PAUSE: Duration = Duration::from_millis(20);
-/// The weakest claim on the processor that there is (setpriority(2)).
-const NICE: i32 = 19;
 
 /// One thing to do on the pool.
 pub type Job = Box<dyn FnOnce() + Send>;
@@ -82,10 +81,7 @@ impl ReadPool {
         let mut running = pool.nobody();
         let shared = Arc::clone(&pool.shared);
         let work = move || {
-            // Of this thread alone: Linux has a priority for each.
-            if let Err(error) = rustix::process::setpriority_process(None, NICE) {
-                tracing::warn!(%error, "scans take as much of the processor as requests");
-            }
+            priority::lower_to(priority::SCANS);
             shared.work();
         };
         running.threads.push(thread::Builder::new().name("scan".to_owned()).spawn(work)?);
@@ -305,7 +301,7 @@ mod tests {
         let usual = own();
         let (reads, _reading) = ReadPool::start(1, 1).unwrap();
         let (scans, _scanning) = ReadPool::start_scans(1).unwrap();
-        assert_eq!(scans.run(own).await, Some(NICE));
+        assert_eq!(scans.run(own).await, Some(priority::SCANS));
         assert_eq!(reads.run(own).await, Some(usual));
         assert_eq!(own(), usual);
     }

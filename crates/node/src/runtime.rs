@@ -31,6 +31,7 @@ use crate::peer::client::PeerClient;
 use crate::peer::dial::Tcp;
 use crate::peer::handshake::Hello;
 use crate::peer::server;
+use crate::priority;
 use crate::replica::Replica;
 use crate::scrub;
 use crate::shard::{FanOut, Shard, ShardSettings};
@@ -65,6 +66,7 @@ pub(crate) fn run_shard(config: &Config, parts: ShardParts) {
 
 /// Runs the background shard until it is told to stop.
 pub(crate) fn run_background(config: &Config, parts: BackgroundParts) {
+    priority::lower_to(priority::WORK);
     let BackgroundParts { index, clock, view, mailbox, stop } = parts;
     block_on(async move {
         let shard = shard(config, index, clock, &view, &mailbox);

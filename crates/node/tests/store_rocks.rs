@@ -176,45 +176,6 @@ fn a_flipped_bit_in_the_live_log_is_noticed() {
     assert_shortened(&directory, &store, log);
 }
 
-/// A process that was killed when its log had been another one before: the newest record in it, and where that is.
-fn killed_in_a_recycled_log(path: &Path) -> (u32, PathBuf, usize) {
-    let live = path.join("live");
-    let (_directory, store, _) = open(&live);
-    for number in 1..5000 {
-        try_put(&store, number, KILLED_LENGTH).unwrap();
-        if number % 10 != 0 {
-            continue;
-        }
-        let bytes = std::fs::read(files(&live, "log").pop().unwrap()).unwrap();
-        // None where it begins at the end of one of the log's blocks.
-        let value = noise(number, 100);
-        let Some(at) = bytes.windows(100).position(|window| *window == value) else { continue };
-        // Behind it lies what the log had been.
-        if bytes.len() > at + 3 * KILLED_LENGTH {
-            copy_live(&live, &path.join("killed"));
-            return (number, files(&path.join("killed"), "log").pop().unwrap(), at);
-        }
-    }
-    panic!("no log was written over");
-}
-
-#[test]
-fn a_recycled_log_is_whole_without_what_it_was_before_and_damage_in_it_is_noticed() {
-    for (damage, is_lost) in [(None, false), (Some(3 * KILLED_LENGTH / 2), false), (Some(KILLED_LENGTH / 2), true)] {
-        let outer = tempfile::tempdir().unwrap();
-        let (last, path, at) = killed_in_a_recycled_log(outer.path());
-        if let Some(offset) = damage {
-            let mut bytes = std::fs::read(&path).unwrap();
-            bytes[at + offset] ^= 1;
-            std::fs::write(&path, bytes).unwrap();
-        }
-        let (directory, store, log) = open(&outer.path().join("killed"));
-        assert_eq!(directory.rebuilding().unwrap().is_some(), is_lost, "{damage:?}");
-        assert_eq!(log == Log::Whole, !is_lost, "{damage:?}: {log:?}");
-        assert_has(&store, 1..=last - u32::from(is_lost), KILLED_LENGTH);
-    }
-}
-
 #[test]
 fn flushes_and_compactions_give_way_to_requests() {
     let outer = tempfile::tempdir().unwrap();

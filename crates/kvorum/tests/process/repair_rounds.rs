@@ -123,7 +123,13 @@ fn compact(cluster: &Cluster, through: usize) {
     let value = Random::new(1).bytes(100 * 1024);
     for number in 0..300 {
         let edge = if number % 2 == 0 { "a" } else { "z" };
-        client.put(&entity_at(format!("{edge}-{}", number % 20), 2, 3), &value);
+        let target = entity_at(format!("{edge}-{}", number % 20), 2, 3);
+        // While a replica is paused, values wait for it up to the deadline, and more than a bound of them are refused.
+        wait_until("there is room for the value", || {
+            let response = client.with("PUT", &target, &[], Some(&value));
+            assert!([201, 503].contains(&response.status), "{response:?}");
+            response.status == 201
+        });
     }
 }
 

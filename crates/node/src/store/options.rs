@@ -82,9 +82,6 @@ fn logs(options: &mut Options, budget: MemoryBudget) {
     // seldom written one keeps no old log alive.
     options.set_atomic_flush(true);
     options.set_max_total_wal_size(u64::try_from(budget.write_buffers).unwrap_or(u64::MAX));
-    // Written over instead of deleted: a log that has its blocks and its length already is synced without a write of
-    // its inode, and nothing is freed. As many as there are memtables (decision 0036).
-    options.set_recycle_log_file_num(4);
     options.set_max_manifest_file_size(16 * MIB);
     options.set_log_level(LogLevel::Info);
     options.set_max_log_file_size(4 * MIB);

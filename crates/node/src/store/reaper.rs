@@ -2,11 +2,11 @@
 //!
 //! A file's blocks are freed when its last name goes, all at once. Where the file system is mounted with `discard`, as
 //! in most images for virtual machines, the device is told of them then, and does nothing else: 20 to 80 ms for a
-//! table, in which every sync of the log waits. So each of the engine's tables gets a second name here as
+//! table or a log, in which every sync of the log waits. So each of the engine's files gets a second name here as
 //! soon as it is seen. When that is its last one, the file is truncated from its end, a piece at a time, and goes.
 //!
 //! A file that has a third name, in a backup, is left alone until it has not. Where the file system has no hard
-//! links, or does not count them, the engine's tables are freed at once, as ever.
+//! links, or does not count them, the engine's files are freed at once, as ever.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -68,7 +68,7 @@ struct Work {
     stopped: Receiver<()>,
     /// Files with a name of ours.
     kept: HashSet<OsString>,
-    /// Tables with a name of the engine's, when its directory was looked at last.
+    /// Files with a name of the engine's, when its directory was looked at last.
     seen: HashSet<OsString>,
 }
 
@@ -100,11 +100,9 @@ impl Work {
         !matches!(self.stopped.recv_timeout(wait), Err(RecvTimeoutError::Timeout))
     }
 
-    /// Gives new tables of the engine a second name.
+    /// Gives new files of the engine a second name.
     fn look(&mut self) -> io::Result<()> {
         self.seen = list(&self.store)?;
-        // Logs are recycled, not deleted.
-        self.seen.retain(|name| Path::new(name).extension().is_some_and(|kind| kind == "sst"));
         let new: Vec<OsString> = self.seen.difference(&self.kept).cloned().collect();
         for name in new {
             let own = self.names.join(&name);
@@ -154,8 +152,11 @@ impl Work {
     }
 }
 
+/// The tables and logs in a directory.
 fn list(directory: &Path) -> io::Result<HashSet<OsString>> {
-    fs::read_dir(directory)?.map(|entry| Ok(entry?.file_name())).collect()
+    let names = fs::read_dir(directory)?.map(|entry| Ok(entry?.file_name()));
+    let is_ours = |name: &OsString| Path::new(name).extension().is_some_and(|kind| kind == "sst" || kind == "log");
+    names.filter(|name| name.as_ref().map_or(true, is_ours)).collect()
 }
 
 fn available(directory: &Path) -> io::Result<u64> {
@@ -209,16 +210,16 @@ mod tests {
     #[test]
     fn what_is_deleted_shrinks_and_goes() {
         let rig = Rig::new();
-        rig.write("store/000001.sst", 5 << 20);
+        rig.write("store/000001.log", 5 << 20);
         rig.write("store/000002.sst", 100);
         rig.write("store/CURRENT", 1);
         let _reaper = rig.start();
         rig.until("both have a second name", || {
-            rig.path("freed/000001.sst").exists() && rig.path("freed/000002.sst").exists()
+            rig.path("freed/000001.log").exists() && rig.path("freed/000002.sst").exists()
         });
-        let file = File::open(rig.path("store/000001.sst")).unwrap();
-        fs::remove_file(rig.path("store/000001.sst")).unwrap();
-        rig.until("the table goes", || !rig.path("freed/000001.sst").exists());
+        let file = File::open(rig.path("store/000001.log")).unwrap();
+        fs::remove_file(rig.path("store/000001.log")).unwrap();
+        rig.until("the log goes", || !rig.path("freed/000001.log").exists());
         assert!(file.metadata().unwrap().len() <= PIECE, "it was truncated first");
         assert_eq!(fs::metadata(rig.path("store/000002.sst")).unwrap().len(), 100);
         assert!(!rig.path("freed/CURRENT").exists());

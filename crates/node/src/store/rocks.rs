@@ -33,6 +33,7 @@ use super::{
 };
 use crate::data_dir::{DataDir, DataDirError, Log, SyncMarker};
 use crate::histogram::Histogram;
+use crate::priority;
 
 const METADATA: &str = "metadata";
 const HINTS: &str = "hints";
@@ -465,23 +466,13 @@ struct Listener {
     health: Arc<Health>,
 }
 
-/// The engine's threads have a third of the claim on the processor that others have (setpriority(2)): a flush is half a
-/// second of work that nobody waits for, in all replicas at the same moment. Not less: writes wait in the end for one
-/// that does not get on (decision 0037).
-const ENGINE_NICE: i32 = 5;
-
-/// Of the calling thread alone: Linux has a priority for each. It stays as it is where it is weaker already.
-fn yield_to_requests() {
-    let _ = rustix::process::setpriority_process(None, ENGINE_NICE);
-}
-
 impl EventListener for Listener {
     fn on_flush_begin(&self, _: &FlushJobInfo) {
-        yield_to_requests();
+        priority::lower_to(priority::WORK);
     }
 
     fn on_compaction_begin(&self, _: &CompactionJobInfo) {
-        yield_to_requests();
+        priority::lower_to(priority::WORK);
     }
 
     fn on_background_error(&self, reason: DBBackgroundErrorReason, status: MutableStatus) {

@@ -485,10 +485,10 @@ pub fn flip(directory: &Path, value: &[u8], extension: &str) {
     }
 }
 
-/// The newest log file of the store: the live one.
+/// The greatest log file of the store: the live one.
 pub fn live_log(directory: &Path) -> PathBuf {
     let logs = files(directory).into_iter().filter(|path| path.extension().is_some_and(|found| found == "log"));
-    logs.max().expect("a write-ahead log")
+    logs.max_by_key(|path| std::fs::metadata(path).unwrap().len()).expect("a write-ahead log")
 }
 
 /// An empty file's handle, for a child whose output is read later.
