@@ -521,6 +521,20 @@ proptest! {
     }
 }
 
+/// Sets lose the only node of their second zone before one of the first is given what it is due.
+#[test]
+fn a_zone_that_loses_weight_leaves_sets_that_others_can_enter() {
+    let nodes = |weights: [u16; 4]| {
+        let mut nodes = equal(NAMINGS[1], 4);
+        for ((node, zone), weight) in nodes.iter_mut().zip(["a", "a", "a", "b"]).zip(weights) {
+            (node.zone, node.weight) = (Some(zone.to_owned()), weight);
+        }
+        nodes
+    };
+    let after = layout(nodes([100, 100, 100, 100])).succeed(nodes([100, 100, 400, 10])).unwrap();
+    check_zones(&after).unwrap();
+}
+
 #[test]
 fn zones_of_one_size_hold_one_copy_each() {
     let mut nodes = equal(NAMINGS[1], 9);

@@ -195,23 +195,31 @@ impl<'a> Succession<'a> {
 
     /// Whether a set is in as many zones as it can be with one node in, and maybe one out.
     fn are_apart(&self, set: &[NodeId], out: Option<NodeId>, with: NodeId) -> bool {
-        let nodes = set.iter().copied().filter(|&node| Some(node) != out).chain([with]);
-        let mut zones: Vec<_> = nodes.map(|node| self.zone.get(node)).collect();
-        let nodes = zones.len();
-        zones.sort_unstable();
-        zones.dedup();
-        zones.len() == nodes.min(self.zones)
+        let nodes = set.iter().filter(|&&node| Some(node) != out).count() + 1;
+        self.zones_of(set, out, with) == nodes.min(self.zones)
     }
 
-    /// Who leaves a set for a node to enter it: nobody if there is a place, else the fullest of those
-    /// whose leaving lets the set be in as many zones as it can be, and the primary only if it must.
+    /// How many zones a set is in with one node in, and maybe one out.
+    fn zones_of(&self, set: &[NodeId], out: Option<NodeId>, with: NodeId) -> usize {
+        let nodes = set.iter().copied().filter(|&node| Some(node) != out).chain([with]);
+        let mut zones: Vec<_> = nodes.map(|node| self.zone.get(node)).collect();
+        zones.sort_unstable();
+        zones.dedup();
+        zones.len()
+    }
+
+    /// Who leaves a set for a node to enter it: nobody if there is a place, else the fullest of those whose leaving
+    /// lets the set be in the most zones, and the primary only if it must. (A set that has lost the only node of
+    /// its second zone is in one, whoever leaves, until it is filled.)
     fn leaver(&self, draft: &Draft, node: NodeId) -> Option<NodeId> {
         if draft.set.len() < self.set_size && self.are_apart(&draft.set, None, node) {
             return None;
         }
-        let able = draft.set.iter().copied().filter(|&out| self.are_apart(&draft.set, Some(out), node));
-        let leaver = able.max_by_key(|&out| (Some(out) != draft.primary, self.fullness(&self.copies, out)));
-        Some(leaver.expect("one of its zone, or else any"))
+        let leaver = draft.set.iter().copied().max_by_key(|&out| {
+            let zones = self.zones_of(&draft.set, Some(out), node);
+            (zones, Some(out) != draft.primary, self.fullness(&self.copies, out))
+        });
+        Some(leaver.expect("a node is apart from nobody: the set is not empty"))
     }
 
     fn enter_set(&mut self, partition: usize, node: NodeId) {
