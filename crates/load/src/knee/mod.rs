@@ -104,6 +104,8 @@ pub struct Probe {
     pub missed: Option<String>,
     /// Why the generator was the limit, if it was.
     pub generator_limit: Option<String>,
+    /// How much of the processors the machine's host took, if it was much.
+    pub stolen: Option<String>,
 }
 
 /// A run at a share of the knee.
@@ -292,6 +294,7 @@ impl Bench<'_> {
             passed: missed.is_none(),
             missed,
             generator_limit: document.generator.limit.clone(),
+            stolen: document.generator.stolen(),
         };
         self.knee.probes.push(probe.clone());
         Ok((document, probe))
@@ -333,13 +336,15 @@ impl Probe {
     #[must_use]
     pub fn line(&self) -> String {
         let result = self.missed.as_ref().map_or_else(|| "ok".to_owned(), |why| format!("no: {why}"));
+        let limit = self.generator_limit.as_ref().map(|_| "the generator is the limit".to_owned());
+        let whose: Vec<String> = limit.into_iter().chain(self.stolen.clone()).collect();
+        let whose = if whose.is_empty() { String::new() } else { format!(" ({})", whose.join("; ")) };
         format!(
-            "{:>9}/s: {:>9}/s achieved, p50 {:.2} ms, p99 {:.2} ms: {result}{}",
+            "{:>9}/s: {:>9}/s achieved, p50 {:.2} ms, p99 {:.2} ms: {result}{whose}",
             self.rate_asked,
             whole(self.rate_achieved.round()),
             self.latency_ms.p50,
             self.latency_ms.p99,
-            if self.generator_limit.is_some() { " (the generator is the limit)" } else { "" }
         )
     }
 }

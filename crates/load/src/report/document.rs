@@ -90,6 +90,9 @@ pub struct Generator {
     pub busy_share: f64,
     /// Part of the time that its threads were ready and others had the processors; none if the system does not say.
     pub kept_waiting_share: Option<f64>,
+    /// Part of the time of all processors that the machine's host gave to others, the warm-up included; none if the
+    /// system does not say.
+    pub stolen_share: Option<f64>,
     /// How late requests were sent although a connection was free.
     pub lag_ms: Percentiles,
     /// Why the generator, or its machine, was the limit, and not the target; none if it was not.
@@ -285,9 +288,22 @@ fn generator(plan: &Plan, outcome: &Outcome) -> Generator {
         cpu_us_per_request: tally.busy.as_secs_f64() * 1e6 / float(tally.requests().max(1)),
         busy_share,
         kept_waiting_share,
+        stolen_share: outcome.stolen_share,
         lag_ms: Percentiles::of(&tally.lag),
         limit: limits.then(|| why.clone()),
         late: is_late.then_some(why),
+    }
+}
+
+/// Of the time that the machine's host took from it, so much that the figures are no longer the target's alone.
+const STOLEN_SHARE: f64 = 0.05;
+
+impl Generator {
+    /// How much of the processors' time was taken by the machine's host, in words; none if it was little.
+    #[must_use]
+    pub fn stolen(&self) -> Option<String> {
+        let share = self.stolen_share.filter(|share| *share > STOLEN_SHARE)?;
+        Some(format!("the host took {:.0} % of the processors' time", share * 100.0))
     }
 }
 

@@ -28,6 +28,7 @@ use crate::numbers::{count, index};
 use crate::record::{Interval, Tally};
 use crate::target::Target;
 use crate::workload::{Api, KeyOrder, Keys, Requests, ValueSize, Values, Workload};
+use cost::MachineTicks;
 use worker::{Job, Note, Timeline, Worker};
 
 /// For a connection to a target, before anything is measured.
@@ -145,6 +146,8 @@ pub struct Outcome {
     pub interrupted: bool,
     /// What the nodes used, if they were watched.
     pub(crate) nodes: Vec<Series>,
+    /// Part of the processors' time that this machine's host gave to others; none if the system does not say.
+    pub stolen_share: Option<f64>,
     /// Keys whose write failed, where operations were counted; at most 100,000 of a thread.
     pub failed_keys: Vec<u64>,
 }
@@ -190,6 +193,7 @@ pub fn run(plan: &Plan, stop: &Arc<AtomicBool>, progress: &mut dyn FnMut(Progres
         }
         drop((notes, ready));
         let settled = readies.iter().take(plan.threads).count() == plan.threads;
+        let ticks = MachineTicks::now();
         let timeline = timeline(plan);
         for start in starts.iter().filter(|_| settled) {
             // A thread that is gone has failed, which joining it tells.
@@ -202,6 +206,7 @@ pub fn run(plan: &Plan, stop: &Arc<AtomicBool>, progress: &mut dyn FnMut(Progres
         drop(told);
         join(workers)?;
         outcome.nodes = watcher.map(|watcher| watcher.join().expect("a watcher does not panic")).unwrap_or_default();
+        outcome.stolen_share = ticks.and_then(MachineTicks::stolen_until_now);
         outcome.started = started;
         outcome.interrupted = stop.load(Ordering::Relaxed);
         Ok(outcome)
@@ -376,6 +381,7 @@ fn collect(
         measured: end - timeline.measure,
         interrupted: false,
         nodes: Vec::new(),
+        stolen_share: None,
         failed_keys,
     }
 }

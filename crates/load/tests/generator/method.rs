@@ -103,3 +103,17 @@ fn a_rate_that_cannot_be_driven_is_the_generators_fault() {
     let text = text(&plan, &outcome, &document, false);
     assert!(text.contains("The GENERATOR is the limit") && text.contains(&why), "{text}");
 }
+
+#[test]
+fn a_host_that_takes_the_processors_is_told_of() {
+    let server = Server::start(|_| answer(200, b""));
+    let plan = Plan { rate: Rate::PerSecond(100), ..plan(&server.url, "get") };
+    let mut outcome = go(&plan);
+    assert!(outcome.stolen_share.is_none_or(|share| (0.0..=1.0).contains(&share)), "{:?}", outcome.stolen_share);
+    for (share, is_told) in [(None, false), (Some(0.01), false), (Some(0.4), true)] {
+        outcome.stolen_share = share;
+        let document = Document::new(&plan, &outcome);
+        let text = text(&plan, &outcome, &document, false);
+        assert_eq!(text.contains("the host took 40 % of the processors' time"), is_told, "{text}");
+    }
+}
