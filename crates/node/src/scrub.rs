@@ -1,9 +1,9 @@
 //! Scrub: reads all that this node stores, page by page, verifies every record's digest, and has what is damaged
 //! mended by the other replicas.
 //!
-//! A damaged record is read through the coordinator: this node's own answer is a failure, the others' decide,
-//! and the read gives the record back to whoever holds a damaged copy. So nothing here decides anything. It runs
-//! on the background shard, slowly and without end, and at full speed where a pass was asked for.
+//! A damaged record is read through the coordinator: this node's own answer is a failure and the others' decide.
+//! What they say is stored here as repair stores it. So nothing here decides anything. It runs on the background
+//! shard, slowly and without end, and at full speed where a pass was asked for.
 //!
 //! Does not promise to find damage under what the engine's cache holds: it shows when that has let it go.
 
@@ -219,10 +219,8 @@ async fn mend(shard: &Rc<Shard>, store: &Arc<dyn Store>, key: Key) -> Result<boo
     let from = claimed.filter(|from| (1..=nodes).contains(from)).unwrap_or(nodes);
     let acks = Acks::new(majority(from), from).expect("a majority is not more than all");
     let found = Coordinator::new(shard.clone()).get(key.clone(), acks, false).await;
-    if !matches!(found, Ok(Found { value: Looked::Record(_), .. })) {
-        return Ok(false);
-    }
-    // It is on its way to this node's store, too.
+    let Ok(Found { value: Looked::Record(record), .. }) = found else { return Ok(false) };
+    shard.operations.mend_own(shard, &key, &record);
     for _ in 0..LOOKS_MAX {
         let (store, key) = (store.clone(), key.clone());
         if shard.scan(move || is_sound(&*store, &key)).await.ok_or(STOPPING)? {
@@ -231,4 +229,49 @@ async fn mend(shard: &Rc<Shard>, store: &Arc<dyn Store>, key: Key) -> Result<boo
         tokio::time::sleep(RETRY).await;
     }
     Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use kvorum_core::frame::Message;
+    use kvorum_core::quorum::ReadAnswer;
+
+    use super::*;
+    use crate::coordinator::tests::rig::{Rig, Settings, run, until};
+    use crate::shard::FanOut;
+
+    #[test]
+    fn a_record_is_mended_though_the_others_answer_before_this_node_says_that_it_is_damaged() {
+        run(async {
+            let settings = Settings { fan_out: FanOut::All, ..Settings::default() };
+            let mut rig = Rig::start(3, settings).await;
+            let key = Key::new("k".into()).unwrap();
+            let record = rig.stored_everywhere(&key).await;
+            assert!(rig.store.corrupt(&key, 0));
+            rig.store.make_cold(&key);
+            let (release, held_up) = std::sync::mpsc::channel::<()>();
+            assert!(rig.shard.pool.submit(Box::new(move || drop(held_up.recv()))).is_ok());
+            let store: Arc<dyn Store> = rig.store.clone();
+            let (shard, damaged) = (rig.shard.clone(), key.clone());
+            let scans = shard.scans.clone();
+            tokio::task::spawn_local(async move {
+                loop {
+                    (scans.next().await)();
+                }
+            });
+            let mended = tokio::task::spawn_local(async move { mend(&shard, &store, damaged).await });
+            for peer in 0..2 {
+                let read = rig.next(peer).await;
+                let answer = ReadAnswer::Record(record.bytes().clone());
+                rig.answer(peer, &read, Message::ReadAnswer(answer)).await;
+            }
+            until(|| rig.shard.operations.under_way() == 0).await;
+            assert!(rig.shard.pool.depth() > 0, "this node has not answered yet");
+            drop(release);
+            assert_eq!(mended.await.unwrap(), Ok(true));
+            assert_eq!(rig.store.get(&key, Tier::Disk), Ok(Some(record.bytes().clone())));
+        });
+    }
 }

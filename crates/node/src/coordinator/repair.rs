@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kvorum_core::hints::Pace;
+use kvorum_core::{Key, Record};
 
 use super::operations::{Machine, Operation, Operations};
 use crate::shard::Shard;
@@ -48,5 +49,12 @@ impl Operations {
             // If it cannot be sent, the next read finds the same again.
             let _ = self.send_store(shard, self.id_of_nobody(), *node, &operation.key, record, true);
         }
+    }
+
+    /// Replaces what this node holds damaged by what a quorum answered. The read alone does not always: where the
+    /// others answer first, nobody waits to hear of the damage.
+    pub(crate) fn mend_own(&self, shard: &Rc<Shard>, key: &Key, record: &Record) {
+        // What cannot be queued is still damaged when the caller looks, or in the next pass.
+        let _ = self.send_store(shard, self.id_of_nobody(), shard.membership.own(), key, record, true);
     }
 }
