@@ -1,5 +1,5 @@
-//! What a read brings up to date behind its answer: a damaged copy always; below a quorum also a replica that was
-//! seen to be behind, within a budget. At a quorum the read has seen to a majority itself, before the answer.
+//! What a read brings up to date behind its answer: a copy that it has met damaged; below a quorum also a replica
+//! that was seen to be behind, within a budget. At a quorum the read has seen to a majority itself, before the answer.
 //!
 //! Nobody waits for any of this, and nobody reads what is answered to it: what is lost, the next read finds again.
 
