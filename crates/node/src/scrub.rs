@@ -252,7 +252,7 @@ mod tests {
             assert!(rig.store.corrupt(&key, 0));
             rig.store.make_cold(&key);
             let (release, held_up) = std::sync::mpsc::channel::<()>();
-            assert!(rig.shard.pool.submit(Box::new(move || drop(held_up.recv()))).is_ok());
+            assert!(rig.shard.pool.submit(Box::new(move || _ = held_up.recv())).is_ok());
             let store: Arc<dyn Store> = rig.store.clone();
             let (shard, damaged) = (rig.shard.clone(), key.clone());
             let scans = shard.scans.clone();
