@@ -105,7 +105,7 @@ fn levels(options: &mut Options, budget: MemoryBudget) {
     options.set_compression_type(DBCompressionType::Lz4);
     options.set_bottommost_compression_type(DBCompressionType::Zstd);
     // Window bits and strategy by default, level 1, dictionaries of 16 KiB put together from 1 MiB: to train them took
-    // half of what a compaction costs, and they were no better (decision 0037).
+    // up to half of what a compaction costs, and they were no better (decision 0037).
     options.set_bottommost_compression_options(-14, 1, 0, 16 << 10, true);
     options.set_bottommost_zstd_max_train_bytes(1 << 20, true);
     options.set_bottommost_compression_options_use_zstd_dict_trainer(false, true);
