@@ -43,7 +43,9 @@ impl Frames<'_> {
 impl Symbols {
     /// Of addresses from the innermost, where the thread was, to the outermost; all others are where calls return to.
     pub(super) fn frames(&mut self, addresses: &[u64]) -> Frames<'_> {
-        let places = || addresses.iter().enumerate().map(|(depth, address)| address - u64::from(depth > 0));
+        // Code without frame pointers may leave anything where a return address is looked for, zero as well.
+        let place = |(depth, address): (usize, &u64)| address.saturating_sub(u64::from(depth > 0));
+        let places = || addresses.iter().enumerate().map(place);
         for place in places() {
             self.known.entry(place).or_insert_with(|| names(place));
         }
@@ -99,6 +101,12 @@ mod tests {
         let name = frames.names().collect::<Vec<_>>().join(";");
         assert_eq!(name, "names (node/src/profile/symbols.rs)");
         assert!(!frames.is_whole);
+    }
+
+    #[test]
+    fn a_return_address_of_zero_is_unknown() {
+        let mut symbols = Symbols::default();
+        assert_eq!(symbols.frames(&[0, 0]).names().collect::<Vec<_>>(), ["[unknown]", "[unknown]"]);
     }
 
     #[test]
