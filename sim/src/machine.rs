@@ -23,6 +23,7 @@ use kvorum_node::commit::{CommitConfig, CommitMetrics, CommitQueue, Committer, D
 use kvorum_node::coordinator::Coordinator;
 use kvorum_node::coordinator::hedge::Hedging;
 use kvorum_node::coordinator::operations::Operations;
+use kvorum_node::cpu_share::CpuShare;
 use kvorum_node::data_dir::{ClusterId, DataDir};
 use kvorum_node::hints::keeper::Keeper;
 use kvorum_node::hints::{HintQueue, HintSettings};
@@ -498,6 +499,7 @@ impl Machine {
             ),
             pool: pool.clone(),
             scans: scans.clone(),
+            cpu_share: CpuShare::whole(),
             large_values,
             flusher: Rc::default(),
             dial: Box::new(self.network.dialler(self.index, plan.urls.clone())),

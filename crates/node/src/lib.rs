@@ -14,6 +14,7 @@ pub mod clock;
 pub mod commit;
 pub mod config;
 pub mod coordinator;
+pub mod cpu_share;
 pub mod data_dir;
 #[cfg(feature = "rocksdb")]
 mod exposition;

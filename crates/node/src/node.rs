@@ -25,6 +25,7 @@ use crate::clock::{Clock, SystemTime, TimeSource};
 use crate::commit::queue::Now;
 use crate::commit::{CommitConfig, CommitMetrics, CommitQueue, CommitThread, Committer, QueueLimits};
 use crate::config::{Address, Config};
+use crate::cpu_share::CpuShare;
 use crate::data_dir::{ClusterId, DataDir, DataDirError};
 use crate::hints::{HintQueue, HintSettings};
 use crate::histogram::Histogram;
@@ -122,6 +123,8 @@ pub struct NodeView {
     pub pool: ReadPool,
     /// Scans of all that is stored.
     pub scans: ReadPool,
+    /// What background work takes of a core.
+    pub cpu_share: CpuShare,
     /// Hints on their way, and what is counted of all of them.
     pub hints: Arc<HintQueue>,
     /// Memory for large values.
@@ -295,6 +298,7 @@ impl Node {
         clock.observe(committer.fence());
         let commit_metrics = committer.metrics();
         let (pool, pool_threads) = ReadPool::start(config.runtime.read_threads.get(), READ_QUEUE_MAX)?;
+        let cpu_share = CpuShare::new(u32::try_from(config.runtime.background_cpu_percent.get()).unwrap_or(1));
         let (scans, scan_thread) = ReadPool::start_scans(SCAN_QUEUE_MAX)?;
         let shard_count = config.runtime.shards.get();
         // The last is the background shard's.
@@ -329,6 +333,7 @@ impl Node {
             commit_micros,
             pool,
             scans,
+            cpu_share,
             anti_entropy,
             large_values: LargeValues::new(config.coordinator.request_bytes_max.get()),
             coordinators: (0..shard_count).map(|_| Arc::default()).collect(),

@@ -157,6 +157,7 @@ fn shard(config: &Config, index: u16, clock: Arc<Clock>, view: &Arc<NodeView>, m
         replica,
         pool: view.pool.clone(),
         scans: view.scans.clone(),
+        cpu_share: view.cpu_share.clone(),
         large_values: view.large_values.clone(),
         flusher: Rc::default(),
         dial: Box::new(Tcp),

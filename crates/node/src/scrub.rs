@@ -141,7 +141,7 @@ async fn pass(shard: &Rc<Shard>, store: &Arc<dyn Store>, scrub: &Scrub, rate: Op
     let mut start = Bytes::new();
     loop {
         let (read_from, begin) = (store.clone(), start.clone());
-        let checked = shard.scan(move || check(&*read_from, &begin)).await.ok_or(STOPPING)?;
+        let checked = shard.scan(move |_| check(&*read_from, &begin)).await.ok_or(STOPPING)?;
         let checked = checked.map_err(|error| format!("a page could not be read: {error}"))?;
         scrub.records.fetch_add(checked.records, Ordering::Relaxed);
         scrub.bytes.fetch_add(checked.bytes, Ordering::Relaxed);
@@ -209,7 +209,7 @@ fn judge(page: Page, is_sound: impl Fn(&Key, &Bytes) -> bool) -> Checked {
 /// Has the other replicas replace a record; whether they have.
 async fn mend(shard: &Rc<Shard>, store: &Arc<dyn Store>, key: Key) -> Result<bool, String> {
     let (salvaged_from, damaged) = (store.clone(), key.clone());
-    let salvaged = shard.scan(move || {
+    let salvaged = shard.scan(move |_| {
         salvaged_from.forget(&damaged);
         salvaged_from.salvage(&damaged)
     });
@@ -223,7 +223,7 @@ async fn mend(shard: &Rc<Shard>, store: &Arc<dyn Store>, key: Key) -> Result<boo
     shard.operations.mend_own(shard, &key, &record);
     for _ in 0..LOOKS_MAX {
         let (store, key) = (store.clone(), key.clone());
-        if shard.scan(move || is_sound(&*store, &key)).await.ok_or(STOPPING)? {
+        if shard.scan(move |_| is_sound(&*store, &key)).await.ok_or(STOPPING)? {
             return Ok(true);
         }
         tokio::time::sleep(RETRY).await;

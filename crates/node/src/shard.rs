@@ -15,6 +15,7 @@ use crate::calls::{Calls, Reply};
 use crate::clock::Clock;
 use crate::commit::{Done, Ticket};
 use crate::coordinator::operations::{OperationId, Operations};
+use crate::cpu_share::{CpuShare, Work};
 use crate::large_values::LargeValues;
 use crate::mailbox::{Event, Mailbox};
 use crate::membership::Membership;
@@ -89,6 +90,8 @@ pub struct Shard {
     pub pool: ReadPool,
     /// Scans of what the node holds.
     pub scans: ReadPool,
+    /// What background work takes of a core.
+    pub cpu_share: CpuShare,
     /// The node's memory for large values.
     pub large_values: Arc<LargeValues>,
     /// Writes the peer connections.
@@ -110,15 +113,23 @@ pub(crate) const YIELDS_MAX: u32 = 100;
 pub(crate) const YIELD: Duration = Duration::from_millis(1);
 
 impl Shard {
-    /// Runs a page of a scan, behind the reads of requests that wait for the disk; nothing if the node stops first.
-    pub async fn scan<T: Send + 'static>(&self, page: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    /// Runs a part of a scan, behind the reads of requests that wait for the disk, and rests for it while requests
+    /// come; nothing if the node stops first. A part of several pages rests after each.
+    pub async fn scan<T: Send + 'static>(&self, part: impl FnOnce(&mut Work) -> T + Send + 'static) -> Option<T> {
         for _ in 0..YIELDS_MAX {
             if self.pool.depth() == 0 {
                 break;
             }
             tokio::time::sleep(YIELD).await;
         }
-        self.scans.run(page).await
+        let share = self.cpu_share.clone();
+        let part = move || {
+            let mut work = share.begin();
+            let result = part(&mut work);
+            work.pause();
+            result
+        };
+        self.scans.run(part).await
     }
 
     /// The connection to a node; none for this one.

@@ -34,6 +34,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(15);
 const POLL: Duration = Duration::from_millis(50);
 /// Records on their way at once.
 const COPIES_MAX: usize = 256;
+/// Shorter rests are saved up.
+const REST_MIN: Duration = Duration::from_millis(5);
 /// Attempts to read or store a record where there was no room for it.
 const ATTEMPTS_MAX: u32 = 6;
 /// Before the second attempt; doubled with each.
@@ -365,6 +367,7 @@ impl Driver<'_> {
         let mut cursors: BTreeMap<NodeId, Cursor> = BTreeMap::new();
         let pace = Rc::new(Pace::new(self.shard.anti_entropy.settings.rate));
         let mut copies = JoinSet::new();
+        let (mut work, mut rest) = (self.shard.cpu_share.begin(), Duration::ZERO);
         loop {
             self.fill(&mut merge, &mut cursors).await?;
             let Some((key, held)) = merge.next_key() else { break };
@@ -377,6 +380,11 @@ impl Driver<'_> {
                 self.take_copied(copied.expect("copying does not panic"));
             }
             copies.spawn_local(copy(self.shard.clone(), pace.clone(), key, plan));
+            rest += work.rest();
+            if rest >= REST_MIN {
+                // What the copies under way take meanwhile is for the next.
+                tokio::time::sleep(std::mem::take(&mut rest)).await;
+            }
         }
         while let Some(copied) = copies.join_next().await {
             self.take_copied(copied.expect("copying does not panic"));

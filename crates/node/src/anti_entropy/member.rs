@@ -24,12 +24,15 @@ use super::pace::Pace;
 use super::{AntiEntropy, Part, Pass, Rebuilding, Sums, add};
 use crate::calls::heed;
 use crate::commit::Fact;
+use crate::cpu_share::Work;
 use crate::shard::Shard;
 use crate::store::{Floors, PageLimit, Store, StoreError};
 
-/// One page of a scan.
-const PAGE: PageLimit = PageLimit { records: 1024, bytes: 256 * 1024 };
-/// Bytes that are scanned for one page of a list.
+/// One page of a scan: a quarter of a millisecond where records are small, for which a request may have to wait.
+const PAGE: PageLimit = PageLimit { records: 128, bytes: 32 * 1024 };
+/// What is scanned for the sums before the round is looked at again.
+const PART: PageLimit = PageLimit { records: 1024, bytes: 256 * 1024 };
+/// Bytes that are scanned for one answer of a list.
 const LIST_SCANNED_BYTES: usize = 1 << 20;
 /// A driver does not wait longer for a page because of the rate.
 const PACED_MAX: Duration = Duration::from_secs(5);
@@ -260,7 +263,7 @@ async fn sum_up(shard: Rc<Shard>, round: RoundId, wall_ms: u64) {
         if anti_entropy.check(round).is_err() {
             return;
         }
-        let Some((result, mut next)) = shard.scan(move || (next.page(), next)).await else { return };
+        let Some((result, mut next)) = shard.scan(move |work| (next.part(work), next)).await else { return };
         anti_entropy.tell_damaged(next.damaged.drain(..), shard.clock.boot());
         match result {
             Ok(Scanned { records, bytes, is_last }) => {
@@ -300,15 +303,22 @@ struct Scanned {
 }
 
 impl Scan {
-    fn page(&mut self) -> Result<Scanned, StoreError> {
-        let page = self.store.scan(&self.start, None, PAGE)?;
-        let (records, mut bytes) = (page.records.len(), 0);
-        for (key, record) in page.records {
-            bytes += key.len() + record.len();
-            self.start = after(&key);
-            self.add(key, record);
+    fn part(&mut self, work: &mut Work) -> Result<Scanned, StoreError> {
+        let mut scanned = Scanned { records: 0, bytes: 0, is_last: false };
+        loop {
+            let page = self.store.scan(&self.start, None, PAGE)?;
+            for (key, record) in page.records {
+                scanned.records += 1;
+                scanned.bytes += key.len() + record.len();
+                self.start = after(&key);
+                self.add(key, record);
+            }
+            scanned.is_last = !page.more;
+            if scanned.is_last || scanned.records >= PART.records || scanned.bytes >= PART.bytes {
+                return Ok(scanned);
+            }
+            work.pause();
         }
-        Ok(Scanned { records, bytes, is_last: !page.more })
     }
 
     fn add(&mut self, key: Bytes, record: Bytes) {
@@ -347,8 +357,8 @@ fn after(key: &[u8]) -> Vec<u8> {
 async fn list(shard: &Rc<Shard>, round: RoundId, cursor: Option<Cursor>) -> Response {
     let Some((selection, wall_ms)) = shard.anti_entropy.selection(round) else { return Response::Failed };
     let store = shard.replica.records().clone();
-    let job = move || list_page(&*store, &selection, cursor, wall_ms);
-    match shard.scan(job).await {
+    let part = move |work: &mut Work| list_page(&*store, &selection, cursor, wall_ms, work);
+    match shard.scan(part).await {
         Some(Ok((response, Scanned { records, bytes, .. }))) => {
             add(&shard.anti_entropy.metrics.scanned_bytes, bytes);
             shard.anti_entropy.note_scanned(round, records);
@@ -370,6 +380,7 @@ fn list_page(
     selection: &[LeafSet],
     cursor: Option<Cursor>,
     wall_ms: u64,
+    work: &mut Work,
 ) -> Result<(Response, Scanned), StoreError> {
     let mut start = cursor.map_or_else(Vec::new, |Cursor(key)| after(&key));
     let (mut entries, mut listed) = (Vec::new(), 0);
@@ -400,6 +411,7 @@ fn list_page(
             start.pop();
             return Ok((Response::List { entries, next: Some(Cursor(start)) }, scanned));
         }
+        work.pause();
     }
 }
 

@@ -86,6 +86,8 @@ pub struct Runtime {
     pub shards: Count,
     /// Threads for reads that need the disk.
     pub read_threads: Count,
+    /// What scans, and what copying in repair, take of one core each while requests come, of a hundred, at most.
+    pub background_cpu_percent: Count,
 }
 
 /// `coordinator.*`

@@ -99,6 +99,12 @@ pub static SETTINGS: &[Setting] = &[
         set: |c, text| count(text, 1, 256).map(|value| c.runtime.read_threads = value),
     },
     Setting {
+        name: "runtime.background_cpu_percent",
+        default: "10",
+        doc: "What scans, and what copying in repair, take of one core each while requests come, of a hundred, at most.",
+        set: |c, text| count(text, 1, 100).map(|value| c.runtime.background_cpu_percent = value),
+    },
+    Setting {
         name: "replication.from",
         default: "all",
         doc: "Copies of a key where the request does not say; `all`: one on every node.",

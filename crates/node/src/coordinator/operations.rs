@@ -265,6 +265,7 @@ impl Operations {
     }
 
     fn insert(&self, shard: &Shard, key: Key, acks: Acks, begin: Begin, machine: Machine) -> OperationId {
+        shard.cpu_share.note_request();
         let Begin { now: started, partition, has_trace } = begin;
         let generation = self.generation.get().wrapping_add(1) & 0x00ff_ffff;
         // Zero is nobody's.

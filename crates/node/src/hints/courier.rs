@@ -118,7 +118,7 @@ impl Courier {
         let (bucket, next) = (*bucket, next.clone());
         let end = names::hints(self.target.id, bucket).end;
         let store = self.keeper.store.clone();
-        let page = match self.keeper.shard.scan(move || store.scan_hints(&next, &end, WINDOW)).await {
+        let page = match self.keeper.shard.scan(move |_| store.scan_hints(&next, &end, WINDOW)).await {
             Some(Ok(page)) => page,
             Some(Err(StoreError::Corrupt(error))) => {
                 tracing::error!(error, "hints are damaged: their bucket is dropped");

@@ -146,6 +146,9 @@ fn take(shard: &Rc<Shard>, link: &Rc<Link>, taken: Frame, works: &mut Vec<Work>)
     let id = taken.id;
     match taken.message {
         Message::Store { key, record, repair, uncounted } => {
+            if !uncounted {
+                shard.cpu_share.note_request();
+            }
             let (key, record) = detach(key, record);
             let refused = match Record::decode(&key, record) {
                 Err(_) => Some(Failure::Corrupt),
@@ -163,6 +166,9 @@ fn take(shard: &Rc<Shard>, link: &Rc<Link>, taken: Frame, works: &mut Vec<Work>)
             }
         }
         Message::Read { key, version_only, uncounted } => {
+            if !uncounted {
+                shard.cpu_share.note_request();
+            }
             let asker = || PeerAsker { link: link.clone(), id, version_only };
             if let Some(held) = shard.replica.read(&key, uncounted, || Asker::Peer(asker())) {
                 asker().read(shard, held);

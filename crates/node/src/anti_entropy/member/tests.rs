@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::coordinator::tests::rig::{Rig, Settings, run};
+use crate::cpu_share::tests::work_for;
 use crate::shard::{YIELD, YIELDS_MAX};
 use crate::store::{Batch, Durability};
 
@@ -89,6 +90,21 @@ fn reads_of_clients_that_never_end_do_not_hold_a_scan_up_for_ever() {
 }
 
 #[test]
+fn a_scan_rests_for_what_is_not_its_share_while_requests_come() {
+    const WORK: Duration = Duration::from_millis(20);
+    run(async {
+        let rig = node(1).await;
+        rig.shard.cpu_share.note_request();
+        let shard = rig.shard.clone();
+        let scan = tokio::task::spawn_local(async move { shard.scan(|_| work_for(WORK)).await });
+        (rig.shard.scans.next().await)();
+        let rested = std::time::Instant::now();
+        let worked = scan.await.unwrap().unwrap();
+        assert!(rested - worked >= WORK, "half of a core is its share: {:?}", rested - worked);
+    });
+}
+
+#[test]
 fn a_scan_reads_no_faster_than_repair_rate() {
     run(async {
         let rig = node(768).await;
@@ -100,7 +116,7 @@ fn a_scan_reads_no_faster_than_repair_rate() {
         assert!(bytes >= 768 * VALUE_BYTES as u64);
         let rate = rig.shard.anti_entropy.settings.rate as f64;
         // Nothing is waited for after the last page.
-        let least = (bytes as f64 - (PAGE.bytes + 2 * VALUE_BYTES) as f64) / rate;
+        let least = (bytes as f64 - (PART.bytes + 2 * VALUE_BYTES) as f64) / rate;
         let most = bytes as f64 / rate + 0.5;
         assert!((least..most).contains(&took), "{bytes} bytes at {rate} in a second took {took} s of virtual time");
     });

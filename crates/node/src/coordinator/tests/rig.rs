@@ -26,6 +26,7 @@ use crate::commit::{CommitConfig, CommitThread, Committer, Done, QueueLimits, Si
 use crate::coordinator::hedge::Hedging;
 use crate::coordinator::operations::Operations;
 use crate::coordinator::{Coordinator, Found, Refused, Written};
+use crate::cpu_share::CpuShare;
 use crate::data_dir::{ClusterId, DataDir};
 use crate::hints::{HintQueue, HintSettings};
 use crate::large_values::{Body, LargeValues};
@@ -189,6 +190,7 @@ impl Rig {
                 large_values.clone(),
             ),
             scans: ReadPool::without_threads(100),
+            cpu_share: CpuShare::new(50),
             pool,
             large_values,
             flusher: Rc::default(),

@@ -3,6 +3,7 @@
 use kvorum_core::Hlc;
 
 use super::*;
+use crate::coordinator::tests::rig::{Rig, Settings};
 use crate::peer::link::tests::{pair, receive, run};
 
 #[test]
@@ -51,5 +52,30 @@ fn every_question_is_answered_when_records_do_not_fit_the_queue() {
             };
             assert!(frame.id == id && frame.message == *expected, "answer {id}");
         }
+    });
+}
+
+#[test]
+fn background_work_makes_room_for_requests_and_not_for_repair() {
+    run(|flusher| async move {
+        let (near, _far) = pair(1 << 16, &flusher).await;
+        let key = Key::new("key".into()).unwrap();
+        let record = Record::value(&key, kvorum_core::Version::ZERO, 1, None, b"value");
+        let read = |uncounted| Message::Read { key: key.clone(), version_only: false, uncounted };
+        let store = |uncounted| {
+            let (key, record) = (key.clone(), record.bytes().clone());
+            Message::Store { key, record, repair: false, uncounted }
+        };
+        for (message, is_request) in
+            [(read(false), true), (read(true), false), (store(false), true), (store(true), false)]
+        {
+            let rig = Rig::start(1, Settings::default()).await;
+            take(&rig.shard, &near, Frame { id: 1, hlc: Hlc::ZERO, message: message.clone() }, &mut Vec::new())
+                .unwrap();
+            assert_eq!(rig.shard.cpu_share.is_quiet(), !is_request, "{message:?}");
+        }
+        let rig = Rig::start(1, Settings::default()).await;
+        rig.get(&key, kvorum_core::quorum::Acks::new(1, 1).unwrap()).await.unwrap().unwrap();
+        assert!(!rig.shard.cpu_share.is_quiet(), "its own clients' as well");
     });
 }

@@ -1,0 +1,140 @@
+//! What work in the background takes of a core while requests come.
+//!
+//! A thread works, and then rests for so long that both together are its share. It does so while requests come and for
+//! a second after the last: a node that nobody asks repairs as fast as it can. Time is real, so nothing of this is
+//! deterministic: a simulation has [`CpuShare::whole`].
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::sync::Mutex;
+
+/// How long after the last request there is still room for the next.
+const QUIET: Duration = Duration::from_secs(1);
+const WHOLE_PERCENT: u32 = 100;
+
+/// The share that each thread in the background has, of one core.
+#[derive(Clone)]
+pub struct CpuShare(Arc<Shared>);
+
+struct Shared {
+    percent: u32,
+    /// A request came since somebody has last looked.
+    has_requests: AtomicBool,
+    quiet_from: Mutex<Option<Instant>>,
+}
+
+/// What one thread works, and rests for it. Not for another thread: each has a clock of its own.
+pub struct Work {
+    share: CpuShare,
+    /// What the thread has had of the processor, up to where it has rested for it; nothing where it never rests.
+    rested_for: Option<Duration>,
+}
+
+impl CpuShare {
+    /// `percent` of a core, from 1 to 100.
+    #[must_use]
+    pub fn new(percent: u32) -> Self {
+        let percent = percent.clamp(1, WHOLE_PERCENT);
+        Self(Arc::new(Shared { percent, has_requests: AtomicBool::new(false), quiet_from: Mutex::default() }))
+    }
+
+    /// All of it: nobody rests, and no clock is read.
+    #[must_use]
+    pub fn whole() -> Self {
+        Self::new(WHOLE_PERCENT)
+    }
+
+    /// Notes that a request came, for others to make room for.
+    pub fn note_request(&self) {
+        // Many threads come here, and as good as always only read.
+        if !self.0.has_requests.load(Ordering::Relaxed) {
+            self.0.has_requests.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The calling thread begins to work.
+    #[must_use]
+    pub fn begin(&self) -> Work {
+        Work { share: self.clone(), rested_for: (self.0.percent < WHOLE_PERCENT).then(cpu_time) }
+    }
+
+    /// Whether no request came for a while.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let now = Instant::now();
+        let mut quiet_from = self.0.quiet_from.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.0.has_requests.swap(false, Ordering::Relaxed) {
+            *quiet_from = Some(now + QUIET);
+        }
+        quiet_from.is_none_or(|from| from <= now)
+    }
+}
+
+impl Work {
+    /// For how long the thread is to rest for what it did since it was last asked; zero while no requests come.
+    #[must_use]
+    pub fn rest(&mut self) -> Duration {
+        let Some(before) = self.rested_for else { return Duration::ZERO };
+        let now = cpu_time();
+        self.rested_for = Some(now);
+        if self.share.is_quiet() {
+            return Duration::ZERO;
+        }
+        let percent = self.share.0.percent;
+        now.saturating_sub(before) * (WHOLE_PERCENT - percent) / percent
+    }
+
+    /// Rests, on a thread that may block.
+    pub fn pause(&mut self) {
+        let rest = self.rest();
+        if !rest.is_zero() {
+            std::thread::sleep(rest);
+        }
+    }
+}
+
+/// What the calling thread has had of the processor so far.
+fn cpu_time() -> Duration {
+    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Has the calling thread work, and gives the moment at which it has.
+    pub(crate) fn work_for(time: Duration) -> Instant {
+        let begin = cpu_time();
+        while cpu_time().saturating_sub(begin) < time {
+            std::hint::spin_loop();
+        }
+        Instant::now()
+    }
+
+    const WORK: Duration = Duration::from_millis(10);
+
+    #[test]
+    fn while_requests_come_a_thread_rests_for_what_is_not_its_share() {
+        let share = CpuShare::new(10);
+        let mut work = share.begin();
+        work_for(WORK);
+        assert_eq!(work.rest(), Duration::ZERO, "nobody has asked");
+        share.note_request();
+        for _ in 0..2 {
+            work_for(WORK);
+            assert!(work.rest() >= 9 * WORK, "nor right after the last request");
+        }
+    }
+
+    #[test]
+    fn who_has_the_whole_core_never_rests() {
+        let share = CpuShare::whole();
+        let mut work = share.begin();
+        share.note_request();
+        work_for(WORK);
+        assert_eq!(work.rest(), Duration::ZERO);
+    }
+}
