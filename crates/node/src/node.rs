@@ -298,7 +298,6 @@ impl Node {
         clock.observe(committer.fence());
         let commit_metrics = committer.metrics();
         let (pool, pool_threads) = ReadPool::start(config.runtime.read_threads.get(), READ_QUEUE_MAX)?;
-        let cpu_share = CpuShare::new(u32::try_from(config.runtime.background_cpu_percent.get()).unwrap_or(1));
         let (scans, scan_thread) = ReadPool::start_scans(SCAN_QUEUE_MAX)?;
         let shard_count = config.runtime.shards.get();
         // The last is the background shard's.
@@ -333,7 +332,7 @@ impl Node {
             commit_micros,
             pool,
             scans,
-            cpu_share,
+            cpu_share: CpuShare::new(u32::try_from(config.runtime.background_cpu_percent.get()).unwrap_or(1)),
             anti_entropy,
             large_values: LargeValues::new(config.coordinator.request_bytes_max.get()),
             coordinators: (0..shard_count).map(|_| Arc::default()).collect(),

@@ -47,6 +47,9 @@ pub(crate) const LONG: Duration = Duration::from_secs(10);
 /// No round but those that a test asks for.
 const NO_REPAIR: RepairSettings =
     RepairSettings { interval: LONG, rate: 1 << 20, tree_bytes_max: 1 << 21, lag: LONG, retention: LONG };
+/// Enough for all that a test leaves.
+const HINTS: HintSettings =
+    HintSettings { bounds: Bounds { bytes_max: 1 << 20, age_max: LONG }, rate: 1 << 20, queue_bytes_max: 1 << 20 };
 /// The incarnation of the run.
 pub(crate) const RUN: Incarnation = Incarnation(0x0b5e_55ed);
 const CLUSTER: ClusterId = ClusterId(7);
@@ -163,9 +166,7 @@ impl Rig {
         let now = move || Now { boot: time.boot(), wall_ms: time.wall_ms() };
         let (queue, commits) =
             CommitThread::start(committer, limits, pool.clone(), Post(mailbox.clone()), now).unwrap();
-        let bounds = Bounds { bytes_max: 1 << 20, age_max: LONG };
-        let hints = HintSettings { bounds, rate: 1 << 20, queue_bytes_max: 1 << 20 };
-        let hints = Arc::new(HintQueue::new(hints, membership.layout().nodes().len()));
+        let hints = Arc::new(HintQueue::new(HINTS, membership.layout().nodes().len()));
         let peers = (0..=u8::MAX).map(NodeId).take(membership.layout().nodes().len());
         let large_values = LargeValues::new(settings.large_bytes_max);
         let shard = Rc::new(Shard {
