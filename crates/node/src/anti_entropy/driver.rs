@@ -371,6 +371,11 @@ impl Driver<'_> {
         loop {
             self.fill(&mut merge, &mut cursors).await?;
             let Some((key, held)) = merge.next_key() else { break };
+            rest += work.rest();
+            if rest >= REST_MIN {
+                // What the copies under way take meanwhile is for the next.
+                tokio::time::sleep(std::mem::take(&mut rest)).await;
+            }
             self.shard.anti_entropy.note(|progress| progress.listed += 1);
             let partition = key.hash().partition();
             let Some(plan) = self.round.plan(partition, &held) else { continue };
@@ -380,11 +385,6 @@ impl Driver<'_> {
                 self.take_copied(copied.expect("copying does not panic"));
             }
             copies.spawn_local(copy(self.shard.clone(), pace.clone(), key, plan));
-            rest += work.rest();
-            if rest >= REST_MIN {
-                // What the copies under way take meanwhile is for the next.
-                tokio::time::sleep(std::mem::take(&mut rest)).await;
-            }
         }
         while let Some(copied) = copies.join_next().await {
             self.take_copied(copied.expect("copying does not panic"));
