@@ -20,8 +20,8 @@ chart("curve", probes.map((probe) => probe.rate_achieved),
 const law = data.scalability;
 place("law").textContent = law ? `λ = ${number(law.lambda)}/s, σ = ${law.sigma.toPrecision(3)}, κ = ${law.kappa.toPrecision(3)}, R² = ${number(law.r_squared, 3)}: ${law.verdict}` : "not fitted";
 const points = law?.points ?? [];
-const predicted = points.map(({ connections: n }) => law.lambda * n / (1 + law.sigma * (n - 1) + law.kappa * n * (n - 1)));
-chart("scalability", points.map((point) => point.connections),
+const predicted = points.map(({ n }) => law.lambda * n / (1 + law.sigma * (n - 1) + law.kappa * n * (n - 1)));
+chart("scalability", points.map((point) => point.n),
   [["measured/s", points.map((point) => point.rate), { points: { show: true } }], ["law/s", predicted, { dash: [6, 4] }]],
   { x: "connections", y: "per second" });
 table("probes", [

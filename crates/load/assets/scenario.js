@@ -1,4 +1,4 @@
-const { report, rows, warnings } = data;
+const { report, rows, warnings, laws } = data;
 const short = (workload) => workload.split(":")[0];
 place("title").textContent = `${report.name}: ${report.title}`;
 place("asked").textContent =
@@ -23,6 +23,7 @@ for (const workload of [...new Set(knees.map((knee) => knee.workload))]) {
   if (published(short(workload)).some((rate) => rate != null)) lines.push([`${short(workload)}, report`, published(short(workload)), { points: { show: true }, dash: [6, 4] }]);
 }
 chart("knees", sizes, lines, { x: "nodes", y: "knee/s" });
+place("laws").textContent = laws.join(". ");
 
 const quantiles = [["p50", 2], ["p90", 10], ["p99", 100], ["p999", 1000], ["p9999", 10000]];
 chart("percentiles", quantiles.map(([, x]) => x), knees.filter((knee) => knee.points.length).map((knee) =>

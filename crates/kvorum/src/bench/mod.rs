@@ -117,7 +117,7 @@ impl Watch for Lines {
     }
 
     fn scaled(&mut self, point: Point) {
-        println!("closed loop, {:>3} connections: {:.0}/s", point.connections, point.rate);
+        println!("closed loop, {:>3} connections: {:.0}/s", point.n, point.rate);
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use scalability::{Point, Scalability, fit};
+pub use scalability::{Over, Point, Scalability, fit};
 pub use search::{Effort, Search, Step};
 
 use crate::Error;
@@ -256,7 +256,7 @@ impl Bench<'_> {
         }
         if effort == Effort::Whole {
             let points = self.scale(watch)?;
-            self.knee.scalability = fit(&points);
+            self.knee.scalability = fit(Over::Connections, &points);
         }
         Ok(())
     }
@@ -327,7 +327,7 @@ impl Bench<'_> {
             ..plan.clone()
         };
         let outcome = run(&plan, self.hunt.stop, &mut |_| {})?;
-        Ok(Point { connections: count(connections), rate: outcome.rate_achieved() })
+        Ok(Point { n: count(connections), rate: outcome.rate_achieved() })
     }
 }
 

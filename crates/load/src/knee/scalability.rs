@@ -1,4 +1,4 @@
-//! The Universal Scalability Law: what bends throughput as connections are added.
+//! The Universal Scalability Law: what bends throughput as connections are added, or nodes.
 //!
 //! X(N) = λN / (1 + σ(N−1) + κN(N−1)): λ is the rate of one, σ the part that is serial (contention), κ what every one
 //! costs every other (crosstalk). Source: Gunther, "Guerrilla Capacity Planning" (2007), chapter 4.
@@ -7,11 +7,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::numbers::float;
 
-/// Throughput with so many connections.
+/// What more and more of is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Over {
+    /// Closed loops.
+    Connections,
+    /// Clusters of that size, each at its knee.
+    Nodes,
+}
+
+impl Over {
+    fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Connections => ("connection", "connections"),
+            Self::Nodes => ("node", "nodes"),
+        }
+    }
+}
+
+/// Throughput with so many of them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// In closed loops.
-    pub connections: u64,
+    /// How many.
+    pub n: u64,
     /// Successes per second.
     pub rate: f64,
 }
@@ -19,7 +38,9 @@ pub struct Point {
 /// The law's parameters.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Scalability {
-    /// λ: requests a second of one connection.
+    /// What there is more and more of.
+    pub over: Over,
+    /// λ: requests a second of one.
     pub lambda: f64,
     /// σ: contention, the part that is serial.
     pub sigma: f64,
@@ -27,8 +48,8 @@ pub struct Scalability {
     pub kappa: f64,
     /// How much of the variance the curve explains, at most 1.
     pub r_squared: f64,
-    /// Connections at the highest throughput, if it falls again.
-    pub peak_connections: Option<f64>,
+    /// How many have the highest throughput, if it falls again.
+    pub peak: Option<f64>,
     /// What bends it, in words.
     pub verdict: String,
     /// What it was fitted to.
@@ -40,8 +61,8 @@ pub struct Scalability {
 /// N/X is linear in 1/λ, σ/λ and κ/λ, none of which is negative; residuals are weighted so that all points count by
 /// their relative error.
 #[must_use]
-pub fn fit(points: &[Point]) -> Option<Scalability> {
-    if points.len() < 3 || points.iter().any(|point| point.rate <= 0.0 || point.connections == 0) {
+pub fn fit(over: Over, points: &[Point]) -> Option<Scalability> {
+    if points.len() < 3 || points.iter().any(|point| point.rate <= 0.0 || point.n == 0) {
         return None;
     }
     // At most three parameters: all sets of those that are not held at 0 can be tried.
@@ -50,28 +71,29 @@ pub fn fit(points: &[Point]) -> Option<Scalability> {
     let valid = fits.filter(|fit| fit[0] > 0.0 && fit[1] >= 0.0 && fit[2] >= 0.0);
     let [first, second, third] = valid.min_by(|a, b| error(points, a).total_cmp(&error(points, b)))?;
     let (lambda, sigma, kappa) = (1.0 / first, second / first, third / first);
-    let peak_connections = (kappa > 1e-9).then(|| ((1.0 - sigma).max(0.0) / kappa).sqrt());
-    let farthest = points.iter().map(|point| float(point.connections)).fold(1.0, f64::max);
+    let peak = (kappa > 1e-9).then(|| ((1.0 - sigma).max(0.0) / kappa).sqrt().max(1.0));
+    let farthest = points.iter().map(|point| float(point.n)).fold(1.0, f64::max);
     Some(Scalability {
+        over,
         lambda,
         sigma,
         kappa,
         r_squared: r_squared(points, [first, second, third]),
-        peak_connections,
-        verdict: verdict(lambda, sigma, kappa, farthest, peak_connections),
+        peak,
+        verdict: verdict(over, [lambda, sigma, kappa], farthest, peak),
         points: points.to_vec(),
     })
 }
 
 /// What 1/λ, σ/λ and κ/λ are multiplied with.
 fn terms(point: &Point) -> [f64; 3] {
-    let n = float(point.connections);
+    let n = float(point.n);
     [1.0, n - 1.0, n * (n - 1.0)]
 }
 
 fn predicted(point: &Point, parameters: &[f64; 3]) -> f64 {
     let sum: f64 = terms(point).iter().zip(parameters).map(|(term, parameter)| term * parameter).sum();
-    float(point.connections) / sum
+    float(point.n) / sum
 }
 
 fn error(points: &[Point], parameters: &[f64; 3]) -> f64 {
@@ -92,7 +114,7 @@ fn least_squares(points: &[Point], set: &[usize]) -> Option<[f64; 3]> {
     let mut matrix = [[0.0; 4]; 3];
     for point in points {
         let terms = terms(point);
-        let measured = float(point.connections) / point.rate;
+        let measured = float(point.n) / point.rate;
         let weight = 1.0 / (measured * measured);
         for (row, term) in set.iter().enumerate() {
             for (column, other) in set.iter().enumerate() {
@@ -121,36 +143,41 @@ fn least_squares(points: &[Point], set: &[usize]) -> Option<[f64; 3]> {
     Some(parameters)
 }
 
-fn verdict(lambda: f64, sigma: f64, kappa: f64, farthest: f64, peak: Option<f64>) -> String {
-    // What each of the two adds to the denominator at the most connections that were tried.
+fn verdict(over: Over, [lambda, sigma, kappa]: [f64; 3], farthest: f64, peak: Option<f64>) -> String {
+    let (one, many) = over.words();
+    // What each of the two adds to the denominator where there were most.
     let (contention, crosstalk) = (sigma * (farthest - 1.0), kappa * farthest * (farthest - 1.0));
     if contention + crosstalk < 0.1 {
-        return format!("nothing bends it up to {farthest} connections: {lambda:.0}/s for each");
+        return format!("nothing bends it up to {farthest} {many}: {lambda:.0}/s for each");
     }
-    let falls = peak
-        .filter(|peak| *peak < farthest)
-        .map_or_else(String::new, |peak| format!("; beyond {peak:.0} connections it falls"));
+    let falls = peak.filter(|peak| *peak < farthest).map_or_else(String::new, |peak| {
+        format!("; beyond {peak:.0} {} it falls", if peak < 1.5 { one } else { many })
+    });
     if contention >= crosstalk {
         let ceiling = lambda / sigma;
         return format!(
-            "contention: {:.2} % of the work is serial, so more connections approach {ceiling:.0}/s and no more{falls}",
+            "contention: {:.2} % of the work is serial, so more {many} approach {ceiling:.0}/s and no more{falls}",
             sigma * 100.0
         );
     }
-    format!("crosstalk: each connection makes every other slower (κ = {kappa:.2e}){falls}")
+    format!("crosstalk: each {one} makes every other slower (κ = {kappa:.2e}){falls}")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Point, fit};
+    use super::{Over, Point, Scalability};
     use crate::numbers::float;
     use crate::random::Random;
+
+    fn fit(points: &[Point]) -> Option<Scalability> {
+        super::fit(Over::Connections, points)
+    }
 
     fn law(lambda: f64, sigma: f64, kappa: f64, noise: f64) -> Vec<Point> {
         let mut random = Random::new(5);
         let rate = |n: f64| lambda * n / (1.0 + sigma * (n - 1.0) + kappa * n * (n - 1.0));
         [1, 2, 4, 8, 16, 32, 64]
-            .map(|n| Point { connections: n, rate: rate(float(n)) * (1.0 + noise * (random.unit() - 0.5)) })
+            .map(|n| Point { n, rate: rate(float(n)) * (1.0 + noise * (random.unit() - 0.5)) })
             .to_vec()
     }
 
@@ -173,10 +200,18 @@ mod tests {
     }
 
     #[test]
+    fn where_each_does_all_the_work_more_only_cost() {
+        let points = [(1, 41_000.0), (2, 29_100.0), (3, 22_900.0), (10, 8_300.0)].map(|(n, rate)| Point { n, rate });
+        let found = super::fit(Over::Nodes, &points).unwrap();
+        assert!(found.verdict.starts_with("crosstalk: each node"), "{}", found.verdict);
+        assert!(found.verdict.ends_with("beyond 1 node it falls") && found.peak == Some(1.0), "{}", found.verdict);
+    }
+
+    #[test]
     fn too_little_is_not_fitted() {
         let points = law(1000.0, 0.1, 0.0, 0.0);
         assert!(fit(&points[..2]).is_none());
-        assert!(fit(&[Point { connections: 1, rate: 0.0 }; 3]).is_none());
+        assert!(fit(&[Point { n: 1, rate: 0.0 }; 3]).is_none());
         assert!(fit(&[points[0]; 3]).is_some_and(|fit| fit.lambda > 0.0), "one place only: a line through it");
     }
 }

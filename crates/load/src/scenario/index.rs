@@ -54,6 +54,7 @@ fn write_scenario(out: &mut String, scenario: &Scenario, dir: &Path) -> Result<(
     line(format!("[Report]({name}/report.md), [with curves]({name}/report.html). {}", report.provenance()));
     report.said().into_iter().for_each(|warning| line(format!("> **{warning}**")));
     line(beside_table(&report.beside()).trim_end().to_owned());
+    report.what_bends().into_iter().for_each(&mut line);
     line("### What the profiles showed".to_owned());
     let findings = read(&dir.join(FINDINGS_FILE))?;
     line(findings.map_or_else(|| "Not written yet.".to_owned(), |text| text.trim().to_owned()));

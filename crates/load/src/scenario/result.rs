@@ -10,6 +10,7 @@ use super::published::{At, figures};
 use super::{Scale, Scenario, short_name};
 use crate::Error;
 use crate::compare::Comparison;
+use crate::knee::{Over, Point, fit};
 use crate::numbers::{count, float};
 use crate::report::{Document, Percentiles, RateAsked, scenario_page, write_file, write_json};
 
@@ -274,6 +275,27 @@ impl Report {
         rows
     }
 
+    /// For each workload that has knees of at least three sizes of cluster: what bends their curve, in a line.
+    #[must_use]
+    pub fn what_bends(&self) -> Vec<String> {
+        let mut knees: BTreeMap<&str, Vec<Point>> = BTreeMap::new();
+        for cluster in &self.clusters {
+            for knee in &cluster.knees {
+                let point = knee.knee_rate.map(|rate| Point { n: cluster.nodes, rate: float(rate) });
+                knees.entry(short_name(&knee.workload)).or_default().extend(point);
+            }
+        }
+        let lines = knees.into_iter().filter_map(|(workload, points)| {
+            let law = fit(Over::Nodes, &points)?;
+            let (lambda, sigma, kappa) = (law.lambda, law.sigma, law.kappa);
+            Some(format!(
+                "What bends {workload} (R² {:.3}, λ {lambda:.0}/s, σ {sigma:.3}, κ {kappa:.3}): {}",
+                law.r_squared, law.verdict
+            ))
+        });
+        lines.collect()
+    }
+
     /// Writes `scenario.json`, `report.md` and `report.html` into a directory that is there.
     ///
     /// # Errors
@@ -415,6 +437,24 @@ pub(super) mod tests {
         let rows = report.beside();
         assert!(rows.iter().all(|row| (row.nodes == 7) == (row.whose != "report")), "{rows:?}");
         assert_eq!(rows.last().map(|row| row.nodes), Some(7));
+    }
+
+    #[test]
+    fn knees_of_three_sizes_of_cluster_are_fitted() {
+        let mut report = report("async-fanout");
+        assert!(report.what_bends().is_empty());
+        for (nodes, rate) in [(2, 29_000), (10, 8_000)] {
+            let mut cluster = report.clusters[0].clone();
+            cluster.nodes = nodes;
+            cluster.knees[0].knee_rate = Some(rate);
+            report.clusters.push(cluster);
+        }
+        let lines = report.what_bends();
+        assert!(
+            lines.len() == 1 && lines[0].starts_with("What bends put (R² ") && lines[0].contains("each node"),
+            "{lines:?}"
+        );
+        assert!(report.markdown().contains(&lines[0]));
     }
 
     #[test]

@@ -31,6 +31,7 @@ impl Report {
         }
         writeln!(out, "## kvorum beside the report\n\n{}", beside_table(&self.beside()))?;
         writeln!(out, "Latencies in ms, from when requests were due. `report.html` has curves, `runs/` every run.\n")?;
+        self.what_bends().iter().try_for_each(|line| writeln!(out, "{line}\n"))?;
         if !self.contests.is_empty() {
             writeln!(out, "## Comparisons\n")?;
             for contest in &self.contests {
