@@ -27,7 +27,10 @@ def arguments(parser):
     parser.add_argument("--memory", default="512MiB", help="memory_bytes of each node; default: %(default)s")
     parser.add_argument("--durability", default="fsync", choices=["fsync", "os"], help="default: %(default)s")
     parser.add_argument("--json", help="write the results into this file, too")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if not os.access(options.binary, os.X_OK):
+        sys.exit(f"no {options.binary}: `cargo build --release -p kvorum --bins` makes it, CARGO_TARGET_DIR or --binary says where")
+    return options
 
 
 def free_port():

@@ -19,6 +19,24 @@ fn write(backlog: &mut Backlog, now_ms: u64, hints: u64, bytes: u64) -> BucketId
 }
 
 #[test]
+fn what_was_delivered_is_not_pending_and_takes_its_room_until_its_bucket_goes() {
+    let mut backlog = Backlog::new(Bounds { bytes_max: 1000, age_max: Duration::from_secs(60) });
+    let id = backlog.begin_write(1);
+    backlog.end_write(Some(Size { hints: 3, bytes: 30 }));
+    assert_eq!(backlog.next_to_deliver(), Some(id));
+    backlog.note_delivered(id, Size { hints: 2, bytes: 20 });
+    assert_eq!((backlog.pending(), backlog.size().hints), (Size { hints: 1, bytes: 10 }, 3));
+    backlog.note_delivered(id, Size { hints: 2, bytes: 20 });
+    assert_eq!(
+        backlog.pending(),
+        Size::default(),
+        "what an interrupted delivery goes through again is no less than none"
+    );
+    backlog.remove(id);
+    assert_eq!((backlog.pending(), backlog.size()), (Size::default(), Size::default()));
+}
+
+#[test]
 fn what_is_kept_within_a_minute_shares_a_bucket() {
     let mut backlog = Backlog::new(ROOM);
     let first = write(&mut backlog, 5, 1, 10);

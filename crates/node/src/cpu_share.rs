@@ -62,6 +62,17 @@ impl CpuShare {
         Work { share: self.clone(), rested_for: (self.0.percent < WHOLE_PERCENT).then(cpu_time) }
     }
 
+    /// What work that is paced by its cost is charged now, for what costs so much: while requests come as many times
+    /// more as the share is smaller than a core.
+    #[must_use]
+    pub fn charge(&self, cost: usize) -> usize {
+        let percent = self.0.percent;
+        if percent == WHOLE_PERCENT || self.is_quiet() {
+            return cost;
+        }
+        cost.saturating_mul(WHOLE_PERCENT as usize) / percent as usize
+    }
+
     /// Whether no request came for a while.
     pub(crate) fn is_quiet(&self) -> bool {
         let now = Instant::now();
@@ -136,5 +147,16 @@ pub(crate) mod tests {
         share.note_request();
         work_for(WORK);
         assert_eq!(work.rest(), Duration::ZERO);
+    }
+
+    #[test]
+    fn while_requests_come_what_is_paced_is_charged_as_much_more_as_the_share_is_smaller() {
+        let share = CpuShare::new(10);
+        assert_eq!(share.charge(7), 7, "nobody has asked");
+        share.note_request();
+        assert_eq!(share.charge(7), 70);
+        let whole = CpuShare::whole();
+        whole.note_request();
+        assert_eq!(whole.charge(7), 7);
     }
 }

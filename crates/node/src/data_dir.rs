@@ -517,7 +517,7 @@ fn show_peers(notes: &BTreeMap<String, PeerNote>) -> String {
 }
 
 fn parse_peers(text: &str) -> Option<BTreeMap<String, PeerNote>> {
-    without_checksum(text)?.lines().map(parse_peer).collect()
+    without_checksum(text)?.split_terminator('\n').map(parse_peer).collect()
 }
 
 fn parse_peer(line: &str) -> Option<(String, PeerNote)> {

@@ -25,6 +25,10 @@ impl Size {
     pub fn plus(self, other: Self) -> Self {
         Self { hints: self.hints + other.hints, bytes: self.bytes + other.bytes }
     }
+
+    fn without(self, part: Self) -> Self {
+        Self { hints: self.hints.saturating_sub(part.hints), bytes: self.bytes.saturating_sub(part.bytes) }
+    }
 }
 
 /// How much is kept for one node, and how long.
@@ -56,6 +60,14 @@ pub enum OverBound {
 struct Bucket {
     id: BucketId,
     size: Size,
+    /// Of it, what was gone through by the delivery that is under way.
+    delivered: Size,
+}
+
+impl Bucket {
+    fn new(id: BucketId, size: Size) -> Self {
+        Self { id, size, delivered: Size::default() }
+    }
 }
 
 /// The buckets of one node.
@@ -82,7 +94,7 @@ impl Backlog {
     pub fn restore(&mut self, id: BucketId, size: Size) {
         assert!(self.last < id && !self.is_open, "buckets are restored in their order, before any is written");
         self.last = id;
-        self.buckets.push_back(Bucket { id, size });
+        self.buckets.push_back(Bucket::new(id, size));
     }
 
     /// The bucket that gets what is kept now, until [`Backlog::end_write`].
@@ -95,7 +107,7 @@ impl Backlog {
         };
         if current.filter(fits).is_none() && !self.is_written {
             self.last = BucketId(now_ms.max(self.last.0 + 1));
-            self.buckets.push_back(Bucket { id: self.last, size: Size::default() });
+            self.buckets.push_back(Bucket::new(self.last, Size::default()));
             self.is_open = true;
         }
         self.is_written = true;
@@ -132,6 +144,13 @@ impl Backlog {
         self.buckets.back().map(|bucket| bucket.id)
     }
 
+    /// `more` of a bucket was delivered: it is not pending, and takes its room until all of the bucket is forgotten.
+    pub fn note_delivered(&mut self, id: BucketId, more: Size) {
+        if let Some(bucket) = self.buckets.iter_mut().find(|bucket| bucket.id == id) {
+            bucket.delivered = bucket.delivered.plus(more);
+        }
+    }
+
     /// Forgets a bucket; what it held, if it was still there.
     pub fn remove(&mut self, id: BucketId) -> Option<Size> {
         let index = self.buckets.iter().position(|bucket| bucket.id == id)?;
@@ -163,6 +182,13 @@ impl Backlog {
     #[must_use]
     pub fn size_of(&self, id: BucketId) -> Size {
         self.buckets.iter().find(|bucket| bucket.id == id).map_or(Size::default(), |bucket| bucket.size)
+    }
+
+    /// What is to be delivered.
+    #[must_use]
+    pub fn pending(&self) -> Size {
+        let pending = |bucket: &Bucket| bucket.size.without(bucket.delivered);
+        self.buckets.iter().fold(Size::default(), |sum, bucket| sum.plus(pending(bucket)))
     }
 
     /// Everything that is kept.

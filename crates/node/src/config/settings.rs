@@ -101,7 +101,7 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "runtime.background_cpu_percent",
         default: "10",
-        doc: "What scans, and what copying in repair, take of one core each while requests come, of a hundred, at most.",
+        doc: "What scans, and what copying in repair, take of one core each while requests come, of a hundred, at most; and hints of their rate.",
         set: |c, text| count(text, 1, 100).map(|value| c.runtime.background_cpu_percent = value),
     },
     Setting {
@@ -265,7 +265,7 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "hints.rate",
         default: "32MiB",
-        doc: "Bytes a second in which they are delivered, to each node; fewer where that makes it slow.",
+        doc: "Bytes a second in which they are delivered, to each node, each counted as 512 more; fewer where that makes it slow, and `runtime.background_cpu_percent` of it while requests come.",
         set: |c, text| size(text, 64 * KIB, 64 * GIB).map(|value| c.hints.rate = value),
     },
     Setting {

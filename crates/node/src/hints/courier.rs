@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use kvorum_core::hints::{BucketId, Delivered, Pace};
+use kvorum_core::hints::{BucketId, Delivered, Pace, Size};
 use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::{Failure, StoreAnswer};
 use kvorum_core::{Key, Record};
@@ -21,8 +21,11 @@ use crate::store::{Page, PageLimit, StoreError};
 
 /// How often a courier looks whether there is something to deliver, and somebody to deliver to.
 const LOOK: Duration = Duration::from_millis(200);
-/// Stores under way to one node at most, and their bytes unless it is one.
-const WINDOW: PageLimit = PageLimit { records: 512, bytes: 256 << 10 };
+/// Stores under way to one node at most, and their bytes unless it is one: they are one commit there, for which the
+/// commits of clients' writes wait.
+const WINDOW: PageLimit = PageLimit { records: 32, bytes: 256 << 10 };
+/// The bytes whose delivery takes as long of the processors, of both nodes, as that of a hint without any: 20 µs.
+const HINT_BYTES: usize = 512;
 /// For the answers to a page.
 const ANSWERS_MAX: Duration = Duration::from_secs(10);
 /// Between attempts that fail: doubled up to the longest.
@@ -130,9 +133,12 @@ impl Courier {
             Some(Err(_)) | None => return Err(Interrupted),
         };
         let last = page.records.last().map(|(name, _)| name.clone());
+        let bytes = page.records.iter().map(|(name, bytes)| name.len() - names::HEAD + bytes.len()).sum::<usize>();
+        let size = Size { hints: page.records.len() as u64, bytes: bytes as u64 };
         self.send(page.records).await?;
         match (last, page.more) {
             (Some(last), true) => {
+                self.keeper.note_delivered(&self.target, bucket, size);
                 self.place = Some(Place { bucket, next: [&last, &[0][..]].concat().into() });
             }
             _ => {
@@ -143,39 +149,28 @@ impl Courier {
         Ok(())
     }
 
-    /// Sends a page and waits for all its answers.
+    /// Sends a page when its time has come, and waits for all its answers.
     async fn send(&mut self, page: Vec<(Bytes, Bytes)>) -> Result<(), Interrupted> {
         let shard = self.keeper.shard.clone();
-        let mut asked = Vec::with_capacity(page.len());
+        let mut owed = Vec::with_capacity(page.len());
+        let mut cost = 0;
         for (name, bytes) in page {
-            let Some(Name::Hint(_, _, key)) = names::parse(&name) else { continue };
-            let Ok(record) = Record::decode(&key, bytes) else {
-                self.keeper.queue.count_dropped(Dropped::Damaged, 1);
-                continue;
-            };
-            if !self.is_replica_of(&key, &record) {
-                self.keeper.queue.count_dropped(Dropped::NoReplica, 1);
-                continue;
-            }
-            match self.delivered.newest(key.hash()) {
-                Some(newest) if newest > record.version() => {
-                    self.metrics().superseded.fetch_add(1, Ordering::Relaxed);
-                    continue;
-                }
-                // Answered before the rest of this page was interrupted.
-                Some(newest) if newest == record.version() => continue,
-                _ => {}
-            }
+            let Some((key, record)) = self.owed(&name, bytes) else { continue };
             // Charged for as long as it is on its way, as every large record is.
-            let record = self.keeper.shard.large_values.keep(record).map_err(|_| Interrupted)?;
-            let wait = self.pace.take(self.keeper.shard.clock.boot(), key.as_bytes().len() + record.bytes().len());
-            if !wait.is_zero() {
-                tokio::time::sleep(wait).await;
-            }
+            let record = shard.large_values.keep(record).map_err(|_| Interrupted)?;
+            cost += key.as_bytes().len() + record.bytes().len() + HINT_BYTES;
+            owed.push((key, record));
+        }
+        let wait = self.pace.take(shard.clock.boot(), shard.cpu_share.charge(cost));
+        if !wait.is_zero() {
+            tokio::time::sleep(wait).await;
+        }
+        let mut asked = Vec::with_capacity(owed.len());
+        for (key, record) in owed {
             let answer = send_one(&shard, self.target.node, &key, &record).await?;
             asked.push((key, record.version(), answer));
         }
-        let sent = self.keeper.shard.clock.boot();
+        let sent = shard.clock.boot();
         for (key, version, answer) in asked {
             let answer = tokio::time::timeout(ANSWERS_MAX, answer).await.map_err(|_| Interrupted)?;
             match answer {
@@ -188,9 +183,31 @@ impl Courier {
                 _ => return Err(Interrupted),
             }
         }
-        let now = self.keeper.shard.clock.boot();
+        let now = shard.clock.boot();
         self.pace.note(now, now.saturating_sub(sent));
         Ok(())
+    }
+
+    /// The write that a hint is for, if it is still to be delivered; why not is counted.
+    fn owed(&self, name: &Bytes, bytes: Bytes) -> Option<(Key, Record)> {
+        let Some(Name::Hint(_, _, key)) = names::parse(name) else { return None };
+        let Ok(record) = Record::decode(&key, bytes) else {
+            self.keeper.queue.count_dropped(Dropped::Damaged, 1);
+            return None;
+        };
+        if !self.is_replica_of(&key, &record) {
+            self.keeper.queue.count_dropped(Dropped::NoReplica, 1);
+            return None;
+        }
+        match self.delivered.newest(key.hash()) {
+            Some(newest) if newest > record.version() => {
+                self.metrics().superseded.fetch_add(1, Ordering::Relaxed);
+                None
+            }
+            // Answered before the rest of its page was interrupted.
+            Some(newest) if newest == record.version() => None,
+            _ => Some((key, record)),
+        }
     }
 
     /// It was when the hint was kept; weights and zones may have been changed since.

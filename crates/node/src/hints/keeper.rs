@@ -113,7 +113,7 @@ impl Keeper {
     }
 
     fn note_pending(&self, target: &Target) {
-        self.queue.note_pending(target.node, target.backlog.borrow().size());
+        self.queue.note_pending(target.node, target.backlog.borrow().pending());
     }
 
     fn drop_excess(&self) {
@@ -132,6 +132,12 @@ impl Keeper {
             }
             self.note_pending(target);
         }
+    }
+
+    /// `more` of a bucket was delivered, or left out.
+    pub(super) fn note_delivered(&self, target: &Target, bucket: BucketId, more: Size) {
+        target.backlog.borrow_mut().note_delivered(bucket, more);
+        self.note_pending(target);
     }
 
     /// Forgets a bucket that was delivered, or cannot be.

@@ -16,7 +16,7 @@ use kvorum_core::hints::{BucketId, Size};
 
 const SIZE: u8 = 0;
 const HINT: u8 = 1;
-const HEAD: usize = 17;
+pub(super) const HEAD: usize = 17;
 
 /// A node, by the hash of its URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
