@@ -400,9 +400,7 @@ impl Read {
         if possible.and(scope).len() < required {
             return self.close(Command::Hopeless, sink);
         }
-        // Who was not asked may hold it: to say so costs less than to take it once more, and no sync.
-        self.ask_rest(false, sink);
-        for rank in owed.and(self.answered()).iter() {
+        for rank in owed.iter() {
             self.write_back.sent.insert(rank);
             sink(Command::Store { rank, record: record.clone() });
         }
