@@ -132,6 +132,8 @@ pub struct Machine {
     backup: RefCell<Option<Backup>>,
     /// What has happened to its disk.
     pub loss: Cell<Loss>,
+    /// Where the disk that it then had was counted from, by which what is rebuilt later is told from what was before.
+    lost_at: Cell<u64>,
     /// It has lost something at some time, though it may have got back what others had.
     pub has_lost: Cell<bool>,
     /// How often its process was stopped or let go on.
@@ -223,6 +225,7 @@ impl Machine {
             disk: RefCell::new(disk),
             backup: RefCell::default(),
             loss: Cell::new(Loss::None),
+            lost_at: Cell::new(0),
             has_lost: Cell::new(false),
             pauses: Cell::new(0),
             has_voted: Cell::new(false),
@@ -268,7 +271,11 @@ impl Machine {
 
     /// Takes note of it if a node has got back what it had lost.
     pub fn note_rebuilt(&self) {
-        if self.process.borrow().as_ref().is_some_and(|process| process.shard.membership.is_rebuilt()) {
+        let is_rebuilt = |process: &Process| {
+            let membership = &process.shard.membership;
+            membership.is_rebuilt() && membership.rebuilt() > self.lost_at.get()
+        };
+        if self.with(is_rebuilt) == Some(true) {
             self.loss.set(Loss::None);
         }
     }
@@ -335,6 +342,7 @@ impl Machine {
         self.replace_disk(MemoryStore::default());
         std::fs::remove_dir_all(&self.directory).expect("it is there once the node has run");
         self.loss.set(Loss::Wiped);
+        self.lost_at.set(0);
         self.has_lost.set(true);
     }
 
@@ -350,13 +358,24 @@ impl Machine {
         copy_files(&self.directory, &directory);
         let disk = self.disk();
         *self.backup.borrow_mut() =
-            Some(Backup { directory, memory: disk.memory().backup(), sequence: disk.sequence() });
+            Some(Backup { directory, memory: disk.memory().backup(), sequence: self.sequence() });
     }
 
     /// How far the backup goes, if there is one and it is older than the disk.
     pub fn backup_sequence(&self) -> Option<u64> {
         let backup = self.backup.borrow().as_ref().map(|backup| backup.sequence);
-        backup.filter(|sequence| *sequence < self.disk().sequence())
+        backup.filter(|sequence| *sequence < self.sequence())
+    }
+
+    /// How far its disk has got, as its peers count it.
+    fn sequence(&self) -> u64 {
+        self.rebuilt() + self.disk().sequence()
+    }
+
+    /// Where that is counted from.
+    fn rebuilt(&self) -> u64 {
+        let text = std::fs::read_to_string(self.directory.join("REBUILT")).unwrap_or_default();
+        text.lines().next().map_or(0, |line| line.parse().expect("a number"))
     }
 
     /// Puts the backup in the place of the disk. The process must not run.
@@ -366,10 +385,11 @@ impl Machine {
         std::fs::remove_dir_all(&self.directory).expect("it is there once the node has run");
         copy_files(&backup.directory, &self.directory);
         self.loss.set(Loss::Restored);
+        self.lost_at.set(self.rebuilt());
         self.has_lost.set(true);
     }
 
-    /// How far this machine's files say that the store of the node with this URL was durable.
+    /// How far this machine's files say that the store of the node with this URL was durable, as peers count it.
     pub fn remembers(&self, url: &str) -> Option<u64> {
         let text = std::fs::read_to_string(self.directory.join("PEERS")).ok()?;
         let line = text.lines().find(|line| line.ends_with(&format!(" {url}")))?;

@@ -117,9 +117,9 @@ pub enum Message {
     Pong {
         /// The sender's wall clock, in milliseconds since 1970.
         wall_ms: u64,
-        /// How far its store is durable.
+        /// How far its store is durable, counted from above what it had ever lost.
         sequence: u64,
-        /// It had lost what it acknowledged, and this run of it has got everything back.
+        /// It votes, and has got back what it had once lost.
         rebuilt: bool,
     },
     /// The driver of a round of anti-entropy asks: see [`crate::repair::wire`].

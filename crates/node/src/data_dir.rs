@@ -6,6 +6,7 @@
 //! IDENTITY    cluster id and incarnation
 //! PEERS       what is remembered of each peer: [`PeerNote`]
 //! RUNS        where each run began: [`Runs`]
+//! REBUILT     what had been lost before this sequence is back: [`DataDir::rebuilt`]
 //! SYNCED      the sync marker: how far the log was durable
 //! RUNNING     with `durability = "os"`: the boot of the machine on which the node ran last, until it has
 //!             stopped with everything on the disk
@@ -25,8 +26,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::version::Incarnation;
 use rustix::fs::{FlockOperation, flock};
 use xxhash_rust::xxh3::xxh3_64;
@@ -36,16 +37,20 @@ use crate::sync::{Mutex, MutexGuard};
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod marker;
+mod peer_note;
 mod runs;
 
 pub use marker::{Log, SyncMarker};
+pub use peer_note::PeerNote;
+use peer_note::{parse_peers, show_peers};
 pub use runs::Runs;
 
 /// The layout that this build writes.
-const FORMAT: u32 = 2;
-/// The one before, which it takes over: no hints and floors in the store. A build that knows only that one could
-/// not open the store, and would take it for damaged: hence the new number.
-const FORMAT_BEFORE: u32 = 1;
+const FORMAT: u32 = 3;
+/// The oldest that it takes over. 1 had no hints and floors in the store; a build that knows only that one would take
+/// the store for damaged. 2 had no REBUILT; a build that knows only that one would count from the store's own sequence
+/// again, and what its peers then remember would pass for what was made good.
+const FORMAT_MIN: u32 = 1;
 /// What FORMAT begins with.
 const FORMAT_NAME: &str = "kvorum data directory, format ";
 
@@ -71,39 +76,8 @@ pub struct RunId(pub u64);
 pub struct Run {
     /// Which.
     pub id: RunId,
-    /// The store's sequence when it was opened.
+    /// The store's sequence when it was opened, counted from [`DataDir::rebuilt`].
     pub recovered: u64,
-}
-
-/// What is remembered of a peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PeerNote {
-    /// The data directory that it is known by.
-    pub incarnation: Incarnation,
-    /// The last of its runs that was seen to have everything from before.
-    pub run: RunId,
-    /// The greatest sequence that its store is known to have made durable, in that run or before.
-    pub sequence: u64,
-    /// Whether it is known to remember this node's directory, durably.
-    pub knows_us: bool,
-}
-
-impl PeerNote {
-    /// Whether a run of the same directory has lost something that an earlier one had.
-    #[must_use]
-    pub fn misses(&self, run: Run) -> bool {
-        run.id != self.run && run.recovered < self.sequence && !is_on(Mutant::OldDiskVotes)
-    }
-
-    /// With what was known of the same directory already.
-    fn with(self, known: Option<&Self>) -> Self {
-        match known.filter(|known| known.incarnation == self.incarnation) {
-            None => self,
-            Some(known) => {
-                Self { sequence: self.sequence.max(known.sequence), knows_us: self.knows_us || known.knows_us, ..self }
-            }
-        }
-    }
 }
 
 /// Why a directory is not this node's. Each message says what is the matter and what to do.
@@ -162,6 +136,7 @@ pub struct DataDir {
     _lock: File,
     incarnation: Incarnation,
     run: RunId,
+    rebuilt: AtomicU64,
     is_new: bool,
     peers: Mutex<Peers>,
     /// Held while PEERS is written; what shards lock is `peers` alone.
@@ -179,7 +154,7 @@ struct Peers {
 }
 
 impl DataDir {
-    /// Opens or creates the directory for a node of `cluster`. One of the format before is of this build's from then
+    /// Opens or creates the directory for a node of `cluster`. One of an older format is of this build's from then
     /// on.
     ///
     /// # Errors
@@ -211,7 +186,11 @@ impl DataDir {
             Some(text) => parse_peers(&text).ok_or_else(|| DataDirError::Damaged(path.join("PEERS")))?,
             None => BTreeMap::new(),
         };
-        if format == Some(FORMAT_BEFORE) {
+        let rebuilt = match read(&path.join("REBUILT"))? {
+            Some(text) => parse_rebuilt(&text).ok_or_else(|| DataDirError::Damaged(path.join("REBUILT")))?,
+            None => 0,
+        };
+        if format.is_some_and(|format| format < FORMAT) {
             write_format(path)?;
         }
         Ok(Self {
@@ -219,6 +198,7 @@ impl DataDir {
             _lock: lock,
             incarnation,
             run: RunId(u64::from_be_bytes(draw(path, random)?)),
+            rebuilt: AtomicU64::new(rebuilt),
             is_new,
             peers: Mutex::new(Peers { notes, is_dirty: false }),
             writing_peers: Mutex::default(),
@@ -404,12 +384,30 @@ impl DataDir {
         write(&self.path, "REBUILDING", &format!("{}\n", reason.replace('\n', " ")))
     }
 
-    /// Notes that what was lost is back, durably before it returns. Blocks.
+    /// Ends what [`DataDir::set_rebuilding`] began, durably before it returns. Blocks.
     ///
     /// # Errors
     /// [`DataDirError::Io`].
     pub fn clear_rebuilding(&self) -> Result<(), DataDirError> {
         self.remove("REBUILDING")
+    }
+
+    /// Where the sequence is counted from that peers hear and remember: zero, until this node has got back what it had
+    /// lost. Then it is greater than all that anybody remembered; so what is remembered below it is made good, and
+    /// what is remembered from there on is not older than that.
+    #[must_use]
+    pub fn rebuilt(&self) -> u64 {
+        self.rebuilt.load(Ordering::Acquire)
+    }
+
+    /// Counts from there from now on, durably before it returns. Blocks.
+    ///
+    /// # Errors
+    /// [`DataDirError::Io`].
+    pub fn set_rebuilt(&self, rebuilt: u64) -> Result<(), DataDirError> {
+        write(&self.path, "REBUILT", &with_checksum(&format!("{rebuilt}\n")))?;
+        self.rebuilt.store(rebuilt, Ordering::Release);
+        Ok(())
     }
 
     /// Opens the sync marker and compares it with how far the store's log was recovered.
@@ -487,7 +485,7 @@ fn write_format(path: &Path) -> Result<(), DataDirError> {
 fn check_format(path: &Path, text: &str) -> Result<u32, DataDirError> {
     let number = text.trim_end().strip_prefix(FORMAT_NAME).and_then(|number| number.parse::<u32>().ok());
     match number {
-        Some(found @ (FORMAT | FORMAT_BEFORE)) => Ok(found),
+        Some(found @ FORMAT_MIN..=FORMAT) => Ok(found),
         Some(found) if found > FORMAT => Err(DataDirError::Newer { path: path.to_owned(), found }),
         _ => Err(DataDirError::Damaged(path.join("FORMAT"))),
     }
@@ -507,32 +505,8 @@ fn check_identity(path: &Path, text: &str, cluster: ClusterId) -> Result<Incarna
     Ok(incarnation)
 }
 
-fn show_peers(notes: &BTreeMap<String, PeerNote>) -> String {
-    let lines = notes.iter().map(|(url, note)| {
-        let PeerNote { incarnation, run, sequence, knows_us } = note;
-        let knows_us = if *knows_us { "knows-us" } else { "met" };
-        format!("{:08x} {:016x} {sequence} {knows_us} {url}\n", incarnation.0, run.0)
-    });
-    lines.collect()
-}
-
-fn parse_peers(text: &str) -> Option<BTreeMap<String, PeerNote>> {
-    without_checksum(text)?.split_terminator('\n').map(parse_peer).collect()
-}
-
-fn parse_peer(line: &str) -> Option<(String, PeerNote)> {
-    let mut words = line.splitn(5, ' ');
-    let note = PeerNote {
-        incarnation: Incarnation(u32::from_str_radix(words.next()?, 16).ok()?),
-        run: RunId(u64::from_str_radix(words.next()?, 16).ok()?),
-        sequence: words.next()?.parse().ok()?,
-        knows_us: match words.next()? {
-            "knows-us" => true,
-            "met" => false,
-            _ => return None,
-        },
-    };
-    Some((words.next()?.to_owned(), note))
+fn parse_rebuilt(text: &str) -> Option<u64> {
+    without_checksum(text)?.strip_suffix('\n')?.parse().ok()
 }
 
 /// Small text files carry a last line with the hash of what stands before it.

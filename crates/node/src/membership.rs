@@ -83,8 +83,8 @@ pub struct Membership {
     standing: AtomicU8,
     /// While it rebuilds: the partitions that it has a vote for already. Of this run alone.
     restored: Mutex<PartitionSet>,
-    /// This run has got back everything that earlier ones had lost.
-    is_rebuilt: AtomicBool,
+    /// The greatest sequence that a peer remembered of this node in a handshake of this run.
+    remembered_max: AtomicU64,
     /// Why it is rebuilding.
     rebuilding: Mutex<Option<String>>,
     fenced: AtomicBool,
@@ -104,7 +104,7 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// Takes the opened directory; `own` is a node of `layout`; `recovered` is the store's sequence when it
+    /// Takes the opened directory; `own` is a node of `layout`; `recovered` is the store's own sequence when it
     /// was opened; `rebuilding` says why, if it already is.
     #[must_use]
     pub fn new(
@@ -125,10 +125,10 @@ impl Membership {
             rebuilding: Mutex::new(rebuilding),
             standing: AtomicU8::new(standing as u8),
             restored: Mutex::default(),
-            is_rebuilt: AtomicBool::new(false),
+            remembered_max: AtomicU64::new(0),
             fenced: AtomicBool::new(false),
             draining: AtomicBool::new(false),
-            runs: data_dir.runs(recovered),
+            runs: data_dir.runs(data_dir.rebuilt().saturating_add(recovered)),
             data_dir,
             errand: Mutex::default(),
             errand_set: Condvar::new(),
@@ -249,18 +249,37 @@ impl Membership {
         }
     }
 
-    /// Whether this run has got back what earlier ones had lost.
+    /// Whether this node votes and had once lost what it acknowledged: what was remembered of it before counts no
+    /// longer.
     #[must_use]
     pub fn is_rebuilt(&self) -> bool {
-        self.is_rebuilt.load(Ordering::Acquire)
+        self.standing() == Standing::Voting && self.rebuilt() > 0
     }
 
-    /// Gives the vote back for partitions of which nothing is missing any more; with the last of them, for good.
-    /// Blocks on the disk then.
+    /// What peers remember of this node below this sequence was lost and is back: [`DataDir::rebuilt`].
+    #[must_use]
+    pub fn rebuilt(&self) -> u64 {
+        self.data_dir.rebuilt()
+    }
+
+    /// The sequence that peers are told, of the store's own.
+    #[must_use]
+    pub fn sequence(&self, stored: u64) -> u64 {
+        self.rebuilt().saturating_add(stored)
+    }
+
+    /// Takes what a peer remembers of this node, to count from above it once everything is back.
+    pub fn note_remembered(&self, sequence: u64) {
+        self.remembered_max.fetch_max(sequence, Ordering::AcqRel);
+    }
+
+    /// Gives the vote back for partitions of which nothing is missing any more; with the last of them, for good: then
+    /// all peers have been met in this run, and what peers hear is counted from above what they remember. `stored` is
+    /// the store's own sequence. Blocks on the disk then.
     ///
     /// # Errors
     /// If the end of the rebuilding could not be made durable: after a restart it begins anew.
-    pub fn restore(&self, partitions: &PartitionSet) -> Result<(), DataDirError> {
+    pub fn restore(&self, partitions: &PartitionSet, stored: u64) -> Result<(), DataDirError> {
         if self.standing() != Standing::Rebuilding {
             return Ok(());
         }
@@ -273,17 +292,18 @@ impl Membership {
         if count < PARTITIONS {
             return Ok(());
         }
+        // In this order: what is made good by this rebuilding is not before it has ended.
+        let known_max = self.remembered_max.load(Ordering::Acquire).max(self.sequence(stored));
+        self.data_dir.set_rebuilt(known_max.saturating_add(1))?;
         self.data_dir.clear_rebuilding()?;
         *self.rebuilding.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        // In this order: an accusation that comes now is about what has been made good.
-        self.is_rebuilt.store(true, Ordering::Release);
         self.standing.store(Standing::Voting as u8, Ordering::Release);
         tracing::info!("rebuilt: this node votes again");
         Ok(())
     }
 
-    /// A peer that had lost something says that its present run has got it back: from now on it is known by that
-    /// run. What it remembers is durable a little later; until then it is accused once too often.
+    /// A peer that had lost something says that it has got it back: from now on it is known by its present run. Does not
+    /// block: durable a little later.
     pub fn note_rebuilt(&self, node: NodeId, incarnation: Incarnation, run: Run, sequence: u64) {
         if self.peer(node).rebuilding.swap(false, Ordering::Relaxed) {
             let note = |note: &mut PeerNote| *note = PeerNote { incarnation, run: run.id, sequence, ..*note };

@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use kvorum_core::partitions::PartitionSet;
 use kvorum_core::placement::{Layout, LayoutNode, NodeId};
 use kvorum_node::data_dir::{ClusterId, DataDir};
 use kvorum_node::membership::{Membership, Standing};
@@ -53,6 +54,14 @@ fn meet(one: &Membership, other: &Membership) {
 
 fn directories(n: usize) -> Vec<TempDir> {
     (0..n).map(|_| tempfile::tempdir().unwrap()).collect()
+}
+
+fn copy_directory(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
 }
 
 /// A node, and its peer, which has heard that its store is durable up to 100.
@@ -194,11 +203,7 @@ fn an_older_copy_that_has_outgrown_the_original_while_nobody_looked_has_no_vote(
     meet(&peer, &original);
     original.write_notes_once().unwrap();
     drop(original);
-    std::fs::create_dir(&copy).unwrap();
-    for entry in std::fs::read_dir(directories[1].path()).unwrap() {
-        let entry = entry.unwrap();
-        std::fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
-    }
+    copy_directory(directories[1].path(), &copy);
     // The original goes on, in another run too.
     for sequence in [60, 100] {
         let node = start(2, 1, directories[1].path(), sequence - 20);
@@ -256,4 +261,64 @@ fn a_run_that_goes_on_is_not_measured_by_where_it_began() {
     assert_eq!(connect(&node, &peer), (true, true));
     assert_eq!(connect(&peer, &node), (true, true));
     assert!(votes(&peer) && votes(&node));
+}
+
+/// Both connect to each other, and hear from each other what a pong says.
+fn meet_and_ping(one: &Membership, other: &Membership, stored: u64) {
+    meet(one, other);
+    let id = one.node_by_url(other.url(other.own())).unwrap();
+    if other.is_rebuilt() {
+        one.note_rebuilt(id, other.incarnation(), other.run(), other.sequence(stored));
+    }
+    pong(one, other, other.sequence(stored));
+    [one, other].into_iter().for_each(|node| node.write_notes_once().unwrap());
+}
+
+/// What a node is that has lost something, and what becomes of what others remember of it.
+#[test]
+fn what_was_made_good_is_no_reproach_to_any_later_run_and_what_was_lost_since_is() {
+    for is_wiped in [false, true] {
+        let outer = tempfile::tempdir().unwrap();
+        let place = |name: &str| outer.path().join(name);
+        let peer = start(2, 0, &place("peer"), 0);
+        let node = start(2, 1, &place("node"), 0);
+        meet_and_ping(&peer, &node, 40);
+        drop(node);
+        copy_directory(&place("node"), &place("before"));
+        meet_and_ping(&peer, &start(2, 1, &place("node"), 40), 100);
+        drop(peer);
+        copy_directory(&place("peer"), &place("older peer"));
+
+        // It comes back with less, and gets everything back.
+        let (path, stored) = if is_wiped { (place("new"), 0) } else { (place("before"), 40) };
+        let peer = start(2, 0, &place("peer"), 0);
+        let node = start(2, 1, &path, stored);
+        connect(&node, &peer);
+        assert_eq!(node.standing(), Standing::Rebuilding);
+        assert!(!node.is_rebuilt());
+        node.restore(&PartitionSet::all(), stored + 5).unwrap();
+        assert!(votes(&node) && node.is_rebuilt());
+        meet_and_ping(&peer, &node, stored + 10);
+        assert!(votes(&node));
+        drop(node);
+        copy_directory(&path, &place("after"));
+
+        // In later runs too, nobody reproaches it with that: not who knows, and not who has an older disk.
+        let node = start(2, 1, &path, stored + 20);
+        let older_peer = start(2, 0, &place("older peer"), 0);
+        connect(&older_peer, &node);
+        assert!(votes(&node) && node.is_rebuilt());
+        meet_and_ping(&older_peer, &node, stored + 20);
+        assert_eq!(connect(&older_peer, &node), (true, true), "it has heard that the node is rebuilt");
+        meet_and_ping(&peer, &node, stored + 30);
+        assert!(votes(&node));
+        drop((node, older_peer));
+        let older_peer = start(2, 0, &place("older peer"), 0);
+        assert_eq!(connect(&older_peer, &start(2, 1, &path, stored + 30)), (true, true), "nor after its own restart");
+
+        // What it has forgotten since is another matter, even where it is less than what was lost at first.
+        let copy = start(2, 1, &place("after"), stored + 10);
+        connect(&copy, &peer);
+        assert_eq!(copy.standing(), Standing::Rebuilding, "it had got to {}", stored + 30);
+    }
 }

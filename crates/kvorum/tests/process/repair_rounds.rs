@@ -1,6 +1,7 @@
 //! Anti-entropy on real nodes: replicas that differ become identical, deletions are forgotten only when that is
 //! safe, and no round depends on one node.
 
+use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -303,6 +304,11 @@ fn a_wiped_node_is_rebuilt_and_votes_again() {
         cluster.client(1).delete(&entity_at(key(number), 3, 3));
     }
     converge(&cluster, 0);
+    let (data, older) = (cluster.node(0).data_dir.clone(), cluster.root().join("older"));
+    assert!(cluster.terminate(0).success());
+    copy_directory(&data, &older);
+    cluster.restart(0);
+    cluster.wait_whole();
     let before = cluster.local(2, "k");
     cluster.kill(2);
     std::fs::remove_dir_all(&cluster.node(2).data_dir).unwrap();
@@ -326,6 +332,19 @@ fn a_wiped_node_is_rebuilt_and_votes_again() {
     cluster.wait_whole();
     assert_eq!(cluster.metric(2, "kvorum_node_votes"), 1.0);
     assert_eq!(cluster.client(2).value(&entity_at(key(50), 3, 3)), b"newer");
+    // Nor a peer whose older disk remembers the directory that was lost; else there would be no majority any more.
+    cluster.kill(0);
+    std::fs::remove_dir_all(&data).unwrap();
+    std::fs::rename(&older, &data).unwrap();
+    cluster.restart(0);
+    wait_until("it knows what it lost", || voting_partitions(&cluster.status_text(0)).is_some());
+    assert_eq!(cluster.metric(2, "kvorum_node_votes"), 1.0);
+    rebuilt(&cluster, 0);
+    assert_eq!(cluster.client(0).value(&entity_at(key(50), 3, 3)), b"newer");
+}
+
+fn copy_directory(from: &Path, to: &Path) {
+    assert!(Command::new("cp").args(["-a".as_ref(), from.as_os_str(), to.as_os_str()]).status().unwrap().success());
 }
 
 /// For how many partitions a node that rebuilds votes, as `kvorum status` says.
@@ -377,7 +396,7 @@ fn a_restored_directory_brings_no_forgotten_deletion_back() {
     assert!(cluster.terminate(2).success());
     let (data, copy) = (cluster.node(2).data_dir.clone(), cluster.root().join("copy"));
     std::fs::rename(&data, &copy).unwrap();
-    assert!(Command::new("cp").args(["-a".as_ref(), copy.as_os_str(), data.as_os_str()]).status().unwrap().success());
+    copy_directory(&copy, &data);
     cluster.restart(2);
     for number in 0..60 {
         cluster.client(0).delete(&entity_at(key(number), 3, 3));

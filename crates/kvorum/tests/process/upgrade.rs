@@ -1,4 +1,4 @@
-//! Data directories of the format before: taken over in place, and refused by nothing.
+//! Data directories of an older format: taken over in place, and refused by nothing.
 //!
 //! `fixtures/format-1.tar.gz` has those of three nodes, `http://10.77.0.1:8080` to `.3`, written by the build of
 //! commit 892cb31, the last whose stores had neither hints nor floors. With 3/3, `k000` to `k199` were put, the first
@@ -36,14 +36,14 @@ fn value(number: usize) -> Option<String> {
 
 /// The first node alone, with whatever addresses: what needs no privileges.
 #[test]
-fn a_directory_of_the_format_before_is_taken_over() {
+fn a_directory_of_an_older_format_is_taken_over() {
     let mut cluster = Cluster::prepare(1, &[("KVORUM_ADVERTISE", "http://10.77.0.1:8080")]);
     cluster.set_list(0, "http://10.77.0.1:8080,http://10.77.0.2:8080,http://10.77.0.3:8080".to_owned());
     unpack(&cluster);
     for _ in 0..2 {
         cluster.spawn(0);
         cluster.wait_ready(0);
-        assert_eq!(format(&cluster), "kvorum data directory, format 2\n", "the build before refuses it from now on");
+        assert_eq!(format(&cluster), "kvorum data directory, format 3\n", "older builds refuse it from now on");
         assert!(!cluster.status_text(0).contains("rebuilding"), "{}", cluster.status_text(0));
         let mut client = cluster.client(0);
         for number in 0..200 {
@@ -69,7 +69,7 @@ fn upgrade(network: &Network) {
         }
     }
     cluster.client(1).put(&entity_at(key(60), 3, 3), b"new");
-    // What the format before had not: hints and floors.
+    // What that format had not: hints and floors.
     cluster.kill(2);
     cluster.client(0).put(&entity(key(61)), b"missed by one");
     wait_until("it is kept", || cluster.metric(0, "kvorum_hints_kept_total") >= 1.0);
@@ -85,7 +85,7 @@ fn upgrade(network: &Network) {
 }
 
 #[test]
-fn a_cluster_of_the_format_before_is_taken_over() {
+fn a_cluster_of_an_older_format_is_taken_over() {
     match Network::build(3) {
         Ok(network) => network.inside(|| upgrade(&network)),
         Err(why) => eprintln!("SKIPPED, of a cluster that is upgraded one node alone was shown: needs root: {why}"),

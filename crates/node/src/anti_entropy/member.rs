@@ -90,8 +90,8 @@ async fn end(shard: &Rc<Shard>, round: RoundId, proven: PartitionSet, restored: 
     }
     // Not before the floors are durable: a voter that answers less than its floor is as bad as one that forgot.
     if !restored.is_empty() && anti_entropy.may_restore(round, shard.clock.boot(), shard.clock.skew_max_ms()) {
-        let membership = shard.membership.clone();
-        match shard.pool.run(move || membership.restore(&restored)).await {
+        let (membership, stored) = (shard.membership.clone(), shard.replica.sequence());
+        match shard.pool.run(move || membership.restore(&restored, stored)).await {
             Some(Ok(())) => {}
             Some(Err(error)) => tracing::error!(%error, "cannot end the rebuilding"),
             None => return Response::Failed,

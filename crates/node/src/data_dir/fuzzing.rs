@@ -4,7 +4,9 @@ use std::path::Path;
 
 use kvorum_core::key::PARTITIONS;
 
-use super::{ClusterId, check_format, check_identity, parse_peers, show_peers, with_checksum, without_checksum};
+use super::{
+    ClusterId, check_format, check_identity, parse_peers, parse_rebuilt, show_peers, with_checksum, without_checksum,
+};
 use crate::backup_label::Label;
 use crate::store::Floors;
 
@@ -26,6 +28,7 @@ pub fn notes(data: &[u8]) {
     if let Some(label) = Label::parse(&text) {
         assert_eq!(Label::parse(&label.text()), Some(label), "it reads otherwise");
     }
+    let _ = parse_rebuilt(&text);
     let nowhere = Path::new("/nowhere");
     let _ = check_identity(nowhere, &text, ClusterId(7));
     let _ = check_format(nowhere, &text);

@@ -86,13 +86,15 @@ fn a_newer_format_is_refused_by_its_number() {
 }
 
 #[test]
-fn the_format_before_is_taken_over() {
+fn an_older_format_is_taken_over() {
     let directory = tempdir().unwrap();
     let incarnation = open(&directory).unwrap().incarnation();
     let format = file(&directory, "FORMAT");
-    fs::write(&format, format!("{FORMAT_NAME}{FORMAT_BEFORE}\n")).unwrap();
-    assert_eq!(open(&directory).unwrap().incarnation(), incarnation);
-    assert_eq!(fs::read_to_string(&format).unwrap(), format!("{FORMAT_NAME}{FORMAT}\n"));
+    for older in FORMAT_MIN..FORMAT {
+        fs::write(&format, format!("{FORMAT_NAME}{older}\n")).unwrap();
+        assert_eq!(open(&directory).unwrap().incarnation(), incarnation);
+        assert_eq!(fs::read_to_string(&format).unwrap(), format!("{FORMAT_NAME}{FORMAT}\n"));
+    }
 }
 
 #[test]
@@ -106,10 +108,13 @@ fn another_cluster_is_refused_with_both_ids() {
 }
 
 #[test]
-fn a_flipped_bit_in_identity_or_peers_is_damage() {
-    for name in ["IDENTITY", "PEERS"] {
+fn a_flipped_bit_in_what_must_be_known_is_damage() {
+    for name in ["IDENTITY", "PEERS", "REBUILT"] {
         let directory = tempdir().unwrap();
-        open(&directory).unwrap().remember("http://b:8080", met(7)).unwrap();
+        let opened = open(&directory).unwrap();
+        opened.remember("http://b:8080", met(7)).unwrap();
+        opened.set_rebuilt(5).unwrap();
+        drop(opened);
         let whole = fs::read(file(&directory, name)).unwrap();
         for index in 0..whole.len() {
             let mut bytes = whole.clone();

@@ -44,7 +44,7 @@ pub struct Hello {
     pub layout: u64,
     /// The longest that the speaker uses an answer for, from its request.
     pub deadline_ms: u64,
-    /// The run of the speaker's process, and how far its store had got when that began.
+    /// The run of the speaker's process, and how far its store had got when that began, as peers count it.
     pub run: Run,
     /// What the speaker remembers of the listener.
     pub remembers: Option<Remembered>,
@@ -182,7 +182,7 @@ impl Hello {
     /// What this node must have lost, if what the speaker remembers of it is true.
     fn accuses(&self, membership: &Membership) -> Option<String> {
         let (url, remembers) = (&self.url, self.remembers?);
-        if is_on(Mutant::WipedVotes) {
+        if is_on(Mutant::WipedVotes) || remembers.sequence < membership.rebuilt() {
             return None;
         }
         if remembers.incarnation != membership.incarnation() {
@@ -233,8 +233,8 @@ impl Hello {
 /// # Errors
 /// If the peer could not be remembered durably.
 pub fn introduce(membership: &Membership, node: NodeId, hello: &Hello) -> Result<bool, crate::data_dir::DataDirError> {
-    // What was lost before this run is no reproach once it is back.
-    if let Some(reason) = hello.accuses(membership).filter(|_| !membership.is_rebuilt()) {
+    membership.note_remembered(hello.remembers.map_or(0, |remembers| remembers.sequence));
+    if let Some(reason) = hello.accuses(membership) {
         membership.become_rebuilding(&reason)?;
     }
     let knows_us = hello.remembers.is_some_and(|remembers| remembers.incarnation == membership.incarnation());

@@ -192,7 +192,7 @@ fn take(shard: &Rc<Shard>, link: &Rc<Link>, taken: Frame, works: &mut Vec<Work>)
         Message::Ping { .. } => {
             let pong = Message::Pong {
                 wall_ms: shard.clock.wall_ms(),
-                sequence: shard.replica.sequence(),
+                sequence: shard.membership.sequence(shard.replica.sequence()),
                 rebuilt: shard.membership.is_rebuilt(),
             };
             reply(link, &frame(shard, id, pong));
