@@ -195,16 +195,34 @@ fn a_half_written_version_is_written_back_before_it_is_answered() {
     let mut read = Reading::start(2, 3, &[0, 1]);
     assert_eq!(read.hears(0, record(5, 3)), NOTHING);
     assert_eq!(read.hears(1, has(6)), ["record? 1"], "the first was not the newest");
-    assert_eq!(read.hears(1, record(6, 3)), ["store 6 at 0", "store 6 at 2"]);
+    assert_eq!(read.hears(1, record(6, 3)), ["version? 2", "store 6 at 0"], "the third may hold it");
+    assert_eq!(read.hears(2, has(5)), ["store 6 at 2"]);
     assert_eq!(read.stored(2, 6, StoreAnswer::Accepted), ["answer 6"]);
     assert_eq!(read.0.outdated(), set(&[0]));
+}
+
+#[test]
+fn where_a_replica_that_was_not_asked_holds_the_newest_no_write_back_is_waited_for() {
+    let mut read = Reading::start(2, 3, &[0, 1]);
+    assert_eq!(read.hears(0, record(6, 3)), NOTHING);
+    assert_eq!(read.hears(1, has(5)), ["version? 2", "store 6 at 1"]);
+    assert_eq!(read.hears(2, has(6)), ["answer 6"]);
+}
+
+#[test]
+fn a_replica_that_is_silent_when_it_is_asked_holds_no_write_back_up() {
+    let mut read = Reading::start(2, 3, &[0, 1]);
+    assert_eq!(read.hears(0, record(6, 3)), NOTHING);
+    assert_eq!(read.hears(1, has(5)), ["version? 2", "store 6 at 1"]);
+    assert_eq!(read.stored(1, 6, StoreAnswer::Accepted), ["answer 6"]);
 }
 
 #[test]
 fn a_stale_write_back_leads_to_what_is_newer() {
     let mut read = Reading::start(2, 3, &[0, 1]);
     assert_eq!(read.hears(0, record(6, 3)), NOTHING);
-    assert_eq!(read.hears(1, has(5)), ["store 6 at 1", "store 6 at 2"]);
+    assert_eq!(read.hears(1, has(5)), ["version? 2", "store 6 at 1"]);
+    assert_eq!(read.hears(2, has(4)), ["store 6 at 2"]);
     assert_eq!(read.stored(2, 6, stale(8)), ["record? 2"]);
     assert_eq!(read.stored(1, 6, StoreAnswer::Accepted), NOTHING, "a majority of the wrong version");
     assert_eq!(read.hears(2, record(8, 3)), ["store 8 at 0", "store 8 at 1"]);
@@ -215,8 +233,8 @@ fn a_stale_write_back_leads_to_what_is_newer() {
 fn a_read_is_hopeless_when_too_few_are_left_to_hold_the_newest() {
     let mut read = Reading::start(2, 3, &[0, 1]);
     assert_eq!(read.hears(0, record(6, 3)), NOTHING);
-    assert_eq!(read.hears(1, has(5)), ["store 6 at 1", "store 6 at 2"]);
-    assert_eq!(read.stored(2, 6, StoreAnswer::Failed(Failure::Unreachable)), NOTHING);
+    assert_eq!(read.hears(1, has(5)), ["version? 2", "store 6 at 1"]);
+    assert_eq!(read.hears(2, Answer::Failed(Failure::Unreachable)), NOTHING);
     assert_eq!(read.stored(1, 6, StoreAnswer::Failed(Failure::DiskFull)), ["hopeless"]);
 }
 
@@ -224,7 +242,7 @@ fn a_read_is_hopeless_when_too_few_are_left_to_hold_the_newest() {
 fn nothing_here_differs_from_a_value() {
     let mut read = Reading::start(2, 3, &[0, 1]);
     assert_eq!(read.hears(0, record(6, 3)), NOTHING);
-    assert_eq!(read.hears(1, absent(2)), ["store 6 at 1", "store 6 at 2"]);
+    assert_eq!(read.hears(1, absent(2)), ["version? 2", "store 6 at 1"]);
     assert_eq!(read.stored(1, 6, StoreAnswer::Accepted), ["answer 6"]);
 }
 
@@ -254,7 +272,7 @@ fn who_gave_a_value_that_a_floor_has_overtaken_is_asked_again() {
     let mut read = Reading::start(2, 3, &[0, 1]);
     assert_eq!(read.hears(0, record(5, 3)), NOTHING);
     assert_eq!(read.hears(1, absent(6)), ["record? 0", "version? 2"]);
-    assert_eq!(read.hears(0, record(7, 3)), ["store 7 at 1", "store 7 at 2"]);
+    assert_eq!(read.hears(0, record(7, 3)), ["store 7 at 1"]);
     assert_eq!(read.hears(2, has(7)), ["answer 7"]);
 }
 
@@ -262,9 +280,9 @@ fn who_gave_a_value_that_a_floor_has_overtaken_is_asked_again() {
 fn who_gives_an_overtaken_value_twice_counts_for_nothing() {
     let mut read = Reading::start(2, 3, &[0, 1]);
     assert_eq!(read.hears(0, record(5, 3)), NOTHING);
-    assert_eq!(read.hears(1, absent(2)), ["store 5 at 1", "store 5 at 2"]);
+    assert_eq!(read.hears(1, absent(2)), ["version? 2", "store 5 at 1"]);
     let floor = StoreAnswer::Stale(Current::Floor(version(6)));
-    assert_eq!(read.stored(1, 5, floor), ["record? 0", "version? 2"]);
+    assert_eq!(read.stored(1, 5, floor), ["record? 0"]);
     assert_eq!(read.hears(0, record(5, 3)), NOTHING);
     assert_eq!(read.hears(2, has(5)), ["record? 2"]);
     assert_eq!(read.hears(2, record(5, 3)), ["record? 2"]);
@@ -284,8 +302,9 @@ fn a_record_with_one_copy_is_held_well_enough_by_it_and_gets_no_other() {
 fn a_copy_outside_the_records_set_makes_no_majority_but_is_brought_up_to_date() {
     let mut read = Reading::start(2, 3, &[2, 1]);
     assert_eq!(read.hears(2, record(6, 1)), NOTHING);
-    assert_eq!(read.hears(1, has(5)), ["store 6 at 0", "store 6 at 1"]);
+    assert_eq!(read.hears(1, has(5)), ["version? 0", "store 6 at 1"]);
     assert_eq!(read.stored(1, 6, StoreAnswer::Accepted), NOTHING);
+    assert_eq!(read.hears(0, absent(0)), ["store 6 at 0"]);
     assert_eq!(read.stored(0, 6, StoreAnswer::Accepted), ["answer 6"]);
 }
 

@@ -400,7 +400,9 @@ impl Read {
         if possible.and(scope).len() < required {
             return self.close(Command::Hopeless, sink);
         }
-        for rank in owed.iter() {
+        // Who was not asked may hold it: to say so costs less than to take it once more, and no sync.
+        self.ask_rest(false, sink);
+        for rank in owed.and(self.answered()).iter() {
             self.write_back.sent.insert(rank);
             sink(Command::Store { rank, record: record.clone() });
         }

@@ -258,12 +258,14 @@ impl Facts {
         if may_hold.count() * 2 <= scope {
             return vec![Said::Hopeless];
         }
+        // To those who have said that they lack it; the others are asked first.
         let owed = (0..self.replicas.len()).filter(|rank| {
             let replica = &self.replicas[*rank];
-            let shall = *rank < scope || replica.told.is_some_and(Told::is_record);
+            let shall = replica.told.is_some_and(|told| *rank < scope || told.is_record());
             shall && !replica.failed && !self.holds(*rank, newest) && progress(*rank).is_none()
         });
-        owed.map(|rank| Said::Store { rank, version: newest }).collect()
+        let stores = owed.map(|rank| Said::Store { rank, version: newest });
+        self.ask_unasked(false).into_iter().chain(stores).collect()
     }
 
     /// What a hedge calls for; notes it as done.

@@ -392,16 +392,18 @@ impl Operations {
     }
 
     /// The `ack` replicas that are asked first, and the one of them that is asked for the record: this
-    /// node before all, then those that answer fastest, then those that may not answer at all.
+    /// node before all, then those that answer fastest, then those that hints wait for here, which may hold something
+    /// older than the others do, then those that may not answer at all.
     fn choose(&self, shard: &Shard, begin: Begin, acks: Acks) -> (ReplicaSet, Rank) {
         let replicas = shard.membership.layout().preference_list(begin.partition);
         let now = begin.now;
         let delay = self.hedging.delay();
         let cost = |node: &NodeId| match shard.peer(*node) {
-            None if shard.membership.abstains().is_some() => (3, 0),
+            None if shard.membership.abstains().is_some() => (4, 0),
             None => (0, 0),
-            Some(peer) if !peer.is_up() || !peer.votes() => (3, 0),
-            Some(peer) if peer.is_suspect(now, delay) => (2, peer.cost()),
+            Some(peer) if !peer.is_up() || !peer.votes() => (4, 0),
+            Some(peer) if peer.is_suspect(now, delay) => (3, peer.cost()),
+            Some(peer) if self.hints.target(*node).pending.load(Ordering::Relaxed) > 0 => (2, peer.cost()),
             Some(peer) => (1, peer.cost()),
         };
         let mut first = ReplicaSet::EMPTY;

@@ -517,6 +517,24 @@ fn a_read_brings_what_was_meant_for_fewer_replicas_only_to_those_that_hold_somet
 }
 
 #[test]
+fn a_replica_that_hints_wait_for_is_not_asked_first() {
+    run(async {
+        let mut rig = Rig::start(3, Settings::default()).await;
+        let record = rig.stored_everywhere(&key("k")).await;
+        for behind in [0, 1, 0] {
+            for (peer, node) in [(0, NodeId(1)), (1, NodeId(2))] {
+                rig.hints.target(node).pending.store(u64::from(peer == behind), Ordering::Relaxed);
+            }
+            let get = rig.get(&key("k"), acks(QUORUM));
+            let (asked, question) = rig.next_of_any().await;
+            assert_ne!(asked, behind);
+            rig.answer(asked, &question, version_of(&record)).await;
+            get.await.unwrap().unwrap();
+        }
+    });
+}
+
+#[test]
 fn a_read_at_a_quorum_repairs_nothing_behind_its_answer() {
     run(async {
         let mut rig = Rig::start(3, Settings { fan_out: FanOut::All, ..Settings::default() }).await;
