@@ -132,7 +132,23 @@ fn a_floor_never_excuses_a_write() {
     let second = write.restamped();
     assert_eq!(write.on_answer(second, Rank(0), floor), WriteStep::Restamp { above: version(5) });
     let third = write.restamped();
-    assert_eq!(write.on_answer(third, Rank(0), stale(6)), WriteStep::Done(Written::Overwritten));
+    assert_eq!(write.on_answer(third, Rank(0), stale(6)), WriteStep::Wait);
+    assert_eq!(write.on_answer(third, Rank(1), stale(7)), WriteStep::Done(Written::Overwritten));
+}
+
+/// One of two is enough to block, and may lose its disk: what it holds that is newer is nobody else's yet.
+#[test]
+fn a_write_is_overwritten_only_where_as_many_have_something_newer_as_would_have_held_it() {
+    let failed = StoreAnswer::Failed(Failure::Unreachable);
+    for (answer, step) in
+        [(failed, WriteStep::Hopeless), (StoreAnswer::Accepted, WriteStep::Done(Written::Overwritten))]
+    {
+        let mut write = Write::new(acks(2, 2));
+        assert_eq!(write.on_answer(Attempt::FIRST, Rank(0), stale(5)), WriteStep::Restamp { above: version(5) });
+        let second = write.restamped();
+        assert_eq!(write.on_answer(second, Rank(0), stale(8)), WriteStep::Wait);
+        assert_eq!(write.on_answer(second, Rank(1), answer), step);
+    }
 }
 
 #[test]

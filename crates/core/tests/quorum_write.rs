@@ -76,9 +76,12 @@ fn verdict(acks: Acks, attempt: u8, heard: &[(u8, Kind)]) -> Verdict {
     }
     let may_still_accept = from - count(&[Kind::StaleRecord, Kind::StaleFloor]);
     let blocked = may_still_accept * 2 <= from;
-    let by_records = count(&[Kind::StaleFloor]) == 0;
+    let is_excused = blocked && attempt > 1 && count(&[Kind::StaleFloor]) == 0;
+    let kept_by = accepted + count(&[Kind::StaleRecord]);
     match () {
-        () if blocked && attempt > 1 && by_records => Verdict::Overwritten,
+        () if is_excused && kept_by * 2 > from && spoke >= ack => Verdict::Overwritten,
+        () if is_excused && !everybody_spoke => Verdict::Open,
+        () if is_excused => Verdict::Lost,
         () if blocked && attempt < ATTEMPTS_MAX => Verdict::Again,
         () if blocked || everybody_spoke => Verdict::Lost,
         () => Verdict::Open,
@@ -179,6 +182,9 @@ impl Explorer {
             WriteStep::Done(Written::Overwritten) => {
                 assert!(write.attempt() > Attempt::FIRST && self.acks.is_quorum(), "blocked only once");
                 assert!((from - records) * 2 <= from, "not blocked by records");
+                let kept_by = usize::from(write.acked()) + records;
+                assert!(kept_by * 2 > from, "a minority has it or something newer");
+                assert!(heard.iter().filter(|(_, kind)| *kind != Kind::Failed).count() >= usize::from(self.acks.ack()));
             }
             WriteStep::Hopeless | WriteStep::Restamp { .. } | WriteStep::Wait => {}
         }

@@ -210,7 +210,13 @@ impl Write {
         // us, and every later read meets one of them: ours came just before, and is overwritten.
         let is_excused = self.attempt > Attempt::FIRST || is_on(Mutant::OverwrittenAtOnce);
         if is_excused && !self.floor_among_stale {
-            return WriteStep::Done(Written::Overwritten);
+            // As many copies of it, or of something newer, as of any write that is acknowledged: with an even n fewer
+            // are enough to block.
+            let is_kept = self.accepted.len() + self.stale.len() >= majority(self.acks.from());
+            if is_kept && self.answered() >= self.acks.ack() {
+                return WriteStep::Done(Written::Overwritten);
+            }
+            return self.hopeless_if_all_answered();
         }
         // A floor is nobody's write: a read that met only the floor would find nothing, although
         // nobody deleted. So a block with a floor in it never excuses us.

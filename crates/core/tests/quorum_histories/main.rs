@@ -26,7 +26,7 @@ use rules::Without;
 /// Histories of the normal suite.
 const HISTORIES: u64 = 30_000;
 /// Histories within which a missing rule must show.
-const HISTORIES_UNTIL_NOTICED: u64 = 20_000;
+const HISTORIES_UNTIL_NOTICED: u64 = 100_000;
 
 fn seeds() -> Range<u64> {
     let Ok(seed) = std::env::var("QUORUM_SEED") else { return 0..HISTORIES };
