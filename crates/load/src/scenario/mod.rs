@@ -42,6 +42,8 @@ pub struct Group {
     pub clusters: &'static [Cluster],
     /// Copies of a key, where not one on every node.
     pub from: Option<u8>,
+    /// Of the generator, to the coordinator.
+    pub connections: usize,
     /// What is written first.
     pub data: Data,
     /// In order.
@@ -104,10 +106,15 @@ const fn cluster(name: &'static str, nodes: u8) -> Cluster {
     Cluster { name, nodes, settings: &[] }
 }
 
+/// As in the reports.
+const CONNECTIONS: usize = 64;
+
 const fn alone(clusters: &'static [Cluster], stages: &'static [Stage]) -> Group {
-    Group { clusters, from: None, data: Data::Keys, stages }
+    Group { clusters, from: None, connections: CONNECTIONS, data: Data::Keys, stages }
 }
 
+const MANY_CONNECTIONS: Cluster =
+    Cluster { name: "3-nodes-512", nodes: 3, settings: &[("KVORUM_RUNTIME_SHARDS", "2")] };
 const LITTLE_MEMORY: &[(&str, &str)] = &[("KVORUM_MEMORY_BYTES", "64MiB"), ("KVORUM_SCRUB_RATE", "0")];
 
 /// All of them, in the order in which `all` runs them.
@@ -116,11 +123,14 @@ pub static SCENARIOS: &[Scenario] = &[
         name: "async-fanout",
         title: "Asynchronous fan-out over 1, 2, 3, 4, 5 and 10 nodes",
         about: "ack/from are the defaults, as in the report: 1/1, 2/2, 2/3, 3/4, 3/5, 6/10. All nodes share one \
-                machine with the generator, so more nodes share the same processors.",
+                machine with the generator, so more nodes share the same processors. There are 64 connections, and \
+                each node has its share of the cores as shards, at least one; `3-nodes-512` has 512, and two shards \
+                in each node, as a node on two cores has by default.",
         groups: &[
             alone(&[cluster("1-node", 1)], PUT_AND_GET),
             alone(&[cluster("2-nodes", 2)], PUT_AND_GET),
             alone(&[cluster("3-nodes", 3)], ALL_KNEES),
+            Group { connections: 512, ..alone(&[MANY_CONNECTIONS], PUT_AND_GET) },
             alone(&[cluster("4-nodes", 4)], PUT_AND_GET),
             alone(&[cluster("5-nodes", 5)], PUT_AND_GET),
             alone(&[cluster("10-nodes", 10)], PUT_AND_GET),
@@ -139,6 +149,7 @@ pub static SCENARIOS: &[Scenario] = &[
                     Cluster { name: "os", nodes: 3, settings: &[("KVORUM_DURABILITY", "os")] },
                 ],
                 from: None,
+                connections: CONNECTIONS,
                 data: Data::Keys,
                 stages: &[Stage::Compare { workload: "put", rate: 2_000 }, knee("put", true), knee(MIXED, false)],
             },
@@ -148,6 +159,7 @@ pub static SCENARIOS: &[Scenario] = &[
                     Cluster { name: "hedged", nodes: 3, settings: &[("KVORUM_COORDINATOR_READ_FANOUT", "hedged")] },
                 ],
                 from: None,
+                connections: CONNECTIONS,
                 data: Data::Keys,
                 stages: &[Stage::Compare { workload: "get", rate: 2_000 }, knee("get", true)],
             },
@@ -158,7 +170,7 @@ pub static SCENARIOS: &[Scenario] = &[
         title: "One copy of each key on three nodes",
         about: "Every request goes to one coordinator, which passes two of three on. Evenness is counted in records \
                 and bytes per node.",
-        groups: &[Group { clusters: &[cluster("3-nodes", 3)], from: Some(1), data: Data::Keys, stages: ALL_KNEES }],
+        groups: &[Group { from: Some(1), ..alone(&[cluster("3-nodes", 3)], ALL_KNEES) }],
     },
     Scenario {
         name: "quorum",
@@ -175,6 +187,7 @@ pub static SCENARIOS: &[Scenario] = &[
         groups: &[Group {
             clusters: &[Cluster { name: "3-nodes", nodes: 3, settings: LITTLE_MEMORY }],
             from: None,
+            connections: CONNECTIONS,
             data: Data::Memory { limit_bytes: 192 << 20 },
             stages: &[knee("get", true), knee("put", true), knee(MIXED, true)],
         }],
@@ -286,6 +299,6 @@ mod tests {
             }
         }
         let nodes: Vec<u8> = SCENARIOS[0].groups.iter().map(|group| group.clusters[0].nodes).collect();
-        assert_eq!(nodes, [1, 2, 3, 4, 5, 10]);
+        assert_eq!(nodes, [1, 2, 3, 3, 4, 5, 10]);
     }
 }

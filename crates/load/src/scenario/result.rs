@@ -275,14 +275,19 @@ impl Report {
         rows
     }
 
-    /// For each workload that has knees of at least three sizes of cluster: what bends their curve, in a line.
+    /// For each workload that has knees of at least three sizes of cluster: what bends their curve, in a line. Of
+    /// clusters of one size the first counts: others differ in more than that.
     #[must_use]
     pub fn what_bends(&self) -> Vec<String> {
         let mut knees: BTreeMap<&str, Vec<Point>> = BTreeMap::new();
         for cluster in &self.clusters {
             for knee in &cluster.knees {
-                let point = knee.knee_rate.map(|rate| Point { n: cluster.nodes, rate: float(rate) });
-                knees.entry(short_name(&knee.workload)).or_default().extend(point);
+                let points = knees.entry(short_name(&knee.workload)).or_default();
+                if let Some(rate) = knee.knee_rate
+                    && points.iter().all(|point| point.n != cluster.nodes)
+                {
+                    points.push(Point { n: cluster.nodes, rate: float(rate) });
+                }
             }
         }
         let lines = knees.into_iter().filter_map(|(workload, points)| {
@@ -443,13 +448,17 @@ pub(super) mod tests {
     fn knees_of_three_sizes_of_cluster_are_fitted() {
         let mut report = report("async-fanout");
         assert!(report.what_bends().is_empty());
-        for (nodes, rate) in [(2, 29_000), (10, 8_000)] {
+        let add = |report: &mut Report, nodes, rate| {
             let mut cluster = report.clusters[0].clone();
             cluster.nodes = nodes;
             cluster.knees[0].knee_rate = Some(rate);
             report.clusters.push(cluster);
-        }
+        };
+        add(&mut report, 2, 29_000);
+        add(&mut report, 10, 8_000);
         let lines = report.what_bends();
+        add(&mut report, 2, 90_000);
+        assert_eq!(report.what_bends(), lines, "a second cluster of a size");
         assert!(
             lines.len() == 1 && lines[0].starts_with("What bends put (R² ") && lines[0].contains("each node"),
             "{lines:?}"

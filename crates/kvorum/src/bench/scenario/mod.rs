@@ -35,8 +35,6 @@ use limits::Hierarchy;
 use nodes::{Nodes, Order, has_ended};
 use profile::{Session, profiles};
 
-/// As in the reports.
-const CONNECTIONS: usize = 64;
 /// Requests under way on one connection while data is written that is to be there.
 const FILL_PIPELINE: usize = 8;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -228,7 +226,7 @@ impl Runner<'_> {
             ack: None,
             from: group.from,
             rate: Rate::Max,
-            connections: CONNECTIONS,
+            connections: group.connections,
             threads: 1,
             pipeline: 1,
             duration: self.scale.duration,
