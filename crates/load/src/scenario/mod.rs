@@ -109,7 +109,7 @@ const fn cluster(name: &'static str, nodes: u8) -> Cluster {
 /// As in the reports.
 const CONNECTIONS: usize = 64;
 
-const fn alone(clusters: &'static [Cluster], stages: &'static [Stage]) -> Group {
+const fn group(clusters: &'static [Cluster], stages: &'static [Stage]) -> Group {
     Group { clusters, from: None, connections: CONNECTIONS, data: Data::Keys, stages }
 }
 
@@ -127,13 +127,13 @@ pub static SCENARIOS: &[Scenario] = &[
                 each node has its share of the cores as shards, at least one; `3-nodes-512` has 512, and two shards \
                 in each node, as a node on two cores has by default.",
         groups: &[
-            alone(&[cluster("1-node", 1)], PUT_AND_GET),
-            alone(&[cluster("2-nodes", 2)], PUT_AND_GET),
-            alone(&[cluster("3-nodes", 3)], ALL_KNEES),
-            Group { connections: 512, ..alone(&[MANY_CONNECTIONS], PUT_AND_GET) },
-            alone(&[cluster("4-nodes", 4)], PUT_AND_GET),
-            alone(&[cluster("5-nodes", 5)], PUT_AND_GET),
-            alone(&[cluster("10-nodes", 10)], PUT_AND_GET),
+            group(&[cluster("1-node", 1)], PUT_AND_GET),
+            group(&[cluster("2-nodes", 2)], PUT_AND_GET),
+            group(&[cluster("3-nodes", 3)], ALL_KNEES),
+            Group { connections: 512, ..group(&[MANY_CONNECTIONS], PUT_AND_GET) },
+            group(&[cluster("4-nodes", 4)], PUT_AND_GET),
+            group(&[cluster("5-nodes", 5)], PUT_AND_GET),
+            group(&[cluster("10-nodes", 10)], PUT_AND_GET),
         ],
     },
     Scenario {
@@ -143,26 +143,20 @@ pub static SCENARIOS: &[Scenario] = &[
                 its own two choices are compared: `durability=fsync` against `os` under PUT, and `read_fanout=all` \
                 against `hedged` under GET. Both clusters of a pair run at the same time, and take turns.",
         groups: &[
-            Group {
-                clusters: &[
+            group(
+                &[
                     Cluster { name: "fsync", nodes: 3, settings: &[("KVORUM_DURABILITY", "fsync")] },
                     Cluster { name: "os", nodes: 3, settings: &[("KVORUM_DURABILITY", "os")] },
                 ],
-                from: None,
-                connections: CONNECTIONS,
-                data: Data::Keys,
-                stages: &[Stage::Compare { workload: "put", rate: 2_000 }, knee("put", true), knee(MIXED, false)],
-            },
-            Group {
-                clusters: &[
+                &[Stage::Compare { workload: "put", rate: 2_000 }, knee("put", true), knee(MIXED, false)],
+            ),
+            group(
+                &[
                     Cluster { name: "all", nodes: 3, settings: &[("KVORUM_COORDINATOR_READ_FANOUT", "all")] },
                     Cluster { name: "hedged", nodes: 3, settings: &[("KVORUM_COORDINATOR_READ_FANOUT", "hedged")] },
                 ],
-                from: None,
-                connections: CONNECTIONS,
-                data: Data::Keys,
-                stages: &[Stage::Compare { workload: "get", rate: 2_000 }, knee("get", true)],
-            },
+                &[Stage::Compare { workload: "get", rate: 2_000 }, knee("get", true)],
+            ),
         ],
     },
     Scenario {
@@ -170,13 +164,13 @@ pub static SCENARIOS: &[Scenario] = &[
         title: "One copy of each key on three nodes",
         about: "Every request goes to one coordinator, which passes two of three on. Evenness is counted in records \
                 and bytes per node.",
-        groups: &[Group { from: Some(1), ..alone(&[cluster("3-nodes", 3)], ALL_KNEES) }],
+        groups: &[Group { from: Some(1), ..group(&[cluster("3-nodes", 3)], ALL_KNEES) }],
     },
     Scenario {
         name: "quorum",
         title: "Three nodes in separate processes, 2/3",
         about: "",
-        groups: &[alone(&[cluster("3-nodes", 3)], ALL_KNEES)],
+        groups: &[group(&[cluster("3-nodes", 3)], ALL_KNEES)],
     },
     Scenario {
         name: "larger-than-memory",
@@ -185,11 +179,11 @@ pub static SCENARIOS: &[Scenario] = &[
                 its own, which the kernel enforces and which the pages that it caches of files count towards. Scrub is \
                 off, so that blocks are counted that requests need.",
         groups: &[Group {
-            clusters: &[Cluster { name: "3-nodes", nodes: 3, settings: LITTLE_MEMORY }],
-            from: None,
-            connections: CONNECTIONS,
             data: Data::Memory { limit_bytes: 192 << 20 },
-            stages: &[knee("get", true), knee("put", true), knee(MIXED, true)],
+            ..group(
+                &[Cluster { name: "3-nodes", nodes: 3, settings: LITTLE_MEMORY }],
+                &[knee("get", true), knee("put", true), knee(MIXED, true)],
+            )
         }],
     },
 ];
