@@ -201,7 +201,7 @@ impl Operations {
         for command in commands.drain(..) {
             match command {
                 Command::Ask { rank, version_only } => self.ask(shard, id, now, rank, version_only),
-                Command::Store { rank, record } => self.write_back(shard, id, rank, &record),
+                Command::Store { rank, record } => self.write_back(shard, id, now, rank, &record),
                 Command::Done(outcome) => self.found(shard, id, now, outcome),
                 Command::Hopeless => {
                     if let Some(operation) = find(&mut self.table.borrow_mut(), id) {
@@ -238,7 +238,7 @@ impl Operations {
     }
 
     /// Sends the newest record to a replica; every version that is written back is a round of its own.
-    fn write_back(&self, shard: &Rc<Shard>, id: OperationId, rank: Rank, record: &Record) {
+    fn write_back(&self, shard: &Rc<Shard>, id: OperationId, now: Duration, rank: Rank, record: &Record) {
         let mut table = self.table.borrow_mut();
         let Some(operation) = find(&mut table, id) else { return };
         let Some(node) = operation.node(shard, rank) else { return };
@@ -253,6 +253,8 @@ impl Operations {
         let (key, id) = (operation.key.clone(), id.with_round(operation.round));
         drop(table);
         self.metrics.write_backs.fetch_add(1, Ordering::Relaxed);
+        let age_ms = shard.clock.wall_ms().saturating_sub(record.version().hlc.millis());
+        self.behind.note(node, Duration::from_millis(age_ms), now);
         if let Err(failure) = self.send_store(shard, id, node, &key, record, true) {
             self.post(id.get(), node, Letters::Stored(StoreAnswer::Failed(failure)));
         }

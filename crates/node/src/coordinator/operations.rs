@@ -30,6 +30,7 @@ use kvorum_core::{Key, PartitionId, Record, Version};
 use slab::Slab;
 use tokio::sync::Notify;
 
+use super::behind::Behind;
 use super::hedge::Hedging;
 pub use super::operation_id::OperationId;
 use super::repair::ReadRepair;
@@ -230,6 +231,7 @@ pub struct Operations {
     lingering_max: usize,
     /// Stores for nobody so far: each has an id of its own, by which its chunks are put together.
     mends: Cell<u32>,
+    pub(super) behind: Behind,
     pub(super) repair: ReadRepair,
     pub(super) timers: Notify,
     pub(super) metrics: Arc<CoordinatorMetrics>,
@@ -257,6 +259,7 @@ impl Operations {
             lingering_live: Cell::new(0),
             lingering_max,
             mends: Cell::new(0),
+            behind: Behind::default(),
             repair: ReadRepair::default(),
             timers: Notify::new(),
             metrics,
@@ -392,18 +395,19 @@ impl Operations {
     }
 
     /// The `ack` replicas that are asked first, and the one of them that is asked for the record: this
-    /// node before all, then those that answer fastest, then those that hints wait for here, which may hold something
-    /// older than the others do, then those that may not answer at all.
+    /// node before all, then those that answer fastest, then those that are behind, then those that may not answer
+    /// at all.
     fn choose(&self, shard: &Shard, begin: Begin, acks: Acks) -> (ReplicaSet, Rank) {
         let replicas = shard.membership.layout().preference_list(begin.partition);
         let now = begin.now;
         let delay = self.hedging.delay();
         let cost = |node: &NodeId| match shard.peer(*node) {
             None if shard.membership.abstains().is_some() => (4, 0),
+            None if self.behind.contains(*node, now) => (2, 0),
             None => (0, 0),
             Some(peer) if !peer.is_up() || !peer.votes() => (4, 0),
             Some(peer) if peer.is_suspect(now, delay) => (3, peer.cost()),
-            Some(peer) if self.hints.target(*node).pending.load(Ordering::Relaxed) > 0 => (2, peer.cost()),
+            Some(peer) if self.behind.contains(*node, now) => (2, peer.cost()),
             Some(peer) => (1, peer.cost()),
         };
         let mut first = ReplicaSet::EMPTY;

@@ -517,19 +517,39 @@ fn a_read_brings_what_was_meant_for_fewer_replicas_only_to_those_that_hold_somet
 }
 
 #[test]
-fn a_replica_that_hints_wait_for_is_not_asked_first() {
+fn a_replica_that_is_behind_is_not_asked_first() {
     run(async {
-        let mut rig = Rig::start(3, Settings::default()).await;
-        let record = rig.stored_everywhere(&key("k")).await;
-        for behind in [0, 1, 0] {
-            for (peer, node) in [(0, NodeId(1)), (1, NodeId(2))] {
-                rig.hints.target(node).pending.store(u64::from(peer == behind), Ordering::Relaxed);
-            }
-            let get = rig.get(&key("k"), acks(QUORUM));
+        for behind in [NodeId(0), NodeId(1), NodeId(2)] {
+            let mut rig = Rig::start(3, Settings::default()).await;
+            let record = rig.stored_everywhere(&key("k")).await;
+            rig.shard.operations.behind.note(behind, LONG, rig.shard.clock.boot() + LONG);
+            // One of two peers; or, where this node is behind, a peer instead of it.
+            let get = rig.get(&key("k"), acks(if behind == NodeId(0) { (1, 3) } else { QUORUM }));
             let (asked, question) = rig.next_of_any().await;
-            assert_ne!(asked, behind);
-            rig.answer(asked, &question, version_of(&record)).await;
+            assert_ne!(asked + 1, behind.index());
+            rig.answer(asked, &question, record_of(&record)).await;
             get.await.unwrap().unwrap();
+        }
+    });
+}
+
+#[test]
+fn who_lacks_what_was_stamped_long_ago_is_behind() {
+    run(async {
+        for (age_ms, is_behind) in [(2000, true), (0, false)] {
+            let mut rig = Rig::start(3, Settings::default()).await;
+            let begin = rig.shard.clock.boot();
+            // It shall not become old while the test runs.
+            let hlc = Hlc::from_millis(rig.shard.clock.wall_ms() + 30_000 * u64::from(!is_behind) - age_ms);
+            let record = Record::value(&key("k"), Version { hlc, incarnation: Incarnation(77) }, 3, None, b"value");
+            let get = rig.get(&key("k"), acks(QUORUM));
+            let (holder, asked) = rig.next_of_any().await;
+            rig.answer(holder, &asked, version_of(&record)).await;
+            let fetch = rig.next(holder).await;
+            rig.answer(holder, &fetch, record_of(&record)).await;
+            // This node is given it, as the other one has not answered.
+            get.await.unwrap().unwrap();
+            assert_eq!(rig.shard.operations.behind.contains(NodeId(0), begin), is_behind);
         }
     });
 }
