@@ -113,9 +113,9 @@ class Nodes:
         self.processes[index].send_signal(number)
 
     def cpu_seconds(self):
-        """User and system time of every node so far."""
+        """User and system time of every node that is alive so far."""
         times = []
-        for process in self.processes:
+        for process in filter(None, self.processes):
             fields = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
             times.append((int(fields[11]) + int(fields[12])) / TICKS)
         return times
