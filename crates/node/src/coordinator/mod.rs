@@ -2,7 +2,8 @@
 //!
 //! [`Coordinator`] is what `http` calls; [`operations`] holds the requests under way and does what the
 //! state machines of `kvorum_core::quorum` say; [`hedge`] decides when a read asks more replicas, `timers`
-//! sees to it, and to deadlines; `behind` knows whom to ask last; `repair` sends what was read to replicas that are behind.
+//! sees to it, and to deadlines; `behind` knows whom to ask last; `repair` sends what was read to replicas that are
+//! behind.
 //!
 //! Cancel safety: dropping one of the futures gives up the *answer*. A write that was sent goes on, and
 //! may take effect; a read is forgotten.
