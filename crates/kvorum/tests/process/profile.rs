@@ -141,9 +141,9 @@ fn a_second_profile_is_refused_until_whoever_wanted_the_first_has_gone() {
     busy.wait_begun();
     let refused = text(&busy.profile("cpu", 1, &dir, &[]), 4);
     assert!(refused.contains("another profile is being taken"), "{refused}");
-    // What Ctrl-C does.
+    // As Ctrl-C would, which does nothing where a shell has started the tests in the background.
     let pid = rustix::process::Pid::from_child(&first);
-    rustix::process::kill_process(pid, Signal::INT).unwrap();
+    rustix::process::kill_process(pid, Signal::TERM).unwrap();
     assert!(!first.wait().unwrap().success());
     wait_until("the node has given it up", || busy.is_free());
     assert!(!dir.join("alloc.collapsed").exists(), "nothing was written of it");
