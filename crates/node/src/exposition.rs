@@ -433,7 +433,11 @@ fn store(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     )?;
     page.counter("store_cache_hits", "Blocks found in the cache", stats.cache_hits)?;
     page.counter("store_cache_misses", "Blocks that were not", stats.cache_misses)?;
-    page.counter("store_block_reads", "Blocks that reads fetched from files into the cache", stats.block_reads)?;
+    page.counter(
+        "store_block_reads",
+        "Blocks that came into the cache, from files or with new tables",
+        stats.block_reads,
+    )?;
     let stalled = f64::from(u8::from(stats.stall != Stall::None));
     page.gauge("store_stalled", "Whether the engine holds writes back now", stalled)?;
     page.counter("store_stalls", "How often it began to", stats.stalls)?;

@@ -313,6 +313,21 @@ fn a_cold_record_needs_the_disk_and_is_warm_after() {
     assert!(stats.cache_used_bytes < whole);
 }
 
+#[test]
+fn what_was_flushed_or_compacted_is_read_without_the_disk() {
+    let outer = tempfile::tempdir().unwrap();
+    let (_directory, store, _) = open(outer.path());
+    try_put(&store, 7, 100).unwrap();
+    store.flush().unwrap();
+    assert_eq!(store.stats().record_cache_used_bytes, 0, "or it would answer");
+    assert_eq!(store.get(&key(7), Tier::Cache).unwrap(), Some(noise(7, 100)));
+    // Records that were not read yet: what a read found is kept in front of the block cache.
+    try_put(&store, 8, 100).unwrap();
+    store.flush().unwrap();
+    store.compact().unwrap();
+    assert_eq!(store.get(&key(8), Tier::Cache).unwrap(), Some(noise(8, 100)));
+}
+
 /// Flushes `number`'s record and flips a byte of its value on disk.
 fn damage(path: &Path, number: u32) {
     let (directory, store, _) = open(path);

@@ -86,7 +86,7 @@ pub struct NodeRow {
     pub sleeps_per_request: Option<f64>,
     /// What `/proc/PID/io` says was read from a disk: what came from the system's cache is not in it.
     pub disk_read_bytes_per_request: Option<f64>,
-    /// Blocks of files that were not in the store's own cache, if its metrics tell.
+    /// Blocks that came into the store's own cache, if its metrics tell: fetched, or of tables written meanwhile.
     pub block_reads_per_request: Option<f64>,
     /// Reads that asked a replica more than they need, if its metrics tell.
     pub hedges_per_request: Option<f64>,

@@ -305,7 +305,8 @@ pub struct StoreStats {
     pub cache_hits: u64,
     /// Blocks that were not; a read that then goes to the disk misses there again.
     pub cache_misses: u64,
-    /// Blocks that reads fetched from files into the cache; those of compaction and scans do not go there.
+    /// Blocks that came into the cache: fetched from files by reads, or of a new table. What compactions and scans
+    /// fetch does not go there.
     pub block_reads: u64,
     /// Whether the engine holds writes back at this moment.
     pub stall: Stall,

@@ -11,6 +11,9 @@ use super::budget::MemoryBudget;
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
+/// `PrepopulateBlockCache::kFlushAndCompaction` in the engine's `table.h`: the cache gets the blocks of every new
+/// table, those of a compaction as the first to go (decision 0045).
+const FLUSHED_AND_COMPACTED: i32 = 2;
 
 /// The options of a database with its records in the default column family, and the cache to ask for usage.
 pub(super) fn database(budget: MemoryBudget) -> (Options, Cache) {
@@ -21,7 +24,9 @@ pub(super) fn database(budget: MemoryBudget) -> (Options, Cache) {
     memory(&mut options, budget, &cache);
     logs(&mut options, budget);
     levels(&mut options, budget);
-    options.set_block_based_table_factory(&blocks(&cache));
+    let mut records = blocks(&cache);
+    records.set_prepopulate_block_cache(FLUSHED_AND_COMPACTED);
+    options.set_block_based_table_factory(&records);
     options.set_max_background_jobs(2);
     // Explicit, so that the engine's own recovery from a full disk has what it polls free space with.
     options.set_sst_file_manager(&SstFileManager::new());
