@@ -1,4 +1,4 @@
-const { run, latency, service } = data;
+const { run, host, latency, service } = data;
 place("title").textContent = `${run.workload} at ${run.rate_asked === "max" ? "the highest rate" : number(run.rate_asked) + "/s"} → ${run.targets.join(", ")}`;
 place("asked").textContent =
   `${new Date(run.started_unix_ms).toISOString()} · ${number(run.duration_s)} s after ${number(run.warmup_s)} s of warm-up · ` +
@@ -7,6 +7,7 @@ place("asked").textContent =
 const warnings = [];
 if (run.generator.limit) warnings.push(`The generator was the limit, not the target: ${run.generator.limit}`);
 if (run.generator.late) warnings.push(`The generator was late, and the latencies are partly its own: ${run.generator.late}`);
+warnings.push(...host);
 if (run.interrupted) warnings.push("The run was interrupted: this is what there was until then.");
 if (run.unsent) warnings.push(`${number(run.unsent)} requests were due and never sent: their latencies are missing.`);
 warn(warnings);
@@ -28,6 +29,8 @@ const throughput = [["answers/s", column("requests")], ["errors/s", column("erro
 if (run.rate_asked !== "max") throughput.push(["asked/s", seconds.map((second) => second < run.duration_s ? run.rate_asked : null), { dash: [6, 4] }]);
 chart("throughput", seconds, throughput, { y: "per second" });
 chart("latency", seconds, ["p50", "p90", "p99", "max"].map((name) => [name, column(name)]), { y: "ms" });
+const stolen = column("stolen_share").map((share) => share === null ? null : share * 100);
+chart("stolen", seconds, stolen.some((share) => share !== null) ? [["taken", stolen]] : [], { y: "%" });
 
 const times = [...new Set(run.nodes.flatMap((node) => node.seconds.map((second) => Math.round(second.at_s))))].sort((a, b) => a - b);
 const byNode = (value) => run.nodes.filter((node) => node.seconds.length).map((node) => {

@@ -6,7 +6,7 @@
 //! whether these two runs differ, not whether others would.
 
 mod live;
-mod statistics;
+pub(crate) mod statistics;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

@@ -11,7 +11,7 @@ const SPLITS_MAX: f64 = 200_000.0;
 const RESAMPLES: usize = 1_000;
 
 /// The middle; between the two middle ones of an even number. 0 of none.
-pub(super) fn median(values: &[f64]) -> f64 {
+pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     let at = |place: usize| sorted.get(place).copied().unwrap_or(0.0);

@@ -6,6 +6,7 @@ use std::time::UNIX_EPOCH;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+use crate::compare::statistics::median;
 use crate::nodes::NodeRow;
 use crate::numbers::{count, float, micros, milliseconds};
 use crate::record::Tally;
@@ -116,6 +117,8 @@ pub struct SecondRow {
     pub p99: f64,
     /// In ms.
     pub max: f64,
+    /// As the generator's, of this second.
+    pub stolen_share: Option<f64>,
 }
 
 /// Successes and latencies of one operation.
@@ -249,6 +252,35 @@ impl Document {
     }
 }
 
+impl Document {
+    /// What the host of this machine, where it is a guest, has to do with the figures: a sentence each.
+    #[must_use]
+    pub fn said_of_host(&self) -> Vec<String> {
+        let much = self.generator.stolen().map(|stolen| format!("{stolen}: these figures are not the target's alone"));
+        let sentence = |what| format!("This machine is a guest, and {what}");
+        much.into_iter().chain(self.stolen_seconds()).map(sentence).collect()
+    }
+
+    /// How slow the seconds were in which the host took processors; none if they were like the others.
+    fn stolen_seconds(&self) -> Option<String> {
+        let answered = self.seconds.iter().filter(|second| second.requests > 0);
+        let of = |is_stolen: bool| -> Vec<f64> {
+            let of_them = answered.clone().filter(|second| second.stolen_share.is_some_and(|s| (s > 0.0) == is_stolen));
+            of_them.map(|second| second.p99).collect()
+        };
+        let (stolen, others) = (of(true), of(false));
+        let (slow, usual) = (median(&stolen), median(&others));
+        (!others.is_empty() && slow > usual * STOLEN_SLOWER).then(|| {
+            format!(
+                "the host took processors in {} of {} seconds: their p99 is {slow:.2} ms (median), that of the others \
+                 {usual:.2} ms",
+                stolen.len(),
+                stolen.len() + others.len()
+            )
+        })
+    }
+}
+
 fn errors(tally: &Tally) -> BTreeMap<String, u64> {
     let refused = tally.refused.iter().map(|(status, count)| (status.to_string(), *count));
     let failed = tally.failures.iter().map(|(failure, count)| (failure.name().to_owned(), *count));
@@ -263,7 +295,8 @@ fn operations(tally: &Tally) -> BTreeMap<String, OperationRow> {
 
 fn row(second: &crate::run::Second) -> SecondRow {
     let [p50, p90, p99, max] = second.latency_us.map(milliseconds);
-    SecondRow { requests: second.requests, errors: second.errors, p50, p90, p99, max }
+    let stolen_share = second.stolen_share;
+    SecondRow { requests: second.requests, errors: second.errors, p50, p90, p99, max, stolen_share }
 }
 
 fn generator(plan: &Plan, outcome: &Outcome) -> Generator {
@@ -297,6 +330,8 @@ fn generator(plan: &Plan, outcome: &Outcome) -> Generator {
 
 /// Of the time that the machine's host took from it, so much that the figures are no longer the target's alone.
 const STOLEN_SHARE: f64 = 0.05;
+/// So much slower than the others are seconds, of which it took some, that they are told of.
+const STOLEN_SLOWER: f64 = 1.5;
 
 impl Generator {
     /// How much of the processors' time was taken by the machine's host, in words; none if it was little.

@@ -153,8 +153,8 @@ fn write_own(out: &mut String, plan: &Plan, document: &Document) -> std::fmt::Re
     if let Some(why) = &generator.late {
         writeln!(out, "The generator was late, and the latencies are partly its own: {why}")?;
     }
-    if let Some(stolen) = generator.stolen() {
-        writeln!(out, "This machine is a guest, and {stolen}: these figures are not the target's alone")?;
+    for sentence in document.said_of_host() {
+        writeln!(out, "{sentence}")?;
     }
     if document.errors.contains_key("404") && document.workload != "delete" {
         writeln!(out, "404: keys that were not written; `kvorum bench fill` writes them")?;

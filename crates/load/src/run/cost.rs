@@ -66,7 +66,8 @@ impl MachineTicks {
         Self::now().map(|now| now.stolen_since(self))
     }
 
-    fn stolen_since(self, then: Self) -> f64 {
+    /// The stolen part of the time since `then`, 1 for all of it.
+    pub(super) fn stolen_since(self, then: Self) -> f64 {
         let of = |now: u64, then: u64| crate::numbers::float(now.saturating_sub(then));
         of(self.stolen, then.stolen) / of(self.all, then.all).max(1.0)
     }

@@ -129,6 +129,8 @@ pub struct Second {
     pub errors: u64,
     /// In µs: p50, p90, p99 and the longest.
     pub latency_us: [u64; 4],
+    /// Part of the processors' time that this machine's host gave to others in it; none if the system does not say.
+    pub stolen_share: Option<f64>,
 }
 
 /// What a run counted.
@@ -303,6 +305,8 @@ struct Pending {
     first: usize,
     waiting: VecDeque<(Interval, usize)>,
     finished: Vec<Second>,
+    /// At the end of the last one that is finished.
+    ticks: Option<MachineTicks>,
 }
 
 impl Pending {
@@ -320,12 +324,15 @@ impl Pending {
     fn finish(&mut self, threads: usize) {
         while let Some((interval, _)) = self.waiting.pop_front_if(|(_, told)| *told >= threads) {
             self.first += 1;
-            self.finished.push(summary(&interval));
+            let now = MachineTicks::now();
+            let stolen_share = now.zip(self.ticks).map(|(now, then)| now.stolen_since(then));
+            self.ticks = now;
+            self.finished.push(summary(&interval, stolen_share));
         }
     }
 }
 
-fn summary(interval: &Interval) -> Second {
+fn summary(interval: &Interval, stolen_share: Option<f64>) -> Second {
     let latency = &interval.latency;
     let mut histogram = Vec::new();
     V2Serializer::new().serialize(latency, &mut histogram).expect("a vector takes everything");
@@ -335,6 +342,7 @@ fn summary(interval: &Interval) -> Second {
         requests: latency.len(),
         errors: interval.errors,
         latency_us: [at(0.5), at(0.9), at(0.99), latency.max()],
+        stolen_share,
     }
 }
 
@@ -351,6 +359,9 @@ fn collect(
     let mut seconds_of = vec![0_usize; plan.threads];
     let mut end = timeline.measure;
     loop {
+        if pending.ticks.is_none() && Instant::now() >= timeline.measure {
+            pending.ticks = MachineTicks::now();
+        }
         match told.recv_timeout(PROGRESS) {
             Ok((thread, Note::Second(interval))) => {
                 if let Some(second) = seconds_of.get_mut(index(thread)) {

@@ -105,6 +105,36 @@ fn a_rate_that_cannot_be_driven_is_the_generators_fault() {
 }
 
 #[test]
+fn seconds_that_the_host_made_slow_are_told_of() {
+    let server = Server::start(|_| answer(200, b""));
+    let plan = Plan { rate: Rate::PerSecond(1000), duration: Duration::from_secs(3), ..plan(&server.url, "get") };
+    let mut outcome = go(&plan);
+    outcome.stolen_share = None;
+    outcome.seconds.truncate(3);
+    assert_eq!(outcome.seconds.len(), 3);
+    for second in &outcome.seconds {
+        let is_known = std::path::Path::new("/proc/stat").exists();
+        assert_eq!(second.stolen_share.is_some_and(|share| (0.0..=1.0).contains(&share)), is_known, "{second:?}");
+    }
+    let told = "the host took processors in 1 of 3 seconds: their p99 is 9.00 ms (median), that of the others 2.00 ms";
+    for (shares, p99s, is_told) in [
+        ([Some(0.0), Some(0.01), Some(0.0)], [2000, 9000, 2000], true),
+        ([Some(0.0), Some(0.01), Some(0.0)], [9000, 9000, 2000], false),
+        ([Some(0.01), Some(0.01), Some(0.01)], [2000, 9000, 2000], false),
+        ([None, None, None], [2000, 9000, 2000], false),
+    ] {
+        for (second, (share, p99)) in outcome.seconds.iter_mut().zip(shares.into_iter().zip(p99s)) {
+            second.stolen_share = share;
+            second.latency_us[2] = p99;
+        }
+        let document = Document::new(&plan, &outcome);
+        assert_eq!(document.seconds.iter().map(|second| second.stolen_share).collect::<Vec<_>>(), shares);
+        assert_eq!(document.said_of_host().iter().any(|said| said.ends_with(told)), is_told, "{shares:?}, {p99s:?}");
+        assert_eq!(text(&plan, &outcome, &document, false).contains(told), is_told);
+    }
+}
+
+#[test]
 fn a_host_that_takes_the_processors_is_told_of() {
     let server = Server::start(|_| answer(200, b""));
     let plan = Plan { rate: Rate::PerSecond(100), ..plan(&server.url, "get") };
