@@ -328,6 +328,33 @@ fn what_was_flushed_or_compacted_is_read_without_the_disk() {
     assert_eq!(store.get(&key(8), Tier::Cache).unwrap(), Some(noise(8, 100)));
 }
 
+/// What the engine says it runs with, of one family.
+fn engine_option(path: &Path, family: &str, name: &str) -> i64 {
+    let written = std::fs::read_dir(path.join("store")).unwrap().map(|entry| entry.unwrap().path());
+    let last = written.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("OPTIONS-")).max();
+    let text = std::fs::read_to_string(last.expect("the engine writes its options down")).unwrap();
+    let options = text.split(&format!("[CFOptions \"{family}\"]")).nth(1).expect("the family is there");
+    let value = options.lines().find_map(|line| line.trim().strip_prefix(&format!("{name}=")));
+    value.unwrap().parse().unwrap()
+}
+
+#[test]
+fn only_the_records_files_hold_writes_back() {
+    let outer = tempfile::tempdir().unwrap();
+    let (_directory, _store, _) = open(outer.path());
+    let option = |family, name| engine_option(outer.path(), family, name);
+    for name in ["level0_slowdown_writes_trigger", "level0_stop_writes_trigger"] {
+        assert!(option("default", name) < 100, "{name}");
+        for family in ["metadata", "hints"] {
+            assert_eq!(option(family, name), i64::from(i32::MAX), "{family}, {name}");
+        }
+    }
+    for family in ["metadata", "hints"] {
+        let name = "max_write_buffer_number";
+        assert_eq!(option(family, name), option("default", name), "{family}");
+    }
+}
+
 /// Flushes `number`'s record and flips a byte of its value on disk.
 fn damage(path: &Path, number: u32) {
     let (directory, store, _) = open(path);

@@ -40,6 +40,7 @@ pub(super) fn metadata(cache: &Cache) -> Options {
     let mut options = Options::default();
     options.set_write_buffer_size(MIB);
     options.set_block_based_table_factory(&blocks(cache));
+    never_holds_writes_back(&mut options);
     options
 }
 
@@ -47,7 +48,7 @@ pub(super) fn metadata(cache: &Cache) -> Options {
 pub(super) fn hints(budget: MemoryBudget, cache: &Cache) -> Options {
     let mut options = Options::default();
     options.set_write_buffer_size(budget.memtable());
-    options.set_max_write_buffer_number(8);
+    never_holds_writes_back(&mut options);
     options.set_target_file_size_base(u64::try_from(budget.memtable()).unwrap_or(u64::MAX));
     options.set_compression_type(DBCompressionType::Lz4);
     options.set_block_based_table_factory(&blocks(cache));
@@ -56,6 +57,16 @@ pub(super) fn hints(budget: MemoryBudget, cache: &Cache) -> Options {
     // Of two versions kept under one name the newer stays, in whichever order they came, and nobody has to look.
     options.set_merge_operator_associative("newest", |_, kept, more| newest(kept, more.iter()).map(<[u8]>::to_vec));
     options
+}
+
+/// Every flush is of all families, and one compaction at a time is of any: while a long one is of the records, the
+/// others get a file in level 0 for each flush, by which the engine would hold back all writes. Only the records' files
+/// are a measure of that (decision 0046).
+fn never_holds_writes_back(options: &mut Options) {
+    options.set_level_zero_slowdown_writes_trigger(i32::MAX);
+    options.set_level_zero_stop_writes_trigger(i32::MAX);
+    // As many as the records may have.
+    options.set_max_write_buffer_number(8);
 }
 
 fn newest<'a>(kept: Option<&'a [u8]>, more: impl Iterator<Item = &'a [u8]>) -> Option<&'a [u8]> {
