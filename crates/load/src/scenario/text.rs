@@ -120,8 +120,9 @@ fn write_clusters(out: &mut String, clusters: &[ClusterReport]) -> std::fmt::Res
     writeln!(out, "## What it cost\n")?;
     writeln!(
         out,
-        "Per request, of all nodes together: processor time; blocks that nodes fetched from their files, also for \
-         each replica that a GET asks: `ack` and those that hedges ask; bytes that came from a disk.\n"
+        "Per request, of all nodes together: processor time; blocks that came into the nodes' caches (where \
+         nothing is written, those that were fetched from files; a flush or compaction brings what it writes), also \
+         for each replica that a GET asks: `ack` and those that hedges ask; bytes that came from a disk.\n"
     )?;
     for cluster in clusters.iter().filter(|cluster| !cluster.settings.is_empty()) {
         let settings: Vec<String> = cluster.settings.iter().map(|(name, value)| format!("`{name}={value}`")).collect();
