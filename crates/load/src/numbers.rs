@@ -37,3 +37,12 @@ pub(crate) fn micros(time: Duration) -> u64 {
 pub(crate) fn milliseconds(micros: u64) -> f64 {
     float(micros) / 1e3
 }
+
+/// The middle; between the two middle ones of an even number. 0 of none.
+pub(crate) fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let at = |place: usize| sorted.get(place).copied().unwrap_or(0.0);
+    let middle = sorted.len() / 2;
+    if sorted.len() % 2 == 1 { at(middle) } else { (at(middle.saturating_sub(1)) + at(middle)) / 2.0 }
+}

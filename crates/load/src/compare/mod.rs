@@ -6,7 +6,7 @@
 //! whether these two runs differ, not whether others would.
 
 mod live;
-pub(crate) mod statistics;
+mod statistics;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -17,11 +17,11 @@ use serde::{Deserialize, Serialize};
 pub use live::{Contest, Side, Turn, live};
 
 use crate::Error;
-use crate::numbers::{count, float};
+use crate::numbers::{count, float, median};
 use crate::random::Random;
 use crate::record::histogram;
 use crate::report::{Document, LATENCY_FILE, Percentiles, RUN_FILE, read_document, read_log};
-use statistics::{holm, median, rank_test, ratio_interval};
+use statistics::{holm, rank_test, ratio_interval};
 
 /// The chance of seeing a difference in any figure where there is none.
 const FALSE_ALARM: f64 = 0.05;

@@ -3,21 +3,12 @@
 //! Source: Mann and Whitney (1947), exact where it can be enumerated; Holm (1979) for several tests at once; Efron's
 //! percentile bootstrap for intervals of a ratio of medians.
 
-use crate::numbers::{count, float, index, whole};
+use crate::numbers::{count, float, index, median, whole};
 use crate::random::Random;
 
 /// Splits that are enumerated at most; beyond, the normal approximation is as good.
 const SPLITS_MAX: f64 = 200_000.0;
 const RESAMPLES: usize = 1_000;
-
-/// The middle; between the two middle ones of an even number. 0 of none.
-pub(crate) fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    let at = |place: usize| sorted.get(place).copied().unwrap_or(0.0);
-    let middle = sorted.len() / 2;
-    if sorted.len() % 2 == 1 { at(middle) } else { (at(middle.saturating_sub(1)) + at(middle)) / 2.0 }
-}
 
 /// The probability, two-sided, of ranks as far apart as these if both sets are of one kind.
 pub(super) fn rank_test(a: &[f64], b: &[f64]) -> f64 {
@@ -121,7 +112,8 @@ pub(super) fn ratio_interval(a: &[f64], b: &[f64], random: &mut Random) -> (f64,
 
 #[cfg(test)]
 mod tests {
-    use super::{holm, median, rank_test, ratio_interval, two_sided};
+    use super::{holm, rank_test, ratio_interval, two_sided};
+    use crate::numbers::median;
     use crate::random::Random;
 
     #[test]

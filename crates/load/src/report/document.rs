@@ -6,9 +6,8 @@ use std::time::UNIX_EPOCH;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use crate::compare::statistics::median;
 use crate::nodes::NodeRow;
-use crate::numbers::{count, float, micros, milliseconds};
+use crate::numbers::{count, float, median, micros, milliseconds};
 use crate::record::Tally;
 use crate::run::{Outcome, Plan, Rate};
 
@@ -250,9 +249,7 @@ impl Document {
             seconds: outcome.seconds.iter().map(row).collect(),
         }
     }
-}
 
-impl Document {
     /// What the host of this machine, where it is a guest, has to do with the figures: a sentence each.
     #[must_use]
     pub fn said_of_host(&self) -> Vec<String> {
