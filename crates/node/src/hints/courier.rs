@@ -22,8 +22,8 @@ use crate::store::{Page, PageLimit, StoreError};
 /// How often a courier looks whether there is something to deliver, and somebody to deliver to.
 const LOOK: Duration = Duration::from_millis(200);
 /// Stores under way to one node at most, and their bytes unless it is one: they are one commit there, for which the
-/// commits of clients' writes wait.
-const WINDOW: PageLimit = PageLimit { records: 32, bytes: 256 << 10 };
+/// commits of clients' writes wait; and each is a sync or two there, for which everything else waits (decision 0041).
+const WINDOW: PageLimit = PageLimit { records: 128, bytes: 256 << 10 };
 /// The bytes whose delivery takes as long of the processors, of both nodes, as that of a hint without any: 20 µs.
 const HINT_BYTES: usize = 512;
 /// For the answers to a page.
