@@ -15,6 +15,8 @@ use crate::sync::Mutex;
 /// How long after the last request there is still room for the next.
 const QUIET: Duration = Duration::from_secs(1);
 const WHOLE_PERCENT: u32 = 100;
+/// Shorter rests of a task are saved up.
+const TASK_REST_MIN: Duration = Duration::from_millis(5);
 
 /// The share that each thread in the background has, of one core.
 #[derive(Clone)]
@@ -32,6 +34,7 @@ pub struct Work {
     share: CpuShare,
     /// What the thread has had of the processor, up to where it has rested for it; nothing where it never rests.
     rested_for: Option<Duration>,
+    saved_up: Duration,
 }
 
 impl CpuShare {
@@ -59,7 +62,8 @@ impl CpuShare {
     /// The calling thread begins to work.
     #[must_use]
     pub fn begin(&self) -> Work {
-        Work { share: self.clone(), rested_for: (self.0.percent < WHOLE_PERCENT).then(cpu_time) }
+        let rested_for = (self.0.percent < WHOLE_PERCENT).then(cpu_time);
+        Work { share: self.clone(), rested_for, saved_up: Duration::ZERO }
     }
 
     /// What work that is paced by its cost is charged now, for what costs so much: while requests come as many times
@@ -87,7 +91,7 @@ impl CpuShare {
 impl Work {
     /// For how long the thread is to rest for what it did since it was last asked; zero while no requests come.
     #[must_use]
-    pub fn rest(&mut self) -> Duration {
+    fn rest(&mut self) -> Duration {
         let Some(before) = self.rested_for else { return Duration::ZERO };
         let now = cpu_time();
         self.rested_for = Some(now);
@@ -103,6 +107,16 @@ impl Work {
         let rest = self.rest();
         if !rest.is_zero() {
             std::thread::sleep(rest);
+        }
+    }
+
+    /// Rests, in a task, whose thread may not block: what else runs on that thread counts as this work. Dropped, the
+    /// rest is not made up for.
+    pub async fn pause_task(&mut self) {
+        let rest = self.rest();
+        self.saved_up += rest;
+        if self.saved_up >= TASK_REST_MIN {
+            tokio::time::sleep(std::mem::take(&mut self.saved_up)).await;
         }
     }
 }
@@ -138,6 +152,21 @@ pub(crate) mod tests {
             work_for(WORK);
             assert!(work.rest() >= 9 * WORK, "nor right after the last request");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn short_rests_of_a_task_are_saved_up() {
+        let share = CpuShare::new(50);
+        let mut work = share.begin();
+        share.note_request();
+        let (begin, mut worked) = (tokio::time::Instant::now(), Duration::ZERO);
+        while begin.elapsed() == Duration::ZERO {
+            worked += TASK_REST_MIN / 4;
+            work_for(TASK_REST_MIN / 4);
+            work.pause_task().await;
+        }
+        assert!(begin.elapsed() >= TASK_REST_MIN, "none is shorter");
+        assert!(begin.elapsed() >= worked, "and none is lost: {:?} for {worked:?}", begin.elapsed());
     }
 
     #[test]

@@ -322,3 +322,45 @@ fn what_was_made_good_is_no_reproach_to_any_later_run_and_what_was_lost_since_is
         assert_eq!(copy.standing(), Standing::Rebuilding, "it had got to {}", stored + 30);
     }
 }
+
+#[test]
+fn a_node_that_dies_while_its_rebuilding_is_noted_as_ended_rebuilds_anew_and_then_votes() {
+    let outer = tempfile::tempdir().unwrap();
+    let place = |name: &str| outer.path().join(name);
+    let (wiped, rebuilt) = (place("wiped"), place("wiped").join("REBUILT"));
+    let peer = start(2, 0, &place("peer"), 0);
+    meet_and_ping(&peer, &start(2, 1, &place("node"), 0), 100);
+    let node = start(2, 1, &wiped, 0);
+    connect(&node, &peer);
+    assert_eq!(node.standing(), Standing::Rebuilding);
+
+    // Where it counts from cannot be made durable: then it has no vote, nor after a restart.
+    std::fs::create_dir(&rebuilt).unwrap();
+    node.restore(&PartitionSet::all(), 5).unwrap_err();
+    assert!(node.standing() == Standing::Rebuilding && !node.is_rebuilt());
+    assert!(wiped.join("REBUILDING").exists(), "or nobody who remembers less would stop it from voting");
+    drop(node);
+    std::fs::remove_dir(&rebuilt).unwrap();
+    let node = start(2, 1, &wiped, 5);
+    connect(&node, &peer);
+    assert_eq!(node.standing(), Standing::Rebuilding);
+    copy_directory(&wiped, &place("between"));
+    node.restore(&PartitionSet::all(), 6).unwrap();
+    assert!(votes(&node));
+    drop(node);
+
+    // It was durable, and that the rebuilding has ended was not: the directory of a node that died between the two.
+    std::fs::copy(&rebuilt, place("between").join("REBUILT")).unwrap();
+    let node = start(2, 1, &place("between"), 6);
+    assert!(node.standing() == Standing::Rebuilding && !node.is_rebuilt());
+    meet_and_ping(&peer, &node, 7);
+    assert_eq!(node.standing(), Standing::Rebuilding);
+    node.restore(&PartitionSet::all(), 8).unwrap();
+    assert!(votes(&node) && node.is_rebuilt());
+    meet_and_ping(&peer, &node, 9);
+    assert_eq!(connect(&peer, &node), (true, true));
+    drop(node);
+    let node = start(2, 1, &place("between"), 9);
+    assert_eq!(connect(&peer, &node), (true, true), "nor is it reproached with anything later");
+    assert!(votes(&node));
+}

@@ -34,8 +34,6 @@ const ANSWER_MAX: Duration = Duration::from_secs(15);
 const POLL: Duration = Duration::from_millis(50);
 /// Records on their way at once.
 const COPIES_MAX: usize = 256;
-/// Shorter rests are saved up.
-const REST_MIN: Duration = Duration::from_millis(5);
 /// Attempts to read or store a record where there was no room for it.
 const ATTEMPTS_MAX: u32 = 6;
 /// Before the second attempt; doubled with each.
@@ -367,15 +365,12 @@ impl Driver<'_> {
         let mut cursors: BTreeMap<NodeId, Cursor> = BTreeMap::new();
         let pace = Rc::new(Pace::new(self.shard.anti_entropy.settings.rate));
         let mut copies = JoinSet::new();
-        let (mut work, mut rest) = (self.shard.cpu_share.begin(), Duration::ZERO);
+        let mut work = self.shard.cpu_share.begin();
         loop {
             self.fill(&mut merge, &mut cursors).await?;
             let Some((key, held)) = merge.next_key() else { break };
-            rest += work.rest();
-            if rest >= REST_MIN {
-                // What the copies under way take meanwhile is for the next.
-                tokio::time::sleep(std::mem::take(&mut rest)).await;
-            }
+            // What the copies under way take meanwhile is for the next.
+            work.pause_task().await;
             self.shard.anti_entropy.note(|progress| progress.listed += 1);
             let partition = key.hash().partition();
             let Some(plan) = self.round.plan(partition, &held) else { continue };
