@@ -1,4 +1,4 @@
-//! Conversions that may round: figures for people.
+//! Figures for people: conversions that may round, and what is in the middle.
 
 use std::time::Duration;
 
