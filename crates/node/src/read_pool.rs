@@ -44,6 +44,8 @@ struct Shared {
     /// Wakes a task, where tasks do.
     ready_task: Notify,
     jobs_max: usize,
+    /// How many jobs run at once.
+    threads: usize,
     refused: AtomicU64,
 }
 
@@ -62,9 +64,10 @@ impl ReadPool {
     /// # Errors
     /// The operating system's, where it starts no thread.
     pub fn start(threads: usize, jobs_max: usize) -> std::io::Result<(Self, ReadPoolThreads)> {
-        let pool = Self::without_threads(jobs_max);
+        let threads = threads.max(1);
+        let pool = Self::new(threads, jobs_max);
         let mut running = pool.nobody();
-        for index in 0..threads.max(1) {
+        for index in 0..threads {
             let shared = Arc::clone(&pool.shared);
             let builder = thread::Builder::new().name(format!("read-{index}"));
             running.threads.push(builder.spawn(move || shared.work())?);
@@ -77,7 +80,7 @@ impl ReadPool {
     /// # Errors
     /// The operating system's, where it starts no thread.
     pub fn start_scans(jobs_max: usize) -> std::io::Result<(Self, ReadPoolThreads)> {
-        let pool = Self::without_threads(jobs_max);
+        let pool = Self::new(1, jobs_max);
         let mut running = pool.nobody();
         let shared = Arc::clone(&pool.shared);
         let work = move || {
@@ -95,12 +98,17 @@ impl ReadPool {
     /// The same queue without anybody who runs its jobs: [`ReadPool::next`] gives them.
     #[must_use]
     pub fn without_threads(jobs_max: usize) -> Self {
+        Self::new(1, jobs_max)
+    }
+
+    fn new(threads: usize, jobs_max: usize) -> Self {
         Self {
             shared: Arc::new(Shared {
                 queue: Mutex::default(),
                 ready: Condvar::new(),
                 ready_task: Notify::new(),
                 jobs_max,
+                threads,
                 refused: AtomicU64::new(0),
             }),
         }
@@ -159,6 +167,12 @@ impl ReadPool {
             tokio::time::sleep(FULL_PAUSE).await;
         }
         receive.await.ok()
+    }
+
+    /// Jobs that run at once.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.shared.threads
     }
 
     /// Jobs that wait for a thread.

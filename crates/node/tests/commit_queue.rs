@@ -277,6 +277,21 @@ fn cold_records_are_looked_up_through_the_pool() {
 }
 
 #[test]
+fn what_needs_the_disk_at_once_is_no_more_jobs_than_the_pool_has_threads() {
+    let rig = Rig::start(WIDE, 10);
+    let works = || (1..=100).map(|number| work(number, 0, WALL_MS)).collect::<Vec<_>>();
+    rig.queue.submit_all(&mut works());
+    assert_eq!(rig.answers(100).len(), 100);
+    rig.store.always_cold.store(true, Ordering::Relaxed);
+    rig.store.set_reads_closed(true);
+    rig.queue.submit_all(&mut works());
+    rig.store.set_reads_closed(false);
+    let mut answers = rig.answers(100);
+    answers.sort_by_key(|done| done.ticket().id);
+    assert_eq!(answers, (1..=100).map(|id| accepted(0, id)).collect::<Vec<_>>(), "none was refused");
+}
+
+#[test]
 fn what_is_out_with_the_read_pool_counts_against_the_limits() {
     let bytes = work(0, 0, WALL_MS).bytes();
     let rig = Rig::start(QueueLimits { works_max: 3, ..WIDE }, 10);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::committer::{Cold, Committer};
 use super::metrics::{CommitMetrics, add};
-use super::{Done, Reads, Sink, Submission, Work};
+use super::{Done, Reads, Sink, Work};
 use crate::profile::waits::QueueWaits;
 use crate::read_pool::ReadPool;
 use crate::store::{Store, Tier};
@@ -318,49 +318,54 @@ impl<S: Store, K: Sink, N: FnMut() -> Now> CommitRunner<S, K, N> {
         }
     }
 
-    /// Has the cold lookups read by the pool; each comes back by itself, read or not. How much they are.
+    /// Has the cold lookups read by the pool, divided among its threads: neighbours share blocks, and many that come
+    /// back at once share a commit. Each comes back by itself, read or not. How much they are.
     fn warm(&mut self) -> Load {
         let mut out = Load::default();
-        for Cold { submission, reads } in self.committer.take_cold() {
-            out.works += 1;
-            out.bytes += submission.bytes();
-            add(&self.metrics.cold_reads, 1);
-            self.shared.lock().warming += 1;
+        let mut cold = self.committer.take_cold();
+        let in_job = cold.len().div_ceil(self.pool.threads());
+        while !cold.is_empty() {
+            let rest = cold.split_off(in_job.min(cold.len()));
+            let works = std::mem::replace(&mut cold, rest);
+            out.works += works.len();
+            out.bytes += works.iter().map(|cold| cold.submission.bytes()).sum::<usize>();
+            add(&self.metrics.cold_reads, works.len());
+            self.shared.lock().warming += works.len();
             let store = Arc::clone(self.committer.store());
-            let mut warming =
-                Warming { shared: Arc::clone(&self.shared), submission: Some(submission), reads, read: false };
-            // A refused job is dropped, which brings the work back too.
+            let mut warming = Warming { shared: Arc::clone(&self.shared), works, read: 0 };
+            // A refused job is dropped, which brings the works back too.
             let _ = self.pool.submit(Box::new(move || warming.read(&*store)));
         }
         out
     }
 }
 
-/// A work out with the read pool. However it ends, the work comes back to the queue.
+/// Works out with the read pool. However it ends, they come back to the queue.
 struct Warming {
     shared: Arc<Shared>,
-    submission: Option<Submission>,
-    reads: u8,
-    read: bool,
+    works: Vec<Cold>,
+    /// How many of them were read.
+    read: usize,
 }
 
 impl Warming {
     fn read(&mut self, store: &impl Store) {
-        if let Some(submission) = &self.submission {
+        for cold in &self.works {
             // For its effect on the cache; an error shows again at the lookup, which answers it.
-            let _ = store.get(&submission.key, Tier::Disk);
-            self.read = true;
+            let _ = store.get(&cold.submission.key, Tier::Disk);
+            self.read += 1;
         }
     }
 }
 
 impl Drop for Warming {
     fn drop(&mut self) {
-        let Some(submission) = self.submission.take() else { return };
-        let reads = if self.read { Reads::Ahead(self.reads + 1) } else { Reads::Refused };
         let mut state = self.shared.lock();
-        state.warming -= 1;
-        state.requeue(Work::Again { submission, reads });
+        state.warming -= self.works.len();
+        for (index, Cold { submission, reads }) in self.works.drain(..).enumerate() {
+            let reads = if index < self.read { Reads::Ahead(reads + 1) } else { Reads::Refused };
+            state.requeue(Work::Again { submission, reads });
+        }
         self.shared.wake(state);
     }
 }
