@@ -1,6 +1,7 @@
 //! What is RocksDB's alone: real files that are cut, flipped, full or not writable.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
+use std::collections::BTreeMap;
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -45,18 +46,37 @@ fn try_put(store: &RocksStore, number: u32, length: usize) -> Result<(), StoreEr
     store.commit(&batch, Durability::Fsync)
 }
 
-/// What a `kill -9` leaves: the files as they are while the store is open.
+/// What a `kill -9` leaves: the files as they are while the store is open, all of one moment. The engine makes and
+/// removes some by itself, also where a flush finds no space: then the copy is made anew.
 fn copy_live(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy_live(&entry.path(), &target);
-        } else if entry.file_name() != "LOCK" {
-            std::fs::copy(entry.path(), target).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let before = lengths(from);
+        if before.iter().try_for_each(|(file, _)| copy_file(from, to, file)).is_ok() && lengths(from) == before {
+            return;
+        }
+        assert!(Instant::now() < deadline, "the files do not keep still");
+        let _ = std::fs::remove_dir_all(to);
+    }
+}
+
+fn copy_file(from: &Path, to: &Path, file: &Path) -> std::io::Result<()> {
+    let target = to.join(file.strip_prefix(from).unwrap());
+    std::fs::create_dir_all(target.parent().unwrap())?;
+    std::fs::copy(file, target).map(|_| ())
+}
+
+/// All files below a directory but the locks, and their lengths; nothing of one that goes meanwhile.
+fn lengths(directory: &Path) -> BTreeMap<PathBuf, u64> {
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(directory).unwrap().flatten() {
+        match entry.metadata() {
+            Ok(metadata) if metadata.is_dir() => found.extend(lengths(&entry.path())),
+            Ok(metadata) if entry.file_name() != "LOCK" => _ = found.insert(entry.path(), metadata.len()),
+            _ => {}
         }
     }
+    found
 }
 
 /// The files with this ending, oldest first.
