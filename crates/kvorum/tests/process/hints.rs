@@ -1,5 +1,10 @@
 //! What a node misses while it is away reaches it when it is back, without a read and without a repair.
 
+use std::time::Duration;
+
+use crate::support::cluster::flip;
+use crate::support::random::Random;
+use crate::support::skew::Clocks;
 use crate::support::{Cluster, entity, entity_at, wait_until};
 
 const AWAY: usize = 2;
@@ -146,6 +151,38 @@ fn a_hint_for_a_node_that_is_no_replica_any_more_is_dropped() {
     assert!(cluster.metric(0, "kvorum_hints_dropped_total") > 90.0);
     let taken = held(&cluster, AWAY).len();
     assert!(taken < 10, "{taken} copies at a node with next to no share");
+}
+
+#[test]
+fn a_damaged_record_keeps_no_other_hint_from_its_node() {
+    let mut cluster = Cluster::prepare(3, &[]);
+    Clocks::prepare(&mut cluster).set(AWAY, Duration::from_secs(20));
+    cluster.spawn_all();
+    cluster.wait_whole();
+    let old = |number: u64| Random::new(number).bytes(200);
+    let mut client = cluster.client(0);
+    for number in 0..100 {
+        client.put(&entity_at(format!("k{number:03}"), 3, 3), &old(number));
+    }
+    // Twice: what was in the log at the first start is in a table at the second.
+    for _ in 0..2 {
+        assert!(cluster.terminate(AWAY).success());
+        cluster.restart(AWAY);
+    }
+    // What is stamped in the next 20 s is below the bound of its clock: it will look up what it has of each key.
+    cluster.client(AWAY).put(&entity_at("ahead", 3, 3), b"v");
+    cluster.kill(AWAY);
+    flip(&cluster.node(AWAY).data_dir.clone(), &old(50), "sst");
+    for number in 0..100 {
+        client.put(&entity(format!("k{number:03}")), b"new");
+    }
+    wait_for_hints(&cluster, 0, 100);
+    cluster.restart(AWAY);
+    wait_delivered(&cluster, 0);
+    let (delivered, dropped) =
+        (cluster.metric(0, "kvorum_hints_delivered_total"), cluster.metric(0, "kvorum_hints_dropped_total"));
+    assert!((1.0..60.0).contains(&dropped), "those of one block: {dropped}");
+    assert_eq!(delivered + dropped, 100.0);
 }
 
 #[test]

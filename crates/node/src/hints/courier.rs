@@ -180,6 +180,11 @@ impl Courier {
                 }
                 // Behind its fence: hints are not how this gets there.
                 StoreAnswer::StaleUnknown(_) => self.keeper.queue.count_dropped(Dropped::Refused, 1),
+                // What it holds is damaged, perhaps for long, and the other hints do not wait for that.
+                StoreAnswer::Failed(Failure::Corrupt) => {
+                    self.keeper.queue.count_dropped(Dropped::Refused, 1);
+                    self.keeper.queue.note_missed(self.target.node);
+                }
                 _ => return Err(Interrupted),
             }
         }

@@ -89,7 +89,8 @@ pub enum Dropped {
     NoReplica,
     /// It was damaged on the disk.
     Damaged,
-    /// Its target refused it and holds nothing newer: it came too late, and is left to anti-entropy.
+    /// Its target refused it and holds nothing newer: it came too late, or what is held is damaged. Left to
+    /// anti-entropy.
     Refused,
 }
 
