@@ -117,6 +117,10 @@ impl Clock {
 
     fn advance(&self, above: Hlc, bound: Hlc) -> Result<Hlc, NoStamp> {
         let wall_ms = self.time.wall_ms();
+        // First of all: there may be nothing above it.
+        if self.is_too_far_ahead(above) {
+            return Err(NoStamp::TooFarAhead);
+        }
         let mut last = self.last.load(Ordering::Relaxed);
         loop {
             let before = if is_on(Mutant::StampsRepeat) { Hlc::ZERO } else { Hlc::from_raw(last) };
@@ -261,8 +265,11 @@ mod tests {
     fn a_stamp_that_replicas_would_refuse_is_not_given_and_does_not_move_the_clock() {
         let (clock, _, bound) = clock(1000, 0);
         let far = Hlc::from_millis(1000 + 60_001);
-        assert_eq!(clock.stamp(far), Err(NoStamp::TooFarAhead), "and asks for no bound up there");
-        assert_eq!(clock.stamp_past_bound(far), Err(NoStamp::TooFarAhead));
+        // There is none above the last.
+        for far in [far, Hlc::from_raw(u64::MAX)] {
+            assert_eq!(clock.stamp(far), Err(NoStamp::TooFarAhead), "and asks for no bound up there");
+            assert_eq!(clock.stamp_past_bound(far), Err(NoStamp::TooFarAhead));
+        }
         bound.store(u64::MAX, Ordering::Release);
         assert_eq!(clock.stamp(far), Err(NoStamp::TooFarAhead));
         assert!(!clock.is_stuck_ahead());

@@ -81,6 +81,8 @@ fn block_on(task: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("the node has started a runtime before, with the same limits");
     LocalSet::new().block_on(&runtime, task);
+    // Not dropped: that would wait for a peer's name to be looked up, for however long that takes.
+    runtime.shutdown_background();
 }
 
 async fn serve(config: &Config, parts: ShardParts) {
@@ -142,6 +144,7 @@ fn shard(config: &Config, index: u16, clock: Arc<Clock>, view: &Arc<NodeView>, m
         mailbox.clone(),
         membership.clone(),
         view.large_values.clone(),
+        clock.clone(),
     );
     let mut peers: Vec<_> = membership.layout().nodes().iter().map(|_| None).collect();
     for node in membership.others() {
