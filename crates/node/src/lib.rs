@@ -45,3 +45,4 @@ pub mod scrub;
 pub mod shard;
 pub mod store;
 mod sync;
+pub mod unanswered;

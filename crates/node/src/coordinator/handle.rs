@@ -229,11 +229,10 @@ impl Operations {
                     self.post(id.get(), node, Letters::Read(ReadAnswer::Failed(failure)));
                 }
             }
-            None => {
-                if let Some(held) = shard.replica.read(&key, false, || Asker::Operation(id)) {
-                    self.post(id.get(), node, Letters::Held(held));
-                }
-            }
+            None => match shard.replica.read(&key, false, || Asker::Operation(id)) {
+                Some(held) => self.post(id.get(), node, Letters::Held(held)),
+                None => self.own_disk.asked(now),
+            },
         }
     }
 

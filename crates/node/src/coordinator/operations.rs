@@ -39,6 +39,7 @@ use crate::hints::HintQueue;
 use crate::metrics::CoordinatorMetrics;
 use crate::replica::Held;
 use crate::shard::{Asker, FanOut, Shard};
+use crate::unanswered::Unanswered;
 
 /// What a client's future receives.
 pub enum Outcome {
@@ -232,6 +233,8 @@ pub struct Operations {
     /// Stores for nobody so far: each has an id of its own, by which its chunks are put together.
     mends: Cell<u32>,
     pub(super) behind: Behind,
+    /// Reads of this node's own disk.
+    pub(super) own_disk: Unanswered,
     pub(super) repair: ReadRepair,
     pub(super) timers: Notify,
     pub(super) metrics: Arc<CoordinatorMetrics>,
@@ -260,6 +263,7 @@ impl Operations {
             lingering_max,
             mends: Cell::new(0),
             behind: Behind::default(),
+            own_disk: Unanswered::default(),
             repair: ReadRepair::default(),
             timers: Notify::new(),
             metrics,
@@ -403,6 +407,7 @@ impl Operations {
         let delay = self.hedging.delay();
         let cost = |node: &NodeId| match shard.peer(*node) {
             None if shard.membership.abstains().is_some() => (4, 0),
+            None if self.own_disk.is_overdue(now, delay) => (3, 0),
             None if self.behind.contains(*node, now) => (2, 0),
             None => (0, 0),
             Some(peer) if !peer.is_up() || !peer.votes() => (4, 0),
@@ -452,8 +457,10 @@ impl Operations {
 
     /// This node's answer to a read that needed the disk.
     pub fn on_held(&self, shard: &Rc<Shard>, id: u64, held: Held) {
+        let now = shard.clock.boot();
+        self.own_disk.answered(now);
         self.post(id, shard.membership.own(), Letters::Held(held));
-        self.handle_inbox(shard, shard.clock.boot());
+        self.handle_inbox(shard, now);
     }
 
     /// The connection to `node` ended: everything that waits on it fails.

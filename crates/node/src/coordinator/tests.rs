@@ -130,6 +130,46 @@ fn a_coordinator_whose_disk_hangs_succeeds_through_the_others() {
     });
 }
 
+/// A read at a quorum, whose peers answer whatever they are asked; what this node is said to have done for it.
+async fn read_with(rig: &mut Rig, record: &Record) -> &'static str {
+    let mut get = rig.get(&key("k"), acks(QUORUM));
+    let found = loop {
+        tokio::select! {
+            found = &mut get => break found.unwrap().unwrap(),
+            (peer, question) = rig.next_of_any() => {
+                let Message::Read { version_only, .. } = question.message else { panic!("{:?}", question.message) };
+                let answer = if version_only { version_of(record) } else { record_of(record) };
+                rig.answer(peer, &question, answer).await;
+            }
+        }
+    };
+    let own = rig.shard.membership.url(NodeId(0));
+    found.receipt.unwrap().replicas.iter().find(|replica| *replica.node == *own).unwrap().outcome
+}
+
+#[test]
+fn a_coordinator_whose_disk_hangs_reads_from_the_others() {
+    run(async {
+        let mut rig = Rig::start(3, Settings::default()).await;
+        let record = rig.stored_everywhere(&key("k")).await;
+        rig.store.make_cold(&key("k"));
+        let (answers, gate) = std::sync::mpsc::channel::<()>();
+        assert!(rig.shard.pool.submit(Box::new(move || gate.recv().unwrap_or_default())).is_ok());
+        until(|| rig.shard.pool.depth() == 0).await;
+        while rig.shard.operations.hedging.can_spend() {
+            rig.shard.operations.hedging.spend();
+        }
+        // The first read finds out, without the budget; the second does not ask it.
+        for _ in 0..2 {
+            assert_eq!(read_with(&mut rig, &record).await, "no-answer");
+            assert_eq!(rig.shard.pool.depth(), 1);
+        }
+        drop(answers);
+        until(|| rig.shard.replica.waiting() == 0).await;
+        assert_eq!(read_with(&mut rig, &record).await, "record");
+    });
+}
+
 #[test]
 fn a_write_that_a_full_queue_refused_was_sent_to_nobody() {
     run(async {

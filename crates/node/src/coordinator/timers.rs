@@ -53,7 +53,11 @@ impl Operations {
             operation.hedge_at = now + delay;
             let mut is_forced = false;
             for rank in operation.reading.iter() {
-                let Some(peer) = operation.node(shard, rank).and_then(|node| shard.peer(node)) else { continue };
+                let Some(node) = operation.node(shard, rank) else { continue };
+                let Some(peer) = shard.peer(node) else {
+                    is_forced |= self.own_disk.is_overdue(now, delay);
+                    continue;
+                };
                 is_forced |= peer.is_suspect(now, delay);
                 // Whoever made this necessary took at least so long.
                 peer.note_read(operation.waited_for(rank, now));

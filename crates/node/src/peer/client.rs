@@ -23,6 +23,7 @@ use super::server::ProtocolError;
 use crate::calls::Calls;
 use crate::data_dir::Run;
 use crate::shard::Shard;
+use crate::unanswered::Unanswered;
 
 /// The id of frames that belong to no request.
 const NO_REQUEST: u64 = u64::MAX;
@@ -46,10 +47,7 @@ pub struct PeerClient {
     votes: Cell<bool>,
     /// Who the peer said it was.
     met: Cell<Option<(Incarnation, Run)>>,
-    /// Reads asked and not yet answered.
-    reads_waiting: Cell<u32>,
-    /// When the oldest unanswered read was asked, or the last was answered, whichever is later.
-    waiting_since: Cell<Duration>,
+    reads: Unanswered,
     /// Exponentially weighted mean of the time to answer a read, in microseconds.
     read_us: Cell<u32>,
     /// When the last ping went out.
@@ -85,8 +83,7 @@ impl PeerClient {
             link: RefCell::default(),
             votes: Cell::new(false),
             met: Cell::default(),
-            reads_waiting: Cell::new(0),
-            waiting_since: Cell::default(),
+            reads: Unanswered::default(),
             read_us: Cell::new(0),
             pinged_at: Cell::default(),
             unheard_pings: Cell::new(0),
@@ -108,14 +105,14 @@ impl PeerClient {
     /// Whether a read has gone unanswered for longer than `delay`: then it is not asked first.
     #[must_use]
     pub fn is_suspect(&self, now: Duration, delay: Duration) -> bool {
-        self.reads_waiting.get() > 0 && now.saturating_sub(self.waiting_since.get()) > delay
+        self.reads.is_overdue(now, delay)
     }
 
     /// How long a read is likely to take here, for comparison: recent latency times the queue
     /// (the ranking of Suresh et al., "C3", 2015, reduced to what a client sees).
     #[must_use]
     pub fn cost(&self) -> u64 {
-        u64::from(self.read_us.get() + 1) * u64::from(self.reads_waiting.get() + 1)
+        u64::from(self.read_us.get() + 1) * u64::from(self.reads.count() + 1)
     }
 
     /// Sends a request.
@@ -128,10 +125,7 @@ impl PeerClient {
         let is_read = matches!(message, Message::Read { uncounted: false, .. });
         link.send(&Frame { id, hlc: shard.clock.reading(), message })?;
         if is_read {
-            if self.reads_waiting.get() == 0 {
-                self.waiting_since.set(shard.clock.boot());
-            }
-            self.reads_waiting.set(self.reads_waiting.get() + 1);
+            self.reads.asked(shard.clock.boot());
         }
         Ok(())
     }
@@ -217,7 +211,7 @@ impl PeerClient {
             tracing::debug!(peer = url, votes, shard = index, "another shard connected to peer");
         }
         self.votes.set(votes);
-        self.reads_waiting.set(0);
+        self.reads.forget();
         self.unheard_pings.set(0);
         self.pinged_at.set(shard.clock.boot());
         *self.link.borrow_mut() = Some(link.clone());
@@ -229,7 +223,7 @@ impl PeerClient {
         }
         link.close();
         *self.link.borrow_mut() = None;
-        self.reads_waiting.set(0);
+        self.reads.forget();
         if peer.links.fetch_sub(1, Ordering::Relaxed) == 1 {
             tracing::info!(peer = url, "peer connection ended");
         } else {
@@ -291,8 +285,7 @@ impl PeerClient {
         match frame.message {
             Message::StoreAnswer(answer) => shard.operations.on_stored(shard, self.node, frame.id, answer),
             Message::ReadAnswer(answer) => {
-                self.reads_waiting.set(self.reads_waiting.get().saturating_sub(1));
-                self.waiting_since.set(shard.clock.boot());
+                self.reads.answered(shard.clock.boot());
                 shard.operations.on_read(shard, self.node, frame.id, answer);
             }
             Message::Pong { wall_ms, sequence, rebuilt } => {
@@ -322,7 +315,7 @@ impl PeerClient {
         let ours = i64::try_from(shard.clock.wall_ms()).unwrap_or(i64::MAX);
         shard.membership.note_clock_offset(self.node, theirs.saturating_add(half_ms).saturating_sub(ours));
         // An idle peer's latency follows its pings, so that a slow one gets another chance.
-        if self.reads_waiting.get() == 0 {
+        if self.reads.count() == 0 {
             self.note_read(round_trip);
         }
     }
