@@ -507,7 +507,7 @@ impl Machine {
                 connect_timeout: Duration::from_millis(500),
                 reconnect_delay_max: Duration::from_secs(1),
             },
-            clock,
+            clock: clock.clone(),
             replica: Replica::new(
                 0,
                 disk,
@@ -516,6 +516,7 @@ impl Machine {
                 mailbox.clone(),
                 membership.clone(),
                 large_values.clone(),
+                clock,
             ),
             pool: pool.clone(),
             scans: scans.clone(),

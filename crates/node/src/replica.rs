@@ -12,8 +12,10 @@ use kvorum_core::record::RecordError;
 use kvorum_core::{Key, PartitionId, Record, Version};
 use slab::Slab;
 
+use crate::clock::Clock;
 use crate::commit::{CommitQueue, Fact, Submission, Ticket, Work};
 use crate::large_values::LargeValues;
+use crate::log_limit::LogLimit;
 use crate::mailbox::{Event, Mailbox};
 use crate::membership::Membership;
 use crate::read_pool::ReadPool;
@@ -41,8 +43,16 @@ pub struct Replica<A> {
     pool: ReadPool,
     mailbox: Arc<Mailbox>,
     membership: Arc<Membership>,
-    large_values: Arc<LargeValues>,
+    checks: Arc<Checks>,
     askers: RefCell<Slab<Waiting<A>>>,
+}
+
+/// What everything that leaves the store goes through.
+struct Checks {
+    large_values: Arc<LargeValues>,
+    clock: Arc<Clock>,
+    damaged: LogLimit,
+    failed: LogLimit,
 }
 
 struct Waiting<A> {
@@ -53,6 +63,7 @@ struct Waiting<A> {
 
 impl<A> Replica<A> {
     /// The replica as shard number `shard` uses it; results come through `mailbox`.
+    #[expect(clippy::too_many_arguments, reason = "what a shard has of its node")]
     pub fn new(
         shard: u16,
         store: Arc<dyn Store>,
@@ -61,8 +72,11 @@ impl<A> Replica<A> {
         mailbox: Arc<Mailbox>,
         membership: Arc<Membership>,
         large_values: Arc<LargeValues>,
+        clock: Arc<Clock>,
     ) -> Self {
-        Self { shard, store, queue, pool, mailbox, membership, large_values, askers: RefCell::default() }
+        let (damaged, failed) = Default::default();
+        let checks = Arc::new(Checks { large_values, clock, damaged, failed });
+        Self { shard, store, queue, pool, mailbox, membership, checks, askers: RefCell::default() }
     }
 
     /// What is held for `key`, or `None` if the disk has to be read: then the answer comes through the
@@ -73,15 +87,15 @@ impl<A> Replica<A> {
         }
         match find(&*self.store, key, Tier::Cache) {
             Err(StoreError::NeedsDisk) => {}
-            found => return Some(check(key, found, &self.large_values)),
+            found => return Some(self.checks.held(key, found)),
         }
         let ticket = self.ticket(asker(), (!uncounted).then(|| key.hash().partition()));
         // A key of its own: a peer's is a slice of the buffer that it was read into.
         let key = Key::new(bytes::Bytes::copy_from_slice(key.as_bytes())).expect("these bytes were a key before");
         let (store, mailbox) = (self.store.clone(), self.mailbox.clone());
-        let large_values = self.large_values.clone();
+        let checks = self.checks.clone();
         let job = move || {
-            let held = check(&key, find(&*store, &key, Tier::Disk), &large_values);
+            let held = checks.held(&key, find(&*store, &key, Tier::Disk));
             mailbox.post([Event::Read { ticket, held }]);
         };
         if self.pool.submit(Box::new(job)).is_ok() {
@@ -194,27 +208,36 @@ impl<A> Replica<A> {
     }
 }
 
-/// Turns what the store found into what the replica says: nothing unchecked leaves it, nor anything large that
-/// there is no memory for.
-fn check(key: &Key, found: Result<Found, StoreError>, large_values: &Arc<LargeValues>) -> Held {
-    match found {
-        Ok(Found::Absent { floor }) => Held::Absent { floor },
-        Ok(Found::Record(bytes)) => match Record::decode(key, bytes) {
-            Ok(record) => large_values.keep(record).map_or(Held::Failed(Failure::Overloaded), Held::Record),
+impl Checks {
+    /// Turns what the store found into what the replica says: nothing unchecked leaves it, nor anything large that
+    /// there is no memory for.
+    fn held(&self, key: &Key, found: Result<Found, StoreError>) -> Held {
+        let bytes = match found {
+            Ok(Found::Absent { floor }) => return Held::Absent { floor },
+            Ok(Found::Record(bytes)) => bytes,
+            Err(StoreError::Corrupt(reason)) => {
+                if let Some(left_out) = self.damaged.due(self.clock.boot()) {
+                    tracing::error!(key_hash = key.hash().get(), reason, left_out, "stored block is damaged");
+                }
+                return Held::Failed(Failure::Corrupt);
+            }
+            Err(error) => {
+                if let Some(left_out) = self.failed.due(self.clock.boot()) {
+                    tracing::error!(key_hash = key.hash().get(), %error, left_out, "read failed");
+                }
+                return Held::Failed(Failure::Disk);
+            }
+        };
+        match Record::decode(key, bytes) {
+            Ok(record) => self.large_values.keep(record).map_or(Held::Failed(Failure::Overloaded), Held::Record),
             Err(
                 error @ (RecordError::Truncated | RecordError::Format(_) | RecordError::Header | RecordError::Digest),
             ) => {
-                tracing::error!(key_hash = key.hash().get(), %error, "stored record is damaged");
+                if let Some(left_out) = self.damaged.due(self.clock.boot()) {
+                    tracing::error!(key_hash = key.hash().get(), %error, left_out, "stored record is damaged");
+                }
                 Held::Failed(Failure::Corrupt)
             }
-        },
-        Err(StoreError::Corrupt(reason)) => {
-            tracing::error!(key_hash = key.hash().get(), reason, "stored block is damaged");
-            Held::Failed(Failure::Corrupt)
-        }
-        Err(error) => {
-            tracing::error!(key_hash = key.hash().get(), %error, "read failed");
-            Held::Failed(Failure::Disk)
         }
     }
 }

@@ -59,6 +59,7 @@ use self::request::ReplicationDefaults;
 use self::watch::{Coarse, Phase, SWEEP_EVERY, Verdict, Watch};
 use crate::coordinator::{Coordinator, Found, Refused, Written};
 use crate::large_values::{Body, FREE_BYTES, LargeValues};
+use crate::log_limit::LogLimit;
 
 /// What a connection between nodes is upgraded to.
 pub const PEER_PROTOCOL: &str = "kvorum/1";
@@ -226,6 +227,7 @@ pub struct HttpShard<E> {
     next_request_id: Cell<u64>,
     draining: Cell<bool>,
     gone: Notify,
+    broken_ranges: Rc<LogLimit>,
 }
 
 /// The headers of a peer that is being let in.
@@ -274,6 +276,7 @@ impl<E: Entities> HttpShard<E> {
             refusals: Cell::new(0),
             draining: Cell::new(false),
             gone: Notify::new(),
+            broken_ranges: Rc::default(),
         })
     }
 
@@ -388,9 +391,12 @@ impl<E: Entities> HttpShard<E> {
         let page_bytes = self.settings.scan_page_bytes;
         let room = self.large_values().charge(page_bytes.max(FREE_BYTES + 1)).map_err(|_| self.shed(Shed::Memory))?;
         let metrics = Arc::clone(&self.parts.metrics);
+        let (log, started) = (Rc::clone(&self.broken_ranges), self.started);
         let on_broken = Box::new(move |reason: &str| {
             count(&metrics.ranges_broken);
-            tracing::error!(reason, "range broken off");
+            if let Some(left_out) = log.due(started.elapsed()) {
+                tracing::error!(reason, left_out, "range broken off");
+            }
         });
         let source = Rc::clone(&self.parts.ranges);
         Ok(RangeBody::new(source, end, page_bytes, room, self.wall_ms(), on_broken))

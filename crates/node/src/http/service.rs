@@ -73,11 +73,14 @@ struct Exchange<'a, E> {
 
 impl<E: Entities> Exchange<'_, E> {
     async fn answer(mut self) -> Result<Answer, Failure> {
-        match self.admitted().await {
+        match self.check() {
             Ok(Action::Entity { verb: Verb::Put, key, acks }) => self.put(key, acks).await,
             Ok(action) => {
                 if !self.body.is_end_stream() {
                     self.swallow().await?;
+                }
+                if matches!(action, Action::Entity { .. } | Action::Range { .. }) {
+                    self.admit().await?;
                 }
                 self.act(action).await.map_err(kept)
             }
@@ -85,13 +88,10 @@ impl<E: Entities> Exchange<'_, E> {
         }
     }
 
-    /// A request that can be served, and for which there is room.
-    async fn admitted(&self) -> Result<Action, HttpError> {
-        let action = self.check()?;
-        if matches!(action, Action::Entity { .. } | Action::Range { .. }) {
-            self.shard.admit(self.busy).await?;
-        }
-        Ok(action)
+    /// Takes room among the requests in flight: not before all of this one has come, so that a client which sends
+    /// slowly takes none from others.
+    async fn admit(&self) -> Result<(), Failure> {
+        self.shard.admit(self.busy).await.map_err(kept)
     }
 
     /// Everything that can be said without the body.
@@ -123,6 +123,7 @@ impl<E: Entities> Exchange<'_, E> {
             }
         };
         self.serving();
+        self.admit().await?;
         let content_type = self.head.headers.get(header::CONTENT_TYPE).map(header::HeaderValue::as_bytes);
         let traced = is_traced(&self.head.headers);
         let written = self.shard.entities().put(key, acks, content_type, value, traced).await;

@@ -180,7 +180,7 @@ impl Rig {
                 connect_timeout: LONG,
                 reconnect_delay_max: LONG,
             },
-            clock,
+            clock: clock.clone(),
             replica: Replica::new(
                 0,
                 store.clone(),
@@ -189,6 +189,7 @@ impl Rig {
                 mailbox.clone(),
                 membership.clone(),
                 large_values.clone(),
+                clock,
             ),
             scans: ReadPool::without_threads(100),
             cpu_share: CpuShare::new(50),

@@ -428,6 +428,21 @@ fn requests_over_the_limit_are_shed_and_keep_their_connection() {
 }
 
 #[test]
+fn who_sends_slowly_takes_no_room_from_others() {
+    with(HttpSettings { requests_max: 1, ..settings() }, |node| async move {
+        let mut slow = node.connect().await;
+        for request in ["PUT /v0/entity?id=k", "GET /v0/entity?id=k"] {
+            slow.send(format!("{request} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nx")).await;
+            until("it is being read", || read(&node.metrics.in_flight) == 1).await;
+            let mut client = node.connect().await;
+            assert_eq!(client.ask("GET /v0/entity?id=other").await.status, 404);
+            slow.send("y").await;
+            assert!(slow.answer(false).await.status < 300);
+        }
+    });
+}
+
+#[test]
 fn a_request_over_the_limit_waits_a_moment_for_room() {
     with(HttpSettings { requests_max: 1, ..settings() }, |node| async move {
         let (mut first, mut second) = (node.connect().await, node.connect().await);
