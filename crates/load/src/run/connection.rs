@@ -1,6 +1,7 @@
 //! One connection of the generator: what is under way on it, what is to be written, where its answers are.
 //!
-//! Never blocks. Bounded: at most `pipeline` flights, whose bytes are all that `out` holds.
+//! Never blocks. Bounded: at most `pipeline` flights; `out` holds their bytes, and of those that are written already
+//! at most as many again, or 64 KiB.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -13,6 +14,9 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::answer::Answers;
 use crate::workload::Operation;
+
+/// So much of `out` may be written already before it is dropped.
+const WRITTEN_BYTES_MAX: usize = 64 << 10;
 
 /// A request that was handed to a connection and has no answer yet.
 #[derive(Clone, Copy, Debug)]
@@ -116,7 +120,10 @@ impl Connection {
                     self.written += count;
                     total += crate::numbers::count(count);
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(total),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.drop_written();
+                    return Ok(total);
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -125,13 +132,55 @@ impl Connection {
         self.written = 0;
         Ok(total)
     }
+
+    /// Where there is always something left to write, `out` is never cleared. What is moved is less than what is
+    /// dropped, so each byte is moved once on average.
+    fn drop_written(&mut self) {
+        if self.written > WRITTEN_BYTES_MAX.max(self.out.len() / 2) {
+            self.out.drain(..self.written);
+            self.written = 0;
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
+    use std::time::{Duration, Instant};
 
-    use super::Connection;
+    use rustix::net::sockopt;
+
+    use super::{Connection, WRITTEN_BYTES_MAX};
+
+    #[test]
+    fn what_is_written_is_not_kept_where_something_is_always_left() {
+        const PIECE: usize = 1 << 20;
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut connection = Connection::new(0, address, Instant::now());
+        let stream = connection.stream.insert(TcpStream::connect(address).unwrap());
+        stream.set_nonblocking(true).unwrap();
+        let mut server = listener.accept().unwrap().0;
+        sockopt::set_socket_send_buffer_size(&*stream, 64 << 10).unwrap();
+        sockopt::set_socket_recv_buffer_size(&server, 64 << 10).unwrap();
+        server.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let (mut made, mut read, mut piece) = (0, 0, vec![0; 64 << 10]);
+        while read < 16 * PIECE {
+            // More than the system's buffers take.
+            while connection.out.len() - connection.written < PIECE {
+                connection.out.extend((made..made + PIECE).map(|place| place.to_le_bytes()[1]));
+                made += PIECE;
+            }
+            connection.flush().unwrap();
+            let left = connection.out.len() - connection.written;
+            assert!(left > 0 && connection.written <= WRITTEN_BYTES_MAX.max(left), "{}", connection.written);
+            let count = server.read(&mut piece).unwrap();
+            let is_right = |(place, byte): (usize, &u8)| *byte == (read + place).to_le_bytes()[1];
+            assert!(piece.iter().take(count).enumerate().all(is_right), "behind {read} bytes");
+            read += count;
+        }
+    }
 
     #[test]
     fn what_was_answered_before_does_not_count_for_a_connection_that_cannot_begin() {
