@@ -9,6 +9,7 @@ if (run.generator.limit) warnings.push(`The generator was the limit, not the tar
 if (run.generator.late) warnings.push(`The generator was late, and the latencies are partly its own: ${run.generator.late}`);
 warnings.push(...host);
 if (run.interrupted) warnings.push("The run was interrupted: this is what there was until then.");
+if (run.unanswered) warnings.push(`${number(run.unanswered)} requests had no answer yet: their latencies are missing.`);
 if (run.unsent) warnings.push(`${number(run.unsent)} requests were due and never sent: their latencies are missing.`);
 warn(warnings);
 table("summary", [

@@ -71,6 +71,8 @@ pub struct Tally {
     pub late_sends: u64,
     /// Requests that were due and never sent.
     pub unsent: u64,
+    /// Requests under way when an interrupt ended the run, before their limit had passed.
+    pub unanswered: u64,
     /// Operations that succeeded before the end of the measured time.
     pub in_time: u64,
     /// Bytes received.
@@ -97,6 +99,7 @@ impl Default for Tally {
             timeouts: 0,
             late_sends: 0,
             unsent: 0,
+            unanswered: 0,
             in_time: 0,
             bytes_read: 0,
             bytes_written: 0,
@@ -158,6 +161,7 @@ impl Tally {
         self.timeouts += other.timeouts;
         self.late_sends += other.late_sends;
         self.unsent += other.unsent;
+        self.unanswered += other.unanswered;
         self.in_time += other.in_time;
         self.bytes_read += other.bytes_read;
         self.bytes_written += other.bytes_written;

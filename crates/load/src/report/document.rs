@@ -189,6 +189,9 @@ pub struct Document {
     pub late_sends: u64,
     /// Requests that were due and never sent.
     pub unsent: u64,
+    /// Requests under way when an interrupt ended the run, before their limit had passed.
+    #[serde(default)]
+    pub unanswered: u64,
     /// By operation.
     pub operations: BTreeMap<String, OperationRow>,
     /// Received.
@@ -241,6 +244,7 @@ impl Document {
             timeouts: tally.timeouts,
             late_sends: tally.late_sends,
             unsent: tally.unsent,
+            unanswered: tally.unanswered,
             operations: operations(tally),
             bytes_read: tally.bytes_read,
             bytes_written: tally.bytes_written,

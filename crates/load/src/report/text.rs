@@ -161,6 +161,9 @@ fn write_own(out: &mut String, plan: &Plan, document: &Document) -> std::fmt::Re
     }
     if document.interrupted {
         writeln!(out, "Interrupted: this is what there was until then")?;
+        if document.unanswered > 0 {
+            writeln!(out, "{} requests had no answer yet: their latencies are missing", document.unanswered)?;
+        }
     }
     Ok(())
 }

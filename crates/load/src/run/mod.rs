@@ -1,7 +1,8 @@
 //! One run: threads that send at a rate or as fast as answers come, and a collector of what they count.
 //!
 //! A run ends: at its end, at an interrupt (`stop`), or when its operations are done; what is under way then has its
-//! limit left and no more. Measured is what was due after the warm-up and before the end.
+//! limit left, after an interrupt a second at most, and no more. Measured is what was due after the warm-up and before
+//! the end.
 
 mod answer;
 mod connection;

@@ -198,8 +198,13 @@ impl Worker {
             self.cost = ThreadCost::now();
         }
         let stopped = self.job.stop.load(Ordering::Relaxed);
+        if let Phase::Drain(until) = self.phase {
+            let until = if stopped { until.min(now + INTERRUPT_DRAIN) } else { until };
+            self.phase = Phase::Drain(until);
+            return;
+        }
         let all_sent = self.operations_left == 0;
-        if matches!(self.phase, Phase::Drain(_)) || !(stopped || all_sent || now >= self.timeline.end) {
+        if !(stopped || all_sent || now >= self.timeline.end) {
             return;
         }
         if stopped || all_sent {
@@ -521,7 +526,23 @@ impl Worker {
         &mut self.interval
     }
 
+    /// Gives up what is under way when there is no time left for it. That is within its limit still if there was an
+    /// interrupt: then nobody knows whether it would have been answered.
+    fn give_up(&mut self) {
+        let now = Instant::now();
+        for id in 0..self.connections.len() {
+            for flight in self.connection(id).abandon(now) {
+                self.ended(&flight, false);
+                let is_over = now.duration_since(flight.sent) >= self.job.timeout;
+                self.tally.timeouts += u64::from(flight.measured && is_over);
+                self.tally.unanswered += u64::from(flight.measured && !is_over);
+                self.interval_at(now).errors += u64::from(flight.measured && is_over);
+            }
+        }
+    }
+
     fn finish(mut self) {
+        self.give_up();
         self.cost.store(&mut self.tally);
         let _ = self.notes.send((self.job.thread, Note::Second(Box::new(self.interval))));
         let _ =

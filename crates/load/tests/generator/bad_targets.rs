@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use kvorum_load::Error;
 use kvorum_load::knee::{Effort, Hunt, Knee, Point, Probe, Step, Watch, knee};
 use kvorum_load::record::Failure;
+use kvorum_load::report::{Document, text};
 use kvorum_load::run::{Plan, Rate, run};
 
 use crate::support::{Reply, Server, answer, go, go_until, millis, plan, store};
@@ -17,7 +18,8 @@ use crate::support::{Reply, Server, answer, go, go_until, millis, plan, store};
 /// Every request ended somehow: none is lost, none counted twice.
 fn all_accounted(outcome: &kvorum_load::run::Outcome, due: u64) {
     let tally = &outcome.tally;
-    assert_eq!(tally.requests() + tally.unsent, due, "{:?} {:?}", tally.failures, tally.refused);
+    let all = tally.requests() + tally.unsent + tally.unanswered;
+    assert_eq!(all, due, "{:?} {:?}", tally.failures, tally.refused);
 }
 
 #[test]
@@ -140,12 +142,45 @@ fn an_interrupt_gives_the_report_of_what_there_was() {
     let outcome = go_until(&plan, || counted.puts.load(Ordering::SeqCst) > 200);
     assert!(outcome.interrupted && outcome.tally.latency.len() > 200);
     assert!(outcome.measured < millis(20_000), "measured is what was: {:?}", outcome.measured);
-    // With a silent target, too.
-    let silent = Server::start(|_| Reply::Silence);
-    let asked = std::time::Instant::now();
-    let plan = Plan { rate: Rate::Max, timeout: millis(60_000), targets: vec![silent.url.parse().unwrap()], ..plan };
-    let outcome = go_until(&plan, || asked.elapsed() > millis(200));
+}
+
+/// A server that answers nothing, and how many requests it has.
+fn silent() -> (Arc<AtomicU64>, Server) {
+    let requests = Arc::new(AtomicU64::new(0));
+    let counted = requests.clone();
+    let server = Server::start(move |_| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        Reply::Silence
+    });
+    (requests, server)
+}
+
+#[test]
+fn what_has_no_answer_when_an_interrupt_ends_the_run_is_told() {
+    let (requests, server) = silent();
+    let (duration, timeout) = (millis(600_000), millis(60_000));
+    let plan = Plan { rate: Rate::Max, duration, timeout, warmup: millis(0), ..plan(&server.url, "put") };
+    let outcome = go_until(&plan, || requests.load(Ordering::SeqCst) == 8);
     assert!(outcome.interrupted && outcome.tally.latency.is_empty());
+    assert_eq!((outcome.tally.unanswered, outcome.tally.timeouts), (8, 0), "one of each connection");
+    all_accounted(&outcome, 8);
+    let document = Document::new(&plan, &outcome);
+    let text = text(&plan, &outcome, &document, false);
+    assert!(document.unanswered == 8 && text.contains("8 requests had no answer yet"), "{text}");
+}
+
+#[test]
+fn an_interrupt_after_the_end_does_not_wait_for_the_limit_of_what_is_under_way() {
+    let (_, server) = silent();
+    let plan = Plan { timeout: millis(60_000), warmup: millis(0), ..plan(&server.url, "put") };
+    let stop = Arc::new(AtomicBool::new(false));
+    let outcome = run(&plan, &stop, &mut |progress| {
+        stop.store(progress.elapsed > plan.duration + millis(100), Ordering::SeqCst);
+    })
+    .unwrap();
+    assert!(outcome.interrupted && outcome.tally.unanswered > 0);
+    assert_eq!(outcome.tally.timeouts, 0, "none has waited for its limit");
+    all_accounted(&outcome, 500);
 }
 
 /// Lets a server die after so many probes.
