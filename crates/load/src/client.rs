@@ -1,17 +1,19 @@
 //! A client for single questions: blocking, one connection, kept open. For pages such as `/metrics` and for samples,
 //! not for load.
 //!
-//! Bounded: a page has at most 64 MiB, and the limit given is for each wait.
+//! Bounded: an answer has at most 64 MiB, and the limit given is for each wait.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
 use crate::Error;
+use crate::run::answer::{Answer, Answers};
 use crate::target::Target;
 
-const PAGE_BYTES_MAX: u64 = 64 << 20;
-const HEAD_BYTES_MAX: u64 = 16 << 10;
+/// Of an answer, with its head and all of its framing.
+const PAGE_BYTES_MAX: usize = 64 << 20;
+const PIECE_BYTES: usize = 16 << 10;
 
 /// A status and a body.
 #[derive(Debug)]
@@ -40,7 +42,7 @@ impl Client {
     /// GETs a path. A connection that the server has closed meanwhile is made anew, once.
     ///
     /// # Errors
-    /// [`Error::Unreachable`]: no connection, no answer in time, or none that is HTTP/1.1 with a length.
+    /// [`Error::Unreachable`]: no connection, no answer in time, or none that is whole and HTTP/1.1.
     pub fn get(&mut self, path: &str) -> Result<Page, Error> {
         let reused = self.stream.is_some();
         self.exchange(path)
@@ -78,38 +80,86 @@ impl Client {
     }
 }
 
-fn bad() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the answer is not HTTP/1.1 with a length")
+fn bad(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// A page, and whether the server closes the connection.
+/// A page, and whether the connection is of no use behind it.
 fn read(stream: &mut TcpStream) -> io::Result<(Page, bool)> {
-    let mut head = Vec::new();
-    let mut byte = [0];
-    // A byte at a time: nothing of the body may be lost, and pages are few.
-    let mut reader = io::BufReader::new(stream);
-    while !head.ends_with(b"\r\n\r\n") {
-        if crate::numbers::count(head.len()) >= HEAD_BYTES_MAX {
-            return Err(bad());
+    let mut answers = Answers::with_bodies();
+    let (mut piece, mut received) = (vec![0; PIECE_BYTES], 0);
+    loop {
+        let bytes = match stream.read(&mut piece) {
+            Ok(count) => piece.get(..count).unwrap_or_default(),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        received += bytes.len();
+        if received > PAGE_BYTES_MAX {
+            return Err(bad("the answer is too long"));
         }
-        reader.read_exact(&mut byte)?;
-        head.extend_from_slice(&byte);
+        let (taken, answer) = match bytes {
+            [] => (0, Some(answers.close().ok_or(io::ErrorKind::UnexpectedEof)?)),
+            bytes => answers.take(bytes).map_err(|_| bad("the answer is not HTTP/1.1"))?,
+        };
+        if let Some(Answer { status, closes }) = answer {
+            // What comes behind it was not asked for.
+            let is_over = closes || taken < bytes.len();
+            return Ok((Page { status, body: answers.take_body() }, is_over));
+        }
     }
-    let mut headers = [httparse::EMPTY_HEADER; 64];
-    let mut parsed = httparse::Response::new(&mut headers);
-    parsed.parse(&head).map_err(|_| bad())?;
-    let find = |name: &str| parsed.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
-    let text = |name: &str| find(name).and_then(|header| std::str::from_utf8(header.value).ok());
-    let closes = text("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
-    let length = match text("content-length") {
-        Some(text) => text.trim().parse::<u64>().ok().filter(|length| *length <= PAGE_BYTES_MAX).ok_or_else(bad)?,
-        None if closes && find("transfer-encoding").is_none() => PAGE_BYTES_MAX,
-        None => return Err(bad()),
-    };
-    let mut body = Vec::new();
-    reader.take(length).read_to_end(&mut body)?;
-    if text("content-length").is_some() && crate::numbers::count(body.len()) < length {
-        return Err(io::ErrorKind::UnexpectedEof.into());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::{Client, Page};
+    use crate::Error;
+
+    /// What a client makes of these bytes, with the connection closed behind them if `closes`.
+    fn get(answer: &'static [u8], closes: bool) -> Result<Page, Error> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut stream = listener.accept().unwrap().0;
+                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                lines.find(|line| line.as_ref().unwrap().is_empty());
+                stream.write_all(answer).unwrap();
+                if !closes {
+                    // Until the client goes away.
+                    lines.next();
+                }
+            });
+            Client::new(target, Duration::from_secs(20)).get("/")
+        })
     }
-    Ok((Page { status: parsed.code.ok_or_else(bad)?, body }, closes))
+
+    #[test]
+    fn pages_are_read_as_any_server_frames_them() {
+        let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        for (answer, status, body, closes) in [
+            ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", 200, "hello", false),
+            (&*format!("{chunked}2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n").leak(), 200, "hello", false),
+            (&*format!("{chunked}0\r\n\r\n").leak(), 200, "", false),
+            ("HTTP/1.1 204 No Content\r\n\r\n", 204, "", false),
+            ("HTTP/1.1 304 Not Modified\r\n\r\n", 304, "", false),
+            ("HTTP/1.0 404 Not Found\r\n\r\nno", 404, "no", true),
+            ("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nhello", 200, "hello", true),
+        ] {
+            let page = get(answer.as_bytes(), closes).unwrap();
+            assert_eq!((page.status, page.body.as_slice()), (status, body.as_bytes()), "{answer}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_whole_answer_is_an_error() {
+        for cut in ["", "SSH-2.0-OpenSSH\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell"] {
+            assert!(matches!(get(cut.as_bytes(), true), Err(Error::Unreachable { .. })), "{cut}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
-//! Answers, taken from a stream of bytes: statuses and ends, nothing else. Bodies are skipped, never kept.
+//! Answers, taken from a stream of bytes: statuses and ends. Bodies are skipped, or kept for who wants them.
 //!
-//! Bounded: a head has at most 16 KiB and 64 headers.
+//! Bounded: a head has at most 16 KiB and 64 headers. Bodies that are kept are bounded by who hands out the bytes.
 
 use crate::numbers::{count, index};
 
@@ -8,6 +8,8 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 const HEADERS_MAX: usize = 64;
 /// Longest line of a chunk's size, its extensions included, or of a trailer.
 const LINE_BYTES_MAX: usize = 1 << 10;
+/// Behind the bytes of a chunk.
+const LINE_END_BYTES: u64 = 2;
 
 /// A whole answer was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,11 +44,29 @@ pub(crate) struct Answers {
     /// The beginning of a head or line whose end has not come.
     partial: Vec<u8>,
     answer: Answer,
+    /// The body so far, if bodies are kept.
+    body: Option<Vec<u8>>,
 }
 
 impl Answers {
     pub(crate) fn new() -> Self {
-        Self { place: Place::Head, partial: Vec::new(), answer: Answer { status: 0, closes: false } }
+        Self { place: Place::Head, partial: Vec::new(), answer: Answer { status: 0, closes: false }, body: None }
+    }
+
+    /// That keep bodies.
+    pub(crate) fn with_bodies() -> Self {
+        Self { body: Some(Vec::new()), ..Self::new() }
+    }
+
+    /// The body of the answer that has ended, or what there is of one that has not; empty if bodies are not kept.
+    pub(crate) fn take_body(&mut self) -> Vec<u8> {
+        self.body.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    fn keep_body(&mut self, bytes: &[u8], length: u64) {
+        if let Some(body) = self.body.as_mut() {
+            body.extend_from_slice(bytes.get(..index(length)).unwrap_or(bytes));
+        }
     }
 
     /// Takes bytes until an answer is whole: how many, and the answer. Without one, all were taken.
@@ -61,6 +81,7 @@ impl Answers {
                 Place::Head => taken += self.take_head(rest)?,
                 Place::Body(missing) => {
                     let here = count(rest.len()).min(missing);
+                    self.keep_body(rest, here);
                     taken += index(here);
                     self.place = Place::Body(missing - here);
                     if missing == here {
@@ -69,6 +90,7 @@ impl Answers {
                 }
                 Place::Chunk(missing) => {
                     let here = count(rest.len()).min(missing);
+                    self.keep_body(rest, here.min(missing.saturating_sub(LINE_END_BYTES)));
                     taken += index(here);
                     self.place = if missing == here { Place::ChunkSize } else { Place::Chunk(missing - here) };
                 }
@@ -79,7 +101,10 @@ impl Answers {
                         return Ok((taken, Some(self.end())));
                     }
                 }
-                Place::Rest => return Ok((bytes.len(), None)),
+                Place::Rest => {
+                    self.keep_body(rest, u64::MAX);
+                    return Ok((bytes.len(), None));
+                }
             }
         }
     }
@@ -177,7 +202,7 @@ impl Answers {
         let digits = line.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
         let digits = std::str::from_utf8(digits).map_err(|_| Malformed)?;
         let size = u64::from_str_radix(digits, 16).map_err(|_| Malformed)?;
-        let with_line_end = size.checked_add(2).ok_or(Malformed)?;
+        let with_line_end = size.checked_add(LINE_END_BYTES).ok_or(Malformed)?;
         self.place = if size == 0 { Place::Trailer } else { Place::Chunk(with_line_end) };
         Ok((end + 1, false))
     }
@@ -212,6 +237,21 @@ mod tests {
     fn answers_are_found_however_the_stream_is_cut() {
         for piece in 1..MANY.len() + 1 {
             assert_eq!(statuses(MANY.as_bytes(), piece), Ok(vec![200, 204, 201, 200, -503]), "pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn bodies_are_kept_where_they_are_asked_for_without_their_framing() {
+        for length in 1..MANY.len() + 1 {
+            let (mut answers, mut bodies) = (Answers::with_bodies(), Vec::new());
+            for mut piece in MANY.as_bytes().chunks(length) {
+                while !piece.is_empty() {
+                    let (taken, answer) = answers.take(piece).unwrap();
+                    piece = &piece[taken..];
+                    bodies.extend(answer.map(|_| String::from_utf8(answers.take_body()).unwrap()));
+                }
+            }
+            assert_eq!(bodies, ["hello", "", "", "abc0123456789", "no"], "pieces of {length}");
         }
     }
 

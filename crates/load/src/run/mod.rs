@@ -4,7 +4,7 @@
 //! limit left, after an interrupt a second at most, and no more. Measured is what was due after the warm-up and before
 //! the end.
 
-mod answer;
+pub(crate) mod answer;
 mod connection;
 mod cost;
 mod pace;

@@ -2,15 +2,16 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use kvorum_load::Error;
 use kvorum_load::fill::{Filled, fill};
 use kvorum_load::run::{Plan, Rate};
 use kvorum_load::workload::Operation;
 
-use crate::support::{Server, answer, go, millis, plan, store};
+use crate::support::{Reply, Server, answer, go, millis, plan, store};
 
 fn fill_now(plan: &Plan) -> Result<Filled, Error> {
     fill(plan, &Arc::new(AtomicBool::new(false)), &mut |_| {})
@@ -122,6 +123,33 @@ fn a_fill_writes_again_what_was_refused_and_gives_up_in_the_end() {
     let refusing = Server::start(|request| answer(if request.method == "GET" { 404 } else { 503 }, b""));
     let error = fill_now(&Plan { keys: 10, ..plan(&refusing.url, "put") }).unwrap_err().to_string();
     assert!(error.contains("10 keys could not be written") && error.contains("503"), "{error}");
+}
+
+/// As servers do that do not know an answer's length when they begin it.
+fn chunked(status: u16, body: &[u8]) -> Reply {
+    let mut bytes = format!("HTTP/1.1 {status} X\r\nTransfer-Encoding: chunked\r\n\r\n").into_bytes();
+    for chunk in body.chunks(1000) {
+        bytes.extend(format!("{:x}\r\n", chunk.len()).into_bytes());
+        bytes.extend(chunk.iter().chain(b"\r\n"));
+    }
+    bytes.extend_from_slice(b"0\r\n\r\n");
+    Reply::Bytes(bytes)
+}
+
+#[test]
+fn a_store_whose_answers_have_no_lengths_is_filled() {
+    let values = Mutex::new(BTreeMap::new());
+    let server = Server::start(move |request| {
+        let mut values = values.lock().unwrap();
+        if request.method == "PUT" {
+            values.insert(request.path.clone(), request.body.clone());
+            return Reply::Bytes(b"HTTP/1.1 204 No Content\r\n\r\n".to_vec());
+        }
+        values.get(&request.path).map_or_else(|| chunked(404, b""), |value| chunked(200, value))
+    });
+    let (api, value_size) = ("/kv/{key}".parse().unwrap(), "4KiB".parse().unwrap());
+    let filled = fill_now(&Plan { api, value_size, ..plan(&server.url, "put") }).unwrap();
+    assert_eq!((filled.keys, filled.sampled), (100, 100));
 }
 
 #[test]
