@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
-use clap::{Args, Subcommand};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
+use kvorum_load::Error;
 use kvorum_load::compare::Side;
 use kvorum_load::knee::Objective;
 use kvorum_load::run::{Plan, Rate};
@@ -23,9 +25,9 @@ pub(crate) enum BenchCommand {
     Scenario(ScenarioArgs),
 }
 
-/// Whom the load goes to, and in what shape.
+/// Whom requests go to, over what, and with which keys and values.
 #[derive(Debug, Args)]
-pub(crate) struct LoadArgs {
+pub(crate) struct TargetArgs {
     /// The targets; connections go to them in turn.
     #[arg(
         long,
@@ -35,9 +37,6 @@ pub(crate) struct LoadArgs {
         value_delimiter = ','
     )]
     pub(crate) url: Vec<Target>,
-    /// put, get, delete, range, mixed:put=50,get=50, or ycsb-a to ycsb-f.
-    #[arg(long, default_value = "put")]
-    pub(crate) workload: Workload,
     /// Over all targets and threads.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = at_least_one)]
     pub(crate) connections: usize,
@@ -47,18 +46,9 @@ pub(crate) struct LoadArgs {
     /// Requests under way on one connection at most.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one)]
     pub(crate) pipeline: usize,
-    /// Of the measured time.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = at_least_a_moment)]
-    pub(crate) duration: Duration,
-    /// Before it, with the same load.
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = any_time)]
-    pub(crate) warmup: Duration,
     /// Different keys.
     #[arg(long, value_name = "N", default_value_t = 200_000)]
     pub(crate) keys: u64,
-    /// sequential, uniform, zipfian or latest; by default uniform, or what the workload is defined with.
-    #[arg(long, value_name = "ORDER")]
-    pub(crate) key_order: Option<KeyOrder>,
     /// 100, 4KiB, 50..150 (uniform) or exp:100 (exponential around it).
     #[arg(long, value_name = "BYTES", default_value = "100")]
     pub(crate) value_size: ValueSize,
@@ -79,14 +69,35 @@ pub(crate) struct LoadArgs {
     pub(crate) timeout: Duration,
 }
 
-impl LoadArgs {
-    /// What these options ask for, at a rate.
-    pub(crate) fn plan(&self, rate: Rate) -> Plan {
+/// Whom the load goes to, and in what shape.
+#[derive(Debug, Args)]
+pub(crate) struct LoadArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// put, get, delete, range, mixed:put=50,get=50, or ycsb-a to ycsb-f.
+    #[arg(long, default_value = WORKLOAD)]
+    workload: Workload,
+    /// Of the measured time.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = at_least_a_moment)]
+    duration: Duration,
+    /// Before it, with the same load.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = any_time)]
+    warmup: Duration,
+    /// sequential, uniform, zipfian or latest; by default uniform, or what the workload is defined with.
+    #[arg(long, value_name = "ORDER")]
+    key_order: Option<KeyOrder>,
+}
+
+const WORKLOAD: &str = "put";
+
+impl TargetArgs {
+    /// Writes, as fast as the target takes them, for a day.
+    pub(crate) fn plan(&self) -> Plan {
         Plan {
             targets: self.url.clone(),
             api: self.path.clone(),
-            workload: self.workload.clone(),
-            key_order: self.key_order,
+            workload: WORKLOAD.parse().expect("a workload of its own"),
+            key_order: None,
             first_key: 0,
             keys: self.keys,
             only_keys: None,
@@ -94,17 +105,79 @@ impl LoadArgs {
             compressible: self.compressible,
             ack: self.ack,
             from: self.from,
-            rate,
+            rate: Rate::Max,
             connections: self.connections,
             threads: self.threads,
             pipeline: self.pipeline,
-            duration: self.duration,
-            warmup: self.warmup,
+            duration: DAY,
+            warmup: Duration::ZERO,
             timeout: self.timeout,
             operations_max: None,
             watch: true,
             seed: 1,
         }
+    }
+}
+
+impl LoadArgs {
+    /// What these options ask for, at a rate.
+    pub(crate) fn plan(&self, rate: Rate) -> Plan {
+        Plan {
+            workload: self.workload.clone(),
+            key_order: self.key_order,
+            rate,
+            duration: self.duration,
+            warmup: self.warmup,
+            ..self.target.plan()
+        }
+    }
+}
+
+/// The options of live comparisons that were given on the command line, whatever they are.
+#[derive(Debug)]
+pub(crate) struct Given(Vec<String>);
+
+impl FromArgMatches for Given {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let load = LoadArgs::augment_args(Command::new("load"));
+        let names = load.get_arguments().map(|argument| argument.get_id().as_str()).chain(["rate", "pairs"]);
+        let given = names.filter(|name| matches.value_source(name) == Some(ValueSource::CommandLine));
+        Ok(Self(given.map(|name| format!("--{}", name.replace('_', "-"))).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// It has no options of its own.
+impl Args for Given {
+    fn augment_args(command: Command) -> Command {
+        command
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        command
+    }
+}
+
+impl CompareArgs {
+    /// Whether these sides need what was given.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] with what they would ignore.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let sides = [&self.a, &self.b];
+        let all_saved = sides.iter().all(|side| matches!(side, Side::Saved(_)));
+        let any_command = sides.iter().any(|side| matches!(side, Side::Command(_)));
+        let is_useless = |name: &&str| all_saved || *name == "--url" && !any_command;
+        let useless: Vec<&str> = self.given.0.iter().map(String::as_str).filter(is_useless).collect();
+        if useless.is_empty() {
+            return Ok(());
+        }
+        let why = if all_saved { "saved runs are compared as they are" } else { "no side is a command" };
+        Err(Error::Usage(format!("{} would be ignored: {why}", useless.join(", "))))
     }
 }
 
@@ -147,9 +220,9 @@ Examples:
 Exit codes: 0 filled, 2 usage, 4 the target could not be reached, or does not keep what is written.")]
 pub(crate) struct FillArgs {
     #[command(flatten)]
-    pub(crate) load: LoadArgs,
+    pub(crate) target: TargetArgs,
     /// Bytes of values, instead of --keys: 1.2GB, 500MB, 4GiB.
-    #[arg(long, value_name = "BYTES", value_parser = size)]
+    #[arg(long, value_name = "BYTES", value_parser = size, conflicts_with = "keys")]
     pub(crate) size: Option<u64>,
 }
 
@@ -187,8 +260,11 @@ Examples:
   kvorum bench compare http://10.0.0.1:8080 http://10.0.1.1:8080 --rate 10000 --workload get
   kvorum bench compare 'old/kvorum dev --data-dir /tmp/a' 'new/kvorum dev --data-dir /tmp/b' --rate max --out pairs
 
-Exit codes: 0 compared, whatever came of it; 1 interrupted; 2 usage; 4 a side could not be reached.")]
+Exit codes: 0 compared, whatever came of it; 1 interrupted; 2 usage; 4 a side was not reached or had no success.")]
 pub(crate) struct CompareArgs {
+    // Before all others: each field takes its values away.
+    #[command(flatten)]
+    given: Given,
     /// A directory, URLs, or a command.
     pub(crate) a: Side,
     /// The same.

@@ -82,7 +82,7 @@ fn run(args: &RunArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
 }
 
 fn fill(args: &FillArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
-    let mut plan = args.load.plan(Rate::Max);
+    let mut plan = args.target.plan();
     if let Some(bytes) = args.size {
         plan.keys = keys_for(&plan, bytes)?;
     }
@@ -154,6 +154,7 @@ fn knee(args: &KneeArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
 }
 
 fn compare(args: &CompareArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
+    args.check()?;
     if let (Side::Saved(a), Side::Saved(b)) = (&args.a, &args.b) {
         return tell(&compare_saved(a, b)?, args);
     }

@@ -81,13 +81,21 @@ fn what_cannot_be_run_is_told_by_the_exit_code() {
         &["bench", "run", "--url", &url, "--rate", "1", "--threads", "2", "--connections", "1"],
         &["bench", "fill", "--url", &url, "--size", "many"],
         &["bench", "fill", "--url", &url, "--keys", "18446744073709551615"],
+        &["bench", "fill", "--url", &url, "--keys", "10", "--size", "1MB"],
         &["bench", "knee", "--url", &url, "--objective", "p98=1ms"],
         &["bench", "compare", "/nonexistent-a", "/nonexistent-b"],
+        &["bench", "compare", &url, &url, "--rate", "10", "--url", &url, "--pairs", "1", "--duration", "1ms"],
     ] {
         assert_eq!(run(&mut kvorum(bad)).code, 2, "{bad:?}");
     }
     // It answers, and never what was written.
-    assert_eq!(run(&mut kvorum(&["bench", "fill", "--url", &url, "--keys", "10"])).code, 4);
+    let fill = ["bench", "fill", "--url", &url, "--keys", "10"];
+    assert_eq!(run(&mut kvorum(&fill)).code, 4);
+    for [option, value] in [["--workload", "get"], ["--key-order", "latest"], ["--duration", "1s"], ["--warmup", "1s"]]
+    {
+        let ended = run(kvorum(&fill).args([option, value]));
+        assert!(ended.code == 2 && ended.stderr.contains(option), "{option}: {}", ended.stderr);
+    }
 }
 
 #[test]
@@ -118,8 +126,11 @@ fn live_sides_take_turns_and_their_runs_can_be_compared_again() {
     assert_eq!(turns, ["A1", "B1", "A2", "B2"]);
     assert_eq!(json(&out.join("compare.json"))["runs"], serde_json::json!([2, 2]));
     let (a, b) = (out.join("a"), out.join("b"));
-    let saved = run(&mut kvorum(&["bench", "compare", a.to_str().unwrap(), b.to_str().unwrap()]));
+    let compare = ["bench", "compare", a.to_str().unwrap(), b.to_str().unwrap()];
+    let saved = run(kvorum(&compare).env("KVORUM_URL", &url));
     assert!(saved.code == 0 && saved.stdout.contains("too little to tell"), "{}", saved.stdout);
+    let refused = run(kvorum(&compare).args(["--rate", "10", "--value-size", "5"]));
+    assert!(refused.code == 2 && refused.stderr.contains("--value-size, --rate would be"), "{}", refused.stderr);
 }
 
 #[test]
