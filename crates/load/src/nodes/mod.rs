@@ -8,7 +8,7 @@ mod metrics;
 mod proc;
 
 use std::io;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -117,17 +117,22 @@ pub(crate) struct Series {
 }
 
 impl Nodes {
-    /// Finds the nodes behind these targets. Asks each for its cluster; at most a second each.
+    /// Finds the nodes behind these targets, each once. Asks each target for its cluster, at most a second each, and
+    /// the system's resolver for names.
     pub(crate) fn find(targets: &[Target]) -> Self {
-        let mut all: Vec<Target> = targets.to_vec();
-        for target in targets {
-            for node in metrics::cluster(&mut Client::new(target.clone(), PAGE_TIMEOUT)) {
-                if !all.contains(&node) {
-                    all.push(node);
-                }
+        let of_cluster = |target: &Target| metrics::cluster(&mut Client::new(target.clone(), PAGE_TIMEOUT));
+        let mut all: Vec<(Target, Vec<SocketAddr>)> = Vec::new();
+        for target in targets.iter().cloned().chain(targets.iter().flat_map(of_cluster)) {
+            // One name of a node may be another one's address. What has no address is told apart by its name.
+            let addresses = target.addresses().unwrap_or_default();
+            let is_same = |(one, known): &(Target, Vec<SocketAddr>)| {
+                *one == target || known.iter().any(|address| addresses.contains(address))
+            };
+            if !all.iter().any(is_same) {
+                all.push((target, addresses));
             }
         }
-        Self(all.into_iter().map(Node::new).collect())
+        Self(all.into_iter().map(|(target, _)| Node::new(target)).collect())
     }
 
     /// Samples every node at `begin` and then every second, and once more at `end`. Blocks until then, or `stop`.

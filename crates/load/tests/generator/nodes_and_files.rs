@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 
 use kvorum_load::compare::compare_saved;
 use kvorum_load::nodes::Source;
@@ -96,6 +97,22 @@ fn the_other_nodes_of_a_cluster_are_found_and_asked() {
     let urls: Vec<&str> = document.nodes.iter().map(|node| node.url.as_str()).collect();
     assert_eq!(urls, [server.url.as_str(), other]);
     assert_eq!(document.nodes[1].source, Source::None);
+}
+
+#[test]
+fn a_node_is_told_of_once_whatever_its_name() {
+    let url = Arc::new(OnceLock::new());
+    let own = url.clone();
+    let server = Server::start(move |request| match request.path.as_str() {
+        "/v0/cluster" => answer(200, format!("{{\"nodes\": [{{\"url\": {:?}}}]}}", own.get().unwrap()).as_bytes()),
+        _ => answer(200, b""),
+    });
+    url.set(server.url.clone()).unwrap();
+    let named = server.url.replace("127.0.0.1", "localhost");
+    let plan = Plan { watch: true, duration: millis(500), ..plan(&format!("{named},{named}"), "put") };
+    let document = Document::new(&plan, &go(&plan));
+    let urls: Vec<&str> = document.nodes.iter().map(|node| node.url.as_str()).collect();
+    assert_eq!(urls, [named.as_str()]);
 }
 
 #[test]
