@@ -8,6 +8,7 @@
 mod live;
 mod statistics;
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
@@ -20,8 +21,8 @@ use crate::Error;
 use crate::numbers::{count, float, median};
 use crate::random::Random;
 use crate::record::histogram;
-use crate::report::{Document, LATENCY_FILE, Percentiles, RUN_FILE, read_document, read_log};
-use statistics::{holm, rank_test, ratio_interval};
+use crate::report::{Document, LATENCY_FILE, Percentiles, RUN_FILE, RateAsked, read_document, read_log};
+use statistics::{holm, rank_test, ratio, ratio_interval};
 
 /// The chance of seeing a difference in any figure where there is none.
 const FALSE_ALARM: f64 = 0.05;
@@ -41,7 +42,7 @@ pub struct Measurement {
     pub rate: f64,
     /// In ms, of successes.
     pub latency_ms: Percentiles,
-    /// Errors and timeouts.
+    /// Errors, timeouts, and what an interrupt left without an answer.
     pub errors: u64,
 }
 
@@ -49,10 +50,10 @@ impl Measurement {
     /// Of a run with this name.
     ///
     /// # Errors
-    /// [`Error::Refused`] if nothing succeeded in it: there is nothing to compare.
+    /// [`Error::Refused`] if nothing succeeded before its end: there is nothing to compare.
     pub fn of(document: &Document, name: &str) -> Result<Self, Error> {
-        let errors = document.errors.values().sum::<u64>() + document.timeouts;
-        if document.operations.is_empty() {
+        let errors = document.errors.values().sum::<u64>() + document.timeouts + document.unanswered;
+        if document.operations.is_empty() || document.rate_achieved <= 0.0 {
             return Err(Error::Refused(format!("nothing succeeded in the run {name}: {errors} errors and timeouts")));
         }
         Ok(Self { rate: document.rate_achieved, latency_ms: document.latency_ms, errors })
@@ -109,6 +110,9 @@ pub struct Comparison {
     pub runs: [u64; 2],
     /// Errors and timeouts in all runs of each; latencies are of what succeeded.
     pub errors: [u64; 2],
+    /// What the runs of A and of B were not asked alike: then that may be the difference.
+    #[serde(default)]
+    pub unlike: Vec<String>,
     /// Whether they are blocks of one run each.
     pub blocks: bool,
     /// Figure by figure.
@@ -140,6 +144,7 @@ pub fn compare(names: [&str; 2], a: &[Measurement], b: &[Measurement], blocks: b
         b: names[1].to_owned(),
         runs: [count(a.len()), count(b.len())],
         errors: [a, b].map(|runs| runs.iter().map(|run| run.errors).sum()),
+        unlike: Vec::new(),
         blocks,
         verdict: verdict(&rows, enough, blocks),
         rows,
@@ -148,7 +153,7 @@ pub fn compare(names: [&str; 2], a: &[Measurement], b: &[Measurement], blocks: b
 
 fn row(figure: &str, a: &[f64], b: &[f64], probability: f64, random: &mut Random) -> Row {
     let (median_a, median_b) = (median(a), median(b));
-    let ratio = if median_a > 0.0 { median_b / median_a } else { 1.0 };
+    let ratio = ratio(median_a, median_b);
     let (ratio_low, ratio_high) = ratio_interval(a, b, random);
     let changed = probability < FALSE_ALARM && (ratio - 1.0).abs() >= CHANGE_MIN;
     // More is better of a rate, less of a latency.
@@ -216,6 +221,9 @@ impl Comparison {
             let [a, b] = self.errors;
             line(format_args!("\nA had {a} errors and timeouts, B {b}: latencies are of what succeeded"));
         }
+        if !self.unlike.is_empty() {
+            line(format_args!("\nA and B were not asked for the same: {}", self.unlike.join("; ")));
+        }
         line(format_args!("\n{}", self.verdict));
         out
     }
@@ -239,33 +247,73 @@ pub fn saved_runs(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(runs)
 }
 
+/// A saved run: its directory, and its document.
+type Saved = (PathBuf, Document);
+
 /// Compares two directories of saved runs.
 ///
 /// # Errors
-/// As [`saved_runs`].
+/// As [`saved_runs`] and [`Measurement::of`]; [`Error::Refused`] if there is one run on each side and one of them has
+/// a block without a success.
 pub fn compare_saved(a: &Path, b: &Path) -> Result<Comparison, Error> {
-    let (runs_a, runs_b) = (saved_runs(a)?, saved_runs(b)?);
+    let read = |run: PathBuf| read_document(&run.join(RUN_FILE)).map(|document| (run, document));
+    let all = |dir: &Path| saved_runs(dir)?.into_iter().map(read).collect::<Result<Vec<Saved>, Error>>();
+    let measured = |runs: &[Saved]| -> Result<Vec<Measurement>, Error> {
+        runs.iter().map(|(run, document)| Measurement::of(document, &run.display().to_string())).collect()
+    };
+    let (runs_a, runs_b) = (all(a)?, all(b)?);
     let (name_a, name_b) = (a.display().to_string(), b.display().to_string());
     let names = [name_a.as_str(), name_b.as_str()];
-    if let ([one], [other]) = (runs_a.as_slice(), runs_b.as_slice()) {
-        return Ok(compare(names, &blocks(one)?, &blocks(other)?, true));
-    }
-    let all = |runs: &[PathBuf]| -> Result<Vec<Measurement>, Error> {
-        let of = |run: &PathBuf| Measurement::of(&read_document(&run.join(RUN_FILE))?, &run.display().to_string());
-        runs.iter().map(of).collect()
+    let whole = compare(names, &measured(&runs_a)?, &measured(&runs_b)?, false);
+    let comparison = match (runs_a.as_slice(), runs_b.as_slice()) {
+        // How many errors a block has is not saved.
+        ([one], [other]) => Comparison { errors: whole.errors, ..compare(names, &blocks(one)?, &blocks(other)?, true) },
+        _ => whole,
     };
-    Ok(compare(names, &all(&runs_a)?, &all(&runs_b)?, false))
+    Ok(Comparison { unlike: unlike(&runs_a, &runs_b), ..comparison })
+}
+
+/// What was asked of both sides and is not the same, with the values of each.
+fn unlike(a: &[Saved], b: &[Saved]) -> Vec<String> {
+    let rate = |run: &Document| match &run.rate_asked {
+        RateAsked::PerSecond(rate) => rate.to_string(),
+        RateAsked::Word(word) => word.clone(),
+    };
+    let asked: [(&str, &dyn Fn(&Document) -> String); 5] = [
+        ("workload", &|run| run.workload.clone()),
+        ("rate", &rate),
+        ("keys", &|run| run.keys.to_string()),
+        ("key order", &|run| run.key_order.clone()),
+        ("value size", &|run| run.value_size.clone()),
+    ];
+    let differing = |(name, of): (&str, &dyn Fn(&Document) -> String)| {
+        let values = |runs: &[Saved]| runs.iter().map(|(_, run)| of(run)).collect::<BTreeSet<_>>();
+        let text = |values: BTreeSet<String>| values.into_iter().collect::<Vec<_>>().join(", ");
+        let (a, b) = (values(a), values(b));
+        (a != b).then(|| format!("{name} A {}, B {}", text(a), text(b)))
+    };
+    asked.into_iter().filter_map(differing).collect()
 }
 
 /// A run cut into blocks of whole seconds.
-fn blocks(run: &Path) -> Result<Vec<Measurement>, Error> {
-    let document = read_document(&run.join(RUN_FILE))?;
+fn blocks((run, document): &Saved) -> Result<Vec<Measurement>, Error> {
     let seconds = read_log(&run.join(LATENCY_FILE))?;
     // What came behind the end is of the last second.
     let whole = crate::numbers::index(crate::numbers::whole(document.duration_s)).min(seconds.len());
     let length = whole.div_ceil(BLOCKS).max(1);
     let seconds = seconds.get(..whole).unwrap_or_default();
-    Ok(seconds.chunks_exact(length).map(block).collect())
+    let blocks: Vec<Measurement> = seconds.chunks_exact(length).map(block).collect();
+    // Their latencies are not 0: they have none, and would be the best of all.
+    let silent = blocks.iter().filter(|block| block.rate <= 0.0).count();
+    if silent > 0 {
+        return Err(Error::Refused(format!(
+            "nothing succeeded in {silent} of {} blocks of the run {}: seconds of it cannot be compared; several runs \
+             of each side can",
+            blocks.len(),
+            run.display()
+        )));
+    }
+    Ok(blocks)
 }
 
 fn block(seconds: &[Histogram<u64>]) -> Measurement {
@@ -343,6 +391,14 @@ mod tests {
         assert!(comparison.rows[0].probability < 0.05);
         assert_eq!(comparison.verdict, "no difference");
         assert!(!comparison.rows.iter().any(|row| row.change != Change::None));
+    }
+
+    #[test]
+    fn something_against_nothing_is_a_difference() {
+        let of = |rate: f64| vec![Measurement { rate, latency_ms: Percentiles::default(), errors: 0 }; 10];
+        let change = |a, b| compare(["a", "b"], &of(a), &of(b), false).rows[0].change;
+        assert_eq!((change(0.0, 1000.0), change(1000.0, 0.0)), (Change::Better, Change::Worse));
+        assert_eq!(change(0.0, 0.0), Change::None);
     }
 
     #[test]

@@ -89,6 +89,15 @@ pub(super) fn holm(probabilities: &[f64]) -> Vec<f64> {
     adjusted
 }
 
+/// b as a part of a: 1 if both are 0, infinite if only a is.
+pub(super) fn ratio(a: f64, b: f64) -> f64 {
+    match (a > 0.0, b > 0.0) {
+        (true, _) => b / a,
+        (false, true) => f64::INFINITY,
+        (false, false) => 1.0,
+    }
+}
+
 /// The interval in which the ratio of the medians, b to a, lies with 95 %.
 pub(super) fn ratio_interval(a: &[f64], b: &[f64], random: &mut Random) -> (f64, f64) {
     let draw = |values: &[f64], random: &mut Random| {
@@ -99,7 +108,7 @@ pub(super) fn ratio_interval(a: &[f64], b: &[f64], random: &mut Random) -> (f64,
     let mut ratios: Vec<f64> = (0..RESAMPLES)
         .map(|_| {
             let (a, b) = (draw(a, random), draw(b, random));
-            if a > 0.0 { b / a } else { 1.0 }
+            ratio(a, b)
         })
         .collect();
     ratios.sort_unstable_by(f64::total_cmp);

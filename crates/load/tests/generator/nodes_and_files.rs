@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use kvorum_load::compare::compare_saved;
@@ -134,6 +135,41 @@ fn saved_runs_are_compared() {
     assert!(compare_saved(dir.path(), Path::new("/nonexistent")).is_err());
     std::fs::write(dir.path().join("a/1/run.json"), "{").unwrap();
     assert!(compare_saved(&dir.path().join("a"), &dir.path().join("b")).unwrap_err().to_string().contains("run.json"));
+}
+
+/// A server that refuses requests if this says so of their number.
+fn refusing(is_refused: fn(u64) -> bool) -> Server {
+    let requests = AtomicU64::new(0);
+    Server::start(move |_| match is_refused(requests.fetch_add(1, Ordering::SeqCst)) {
+        true => answer(503, b""),
+        false => answer(200, b""),
+    })
+}
+
+#[test]
+fn errors_of_single_runs_are_told_and_what_has_no_latencies_is_not_compared() {
+    let dir = tempfile::tempdir().unwrap();
+    let saved = |name: &str, is_refused: fn(u64) -> bool, workload: &str| {
+        let server = refusing(is_refused);
+        let plan = Plan { rate: Rate::PerSecond(200), duration: millis(2100), ..plan(&server.url, workload) };
+        let plan = Plan { warmup: millis(0), ..plan };
+        let outcome = go(&plan);
+        save(&dir.path().join(name), &outcome, &Document::new(&plan, &outcome)).unwrap();
+        dir.path().join(name)
+    };
+    let good = saved("good", |_| false, "put");
+    let refused = |a: &Path, b: &Path| compare_saved(a, b).unwrap_err().to_string();
+    let bad = saved("bad", |_| true, "put");
+    assert!(refused(&bad, &good).contains("nothing succeeded in the run") && refused(&good, &bad).contains("bad"));
+    // At most 200 are due in the first second.
+    let late = saved("late", |number| number < 250, "put");
+    assert!(refused(&late, &good).contains("nothing succeeded in 1 of 2 blocks"), "{}", refused(&late, &good));
+    let faulty = saved("faulty", |number| number % 4 == 0, "get");
+    let comparison = compare_saved(&faulty, &good).unwrap();
+    assert!(comparison.blocks && comparison.errors[0] > 0 && comparison.errors[1] == 0, "{:?}", comparison.errors);
+    assert_eq!(comparison.unlike, ["workload A get, B put"]);
+    assert!(comparison.text().contains("were not asked for the same: workload A get, B put"), "{}", comparison.text());
+    assert!(compare_saved(&good, &good).unwrap().unlike.is_empty());
 }
 
 #[test]
