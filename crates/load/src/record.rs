@@ -73,7 +73,7 @@ pub struct Tally {
     pub unsent: u64,
     /// Requests under way when an interrupt ended the run, before their limit had passed.
     pub unanswered: u64,
-    /// Operations that succeeded before the end of the measured time.
+    /// Operations that succeeded before the end of the measured time, or in the grace after it.
     pub in_time: u64,
     /// Bytes received.
     pub bytes_read: u64,

@@ -111,6 +111,7 @@ impl TargetArgs {
             pipeline: self.pipeline,
             duration: DAY,
             warmup: Duration::ZERO,
+            grace: Duration::ZERO,
             timeout: self.timeout,
             operations_max: None,
             watch: true,

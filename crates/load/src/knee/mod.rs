@@ -23,6 +23,9 @@ use crate::run::{Plan, Rate, run};
 
 /// The least share of the asked rate that counts as sustained.
 const ACHIEVED_SHARE: f64 = 0.99;
+/// The grace of a run is at most one part in so many of its time, so that what is too fast for the target by more than
+/// 3 % never passes.
+const GRACE_PART: u32 = 50;
 /// How much shorter a probe of the search is than one that confirms, within bounds.
 const PROBE_SHARE: u32 = 3;
 const PROBE_MIN: Duration = Duration::from_secs(3);
@@ -65,6 +68,13 @@ impl std::fmt::Display for Objective {
 }
 
 impl Objective {
+    /// How long after its end a run's answers still count: a target that may let them wait so long may do so at the
+    /// end too.
+    fn grace(&self, duration: Duration) -> Duration {
+        let longest = self.0.iter().map(|(_, limit)| limit / 1e3).fold(0.0, f64::max);
+        Duration::try_from_secs_f64(longest).unwrap_or(duration).min(duration / GRACE_PART)
+    }
+
     /// Why a run does not meet it; none if it does.
     #[must_use]
     pub fn missed(&self, run: &Document) -> Option<String> {
@@ -279,6 +289,7 @@ impl Bench<'_> {
             plan.duration = self.short();
             plan.warmup = plan.warmup.min(PROBE_WARMUP_MAX);
         }
+        plan.grace = self.hunt.objective.grace(plan.duration);
         let outcome = run(&plan, self.hunt.stop, &mut |_| {})?;
         let document = Document::new(&plan, &outcome);
         if let (Some(dir), Some(name)) = (self.hunt.dir, name) {
@@ -351,6 +362,8 @@ impl Probe {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::Objective;
 
     #[test]
@@ -360,5 +373,14 @@ mod tests {
         for bad in ["", "p99", "p99=50", "p98=5ms", "p99=-1ms", "p99=5ms,", "p99=xs"] {
             assert!(bad.parse::<Objective>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn the_grace_is_the_greatest_limit_and_never_more_than_a_fiftieth_of_the_run() {
+        let grace = |objective: &str, seconds| {
+            objective.parse::<Objective>().unwrap().grace(Duration::from_secs(seconds)).as_millis()
+        };
+        assert_eq!((grace("p50=5ms,p99=50ms", 30), grace("p50=5ms,p99=50ms", 2)), (50, 40));
+        assert_eq!((grace("p99=500ms", 10), grace("max=infs", 10), grace("p99=1us", 10)), (200, 200, 0));
     }
 }

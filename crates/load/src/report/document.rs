@@ -162,13 +162,16 @@ pub struct Document {
     pub warmup_s: f64,
     /// Measured.
     pub duration_s: f64,
+    /// After it, while answers still counted as in time: only in searches for a knee.
+    #[serde(default)]
+    pub grace_s: f64,
     /// Limit of a request.
     pub timeout_s: f64,
     /// Whether the run was stopped before its end.
     pub interrupted: bool,
     /// Requests a second, or `max`.
     pub rate_asked: RateAsked,
-    /// Successes that came before the end, per second.
+    /// Successes that came before the end, or in the grace after it, per second.
     pub rate_achieved: f64,
     /// From when a request was due to the end of its answer; successes only.
     pub latency_ms: Percentiles,
@@ -228,6 +231,7 @@ impl Document {
             pipeline: count(plan.pipeline),
             warmup_s: plan.warmup.as_secs_f64(),
             duration_s: outcome.measured.as_secs_f64(),
+            grace_s: plan.grace.as_secs_f64(),
             timeout_s: plan.timeout.as_secs_f64(),
             interrupted: outcome.interrupted,
             rate_asked: match plan.rate {

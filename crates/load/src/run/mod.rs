@@ -76,6 +76,8 @@ pub struct Plan {
     pub duration: Duration,
     /// Before it.
     pub warmup: Duration,
+    /// After it, in an open loop: while what was due before its end is still sent, and answers count as in time.
+    pub grace: Duration,
     /// Limit of a request, from when it was sent.
     pub timeout: Duration,
     /// Operations to end after, if that is before the end.
@@ -156,7 +158,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Operations that succeeded in the measured time, per second of it.
+    /// Operations that succeeded in the measured time and the grace after it, per second of that time.
     #[must_use]
     pub fn rate_achieved(&self) -> f64 {
         crate::numbers::float(self.tally.in_time) / self.measured.as_secs_f64().max(1e-9)
@@ -227,7 +229,9 @@ fn join(workers: Vec<ScopedJoinHandle<'_, std::io::Result<()>>>) -> Result<(), E
 fn timeline(plan: &Plan) -> Timeline {
     let begin = Instant::now();
     let measure = begin + plan.warmup;
-    Timeline { begin, measure, end: measure + plan.duration }
+    let end = measure + plan.duration;
+    let grace = if plan.rate == Rate::Max { Duration::ZERO } else { plan.grace };
+    Timeline { begin, measure, end, last: end + grace }
 }
 
 fn work(

@@ -68,6 +68,8 @@ pub(super) struct Timeline {
     pub(super) begin: Instant,
     pub(super) measure: Instant,
     pub(super) end: Instant,
+    /// Until when what was due before the end is sent, and answers are in time.
+    pub(super) last: Instant,
 }
 
 /// What a thread tells while it runs, and at its end.
@@ -83,6 +85,8 @@ pub(super) enum Note {
 enum Phase {
     Warmup,
     Measure,
+    /// The time is over: what was due in it is still sent.
+    Overtime,
     /// Nothing more is sent; until this time.
     Drain(Instant),
 }
@@ -121,7 +125,7 @@ impl Worker {
         let connections = job.connections.iter().map(|(target, address)| Connection::new(*target, *address, now));
         let mut worker = Self {
             connections: connections.collect(),
-            timeline: Timeline { begin: now, measure: now, end: now },
+            timeline: Timeline { begin: now, measure: now, end: now, last: now },
             // Nothing is sent before the timeline begins.
             phase: Phase::Drain(now),
             pace: None,
@@ -209,10 +213,21 @@ impl Worker {
         }
         if stopped || all_sent {
             self.timeline.end = self.timeline.end.min(now);
+            self.timeline.last = self.timeline.end;
         }
         if self.phase == Phase::Measure {
-            self.tally.unsent = self.pace.map_or(0, |pace| pace.unsent(self.timeline.end));
             self.cost = self.cost.until_now();
+            if self.timeline.last > self.timeline.end {
+                // What is due at the very end cannot have its answer sooner, however fast the target is.
+                self.timeline.last += Duration::from_micros(self.tally.latency.min());
+            }
+            self.phase = Phase::Overtime;
+        }
+        if self.phase == Phase::Overtime {
+            self.tally.unsent = self.pace.map_or(0, |pace| pace.unsent(self.timeline.end));
+            if self.tally.unsent > 0 && now < self.timeline.last {
+                return;
+            }
         }
         self.phase = Phase::Drain(now + if stopped { INTERRUPT_DRAIN } else { self.job.timeout + TICK * 2 });
     }
@@ -221,6 +236,7 @@ impl Worker {
         match self.phase {
             Phase::Warmup => self.timeline.measure,
             Phase::Measure => self.timeline.end,
+            Phase::Overtime => self.timeline.last,
             Phase::Drain(until) => until,
         }
     }
@@ -252,7 +268,13 @@ impl Worker {
     /// When the next request is due, if that is now or was before: in a closed loop always now.
     fn next_due(&self, now: Instant) -> Option<Instant> {
         let due = self.pace.as_ref().map_or(now, Pace::due);
-        (self.operations_left > 0 && due <= now && due < self.phase_end()).then_some(due)
+        let before = if self.phase == Phase::Warmup { self.timeline.measure } else { self.timeline.end };
+        (self.operations_left > 0 && due <= now && due < before).then_some(due)
+    }
+
+    /// Whether what is sent, and what fails, counts.
+    fn is_measured(&self) -> bool {
+        matches!(self.phase, Phase::Measure | Phase::Overtime)
     }
 
     fn has_room(&self, id: usize) -> bool {
@@ -285,7 +307,7 @@ impl Worker {
 
     /// One operation's first request.
     fn send(&mut self, id: usize, due: Instant, now: Instant) {
-        let measured = self.phase == Phase::Measure;
+        let measured = self.is_measured();
         let operation = self.job.workload.draw(&mut self.job.keys.random);
         let key = if operation == Operation::Insert { self.job.keys.fresh() } else { self.job.keys.existing() };
         let connection = self.connections.get_mut(id).expect("connections are made once and never dropped");
@@ -309,7 +331,7 @@ impl Worker {
         let mut dirty = std::mem::take(&mut self.dirty);
         for id in dirty.drain(..) {
             match self.connection(id).flush() {
-                Ok(bytes) => self.tally.bytes_written += bytes * u64::from(self.phase == Phase::Measure),
+                Ok(bytes) => self.tally.bytes_written += bytes * u64::from(self.is_measured()),
                 Err(_) => self.lose(id, Some(Failure::Reset)),
             }
         }
@@ -430,7 +452,7 @@ impl Worker {
             if success {
                 let (latency, service) = (now - flight.due, now - flight.sent);
                 self.tally.succeed(flight.operation, latency, service);
-                self.tally.in_time += u64::from(now <= self.timeline.end);
+                self.tally.in_time += u64::from(now <= self.timeline.last);
                 record(&mut self.interval_at(now).latency, latency);
             } else {
                 self.tally.refuse(answer.status, now - flight.due);
@@ -455,7 +477,7 @@ impl Worker {
     /// The connection is of no use any more: what was under way on it failed, by a timeout if no failure is given.
     fn lose(&mut self, id: usize, failure: Option<Failure>) {
         let now = Instant::now();
-        let measured = self.phase == Phase::Measure;
+        let measured = self.is_measured();
         let connection = self.connection(id);
         // One that never answered is not tried again at once.
         let pause = if connection.answered > 0 { Duration::ZERO } else { PAUSE };

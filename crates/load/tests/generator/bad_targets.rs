@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use kvorum_load::Error;
 use kvorum_load::knee::{Effort, Hunt, Knee, Point, Probe, Step, Watch, knee};
@@ -225,26 +226,49 @@ fn a_search_whose_target_dies_leaves_the_probes_that_were() {
     assert!(dir.path().join("report.html").is_file());
 }
 
+/// Takes so long for each answer.
+fn slow(time: Duration) -> Server {
+    Server::start(move |_| {
+        let begin = std::time::Instant::now();
+        while begin.elapsed() < time {
+            std::thread::sleep(millis(1));
+        }
+        answer(200, b"")
+    })
+}
+
 #[test]
 fn the_knee_is_what_the_objective_allows_whatever_the_machine_does() {
     let dir = tempfile::tempdir().unwrap();
     // Eight connections, 10 ms for each answer: 800/s at most, and hardly half of that on a very busy machine.
-    let server = Server::start(|_| {
-        let begin = std::time::Instant::now();
-        while begin.elapsed() < millis(10) {
-            std::thread::sleep(millis(1));
-        }
-        answer(200, b"")
-    });
-    let plan = Plan { duration: millis(300), warmup: millis(100), ..plan(&server.url, "get") };
+    let server = slow(millis(10));
+    let plan = Plan { duration: millis(700), warmup: millis(100), ..plan(&server.url, "get") };
     let mut killer = Killer { server, probes: usize::MAX };
     let stop = Arc::new(AtomicBool::new(false));
     let found = search(&plan, "p50=200ms", dir.path(), &stop, &mut killer).unwrap();
     let rate = found.knee_rate.expect("10/s can be sustained");
-    assert!((10..=840).contains(&rate), "{rate}");
+    // What is too fast by more than 3 % does not pass.
+    assert!((100..=824).contains(&rate), "{rate}");
     assert!(found.latency_ms.unwrap().p50 >= 10.0 && found.half.unwrap().rate == rate / 2);
     assert!(found.probes.iter().any(|probe| !probe.passed && probe.rate_asked > rate));
     let law = found.scalability.expect("1, 2, 4 and 8 connections");
     assert!(law.points.len() == 4 && law.lambda <= 100.0 * 1.5, "{law:?}");
     assert!(["knee/run.json", "half/run.json", "knee.json"].iter().all(|name| dir.path().join(name).is_file()));
+}
+
+#[test]
+fn a_target_that_is_far_away_has_a_knee_too() {
+    let server = slow(millis(150));
+    let connections = 64;
+    let plan = Plan { duration: millis(1000), warmup: millis(200), connections, ..plan(&server.url, "get") };
+    let hunt = Hunt {
+        plan: &plan,
+        objective: &"p99=500ms".parse().unwrap(),
+        effort: Effort::Rough,
+        dir: None,
+        stop: &Arc::new(AtomicBool::new(false)),
+    };
+    let found = knee(&hunt, &mut Killer { server, probes: usize::MAX }).unwrap();
+    // 64 connections, 150 ms for each answer: 427/s at most.
+    assert!(found.knee_rate.is_some_and(|rate| (20..=439).contains(&rate)), "{found:?}");
 }

@@ -201,6 +201,7 @@ pub(crate) fn plan(url: &str, workload: &str) -> Plan {
         pipeline: 1,
         duration: millis(1000),
         warmup: millis(100),
+        grace: millis(0),
         timeout: millis(2000),
         operations_max: None,
         watch: false,

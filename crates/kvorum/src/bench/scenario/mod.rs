@@ -231,6 +231,7 @@ impl Runner<'_> {
             pipeline: 1,
             duration: self.scale.duration,
             warmup: self.scale.warmup,
+            grace: Duration::ZERO,
             timeout: REQUEST_TIMEOUT,
             operations_max: None,
             watch: true,
