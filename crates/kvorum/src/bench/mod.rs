@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use kvorum_load::compare::{Comparison, Contest, Side, Turn, compare as compare_runs, compare_saved, live};
 use kvorum_load::fill::{fill as fill_load, keys_for};
-use kvorum_load::knee::{Effort, Hunt, Point, Probe, Step, Watch, knee as find_knee};
+use kvorum_load::knee::{Effort, Hunt, Knee, Point, Probe, Step, Watch, knee as find_knee};
 use kvorum_load::report::{Document, save, text, write_json};
 use kvorum_load::run::{Rate, run as run_load};
 use tokio::signal::unix::{SignalKind, signal};
@@ -125,20 +125,25 @@ fn knee(args: &KneeArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
     // The search decides every probe's rate.
     let plan = args.load.plan(Rate::Max);
     let (objective, dir) = (&args.objective, args.out.as_deref());
-    let knee = find_knee(&Hunt { plan: &plan, objective, effort: Effort::Whole, dir, stop }, &mut Lines)?;
+    let (knee, searched) = find_knee(&Hunt { plan: &plan, objective, effort: Effort::Whole, dir, stop }, &mut Lines);
+    // Also of a search that failed on its way, or cannot be written.
+    let told = if knee.probes.is_empty() { Ok(()) } else { tell_knee(&knee, searched.is_ok()) };
+    searched?;
+    told?;
+    Ok(if knee.knee_rate.is_some() { Outcome::Done } else { Outcome::NotFound })
+}
+
+fn tell_knee(knee: &Knee, is_whole: bool) -> io::Result<()> {
     let mut out = io::stdout();
     if let (Some(rate), Some(latency)) = (knee.knee_rate, &knee.latency_ms) {
         writeln!(out, "Knee: {rate}/s under {}: p50 {:.2} ms, p99 {:.2} ms", knee.objective, latency.p50, latency.p99)?;
     } else {
-        writeln!(
-            out,
-            "{}",
-            if knee.interrupted {
-                "Interrupted before the knee was found"
-            } else {
-                "No knee: not even 10/s is sustained"
-            }
-        )?;
+        let none = match (knee.interrupted, is_whole) {
+            (true, _) => "Interrupted before the knee was found",
+            (false, true) => "No knee: not even 10/s is sustained",
+            (false, false) => "No knee was found",
+        };
+        writeln!(out, "{none}")?;
     }
     if let Some(half) = &knee.half {
         let latency = &half.latency_ms;
@@ -150,7 +155,7 @@ fn knee(args: &KneeArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
     if let Some(why) = &knee.generator_limit {
         writeln!(out, "The GENERATOR ended the search, not the target: {why}")?;
     }
-    Ok(if knee.knee_rate.is_some() { Outcome::Done } else { Outcome::NotFound })
+    Ok(())
 }
 
 fn compare(args: &CompareArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
@@ -161,10 +166,14 @@ fn compare(args: &CompareArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
     let rate = args.rate.context("--rate is needed to compare what is live")?;
     let plan = args.load.plan(rate);
     let contest = Contest { plan: &plan, pairs: args.pairs, dir: args.out.as_deref(), stop };
-    let [a, b] = live(&contest, &args.a, &args.b, &mut tell_turn)?;
+    let ([a, b], ended) = live(&contest, &args.a, &args.b, &mut tell_turn);
     let interrupted = stop.load(Ordering::Relaxed);
-    let told = tell(&compare_runs([&args.a.to_string(), &args.b.to_string()], &a, &b, false), args)?;
-    Ok(if interrupted { Outcome::NotFound } else { told })
+    let told = match ended.is_err() && a.is_empty() {
+        true => Ok(Outcome::Done),
+        false => tell(&compare_runs([&args.a.to_string(), &args.b.to_string()], &a, &b, false), args),
+    };
+    ended?;
+    told.map(|told| if interrupted { Outcome::NotFound } else { told })
 }
 
 /// Tells each run of a comparison in a line.

@@ -5,7 +5,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -112,6 +112,41 @@ fn the_knee_of_a_server_that_sustains_nothing_is_none() {
     let probes = knee["probes"].as_array().unwrap();
     assert!(probes.len() >= 4 && probes.iter().all(|probe| probe["passed"] == false), "{knee}");
     assert!(ended.stdout.lines().filter(|line| line.starts_with("probe")).count() == probes.len());
+}
+
+/// A search in a hurry for a knee that is not there.
+fn hopeless_knee(url: &str, out: &Path) -> Command {
+    let objective = ["bench", "knee", "--url", url, "--workload", "get", "--objective", "p50=0.001us"];
+    let mut command = kvorum(&objective);
+    command.args(["--duration", "50ms", "--warmup", "0ms", "--connections", "2", "--out"]).arg(out);
+    command
+}
+
+#[test]
+fn a_search_that_cannot_be_written_is_told_all_the_same() {
+    let (url, dir) = (serve(), tempfile::tempdir().unwrap());
+    // Where the file would be there is a directory: the same way out as without space.
+    std::fs::create_dir(dir.path().join("knee.json")).unwrap();
+    let ended = run(&mut hopeless_knee(&url, dir.path()));
+    assert_eq!(ended.code, 2, "{}", ended.stderr);
+    assert!(
+        ended.stdout.contains("\nNo knee") && ended.stderr.contains("knee.json"),
+        "{}{}",
+        ended.stdout,
+        ended.stderr
+    );
+}
+
+#[test]
+fn pairs_that_were_whole_are_compared_whatever_ends_the_turns() {
+    let (url, dir) = (serve(), tempfile::tempdir().unwrap());
+    std::fs::create_dir(dir.path().join("b")).unwrap();
+    std::fs::write(dir.path().join("b/02"), "").unwrap();
+    let mut compare = kvorum(&["bench", "compare", &url, &serve(), "--workload", "put", "--rate", "200"]);
+    let ended = run(compare.args(["--pairs", "3", "--out", dir.path().to_str().unwrap()]).args(SHORT));
+    assert_eq!(ended.code, 2, "{}", ended.stderr);
+    assert!(ended.stdout.contains("1 and 1 runs") && ended.stderr.contains("b/02"), "{}{}", ended.stdout, ended.stderr);
+    assert_eq!(json(&dir.path().join("compare.json"))["runs"], serde_json::json!([1, 1]));
 }
 
 #[test]

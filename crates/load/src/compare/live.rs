@@ -88,36 +88,47 @@ pub struct Contest<'a> {
     pub stop: &'a Arc<AtomicBool>,
 }
 
-/// Runs A B A B. Blocks. If it is stopped, the pairs that were whole are returned.
+/// Runs A B A B. Blocks. If it is stopped or fails, the pairs that were whole are returned.
 ///
 /// # Errors
-/// Those of [`run()`] and [`fill()`]; [`Error::Refused`] if a command's server does not start, or a run has no
-/// success.
+/// Beside those pairs, those of [`run()`], [`fill()`] and of saving; [`Error::Refused`] if a command's server does not
+/// start, or a run has no success.
 pub fn live(
     contest: &Contest<'_>,
     a: &Side,
     b: &Side,
     watch: &mut dyn FnMut(Turn<'_>),
-) -> Result<[Vec<Measurement>; 2], Error> {
+) -> ([Vec<Measurement>; 2], Result<(), Error>) {
     let mut measured = [Vec::new(), Vec::new()];
-    for number in 1..=contest.pairs {
-        let mut pair = Vec::new();
-        for (name, side) in [('A', a), ('B', b)] {
-            let turn = contest.turn(name, side, number);
-            // Also where it failed: a server that is not up yet is no reproach then.
-            if contest.stop.load(Ordering::Relaxed) {
-                return Ok(measured);
-            }
-            let document = turn?;
-            watch(Turn { side: name, number, document: &document });
-            pair.push(Measurement::of(&document, &format!("{name}{number}"))?);
-        }
-        measured.iter_mut().zip(pair).for_each(|(runs, run)| runs.push(run));
-    }
-    Ok(measured)
+    let ended = contest.take_turns(a, b, watch, &mut measured);
+    (measured, ended)
 }
 
 impl Contest<'_> {
+    fn take_turns(
+        &self,
+        a: &Side,
+        b: &Side,
+        watch: &mut dyn FnMut(Turn<'_>),
+        measured: &mut [Vec<Measurement>; 2],
+    ) -> Result<(), Error> {
+        for number in 1..=self.pairs {
+            let mut pair = Vec::new();
+            for (name, side) in [('A', a), ('B', b)] {
+                let turn = self.turn(name, side, number);
+                // Also where it failed: a server that is not up yet is no reproach then.
+                if self.stop.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                let document = turn?;
+                watch(Turn { side: name, number, document: &document });
+                pair.push(Measurement::of(&document, &format!("{name}{number}"))?);
+            }
+            measured.iter_mut().zip(pair).for_each(|(runs, run)| runs.push(run));
+        }
+        Ok(())
+    }
+
     fn turn(&self, name: char, side: &Side, number: usize) -> Result<Document, Error> {
         let mut plan = self.plan.clone();
         // Both sides of a pair draw the same keys, and every pair others.

@@ -5,6 +5,7 @@
 mod scalability;
 mod search;
 
+use std::fs;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -179,8 +180,9 @@ pub struct Hunt<'a> {
 /// also of a search that is interrupted or fails.
 ///
 /// # Errors
-/// Those of [`run()`] and of writing. A target that dies on the way ends the search with [`Error::Unreachable`].
-pub fn knee(hunt: &Hunt<'_>, watch: &mut dyn Watch) -> Result<Knee, Error> {
+/// Beside what was found until then, those of [`run()`], else the first of writing. A target that dies on the way ends
+/// the search with [`Error::Unreachable`]; what cannot be written does not, but for `dir` itself.
+pub fn knee(hunt: &Hunt<'_>, watch: &mut dyn Watch) -> (Knee, Result<(), Error>) {
     let Hunt { plan, objective, dir, stop, .. } = hunt;
     let knee = Knee {
         workload: plan.workload.to_string(),
@@ -194,20 +196,19 @@ pub fn knee(hunt: &Hunt<'_>, watch: &mut dyn Watch) -> Result<Knee, Error> {
         generator_limit: None,
         interrupted: false,
     };
-    let mut bench = Bench { hunt, runs: 0, knee };
-    let searched = bench.search(watch);
+    let mut bench = Bench { hunt, runs: 0, knee, saved: Ok(()) };
+    let made = dir.map_or(Ok(()), |dir| fs::create_dir_all(dir).map_err(Error::system(dir.display().to_string())));
+    let searched = made.and_then(|()| bench.search(watch));
     let mut knee = bench.knee;
     knee.interrupted = stop.load(Ordering::Relaxed);
     // The lowest rate above the knee that failed: was it the generator's fault?
     let above = |probe: &&Probe| !probe.passed && probe.rate_asked > knee.knee_rate.unwrap_or(0);
     let first_failed = knee.probes.iter().filter(above).min_by_key(|probe| probe.rate_asked);
     knee.generator_limit = first_failed.and_then(|probe| probe.generator_limit.clone());
-    if let Some(dir) = dir {
-        std::fs::create_dir_all(dir).map_err(Error::system(dir.display().to_string()))?;
-        write_json(&dir.join("knee.json"), &knee)?;
-        knee_page(&dir.join("report.html"), &knee)?;
-    }
-    searched.map(|()| knee)
+    let written = dir.map_or(Ok(()), |dir| {
+        write_json(&dir.join("knee.json"), &knee).and(knee_page(&dir.join("report.html"), &knee))
+    });
+    (knee, searched.and(bench.saved).and(written))
 }
 
 struct Bench<'a> {
@@ -216,6 +217,8 @@ struct Bench<'a> {
     runs: u64,
     /// What is known so far.
     knee: Knee,
+    /// The first failure to save a run.
+    saved: Result<(), Error>,
 }
 
 impl Bench<'_> {
@@ -237,20 +240,19 @@ impl Bench<'_> {
         let mut search = Search::new(effort, closed_loop_rate);
         let rate = loop {
             let step = search.next();
-            let (document, probe) = match step {
+            let probe = match step {
                 Step::Done(rate) => break rate,
-                Step::Probe(rate) => self.probe(rate, None)?,
-                Step::Confirm(rate) => self.probe(rate, Some("knee"))?,
+                Step::Probe(rate) => self.probe(rate, None, watch)?,
+                Step::Confirm(rate) => self.probe(rate, Some("knee"), watch)?,
             };
             if self.stopped() {
                 return Ok(());
             }
-            watch.probed(&probe, step);
             search.tell(probe.passed);
             if probe.passed && matches!(step, Step::Confirm(_)) {
-                let best = self.knee.latency_ms.get_or_insert(document.latency_ms);
-                if document.latency_ms.p99 < best.p99 {
-                    *best = document.latency_ms;
+                let best = self.knee.latency_ms.get_or_insert(probe.latency_ms);
+                if probe.latency_ms.p99 < best.p99 {
+                    *best = probe.latency_ms;
                 }
             } else if matches!(step, Step::Confirm(_)) && search.best() != Some(probe.rate_asked) {
                 // It did not hold: what was measured there is not of the knee.
@@ -260,9 +262,8 @@ impl Bench<'_> {
         self.knee.knee_rate = rate;
         if let Some(rate) = rate {
             let rate = (rate / 2).max(1);
-            let (document, probe) = self.probe(rate, Some("half"))?;
-            watch.probed(&probe, Step::Confirm(rate));
-            self.knee.half = Some(At { rate, latency_ms: document.latency_ms });
+            let probe = self.probe(rate, Some("half"), watch)?;
+            self.knee.half = Some(At { rate, latency_ms: probe.latency_ms });
         }
         if effort == Effort::Whole {
             let points = self.scale(watch)?;
@@ -282,8 +283,8 @@ impl Bench<'_> {
         (duration / PROBE_SHARE).max(least).min(duration)
     }
 
-    /// Runs at a rate, and notes how it went: at full length if it is saved under a name.
-    fn probe(&mut self, rate: u64, name: Option<&str>) -> Result<(Document, Probe), Error> {
+    /// Runs at a rate, and notes and tells how it went: at full length if it is saved under a name.
+    fn probe(&mut self, rate: u64, name: Option<&str>, watch: &mut dyn Watch) -> Result<Probe, Error> {
         let mut plan = Plan { rate: Rate::PerSecond(rate), seed: self.next_seed(), ..self.hunt.plan.clone() };
         if name.is_none() {
             plan.duration = self.short();
@@ -292,9 +293,6 @@ impl Bench<'_> {
         plan.grace = self.hunt.objective.grace(plan.duration);
         let outcome = run(&plan, self.hunt.stop, &mut |_| {})?;
         let document = Document::new(&plan, &outcome);
-        if let (Some(dir), Some(name)) = (self.hunt.dir, name) {
-            save(&dir.join(name), &outcome, &document)?;
-        }
         let missed = self.hunt.objective.missed(&document);
         let probe = Probe {
             rate_asked: rate,
@@ -308,7 +306,12 @@ impl Bench<'_> {
             stolen: document.generator.stolen(),
         };
         self.knee.probes.push(probe.clone());
-        Ok((document, probe))
+        watch.probed(&probe, name.map_or(Step::Probe(rate), |_| Step::Confirm(rate)));
+        if let (Some(dir), Some(name)) = (self.hunt.dir, name) {
+            let saved = save(&dir.join(name), &outcome, &document);
+            self.saved = std::mem::replace(&mut self.saved, Ok(())).and(saved);
+        }
+        Ok(probe)
     }
 
     /// Closed loops of 1, 2, 4 … connections.

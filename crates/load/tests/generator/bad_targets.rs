@@ -207,7 +207,7 @@ fn search(
     dir: &Path,
     stop: &Arc<AtomicBool>,
     watch: &mut dyn Watch,
-) -> Result<Knee, Error> {
+) -> (Knee, Result<(), Error>) {
     let objective = objective.parse().unwrap();
     knee(&Hunt { plan, objective: &objective, effort: Effort::Whole, dir: Some(dir), stop }, watch)
 }
@@ -219,8 +219,9 @@ fn a_search_whose_target_dies_leaves_the_probes_that_were() {
     let plan = Plan { duration: millis(200), warmup: millis(0), ..plan(&server.url, "put") };
     let mut killer = Killer { server, probes: 3 };
     let stop = Arc::new(AtomicBool::new(false));
-    let error = search(&plan, "p50=0.001us", dir.path(), &stop, &mut killer).unwrap_err();
-    assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+    let (found, searched) = search(&plan, "p50=0.001us", dir.path(), &stop, &mut killer);
+    let error = searched.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }) && found.probes.len() == 3, "{error}");
     let told: Knee = serde_json::from_slice(&std::fs::read(dir.path().join("knee.json")).unwrap()).unwrap();
     assert_eq!((told.probes.len(), told.knee_rate), (3, None));
     assert!(dir.path().join("report.html").is_file());
@@ -245,7 +246,8 @@ fn the_knee_is_what_the_objective_allows_whatever_the_machine_does() {
     let plan = Plan { duration: millis(700), warmup: millis(100), ..plan(&server.url, "get") };
     let mut killer = Killer { server, probes: usize::MAX };
     let stop = Arc::new(AtomicBool::new(false));
-    let found = search(&plan, "p50=200ms", dir.path(), &stop, &mut killer).unwrap();
+    let (found, searched) = search(&plan, "p50=200ms", dir.path(), &stop, &mut killer);
+    searched.unwrap();
     let rate = found.knee_rate.expect("10/s can be sustained");
     // What is too fast by more than 3 % does not pass.
     assert!((100..=824).contains(&rate), "{rate}");
@@ -268,7 +270,43 @@ fn a_target_that_is_far_away_has_a_knee_too() {
         dir: None,
         stop: &Arc::new(AtomicBool::new(false)),
     };
-    let found = knee(&hunt, &mut Killer { server, probes: usize::MAX }).unwrap();
+    let (found, searched) = knee(&hunt, &mut Killer { server, probes: usize::MAX });
+    searched.unwrap();
     // 64 connections, 150 ms for each answer: 427/s at most.
     assert!(found.knee_rate.is_some_and(|rate| (20..=439).contains(&rate)), "{found:?}");
+}
+
+#[test]
+fn a_search_whose_runs_cannot_be_saved_goes_on_and_says_so_beside_its_knee() {
+    let dir = tempfile::tempdir().unwrap();
+    // Where the run's directory would be there is a file: the same way out as without space.
+    std::fs::write(dir.path().join("knee"), "").unwrap();
+    let server = slow(millis(10));
+    let plan = Plan { duration: millis(400), warmup: millis(0), ..plan(&server.url, "get") };
+    let hunt = Hunt {
+        plan: &plan,
+        objective: &"p50=200ms".parse().unwrap(),
+        effort: Effort::Rough,
+        dir: Some(dir.path()),
+        stop: &Arc::new(AtomicBool::new(false)),
+    };
+    let (found, searched) = knee(&hunt, &mut Killer { server, probes: usize::MAX });
+    let error = searched.unwrap_err().to_string();
+    assert!(error.contains(&dir.path().join("knee").display().to_string()), "{error}");
+    let told: Knee = serde_json::from_slice(&std::fs::read(dir.path().join("knee.json")).unwrap()).unwrap();
+    assert!(found.knee_rate.is_some() && told.half.is_some() && told.probes.len() == found.probes.len(), "{told:?}");
+    assert!(dir.path().join("half/run.json").is_file(), "what can be saved is");
+}
+
+#[test]
+fn a_search_that_has_no_place_for_its_report_does_not_begin() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let (counted, server) = store();
+    let plan = plan(&server.url, "put");
+    let mut killer = Killer { server, probes: usize::MAX };
+    let (found, searched) = search(&plan, "p99=1s", &file.join("k"), &Arc::new(AtomicBool::new(false)), &mut killer);
+    assert!(searched.is_err() && found.probes.is_empty());
+    assert_eq!(counted.puts.load(Ordering::SeqCst), 0);
 }

@@ -291,7 +291,7 @@ impl Runner<'_> {
         let objective: Objective = "p99=50ms".parse().expect("an objective");
         let hunt =
             Hunt { plan: &plan, objective: &objective, effort: self.scale.effort, dir: Some(&dir), stop: &self.halt };
-        let found = knee(&hunt, &mut Lines)?;
+        let (found, searched) = knee(&hunt, &mut Lines);
         let (workload, knee_rate) = (of.to_owned(), found.knee_rate);
         let generator_limit = found.generator_limit;
         let mut report = KneeReport { workload, knee_rate, generator_limit, points: Vec::new(), profiles: Vec::new() };
@@ -300,6 +300,11 @@ impl Runner<'_> {
             if knee_rate.is_some() && file.is_file() {
                 report.points.push(PointReport::of(point, &read_document(&file)?));
             }
+        }
+        if let Err(error) = searched {
+            // A knee that was found is in the report, whatever failed after it.
+            self.cluster(one).knees.extend(knee_rate.map(|_| report));
+            return Err(error.into());
         }
         // A try shows that profiles are taken; it need not take all of them.
         if profiled && !(self.scale.is_quick && short_name(of) == "mixed") {
@@ -369,16 +374,16 @@ impl Runner<'_> {
         let dir: PathBuf = self.dir.join("runs").join(format!("compare-{}", short_name(of)));
         let contest = Contest { plan: &plan, pairs: self.scale.pairs, dir: Some(&dir), stop: &self.halt };
         let [side_a, side_b] = [a, b].map(|one| Side::Servers(one.plan.targets.clone()));
-        let [runs_a, runs_b] = live(&contest, &side_a, &side_b, &mut super::tell_turn)?;
+        let ([runs_a, runs_b], ended) = live(&contest, &side_a, &side_b, &mut super::tell_turn);
         if runs_a.is_empty() {
-            return Ok(());
+            return Ok(ended?);
         }
         let [name_a, name_b] = &names;
         let comparison = compare([name_a, name_b], &runs_a, &runs_b, false);
         print!("{}", comparison.text());
-        write_json(&dir.join("compare.json"), &comparison)?;
+        let written = write_json(&dir.join("compare.json"), &comparison);
         self.report.contests.push(Contested { workload: of.to_owned(), rate, nodes, comparison });
-        Ok(())
+        Ok(ended.and(written)?)
     }
 }
 
