@@ -107,17 +107,27 @@ fn fill(args: &FillArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
+/// A line on stdout, where somebody still reads it: minutes of work do not end because nobody does.
+fn say(line: std::fmt::Arguments<'_>) {
+    let _ = writeln!(io::stdout(), "{line}");
+}
+
+/// The same on stderr.
+fn warn(line: std::fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "kvorum: {line}");
+}
+
 /// Tells each probe in a line.
 struct Lines;
 
 impl Watch for Lines {
     fn probed(&mut self, probe: &Probe, step: Step) {
         let kind = if matches!(step, Step::Confirm(_)) { "confirm" } else { "probe  " };
-        println!("{kind} {}", probe.line());
+        say(format_args!("{kind} {}", probe.line()));
     }
 
     fn scaled(&mut self, point: Point) {
-        println!("closed loop, {:>3} connections: {:.0}/s", point.n, point.rate);
+        say(format_args!("closed loop, {:>3} connections: {:.0}/s", point.n, point.rate));
     }
 }
 
@@ -179,15 +189,11 @@ fn compare(args: &CompareArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
 /// Tells each run of a comparison in a line.
 fn tell_turn(turn: Turn<'_>) {
     let (document, latency) = (turn.document, &turn.document.latency_ms);
-    println!(
-        "{}{}: {:.0}/s, p50 {:.2} ms, p99 {:.2} ms, {} errors",
-        turn.side,
-        turn.number,
-        document.rate_achieved,
-        latency.p50,
-        latency.p99,
-        document.errors.values().sum::<u64>() + document.timeouts
-    );
+    let errors = document.errors.values().sum::<u64>() + document.timeouts;
+    say(format_args!(
+        "{}{}: {:.0}/s, p50 {:.2} ms, p99 {:.2} ms, {errors} errors",
+        turn.side, turn.number, document.rate_achieved, latency.p50, latency.p99
+    ));
 }
 
 fn tell(comparison: &Comparison, args: &CompareArgs) -> Result<Outcome> {

@@ -138,6 +138,15 @@ fn a_search_that_cannot_be_written_is_told_all_the_same() {
 }
 
 #[test]
+fn a_search_that_nobody_reads_goes_on() {
+    let (url, dir) = (serve(), tempfile::tempdir().unwrap());
+    let mut child = hopeless_knee(&url, dir.path()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    drop(child.stdout.take());
+    assert_eq!(ended_within(&mut child, Duration::from_secs(60)), 0, "as of all that nobody reads");
+    assert!(json(&dir.path().join("knee.json"))["probes"].as_array().unwrap().len() >= 4);
+}
+
+#[test]
 fn pairs_that_were_whole_are_compared_whatever_ends_the_turns() {
     let (url, dir) = (serve(), tempfile::tempdir().unwrap());
     std::fs::create_dir(dir.path().join("b")).unwrap();

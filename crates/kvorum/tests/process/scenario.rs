@@ -3,13 +3,13 @@
 use std::io::{BufRead, BufReader, Lines};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 
 use crate::support::cluster::kvorum;
-use crate::support::wait::{wait_until, wait_within};
+use crate::support::wait::{SOON, wait_until, wait_within};
 
 /// For a quick scenario, on a machine that does other things too.
 const LONG: Duration = Duration::from_secs(300);
@@ -127,6 +127,29 @@ fn a_node_that_dies_fails_its_stage_by_name_and_takes_the_others_along() {
     let failure = &report["failures"][0];
     assert_eq!(failure["stage"], "quorum 3-nodes: put");
     assert!(failure["why"].as_str().unwrap().contains("ended (signal: 9"), "{failure}");
+}
+
+#[test]
+fn a_scenario_that_nobody_reads_goes_on_to_its_report() {
+    let root = tempfile::tempdir().unwrap();
+    let mut command = scenario("quorum", root.path(), &["--duration", "1h"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    drop(child.stderr.take());
+    assert_eq!(first, "== quorum 3-nodes: start\n");
+    // Both pipes are closed. What it tells next, it tells nobody.
+    let searches = root.path().join("reports/quorum/runs/3-nodes-put");
+    let deadline = Instant::now() + SOON;
+    let begun = wait_within(LONG, "an end of that", || {
+        if searches.is_dir() { Some(true) } else { (Instant::now() > deadline).then_some(false) }
+    });
+    let nodes = children(&child);
+    kill_process(Pid::from_child(&child), if begun { Signal::INT } else { Signal::KILL }).unwrap();
+    assert!(begun && nodes.len() == 3, "it does not go on");
+    assert_eq!(end(child), 1);
+    nothing_is_left(root.path(), &nodes);
+    assert_eq!(report(root.path(), "quorum")["interrupted"], true);
 }
 
 #[test]

@@ -91,7 +91,7 @@ impl Drop for MemoryGroup {
         let deadline = Instant::now() + REMOVE_DEADLINE;
         while let Err(error) = remove_dir(&self.0) {
             if Instant::now() > deadline {
-                eprintln!("kvorum: {} is left behind: {error}", self.0.display());
+                super::super::warn(format_args!("{} is left behind: {error}", self.0.display()));
                 return;
             }
             sleep(POLL);

@@ -28,8 +28,8 @@ use kvorum_load::scenario::{
 use kvorum_load::workload::{ValueSize, Workload};
 use rustix::process::Pid;
 
-use super::Lines;
 use super::args::ScenarioArgs;
+use super::{Lines, say, warn};
 use crate::outcome::Outcome;
 use limits::Hierarchy;
 use nodes::{Nodes, Order, has_ended};
@@ -58,7 +58,7 @@ pub(super) fn scenario(args: &ScenarioArgs, stop: &Arc<AtomicBool>) -> Result<Ou
         let report = runner.run();
         report.save(&dir)?;
         write_index(&args.out)?;
-        println!("{}: {:.0} s, {}", scenario.name, report.seconds, dir.join("report.md").display());
+        say(format_args!("{}: {:.0} s, {}", scenario.name, report.seconds, dir.join("report.md").display()));
         is_whole &= report.failures.is_empty() && !report.interrupted;
         if stop.load(Ordering::Relaxed) {
             break;
@@ -94,6 +94,15 @@ struct Runner<'a> {
     stage: String,
 }
 
+/// Sets it when it is dropped, also by a panic: nobody who waits for it then waits for ever.
+struct AtEnd<'a>(&'a AtomicBool);
+
+impl Drop for AtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// A cluster that runs, and its place in the report.
 struct Running {
     nodes: Nodes,
@@ -112,7 +121,7 @@ impl Runner<'_> {
                 && !self.stopped()
             {
                 let failure = Failure { stage: self.stage.clone(), why: format!("{error:#}") };
-                eprintln!("kvorum: {} failed: {}", failure.stage, failure.why);
+                warn(format_args!("{} failed: {}", failure.stage, failure.why));
                 self.report.failures.push(failure);
             }
         }
@@ -135,7 +144,7 @@ impl Runner<'_> {
             return false;
         }
         self.stage = format!("{} {cluster}: {stage}", self.scenario.name);
-        println!("== {}", self.stage);
+        say(format_args!("== {}", self.stage));
         true
     }
 
@@ -158,9 +167,8 @@ impl Runner<'_> {
                     thread::sleep(WATCH_PERIOD);
                 }
             });
-            let done = self.stages(group, &running);
-            ended.store(true, Ordering::Relaxed);
-            done
+            let _ends = AtEnd(&ended);
+            self.stages(group, &running)
         });
         match running.iter_mut().find_map(|one| one.nodes.death()) {
             Some(death) => Err(anyhow!(death)),
@@ -200,7 +208,7 @@ impl Runner<'_> {
                 }
                 Err(why) => {
                     let warning = format!("NO MEMORY LIMIT: {why}. The nodes may use all of the machine's memory.");
-                    eprintln!("kvorum: {warning}");
+                    warn(format_args!("{warning}"));
                     self.report.warnings.push(warning);
                     Nodes::start(&order(None))?
                 }
@@ -380,7 +388,7 @@ impl Runner<'_> {
         }
         let [name_a, name_b] = &names;
         let comparison = compare([name_a, name_b], &runs_a, &runs_b, false);
-        print!("{}", comparison.text());
+        say(format_args!("{}", comparison.text().trim_end()));
         let written = write_json(&dir.join("compare.json"), &comparison);
         self.report.contests.push(Contested { workload: of.to_owned(), rate, nodes, comparison });
         Ok(ended.and(written)?)

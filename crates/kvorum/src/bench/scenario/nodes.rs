@@ -18,6 +18,7 @@ use kvorum_load::target::Target;
 use kvorum_node::config::node_url;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
+use super::super::warn;
 use super::limits::{Hierarchy, MemoryGroup};
 use crate::dev::{node_command, shares};
 
@@ -172,11 +173,11 @@ impl Drop for Nodes {
         }
         self.nodes.iter_mut().for_each(Node::end);
         if self.keep {
-            eprintln!("kvorum: data kept in {}", self.root.display());
+            warn(format_args!("data kept in {}", self.root.display()));
             return;
         }
         if let Err(error) = remove_dir_all(&self.root) {
-            eprintln!("kvorum: {} is left behind: {error}", self.root.display());
+            warn(format_args!("{} is left behind: {error}", self.root.display()));
         }
         // Those above it that were made for it, once the last one is gone.
         let _ = self.root.ancestors().skip(1).take(2).try_for_each(remove_dir);

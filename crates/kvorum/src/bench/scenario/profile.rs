@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use kvorum_load::run::{Plan, run};
 use kvorum_load::scenario::Profile;
 
+use super::super::warn;
+
 const KINDS: [&str; 3] = ["cpu", "alloc", "lock"];
 /// For a profile to be sent and written, beyond its time.
 const SLACK: Duration = Duration::from_secs(60);
@@ -66,7 +68,7 @@ impl Session<'_> {
         let (table, missing) = match result {
             Ok(table) => (table, None),
             Err(why) => {
-                eprintln!("kvorum: no profile: {kind}: {why}");
+                warn(format_args!("no profile: {kind}: {why}"));
                 (String::new(), Some(format!("{kind}: {why}")))
             }
         };
