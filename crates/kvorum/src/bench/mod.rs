@@ -137,10 +137,10 @@ fn knee(args: &KneeArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
     let (objective, dir) = (&args.objective, args.out.as_deref());
     let (knee, searched) = find_knee(&Hunt { plan: &plan, objective, effort: Effort::Whole, dir, stop }, &mut Lines);
     // Also of a search that failed on its way, or cannot be written.
-    let told = if knee.probes.is_empty() { Ok(()) } else { tell_knee(&knee, searched.is_ok()) };
+    let told = if searched.is_err() && knee.probes.is_empty() { Ok(()) } else { tell_knee(&knee, searched.is_ok()) };
     searched?;
     told?;
-    Ok(if knee.knee_rate.is_some() { Outcome::Done } else { Outcome::NotFound })
+    Ok(if knee.knee_rate.is_some() && !knee.interrupted { Outcome::Done } else { Outcome::NotFound })
 }
 
 fn tell_knee(knee: &Knee, is_whole: bool) -> io::Result<()> {
@@ -164,6 +164,9 @@ fn tell_knee(knee: &Knee, is_whole: bool) -> io::Result<()> {
     }
     if let Some(why) = &knee.generator_limit {
         writeln!(out, "The GENERATOR ended the search, not the target: {why}")?;
+    }
+    if knee.interrupted && knee.knee_rate.is_some() {
+        writeln!(out, "Interrupted: this is what there was until then")?;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The knee: the highest constant rate that is sustained under an objective, and what bends the curve.
 //!
-//! Every probe is an open-loop run with its own warm-up. What was there is kept when it is interrupted.
+//! Every probe is an open-loop run with its own warm-up. When it is interrupted, the runs that were whole are kept.
 
 mod scalability;
 mod search;
@@ -222,18 +222,13 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    fn stopped(&self) -> bool {
-        self.hunt.stop.load(Ordering::Relaxed)
-    }
-
     /// The knee, half of it, and the scalability curve.
     fn search(&mut self, watch: &mut dyn Watch) -> Result<(), Error> {
         let effort = self.hunt.effort;
         let closed_loop_rate = match effort {
             Effort::Whole => None,
             Effort::Brief | Effort::Rough => {
-                let point = self.closed_loop(self.hunt.plan.connections)?;
-                watch.scaled(point);
+                let Some(point) = self.closed_loop(self.hunt.plan.connections, watch)? else { return Ok(()) };
                 Some(point.rate)
             }
         };
@@ -245,9 +240,7 @@ impl Bench<'_> {
                 Step::Probe(rate) => self.probe(rate, None, watch)?,
                 Step::Confirm(rate) => self.probe(rate, Some("knee"), watch)?,
             };
-            if self.stopped() {
-                return Ok(());
-            }
+            let Some(probe) = probe else { return Ok(()) };
             search.tell(probe.passed);
             if probe.passed && matches!(step, Step::Confirm(_)) {
                 let best = self.knee.latency_ms.get_or_insert(probe.latency_ms);
@@ -262,7 +255,7 @@ impl Bench<'_> {
         self.knee.knee_rate = rate;
         if let Some(rate) = rate {
             let rate = (rate / 2).max(1);
-            let probe = self.probe(rate, Some("half"), watch)?;
+            let Some(probe) = self.probe(rate, Some("half"), watch)? else { return Ok(()) };
             self.knee.half = Some(At { rate, latency_ms: probe.latency_ms });
         }
         if effort == Effort::Whole {
@@ -283,8 +276,9 @@ impl Bench<'_> {
         (duration / PROBE_SHARE).max(least).min(duration)
     }
 
-    /// Runs at a rate, and notes and tells how it went: at full length if it is saved under a name.
-    fn probe(&mut self, rate: u64, name: Option<&str>, watch: &mut dyn Watch) -> Result<Probe, Error> {
+    /// Runs at a rate, and notes and tells how it went: at full length if it is saved under a name. None if it was
+    /// interrupted: what there was of it is not of that rate.
+    fn probe(&mut self, rate: u64, name: Option<&str>, watch: &mut dyn Watch) -> Result<Option<Probe>, Error> {
         let mut plan = Plan { rate: Rate::PerSecond(rate), seed: self.next_seed(), ..self.hunt.plan.clone() };
         if name.is_none() {
             plan.duration = self.short();
@@ -292,6 +286,9 @@ impl Bench<'_> {
         }
         plan.grace = self.hunt.objective.grace(plan.duration);
         let outcome = run(&plan, self.hunt.stop, &mut |_| {})?;
+        if outcome.interrupted {
+            return Ok(None);
+        }
         let document = Document::new(&plan, &outcome);
         let missed = self.hunt.objective.missed(&document);
         let probe = Probe {
@@ -311,7 +308,7 @@ impl Bench<'_> {
             let saved = save(&dir.join(name), &outcome, &document);
             self.saved = std::mem::replace(&mut self.saved, Ok(())).and(saved);
         }
-        Ok(probe)
+        Ok(Some(probe))
     }
 
     /// Closed loops of 1, 2, 4 … connections.
@@ -319,16 +316,16 @@ impl Bench<'_> {
         let mut points = Vec::new();
         let most = self.hunt.plan.connections.min(SCALE_CONNECTIONS_MAX);
         let mut connections = 1;
-        while connections <= most && !self.stopped() {
-            let point = self.closed_loop(connections)?;
-            watch.scaled(point);
+        while connections <= most {
+            let Some(point) = self.closed_loop(connections, watch)? else { break };
             points.push(point);
             connections *= 2;
         }
         Ok(points)
     }
 
-    fn closed_loop(&mut self, connections: usize) -> Result<Point, Error> {
+    /// None if it was interrupted.
+    fn closed_loop(&mut self, connections: usize, watch: &mut dyn Watch) -> Result<Option<Point>, Error> {
         let (plan, seed) = (self.hunt.plan, self.next_seed());
         let plan = Plan {
             rate: Rate::Max,
@@ -341,7 +338,12 @@ impl Bench<'_> {
             ..plan.clone()
         };
         let outcome = run(&plan, self.hunt.stop, &mut |_| {})?;
-        Ok(Point { n: count(connections), rate: outcome.rate_achieved() })
+        if outcome.interrupted {
+            return Ok(None);
+        }
+        let point = Point { n: count(connections), rate: outcome.rate_achieved() };
+        watch.scaled(point);
+        Ok(Some(point))
     }
 }
 

@@ -310,3 +310,59 @@ fn a_search_that_has_no_place_for_its_report_does_not_begin() {
     assert!(searched.is_err() && found.probes.is_empty());
     assert_eq!(counted.puts.load(Ordering::SeqCst), 0);
 }
+
+/// Stops a search as soon as the next request comes after what it waits for.
+struct Stopper {
+    armed: Arc<AtomicBool>,
+    half: bool,
+}
+
+impl Watch for Stopper {
+    fn probed(&mut self, probe: &Probe, step: Step) {
+        let is_confirmed = self.half && probe.passed && matches!(step, Step::Confirm(_));
+        self.armed.fetch_or(is_confirmed, Ordering::SeqCst);
+    }
+
+    fn scaled(&mut self, point: Point) {
+        self.armed.fetch_or(!self.half && point.n == 4, Ordering::SeqCst);
+    }
+}
+
+/// A search that is stopped during the run at half of the knee, or else during the closed loop of eight connections.
+fn interrupted_search(half: bool, effort: Effort, objective: &str, dir: &Path) -> Knee {
+    let (armed, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (is_armed, stops) = (armed.clone(), stop.clone());
+    let server = Server::start(move |_| {
+        let begin = std::time::Instant::now();
+        while begin.elapsed() < millis(5) {
+            std::thread::sleep(millis(1));
+        }
+        stops.fetch_or(is_armed.load(Ordering::SeqCst), Ordering::SeqCst);
+        answer(200, b"")
+    });
+    let plan = Plan { duration: millis(300), warmup: millis(0), ..plan(&server.url, "get") };
+    let objective = objective.parse().unwrap();
+    let hunt = Hunt { plan: &plan, objective: &objective, effort, dir: Some(dir), stop: &stop };
+    let (found, searched) = knee(&hunt, &mut Stopper { armed, half });
+    searched.unwrap();
+    assert!(found.interrupted);
+    found
+}
+
+#[test]
+fn a_run_at_half_the_knee_that_is_interrupted_is_no_result() {
+    let dir = tempfile::tempdir().unwrap();
+    let found = interrupted_search(true, Effort::Rough, "p50=200ms", dir.path());
+    assert!(found.knee_rate.is_some() && found.latency_ms.is_some() && found.half.is_none(), "{found:?}");
+    let half = found.knee_rate.map(|rate| rate / 2);
+    assert!(found.probes.iter().all(|probe| Some(probe.rate_asked) != half), "{found:?}");
+    assert!(dir.path().join("knee/run.json").is_file() && !dir.path().join("half").exists());
+}
+
+#[test]
+fn a_closed_loop_that_is_interrupted_does_not_bend_the_curve() {
+    let dir = tempfile::tempdir().unwrap();
+    let found = interrupted_search(false, Effort::Whole, "p50=0.001us", dir.path());
+    let points: Vec<u64> = found.scalability.unwrap().points.iter().map(|point| point.n).collect();
+    assert_eq!(points, [1, 2, 4]);
+}

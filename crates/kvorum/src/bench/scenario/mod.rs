@@ -320,7 +320,7 @@ impl Runner<'_> {
         }
         for rate in self.published_rates(group, one, &report) {
             if !self.halted() {
-                report.points.push(self.at(&plan, rate, &dir)?);
+                report.points.extend(self.at(&plan, rate, &dir)?);
             }
         }
         if !(self.halted() && report.points.is_empty()) {
@@ -362,13 +362,17 @@ impl Runner<'_> {
         rates
     }
 
-    fn at(&self, plan: &Plan, rate: u64, dir: &Path) -> Result<PointReport> {
+    /// None if it was interrupted: what there was of it is not of that rate.
+    fn at(&self, plan: &Plan, rate: u64, dir: &Path) -> Result<Option<PointReport>> {
         // Other keys than the search asked for, which caches have.
         let plan = Plan { rate: Rate::PerSecond(rate), seed: plan.seed.wrapping_add(rate), ..plan.clone() };
         let outcome = run(&plan, &self.halt, &mut |_| {})?;
+        if outcome.interrupted {
+            return Ok(None);
+        }
         let document = Document::new(&plan, &outcome);
         save(&dir.join(format!("at-{rate}")), &outcome, &document)?;
-        Ok(PointReport::of(&rate.to_string(), &document))
+        Ok(Some(PointReport::of(&rate.to_string(), &document)))
     }
 
     fn compare(&mut self, running: &[Running], of: &str, rate: u64) -> Result<()> {
