@@ -113,7 +113,7 @@ pub struct Probe {
     pub passed: bool,
     /// Why it did not.
     pub missed: Option<String>,
-    /// Why the generator was the limit, if it was.
+    /// Why the generator was the limit, or so late that it missed for that, if it was.
     pub generator_limit: Option<String>,
     /// How much of the processors the machine's host took, if it was much.
     pub stolen: Option<String>,
@@ -211,6 +211,9 @@ pub fn knee(hunt: &Hunt<'_>, watch: &mut dyn Watch) -> (Knee, Result<(), Error>)
     (knee, searched.and(bench.saved).and(written))
 }
 
+/// What a closed loop did, and why the generator was its limit, if it was.
+type Loop = (Point, Option<String>);
+
 struct Bench<'a> {
     hunt: &'a Hunt<'a>,
     /// So far: each has another seed, so that none asks for what the one before brought into caches.
@@ -228,7 +231,7 @@ impl Bench<'_> {
         let closed_loop_rate = match effort {
             Effort::Whole => None,
             Effort::Brief | Effort::Rough => {
-                let Some(point) = self.closed_loop(self.hunt.plan.connections, watch)? else { return Ok(()) };
+                let Some((point, _)) = self.closed_loop(self.hunt.plan.connections, watch)? else { return Ok(()) };
                 Some(point.rate)
             }
         };
@@ -259,8 +262,7 @@ impl Bench<'_> {
             self.knee.half = Some(At { rate, latency_ms: probe.latency_ms });
         }
         if effort == Effort::Whole {
-            let points = self.scale(watch)?;
-            self.knee.scalability = fit(Over::Connections, &points);
+            self.knee.scalability = self.scale(watch)?;
         }
         Ok(())
     }
@@ -290,18 +292,7 @@ impl Bench<'_> {
             return Ok(None);
         }
         let document = Document::new(&plan, &outcome);
-        let missed = self.hunt.objective.missed(&document);
-        let probe = Probe {
-            rate_asked: rate,
-            rate_achieved: document.rate_achieved,
-            latency_ms: document.latency_ms,
-            duration_s: document.duration_s,
-            errors: document.errors.values().sum::<u64>() + document.timeouts,
-            passed: missed.is_none(),
-            missed,
-            generator_limit: document.generator.limit.clone(),
-            stolen: document.generator.stolen(),
-        };
+        let probe = Probe::of(rate, &document, self.hunt.objective);
         self.knee.probes.push(probe.clone());
         watch.probed(&probe, name.map_or(Step::Probe(rate), |_| Step::Confirm(rate)));
         if let (Some(dir), Some(name)) = (self.hunt.dir, name) {
@@ -311,21 +302,23 @@ impl Bench<'_> {
         Ok(Some(probe))
     }
 
-    /// Closed loops of 1, 2, 4 … connections.
-    fn scale(&mut self, watch: &mut dyn Watch) -> Result<Vec<Point>, Error> {
+    /// Closed loops of 1, 2, 4 … connections, and what bends their curve.
+    fn scale(&mut self, watch: &mut dyn Watch) -> Result<Option<Scalability>, Error> {
         let mut points = Vec::new();
+        let mut limits = Vec::new();
         let most = self.hunt.plan.connections.min(SCALE_CONNECTIONS_MAX);
         let mut connections = 1;
         while connections <= most {
-            let Some(point) = self.closed_loop(connections, watch)? else { break };
+            let Some((point, limit)) = self.closed_loop(connections, watch)? else { break };
             points.push(point);
+            limits.push(limit);
             connections *= 2;
         }
-        Ok(points)
+        Ok(fit(Over::Connections, &points).map(|law| law.with_generator(&limits)))
     }
 
-    /// None if it was interrupted.
-    fn closed_loop(&mut self, connections: usize, watch: &mut dyn Watch) -> Result<Option<Point>, Error> {
+    /// With why the generator was its limit, if it was; none if it was interrupted.
+    fn closed_loop(&mut self, connections: usize, watch: &mut dyn Watch) -> Result<Option<Loop>, Error> {
         let (plan, seed) = (self.hunt.plan, self.next_seed());
         let plan = Plan {
             rate: Rate::Max,
@@ -343,11 +336,31 @@ impl Bench<'_> {
         }
         let point = Point { n: count(connections), rate: outcome.rate_achieved() };
         watch.scaled(point);
-        Ok(Some(point))
+        Ok(Some((point, Document::new(&plan, &outcome).generator.limit)))
     }
 }
 
 impl Probe {
+    /// Of a run at a rate.
+    #[must_use]
+    pub fn of(rate_asked: u64, run: &Document, objective: &Objective) -> Self {
+        let missed = objective.missed(run);
+        // Lateness of its own is why it missed something if it is at least half of the latency.
+        let (lag, latency) = (run.generator.lag_ms.p99, run.latency_ms.p99);
+        let late = run.generator.late.clone().filter(|_| missed.is_some() && lag * 2.0 >= latency);
+        Self {
+            rate_asked,
+            rate_achieved: run.rate_achieved,
+            latency_ms: run.latency_ms,
+            duration_s: run.duration_s,
+            errors: run.errors.values().sum::<u64>() + run.timeouts,
+            passed: missed.is_none(),
+            missed,
+            generator_limit: run.generator.limit.clone().or(late),
+            stolen: run.generator.stolen(),
+        }
+    }
+
     /// One line for it.
     #[must_use]
     pub fn line(&self) -> String {

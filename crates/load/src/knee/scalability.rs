@@ -85,6 +85,19 @@ pub fn fit(over: Over, points: &[Point]) -> Option<Scalability> {
     })
 }
 
+impl Scalability {
+    /// Says that the generator bends the curve, where it was the limit (and why) of the last of the points at least.
+    pub(super) fn with_generator(mut self, limits: &[Option<String>]) -> Self {
+        let free = limits.iter().rposition(Option::is_none).map_or(0, |last| last + 1);
+        if let Some((point, why)) = self.points.get(free).zip(limits.last().and_then(Option::as_ref)) {
+            let many = if point.n == 1 { self.over.words().0 } else { self.over.words().1 };
+            self.verdict =
+                format!("the GENERATOR, from {} {many} on: {why}. If it were the target: {}", point.n, self.verdict);
+        }
+        self
+    }
+}
+
 /// What 1/λ, σ/λ and κ/λ are multiplied with.
 fn terms(point: &Point) -> [f64; 3] {
     let n = float(point.n);
@@ -205,6 +218,20 @@ mod tests {
         let found = super::fit(Over::Nodes, &points).unwrap();
         assert!(found.verdict.starts_with("crosstalk: each node"), "{}", found.verdict);
         assert!(found.verdict.ends_with("beyond 1 node it falls") && found.peak == Some(1.0), "{}", found.verdict);
+    }
+
+    #[test]
+    fn where_the_generator_was_the_limit_to_the_end_it_bends_the_curve() {
+        let verdict = |limits: [bool; 7]| {
+            let limits = limits.map(|is_limit| is_limit.then(|| "busy".to_owned()));
+            fit(&law(1000.0, 0.2, 0.0, 0.0)).unwrap().with_generator(&limits).verdict
+        };
+        let plain = fit(&law(1000.0, 0.2, 0.0, 0.0)).unwrap().verdict;
+        assert_eq!(verdict([false; 7]), plain);
+        assert_eq!(verdict([false, true, true, false, false, true, false]), plain, "it was not at the end");
+        let blamed = verdict([false, true, false, true, true, true, true]);
+        assert_eq!(blamed, format!("the GENERATOR, from 8 connections on: busy. If it were the target: {plain}"));
+        assert!(verdict([true; 7]).starts_with("the GENERATOR, from 1 connection on"));
     }
 
     #[test]

@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kvorum_load::knee::Probe;
 use kvorum_load::report::{Document, Percentiles, text};
-use kvorum_load::run::{Plan, Rate};
+use kvorum_load::run::{Outcome, Plan, Rate};
 
 use crate::support::{Server, answer, go, millis, plan};
 
@@ -102,6 +103,25 @@ fn a_rate_that_cannot_be_driven_is_the_generators_fault() {
     let why = document.generator.limit.clone().expect("the generator says so");
     let text = text(&plan, &outcome, &document, false);
     assert!(text.contains("The GENERATOR is the limit") && text.contains(&why), "{text}");
+}
+
+#[test]
+fn a_rate_that_is_missed_by_the_generators_own_lateness_is_its_fault() {
+    let server = Server::start(|_| answer(200, b""));
+    let plan = Plan { rate: Rate::PerSecond(100), ..plan(&server.url, "get") };
+    let mut outcome = go(&plan);
+    (outcome.tally.unsent, outcome.stolen_share) = (0, None);
+    outcome.tally.late_sends = 90;
+    let probe = |outcome: &Outcome| Probe::of(100, &Document::new(&plan, outcome), &"p99=50ms".parse().unwrap());
+    outcome.tally.latency.record_n(60_000, 10).unwrap();
+    // 2 ms of these 60 are the generator's.
+    outcome.tally.lag.record_n(2_000, 10).unwrap();
+    let late = probe(&outcome);
+    assert!(late.missed.is_some() && late.generator_limit.is_none(), "{late:?}");
+    outcome.tally.lag.record_n(58_000, 10).unwrap();
+    let late = probe(&outcome);
+    assert!(late.line().ends_with("(the generator is the limit)"), "{}", late.line());
+    assert!(late.generator_limit.is_some_and(|why| why.contains("58.")), "it says how late");
 }
 
 #[test]
