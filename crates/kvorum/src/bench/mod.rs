@@ -165,6 +165,9 @@ fn tell_knee(knee: &Knee, is_whole: bool) -> io::Result<()> {
     if let Some(why) = &knee.generator_limit {
         writeln!(out, "The GENERATOR ended the search, not the target: {why}")?;
     }
+    if let Some(hint) = &knee.hint {
+        writeln!(out, "{hint}")?;
+    }
     if knee.interrupted && knee.knee_rate.is_some() {
         writeln!(out, "Interrupted: this is what there was until then")?;
     }
@@ -192,7 +195,7 @@ fn compare(args: &CompareArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
 /// Tells each run of a comparison in a line.
 fn tell_turn(turn: Turn<'_>) {
     let (document, latency) = (turn.document, &turn.document.latency_ms);
-    let errors = document.errors.values().sum::<u64>() + document.timeouts;
+    let errors = document.failures();
     say(format_args!(
         "{}{}: {:.0}/s, p50 {:.2} ms, p99 {:.2} ms, {errors} errors",
         turn.side, turn.number, document.rate_achieved, latency.p50, latency.p99

@@ -13,24 +13,29 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{kvorum, run};
 
-/// Answers every request, one at a time on each connection, with 200 and the same body.
+/// Has the same body for every key.
 fn serve() -> String {
+    serve_with("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+}
+
+/// Answers every request, one at a time on each connection, with these bytes.
+fn serve_with(answer: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     thread::spawn(move || {
         for stream in listener.incoming() {
             let stream = stream.unwrap();
-            thread::spawn(move || answer_all(stream));
+            thread::spawn(move || answer_all(stream, answer));
         }
     });
     url
 }
 
-fn answer_all(mut stream: TcpStream) {
+fn answer_all(mut stream: TcpStream, answer: &str) {
     let mut piece = [0; 4096];
     // Requests of these tests come in one piece each.
     while stream.read(&mut piece).is_ok_and(|count| count > 0) {
-        if stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").is_err() {
+        if stream.write_all(answer.as_bytes()).is_err() {
             return;
         }
     }
@@ -135,6 +140,16 @@ fn a_search_that_cannot_be_written_is_told_all_the_same() {
         ended.stdout,
         ended.stderr
     );
+}
+
+#[test]
+fn a_search_among_keys_that_were_never_written_says_so() {
+    let (url, dir) = (serve_with("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"), tempfile::tempdir().unwrap());
+    let ended = run(&mut hopeless_knee(&url, dir.path()));
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    let mut probes = ended.stdout.lines().filter(|line| line.starts_with("probe"));
+    assert!(probes.all(|line| line.contains("only 0 % of the rate, ") && line.contains(" (404: ")), "{}", ended.stdout);
+    assert!(ended.stdout.contains("\nNo knee") && ended.stdout.contains("`kvorum bench fill`"), "{}", ended.stdout);
 }
 
 #[test]

@@ -79,14 +79,20 @@ impl Objective {
     /// Why a run does not meet it; none if it does.
     #[must_use]
     pub fn missed(&self, run: &Document) -> Option<String> {
+        let mut missed = Vec::new();
         if let RateAsked::PerSecond(asked) = run.rate_asked
             && run.rate_achieved < float(asked) * ACHIEVED_SHARE
         {
-            return Some(format!("only {:.0} % of the rate", run.rate_achieved / float(asked) * 100.0));
+            missed.push(format!("only {:.0} % of the rate", run.rate_achieved / float(asked) * 100.0));
         }
-        let errors = run.errors.values().sum::<u64>() + run.timeouts;
-        if errors > 0 {
-            return Some(format!("{errors} errors and timeouts"));
+        if run.failures() > 0 {
+            let each = run.errors.iter().map(|(what, count)| format!("{what}: {count}"));
+            let timeouts = (run.timeouts > 0).then(|| format!("timeout: {}", run.timeouts));
+            let each: Vec<String> = each.chain(timeouts).collect();
+            missed.push(format!("{} errors and timeouts ({})", run.failures(), each.join(", ")));
+        }
+        if !missed.is_empty() {
+            return Some(missed.join(", "));
         }
         let of = |name: &str| run.latency_ms.named().into_iter().find(|(known, _)| *known == name);
         self.0.iter().find_map(|(name, limit)| {
@@ -149,6 +155,9 @@ pub struct Knee {
     pub scalability: Option<Scalability>,
     /// Why the generator, and not the target, ended the search; none if it did not.
     pub generator_limit: Option<String>,
+    /// What to do about errors that were not the target's fault; none if there were none such.
+    #[serde(default)]
+    pub hint: Option<String>,
     /// Whether it was stopped before its end.
     pub interrupted: bool,
 }
@@ -194,6 +203,7 @@ pub fn knee(hunt: &Hunt<'_>, watch: &mut dyn Watch) -> (Knee, Result<(), Error>)
         probes: Vec::new(),
         scalability: None,
         generator_limit: None,
+        hint: None,
         interrupted: false,
     };
     let mut bench = Bench { hunt, runs: 0, knee, saved: Ok(()) };
@@ -293,6 +303,7 @@ impl Bench<'_> {
         }
         let document = Document::new(&plan, &outcome);
         let probe = Probe::of(rate, &document, self.hunt.objective);
+        self.knee.hint = self.knee.hint.take().or(document.hint().map(str::to_owned));
         self.knee.probes.push(probe.clone());
         watch.probed(&probe, name.map_or(Step::Probe(rate), |_| Step::Confirm(rate)));
         if let (Some(dir), Some(name)) = (self.hunt.dir, name) {
@@ -353,7 +364,7 @@ impl Probe {
             rate_achieved: run.rate_achieved,
             latency_ms: run.latency_ms,
             duration_s: run.duration_s,
-            errors: run.errors.values().sum::<u64>() + run.timeouts,
+            errors: run.failures(),
             passed: missed.is_none(),
             missed,
             generator_limit: run.generator.limit.clone().or(late),

@@ -258,6 +258,19 @@ impl Document {
         }
     }
 
+    /// Errors and timeouts, all of them.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.errors.values().sum::<u64>() + self.timeouts
+    }
+
+    /// What to do where the errors are not the target's fault; none if they are.
+    #[must_use]
+    pub fn hint(&self) -> Option<&'static str> {
+        let has_none = self.errors.contains_key("404") && self.workload != "delete";
+        has_none.then_some("404: keys that were not written; `kvorum bench fill` writes them")
+    }
+
     /// What the host of this machine, where it is a guest, has to do with the figures: a sentence each.
     #[must_use]
     pub fn said_of_host(&self) -> Vec<String> {

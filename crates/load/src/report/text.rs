@@ -156,8 +156,8 @@ fn write_own(out: &mut String, plan: &Plan, document: &Document) -> std::fmt::Re
     for sentence in document.said_of_host() {
         writeln!(out, "{sentence}")?;
     }
-    if document.errors.contains_key("404") && document.workload != "delete" {
-        writeln!(out, "404: keys that were not written; `kvorum bench fill` writes them")?;
+    if let Some(hint) = document.hint() {
+        writeln!(out, "{hint}")?;
     }
     if document.interrupted {
         writeln!(out, "Interrupted: this is what there was until then")?;

@@ -341,7 +341,7 @@ impl PointReport {
             },
             rate_achieved: run.rate_achieved,
             latency_ms: run.latency_ms,
-            errors: run.errors.values().sum::<u64>() + run.timeouts,
+            errors: run.failures(),
             cpu_us_per_request: run.nodes.iter().map(|node| node.cpu_us_per_request).collect(),
             disk_read_bytes_per_request: sum(|node| node.disk_read_bytes_per_request),
             block_reads_per_request: sum(|node| node.block_reads_per_request),
