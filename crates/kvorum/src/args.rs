@@ -32,6 +32,7 @@ pub(crate) struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "there is one, for as long as the process")]
 pub(crate) enum Command {
     Serve(ServeArgs),
     Dev(DevArgs),

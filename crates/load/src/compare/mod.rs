@@ -8,7 +8,7 @@
 mod live;
 mod statistics;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
@@ -275,24 +275,31 @@ pub fn compare_saved(a: &Path, b: &Path) -> Result<Comparison, Error> {
 
 /// What was asked of both sides and is not the same, with the values of each.
 fn unlike(a: &[Saved], b: &[Saved]) -> Vec<String> {
-    let rate = |run: &Document| match &run.rate_asked {
+    let values = |runs: &[Saved]| {
+        let mut values = BTreeMap::<_, BTreeSet<String>>::new();
+        for (name, value) in runs.iter().flat_map(|(_, run)| asked(run)) {
+            values.entry(name).or_default().insert(value);
+        }
+        values
+    };
+    let text = |values: BTreeSet<String>| values.into_iter().collect::<Vec<_>>().join(", ");
+    let differing = values(a).into_iter().zip(values(b).into_values()).filter(|((_, a), b)| a != b);
+    differing.map(|((name, a), b)| format!("{name} A {}, B {}", text(a), text(b))).collect()
+}
+
+/// What makes two runs one measurement.
+fn asked(run: &Document) -> [(&'static str, String); 5] {
+    let rate = match &run.rate_asked {
         RateAsked::PerSecond(rate) => rate.to_string(),
         RateAsked::Word(word) => word.clone(),
     };
-    let asked: [(&str, &dyn Fn(&Document) -> String); 5] = [
-        ("workload", &|run| run.workload.clone()),
-        ("rate", &rate),
-        ("keys", &|run| run.keys.to_string()),
-        ("key order", &|run| run.key_order.clone()),
-        ("value size", &|run| run.value_size.clone()),
-    ];
-    let differing = |(name, of): (&str, &dyn Fn(&Document) -> String)| {
-        let values = |runs: &[Saved]| runs.iter().map(|(_, run)| of(run)).collect::<BTreeSet<_>>();
-        let text = |values: BTreeSet<String>| values.into_iter().collect::<Vec<_>>().join(", ");
-        let (a, b) = (values(a), values(b));
-        (a != b).then(|| format!("{name} A {}, B {}", text(a), text(b)))
-    };
-    asked.into_iter().filter_map(differing).collect()
+    [
+        ("workload", run.workload.clone()),
+        ("rate", rate),
+        ("keys", run.keys.to_string()),
+        ("key order", run.key_order.clone()),
+        ("value size", run.value_size.clone()),
+    ]
 }
 
 /// A run cut into blocks of whole seconds.
