@@ -117,15 +117,16 @@ impl Clock {
 
     fn advance(&self, above: Hlc, bound: Hlc) -> Result<Hlc, NoStamp> {
         let wall_ms = self.time.wall_ms();
+        let farthest = wall_ms.saturating_add(self.skew_max_ms);
         // First of all: there may be nothing above it.
-        if self.is_too_far_ahead(above) {
+        if above.millis() > farthest {
             return Err(NoStamp::TooFarAhead);
         }
         let mut last = self.last.load(Ordering::Relaxed);
         loop {
             let before = if is_on(Mutant::StampsRepeat) { Hlc::ZERO } else { Hlc::from_raw(last) };
             let stamp = before.max(above).tick(wall_ms);
-            if stamp.millis() > wall_ms.saturating_add(self.skew_max_ms) {
+            if stamp.millis() > farthest {
                 return Err(NoStamp::TooFarAhead);
             }
             if stamp > bound {

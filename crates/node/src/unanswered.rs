@@ -12,10 +12,10 @@ pub struct Unanswered {
 }
 
 impl Unanswered {
-    /// One more is asked, `now` since boot.
-    pub fn asked(&self, now: Duration) {
+    /// One more is asked, `now` since boot: the clock is read where no other is unanswered.
+    pub fn asked(&self, now: impl FnOnce() -> Duration) {
         if self.count.get() == 0 {
-            self.since.set(now);
+            self.since.set(now());
         }
         self.count.set(self.count.get() + 1);
     }

@@ -60,7 +60,12 @@ fn a_node_alone_with_damage_refuses_rather_than_lies() {
     flip(&cluster.node(0).data_dir.clone(), &value, "sst");
     cluster.restart(0);
     let mut client = cluster.client(0);
-    client.get(&entity("k")).problem(504);
+    for _ in 0..100 {
+        client.get(&entity("k")).problem(504);
+    }
+    let log = cluster.log(0);
+    let said = log.lines().filter(|line| line.contains("is damaged")).count();
+    assert!((1..50).contains(&said), "reads of damage are not a line each: {said}");
     assert_eq!(client.ok("HEAD", &entity("k"), None).status, 504);
     client.put(&entity("other"), b"v");
     assert_eq!(client.value(&entity("other")), b"v", "the damage is that of one block");

@@ -231,7 +231,7 @@ impl Operations {
             }
             None => match shard.replica.read(&key, false, || Asker::Operation(id)) {
                 Some(held) => self.post(id.get(), node, Letters::Held(held)),
-                None => self.own_disk.asked(now),
+                None => self.own_disk.asked(|| now),
             },
         }
     }

@@ -125,7 +125,7 @@ impl PeerClient {
         let is_read = matches!(message, Message::Read { uncounted: false, .. });
         link.send(&Frame { id, hlc: shard.clock.reading(), message })?;
         if is_read {
-            self.reads.asked(shard.clock.boot());
+            self.reads.asked(|| shard.clock.boot());
         }
         Ok(())
     }
