@@ -36,6 +36,9 @@ const UNHEARD_PINGS_MAX: u32 = 3;
 const RECONNECT_DELAY_MIN: Duration = Duration::from_millis(20);
 /// A connection that lived for so long was none of a peer that takes connections and drops them.
 const LASTING: Duration = Duration::from_secs(1);
+/// Reads under way at a peer that rank as one. Two reads at two peers are two sends, two wake-ups and two answers, and
+/// at one peer one of each (decision 0039); more than these are shared out again.
+const READS_TOGETHER: u32 = 16;
 
 /// One shard's connection to one peer.
 pub struct PeerClient {
@@ -109,10 +112,11 @@ impl PeerClient {
     }
 
     /// How long a read is likely to take here, for comparison: recent latency times the queue
-    /// (the ranking of Suresh et al., "C3", 2015, reduced to what a client sees).
+    /// (the ranking of Suresh et al., "C3", 2015, reduced to what a client sees). The queue counts by
+    /// [`READS_TOGETHER`], so that the reads of a shard's turn go to one peer and not in turn to all of them.
     #[must_use]
     pub fn cost(&self) -> u64 {
-        u64::from(self.read_us.get() + 1) * u64::from(self.reads.count() + 1)
+        u64::from(self.read_us.get() + 1) * u64::from(self.reads.count() / READS_TOGETHER + 1)
     }
 
     /// Sends a request.

@@ -12,3 +12,13 @@ fn the_back_off_grows_until_a_connection_lasts() {
     assert_eq!(back_off.after(LASTING), RECONNECT_DELAY_MIN);
     assert_eq!(back_off.after(Duration::ZERO), RECONNECT_DELAY_MIN * 2);
 }
+
+#[test]
+fn reads_of_a_turn_rank_as_one_and_more_than_that_are_shared_out() {
+    let peer = PeerClient::new(NodeId(1));
+    let alone = peer.cost();
+    (1..READS_TOGETHER).for_each(|_| peer.reads.asked(|| Duration::ZERO));
+    assert_eq!(peer.cost(), alone);
+    peer.reads.asked(|| Duration::ZERO);
+    assert_eq!(peer.cost(), 2 * alone);
+}
