@@ -8,13 +8,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::Error;
 use crate::client::Client;
 use crate::numbers::count;
 use crate::random::Random;
-use crate::run::{Outcome, Plan, Rate, run};
+use crate::run::{Outcome, Plan, Rate, reach, run};
 use crate::workload::{KEYS_MAX, KeyOrder, Operation, Requests, Values};
 
 /// Bytes of values in a stage, within the bounds of its keys.
@@ -26,8 +26,10 @@ const SAMPLE: u64 = 1_000;
 /// How often the keys are written again whose write failed, and the pause before the n-th time, times n.
 const RETRIES: u32 = 10;
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
-/// A stage has no time limit of its own: each of its requests has.
+/// A stage has no time limit of its own: while it gets on, it goes on.
 const STAGE_TIME: Duration = Duration::from_secs(24 * 3600);
+/// It ends if nothing was written for twice as long as a request may take, and this.
+const STALL: Duration = Duration::from_secs(5);
 
 /// What a fill did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +59,8 @@ pub fn keys_for(plan: &Plan, bytes: u64) -> Result<u64, Error> {
 /// Writes the plan's keys, as fast as its connections can. `progress` is told how many there are. Blocks.
 ///
 /// # Errors
-/// Those of [`run()`]; [`Error::Refused`] if keys cannot be written or are not read back as they were written.
+/// Those of [`run()`], also where targets go away meanwhile; [`Error::Refused`] if keys cannot be written or are not read
+/// back as they were written.
 pub fn fill(plan: &Plan, stop: &Arc<AtomicBool>, progress: &mut dyn FnMut(u64)) -> Result<Filled, Error> {
     plan.check()?;
     let mut store = Store::new(plan)?;
@@ -112,12 +115,26 @@ fn write_all(mut plan: Plan, stop: &Arc<AtomicBool>, progress: &mut dyn FnMut(u6
     for attempt in 1..=RETRIES + 1 {
         plan.operations_max = Some(plan.keys);
         let before = all - plan.keys;
-        let outcome = run(&plan, stop, &mut |now| progress(before + now.done.min(plan.keys)))?;
-        if outcome.failed_keys.is_empty() || stop.load(Ordering::Relaxed) {
+        let mut stall = Stall::new(&plan);
+        let ends = stall.ends.clone();
+        let outcome = run(&plan, &ends, &mut |now| {
+            stall.look(now.done, stop);
+            progress(before + now.done.min(plan.keys));
+        })?;
+        if stop.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        if ends.load(Ordering::Relaxed) {
+            plan.targets.iter().try_for_each(|target| reach(target).map(drop))?;
+            let (limit, why) = (stall.limit.as_secs(), failures(&outcome));
+            return Err(Error::Refused(format!("nothing was written for {limit} s ({why})")));
+        }
+        if outcome.failed_keys.is_empty() {
             return Ok(());
         }
         if attempt > RETRIES {
-            return Err(Error::Refused(failures(&outcome)));
+            let (keys, why) = (outcome.failed_keys.len(), failures(&outcome));
+            return Err(Error::Refused(format!("{keys} keys could not be written, {RETRIES} times over ({why})")));
         }
         thread::sleep(RETRY_PAUSE * attempt);
         plan.keys = count(outcome.failed_keys.len());
@@ -131,8 +148,31 @@ fn failures(outcome: &Outcome) -> String {
     let refused = tally.refused.iter().map(|(status, count)| format!("{status}: {count}"));
     let failed = tally.failures.iter().map(|(failure, count)| format!("{}: {count}", failure.name()));
     let why: Vec<String> = refused.chain(failed).chain([format!("timeouts: {}", tally.timeouts)]).collect();
-    let keys = outcome.failed_keys.len();
-    format!("{keys} keys could not be written, {RETRIES} times over ({})", why.join(", "))
+    why.join(", ")
+}
+
+/// Ends a run that writes nothing any more: what was never sent has no timeout.
+struct Stall {
+    limit: Duration,
+    done: u64,
+    since: Instant,
+    ends: Arc<AtomicBool>,
+}
+
+impl Stall {
+    fn new(plan: &Plan) -> Self {
+        Self { limit: plan.timeout * 2 + STALL, done: 0, since: Instant::now(), ends: Arc::default() }
+    }
+
+    /// Ends it, too, where the fill is stopped.
+    fn look(&mut self, done: u64, stop: &AtomicBool) {
+        if done > self.done {
+            (self.done, self.since) = (done, Instant::now());
+        }
+        if stop.load(Ordering::Relaxed) || self.since.elapsed() > self.limit {
+            self.ends.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Reads keys, one at a time.

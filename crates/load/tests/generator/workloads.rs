@@ -125,6 +125,18 @@ fn a_fill_writes_again_what_was_refused_and_gives_up_in_the_end() {
     assert!(error.contains("10 keys could not be written") && error.contains("503"), "{error}");
 }
 
+#[test]
+fn a_fill_whose_target_goes_away_ends_and_says_so() {
+    let (counted, server) = store();
+    let plan = Plan { keys: 1_000_000, timeout: millis(100), ..plan(&server.url, "put") };
+    let ended = fill(&plan, &Arc::new(AtomicBool::new(false)), &mut |_| {
+        if counted.puts.load(Ordering::SeqCst) > 100 {
+            server.die();
+        }
+    });
+    assert!(matches!(ended, Err(kvorum_load::Error::Unreachable { .. })), "{ended:?}");
+}
+
 /// As servers do that do not know an answer's length when they begin it.
 fn chunked(status: u16, body: &[u8]) -> Reply {
     let mut bytes = format!("HTTP/1.1 {status} X\r\nTransfer-Encoding: chunked\r\n\r\n").into_bytes();
