@@ -7,7 +7,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::record::Tally;
 
 /// Processor time of the calling thread, and how long it was kept from running.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ThreadCost {
     busy: Duration,
     kept_waiting: Option<Duration>,

@@ -194,7 +194,7 @@ pub fn run(plan: &Plan, stop: &Arc<AtomicBool>, progress: &mut dyn FnMut(Progres
             let (start, started) = sync_channel(1);
             starts.push(start);
             let (notes, ready) = (notes.clone(), ready.clone());
-            workers.push(scope.spawn(move || work(job, notes, &ready, &started)));
+            workers.push(scope.spawn(move || work(job, notes, ready, &started)));
         }
         drop((notes, ready));
         let settled = readies.iter().take(plan.threads).count() == plan.threads;
@@ -237,12 +237,14 @@ fn timeline(plan: &Plan) -> Timeline {
 fn work(
     job: Job,
     notes: SyncSender<(u64, Note)>,
-    ready: &SyncSender<()>,
+    ready: SyncSender<()>,
     started: &Receiver<Timeline>,
 ) -> std::io::Result<()> {
     let mut worker = Worker::new(job, notes)?;
     worker.settle()?;
     let _ = ready.send(());
+    // Whoever counts those that are ready finds out that there will be no more.
+    drop(ready);
     // Without a timeline another thread has failed: there is nothing to do.
     match started.recv() {
         Ok(timeline) => worker.run(timeline),
@@ -387,14 +389,15 @@ fn collect(
         }
     }
     pending.finish(0);
-    // A second in which nothing more came is none.
+    let measured = end - timeline.measure;
+    // Behind the end a second in which nothing more came is none; before it, the target was silent.
     let last = pending.finished.iter().rposition(|second| second.requests + second.errors > 0);
-    pending.finished.truncate(last.map_or(0, |last| last + 1));
+    pending.finished.truncate(last.map_or(0, |last| last + 1).max(index(measured.as_secs())));
     Outcome {
         started: SystemTime::now(),
         tally,
         seconds: pending.finished,
-        measured: end - timeline.measure,
+        measured,
         interrupted: false,
         nodes: Vec::new(),
         stolen_share: None,

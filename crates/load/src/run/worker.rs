@@ -141,7 +141,8 @@ impl Worker {
             failed_keys: Vec::new(),
             interval: Interval::default(),
             second: 0,
-            cost: ThreadCost::now(),
+            // Nothing is measured yet, and nothing is where the warm-up is interrupted.
+            cost: ThreadCost::default(),
             notes,
             job,
         };
@@ -433,6 +434,9 @@ impl Worker {
         let connection = self.connections.get_mut(id).expect("connections are made once and never dropped");
         let Some(flight) = connection.flights.pop_front() else { return };
         connection.answered += 1;
+        if now.saturating_duration_since(flight.sent) >= self.job.timeout {
+            return self.take_late(id, &flight, now);
+        }
         // Where keys are deleted, one that is not there is no failure.
         let absent = answer.status == 404 && self.job.workload.has(Operation::Delete);
         let success = answer.status < 400 || absent;
@@ -458,6 +462,17 @@ impl Worker {
                 self.tally.refuse(answer.status, now - flight.due);
                 self.interval_at(now).errors += 1;
             }
+        }
+        self.release(id, now);
+    }
+
+    /// An answer that came over its time, and before the tick that would have given its connection up.
+    fn take_late(&mut self, id: usize, flight: &Flight, now: Instant) {
+        self.flights -= 1;
+        self.ended(flight, false);
+        if flight.measured {
+            self.tally.timeouts += 1;
+            self.interval_at(now).errors += 1;
         }
         self.release(id, now);
     }

@@ -105,7 +105,7 @@ fn a_target_that_dies_half_way_leaves_a_report_of_both_halves() {
     let (counted, server) = store();
     let server = Arc::new(server);
     let doomed = server.clone();
-    let plan = Plan { duration: millis(1500), warmup: millis(0), ..plan(&server.url, "put") };
+    let plan = Plan { duration: millis(2500), warmup: millis(0), ..plan(&server.url, "put") };
     let mut died = false;
     let outcome = run(&plan, &Arc::new(AtomicBool::new(false)), &mut |_| {
         if !died && counted.puts.load(Ordering::SeqCst) > 100 {
@@ -118,7 +118,27 @@ fn a_target_that_dies_half_way_leaves_a_report_of_both_halves() {
     assert!(tally.latency.len() > 100, "what was before is told");
     assert!(tally.failures.get(&Failure::Connect).is_some_and(|count| *count > 0), "{:?}", tally.failures);
     assert!(tally.unsent > 0, "what could not be sent is told");
-    all_accounted(&outcome, 750);
+    assert!(outcome.seconds.len() >= 2, "seconds in which the target was dead are seconds, too");
+    all_accounted(&outcome, 1250);
+}
+
+#[test]
+fn an_answer_that_comes_after_its_timeout_is_none() {
+    let server = slow(millis(40));
+    let plan = Plan { timeout: millis(20), warmup: millis(0), ..plan(&server.url, "get") };
+    let outcome = go(&plan);
+    assert!(outcome.tally.latency.is_empty() && outcome.tally.timeouts > 0, "{:?}", outcome.tally.statuses);
+    all_accounted(&outcome, 500);
+}
+
+#[test]
+fn an_interrupt_of_the_warm_up_is_no_fault_of_the_generators() {
+    let (counted, server) = store();
+    let plan = Plan { warmup: millis(600_000), rate: Rate::Max, ..plan(&server.url, "put") };
+    let outcome = go_until(&plan, || counted.puts.load(Ordering::SeqCst) > 100);
+    let document = serde_json::to_value(Document::new(&plan, &outcome)).unwrap();
+    let generator = &document["generator"];
+    assert!(generator["limit"].is_null() && generator["busy_share"] == 0.0, "{generator}");
 }
 
 #[test]
