@@ -164,13 +164,17 @@ impl Args for Given {
 }
 
 impl CompareArgs {
-    /// Whether these sides need what was given.
+    /// Whether these sides can be compared, and need what was given.
     ///
     /// # Errors
-    /// [`Error::Usage`] with what they would ignore.
+    /// [`Error::Usage`] if one is saved and the other live, or with what they would ignore.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let sides = [&self.a, &self.b];
         let all_saved = sides.iter().all(|side| matches!(side, Side::Saved(_)));
+        let any_saved = sides.iter().any(|side| matches!(side, Side::Saved(_)));
+        if any_saved && !all_saved {
+            return Err(Error::Usage("one side is saved and the other live: save runs of both, or run both".into()));
+        }
         let any_command = sides.iter().any(|side| matches!(side, Side::Command(_)));
         let is_useless = |name: &&str| all_saved || *name == "--url" && !any_command;
         let useless: Vec<&str> = self.given.0.iter().map(String::as_str).filter(is_useless).collect();

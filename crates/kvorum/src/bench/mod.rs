@@ -4,13 +4,16 @@ pub(crate) mod args;
 mod scenario;
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
-use kvorum_load::compare::{Comparison, Contest, Side, Turn, compare as compare_runs, compare_saved, live};
+use kvorum_load::compare::{
+    Comparison, Contest, Side, Turn, compare as compare_runs, compare_saved, kill_server, live,
+};
 use kvorum_load::fill::{fill as fill_load, keys_for};
 use kvorum_load::knee::{Effort, Hunt, Knee, Point, Probe, Step, Watch, knee as find_knee};
 use kvorum_load::report::{Document, save, text, write_json};
@@ -57,6 +60,7 @@ fn stop_on_signals() -> Result<Arc<AtomicBool>> {
                     _ = terminate.recv() => {}
                 }
                 if asked.swap(true, Ordering::Relaxed) {
+                    kill_server();
                     std::process::exit(130);
                 }
             }
@@ -67,6 +71,7 @@ fn stop_on_signals() -> Result<Arc<AtomicBool>> {
 
 fn run(args: &RunArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
     let plan = args.load.plan(args.rate);
+    make_dir(args.out.as_deref())?;
     let bar = bar(plan.duration.as_secs() + plan.warmup.as_secs(), "{wide_bar} {pos}/{len} s  {msg}");
     let outcome = run_load(&plan, stop, &mut |progress| {
         bar.set_position(progress.elapsed.as_secs());
@@ -74,11 +79,18 @@ fn run(args: &RunArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
     })?;
     bar.finish_and_clear();
     let document = Document::new(&plan, &outcome);
-    write!(io::stdout(), "{}", text(&plan, &outcome, &document, args.latency))?;
+    let told = write!(io::stdout(), "{}", text(&plan, &outcome, &document, args.latency));
+    // Also where nobody reads the text any more.
     if let Some(dir) = &args.out {
         save(dir, &outcome, &document)?;
     }
+    told?;
     Ok(Outcome::Done)
+}
+
+/// Where a report shall go, before the work that it is of: a path that cannot be is found out then.
+fn make_dir(dir: Option<&Path>) -> Result<()> {
+    dir.map_or(Ok(()), |dir| std::fs::create_dir_all(dir).with_context(|| dir.display().to_string()))
 }
 
 fn fill(args: &FillArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
@@ -176,6 +188,7 @@ fn tell_knee(knee: &Knee, is_whole: bool) -> io::Result<()> {
 
 fn compare(args: &CompareArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
     args.check()?;
+    make_dir(args.out.as_deref())?;
     if let (Side::Saved(a), Side::Saved(b)) = (&args.a, &args.b) {
         return tell(&compare_saved(a, b)?, args);
     }
@@ -203,11 +216,11 @@ fn tell_turn(turn: Turn<'_>) {
 }
 
 fn tell(comparison: &Comparison, args: &CompareArgs) -> Result<Outcome> {
-    write!(io::stdout(), "{}", comparison.text())?;
+    let told = write!(io::stdout(), "{}", comparison.text());
     if let Some(dir) = &args.out {
-        std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
         write_json(&dir.join("compare.json"), comparison)?;
     }
+    told?;
     Ok(Outcome::Done)
 }
 

@@ -188,8 +188,41 @@ fn live_sides_take_turns_and_their_runs_can_be_compared_again() {
     let compare = ["bench", "compare", a.to_str().unwrap(), b.to_str().unwrap()];
     let saved = run(kvorum(&compare).env("KVORUM_URL", &url));
     assert!(saved.code == 0 && saved.stdout.contains("too little to tell"), "{}", saved.stdout);
+    let mixed = run(kvorum(&["bench", "compare", &url, b.to_str().unwrap(), "--rate", "10"]).args(SHORT));
+    assert!(mixed.code == 2 && mixed.stdout.is_empty() && mixed.stderr.contains("the other live"), "{}", mixed.stderr);
     let refused = run(kvorum(&compare).args(["--rate", "10", "--value-size", "5"]));
     assert!(refused.code == 2 && refused.stderr.contains("--value-size, --rate would be"), "{}", refused.stderr);
+}
+
+#[test]
+fn runs_of_an_earlier_contest_are_not_of_a_later_one() {
+    let (url, dir) = (serve(), tempfile::tempdir().unwrap());
+    let earlier = dir.path().join("a/07");
+    std::fs::create_dir_all(&earlier).unwrap();
+    std::fs::write(earlier.join("run.json"), "").unwrap();
+    let mut compare = kvorum(&["bench", "compare", &url, &serve(), "--workload", "put", "--rate", "200"]);
+    let ended = run(compare.args(["--pairs", "1", "--out", dir.path().to_str().unwrap()]).args(SHORT));
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(dir.path().join("a/01/run.json").exists() && !earlier.exists());
+}
+
+#[test]
+fn a_run_that_nobody_reads_is_saved_all_the_same() {
+    let (url, dir) = (serve(), tempfile::tempdir().unwrap());
+    let out = dir.path().join("r");
+    let mut load = kvorum(&["bench", "run", "--url", &url, "--workload", "put", "--rate", "100"]);
+    load.args(["--out", out.to_str().unwrap()]).args(SHORT).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = load.spawn().unwrap();
+    drop(child.stdout.take());
+    assert_eq!(ended_within(&mut child, Duration::from_secs(60)), 0);
+    assert!(json(&out.join("run.json"))["requests"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn a_report_that_has_no_place_is_refused_before_the_run() {
+    let mut load = kvorum(&["bench", "run", "--url", &serve(), "--rate", "100", "--out", "/dev/null/r"]);
+    let ended = run(load.args(SHORT));
+    assert!(ended.code == 2 && ended.stdout.is_empty() && ended.stderr.contains("/dev/null/r"), "{}", ended.stderr);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use super::Measurement;
 use crate::Error;
 use crate::client::Client;
 use crate::fill::fill;
-use crate::report::{Document, save};
+use crate::report::{Document, RUN_FILE, save};
 use crate::run::{Plan, reach, run};
 use crate::target::Target;
 
@@ -112,6 +112,7 @@ impl Contest<'_> {
         watch: &mut dyn FnMut(Turn<'_>),
         measured: &mut [Vec<Measurement>; 2],
     ) -> Result<(), Error> {
+        self.dir.map_or(Ok(()), forget_runs)?;
         for number in 1..=self.pairs {
             let mut pair = Vec::new();
             for (name, side) in [('A', a), ('B', b)] {
@@ -135,7 +136,7 @@ impl Contest<'_> {
         plan.seed = plan.seed.wrapping_add(crate::numbers::count(number));
         let _server = match side {
             Side::Saved(path) => {
-                return Err(Error::Usage(format!("{} is saved and the other side is live", path.display())));
+                return Err(Error::Usage(format!("{} is saved and cannot run", path.display())));
             }
             Side::Servers(targets) => {
                 plan.targets.clone_from(targets);
@@ -148,7 +149,8 @@ impl Contest<'_> {
         }
         let outcome = run(&plan, self.stop, &mut |_| {})?;
         let document = Document::new(&plan, &outcome);
-        if let Some(dir) = self.dir {
+        // One that was interrupted is of no pair, and shall not be found beside those that are.
+        if let Some(dir) = self.dir.filter(|_| !outcome.interrupted) {
             let run = dir.join(name.to_ascii_lowercase().to_string()).join(format!("{number:02}"));
             save(&run, &outcome, &document)?;
         }
@@ -156,8 +158,33 @@ impl Contest<'_> {
     }
 }
 
+/// Removes the runs of an earlier contest, of which there may have been more.
+fn forget_runs(dir: &Path) -> Result<(), Error> {
+    for side in ["a", "b"] {
+        let Ok(entries) = std::fs::read_dir(dir.join(side)) else { continue };
+        let is_number =
+            |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().parse::<u32>().is_ok());
+        let runs = entries.flatten().map(|entry| entry.path());
+        for run in runs.filter(|path| is_number(path) && path.join(RUN_FILE).is_file()) {
+            std::fs::remove_dir_all(&run).map_err(Error::system(run.display().to_string()))?;
+        }
+    }
+    Ok(())
+}
+
 /// A server in a process group of its own; stopped when it is dropped.
 struct Server(Child);
+
+/// The group of the server that runs, 0 if none does: sides take turns.
+static GROUP: AtomicI32 = AtomicI32::new(0);
+
+/// Kills the server of a command, if one runs. For a process that ends without dropping anything.
+pub fn kill_server() {
+    if let Some(group) = Pid::from_raw(GROUP.load(Ordering::Relaxed)) {
+        // One that has ended already has no group any more.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+}
 
 impl Server {
     /// Starts it and waits until every target answers `/readyz` with anything but 503.
@@ -166,6 +193,7 @@ impl Server {
         let mut shell = Command::new("sh");
         shell.args(["-c", command]).stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
         let mut server = Self(shell.spawn().map_err(Error::system("sh"))?);
+        GROUP.store(Pid::from_child(&server.0).as_raw_nonzero().get(), Ordering::Relaxed);
         let deadline = Instant::now() + START_DEADLINE;
         for target in &plan.targets {
             let mut client = Client::new(target.clone(), Duration::from_secs(1));
@@ -213,6 +241,7 @@ impl Drop for Server {
             thread::sleep(POLL);
         }
         let _ = kill_process_group(group, Signal::KILL);
+        GROUP.store(0, Ordering::Relaxed);
         let _ = self.0.wait();
     }
 }

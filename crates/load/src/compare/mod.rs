@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-pub use live::{Contest, Side, Turn, live};
+pub use live::{Contest, Side, Turn, kill_server, live};
 
 use crate::Error;
 use crate::numbers::{count, float, median};
@@ -306,9 +306,12 @@ fn asked(run: &Document) -> [(&'static str, String); 5] {
 fn blocks((run, document): &Saved) -> Result<Vec<Measurement>, Error> {
     let seconds = read_log(&run.join(LATENCY_FILE))?;
     // What came behind the end is of the last second.
-    let whole = crate::numbers::index(crate::numbers::whole(document.duration_s)).min(seconds.len());
+    let whole = crate::numbers::index(crate::numbers::whole(document.duration_s));
     let length = whole.div_ceil(BLOCKS).max(1);
-    let seconds = seconds.get(..whole).unwrap_or_default();
+    let Some(seconds) = seconds.get(..whole) else {
+        let (run, there) = (run.display(), seconds.len());
+        return Err(Error::Refused(format!("the run {run} has latencies of {there} of its {whole} seconds only")));
+    };
     let blocks: Vec<Measurement> = seconds.chunks_exact(length).map(block).collect();
     // Their latencies are not 0: they have none, and would be the best of all.
     let silent = blocks.iter().filter(|block| block.rate <= 0.0).count();
