@@ -5,6 +5,7 @@
 //! complete, and a fill that is taken up again finds its place by bisection, without a note anywhere. Values follow
 //! from their keys: at the end a sample is read back and compared.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -124,10 +125,9 @@ fn write_all(mut plan: Plan, stop: &Arc<AtomicBool>, progress: &mut dyn FnMut(u6
         if stop.load(Ordering::Relaxed) {
             return Ok(());
         }
-        if ends.load(Ordering::Relaxed) {
-            plan.targets.iter().try_for_each(|target| reach(target).map(drop))?;
-            let (limit, why) = (stall.limit.as_secs(), failures(&outcome));
-            return Err(Error::Refused(format!("nothing was written for {limit} s ({why})")));
+        let ended = outcome.tally.latency.len() + count(outcome.failed_keys.len());
+        if ends.load(Ordering::Relaxed) && ended < plan.keys {
+            return Err(stall.error(&plan, &outcome));
         }
         if outcome.failed_keys.is_empty() {
             return Ok(());
@@ -155,23 +155,35 @@ fn failures(outcome: &Outcome) -> String {
 struct Stall {
     limit: Duration,
     done: u64,
-    since: Instant,
+    /// When something was written last, or this was looked at first.
+    since: Option<Instant>,
     ends: Arc<AtomicBool>,
 }
 
 impl Stall {
     fn new(plan: &Plan) -> Self {
-        Self { limit: plan.timeout * 2 + STALL, done: 0, since: Instant::now(), ends: Arc::default() }
+        Self { limit: plan.timeout * 2 + STALL, done: 0, since: None, ends: Arc::default() }
     }
 
     /// Ends it, too, where the fill is stopped.
     fn look(&mut self, done: u64, stop: &AtomicBool) {
-        if done > self.done {
-            (self.done, self.since) = (done, Instant::now());
-        }
-        if stop.load(Ordering::Relaxed) || self.since.elapsed() > self.limit {
+        let now = Instant::now();
+        let since = if done > self.done { now } else { self.since.unwrap_or(now) };
+        (self.done, self.since) = (done, Some(since));
+        if stop.load(Ordering::Relaxed) || now.duration_since(since) > self.limit {
             self.ends.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// The target is out of reach, or takes requests and does nothing: no word about the keys that are there.
+    fn error(&self, plan: &Plan, outcome: &Outcome) -> Error {
+        if let Some(error) = plan.targets.iter().find_map(|target| reach(target).err()) {
+            return error;
+        }
+        let (limit, why) = (self.limit.as_secs(), failures(outcome));
+        let cause = io::Error::other(format!("nothing was written for {limit} s ({why})"));
+        let targets: Vec<String> = plan.targets.iter().map(ToString::to_string).collect();
+        Error::Unreachable { target: targets.join(", "), cause }
     }
 }
 

@@ -112,7 +112,6 @@ impl Contest<'_> {
         watch: &mut dyn FnMut(Turn<'_>),
         measured: &mut [Vec<Measurement>; 2],
     ) -> Result<(), Error> {
-        self.dir.map_or(Ok(()), forget_runs)?;
         for number in 1..=self.pairs {
             let mut pair = Vec::new();
             for (name, side) in [('A', a), ('B', b)] {
@@ -151,6 +150,9 @@ impl Contest<'_> {
         let document = Document::new(&plan, &outcome);
         // One that was interrupted is of no pair, and shall not be found beside those that are.
         if let Some(dir) = self.dir.filter(|_| !outcome.interrupted) {
+            if (name, number) == ('A', 1) {
+                forget_runs(dir)?;
+            }
             let run = dir.join(name.to_ascii_lowercase().to_string()).join(format!("{number:02}"));
             save(&run, &outcome, &document)?;
         }

@@ -126,15 +126,30 @@ fn a_fill_writes_again_what_was_refused_and_gives_up_in_the_end() {
 }
 
 #[test]
-fn a_fill_whose_target_goes_away_ends_and_says_so() {
-    let (counted, server) = store();
-    let plan = Plan { keys: 1_000_000, timeout: millis(100), ..plan(&server.url, "put") };
-    let ended = fill(&plan, &Arc::new(AtomicBool::new(false)), &mut |_| {
-        if counted.puts.load(Ordering::SeqCst) > 100 {
-            server.die();
-        }
-    });
-    assert!(matches!(ended, Err(kvorum_load::Error::Unreachable { .. })), "{ended:?}");
+fn a_fill_whose_target_goes_away_or_falls_silent_ends_and_says_so() {
+    let silent = Arc::new(AtomicBool::new(false));
+    let (falls_silent, counted) = (silent.clone(), Arc::new(crate::support::Store::default()));
+    let kept = counted.clone();
+    let mute = Server::start(
+        move |request| {
+            if falls_silent.load(Ordering::SeqCst) { Reply::Silence } else { kept.handle(request) }
+        },
+    );
+    let (dying, dies) = store();
+    let ways: [(&str, &crate::support::Store, &dyn Fn()); 2] =
+        [(&mute.url, &counted, &|| silent.store(true, Ordering::SeqCst)), (&dies.url, &dying, &|| dies.die())];
+    for (url, counted, fail) in ways {
+        let (stop, begin) = (Arc::new(AtomicBool::new(false)), std::time::Instant::now());
+        let plan = Plan { keys: 1_000_000, timeout: millis(100), ..plan(url, "put") };
+        let ended = fill(&plan, &stop, &mut |_| {
+            if counted.puts.load(Ordering::SeqCst) > 100 {
+                fail();
+            }
+            // If it does not end by itself it fails here, and not in a day.
+            stop.store(begin.elapsed() > millis(60_000), Ordering::SeqCst);
+        });
+        assert!(matches!(ended, Err(kvorum_load::Error::Unreachable { .. })), "{ended:?}");
+    }
 }
 
 /// As servers do that do not know an answer's length when they begin it.

@@ -113,7 +113,7 @@ impl PeerClient {
 
     /// How long a read is likely to take here, for comparison: recent latency times the queue
     /// (the ranking of Suresh et al., "C3", 2015, reduced to what a client sees). The queue counts by
-    /// [`READS_TOGETHER`], so that the reads of a shard's turn go to one peer and not in turn to all of them.
+    /// `READS_TOGETHER`, so that the reads of a shard's turn go to one peer and not in turn to all of them.
     #[must_use]
     pub fn cost(&self) -> u64 {
         u64::from(self.read_us.get() + 1) * u64::from(self.reads.count() / READS_TOGETHER + 1)
