@@ -281,6 +281,7 @@ impl Node {
         let cluster_id = cluster_id(&layout);
         let data_dir = DataDir::open(&config.data_dir, cluster_id)?;
         let budget = MemoryBudget::new(config.memory_bytes.get()).expect("the configuration has checked it");
+        let budget = budget.at(usize::from(own.0));
         if let Some(excess) = config.excess_bytes() {
             tracing::warn!(%excess, "limits allow more memory than memory_bytes and 128 MiB");
         }

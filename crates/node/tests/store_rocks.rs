@@ -618,6 +618,32 @@ fn all_memory_follows_from_one_number() {
     }
 }
 
+/// How many equal batches a store takes before its memtable is full. The engine begins a log with each memtable.
+fn batches_in_a_memtable(budget: MemoryBudget) -> u32 {
+    let outer = tempfile::tempdir().unwrap();
+    let store = RocksStore::open(outer.path(), budget).unwrap();
+    let newest_log = || {
+        let names = std::fs::read_dir(outer.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| Path::new(name).extension().is_some_and(|extension| extension == "log")).max()
+    };
+    let first = newest_log();
+    for batches in 0..1000 {
+        if newest_log() != first {
+            return batches;
+        }
+        let mut batch = Batch::default();
+        batch.put(key(batches), noise(batches, 50_000));
+        store.commit(&batch, Durability::Os).unwrap();
+    }
+    panic!("50 MB are more than any memtable of the least budget");
+}
+
+#[test]
+fn replicas_do_not_flush_at_the_same_moment() {
+    let [first, second, third] = [0, 1, 2].map(|position| batches_in_a_memtable(budget().at(position)));
+    assert!(first > second + second / 10 && second > third + third / 10, "{first}, {second}, {third}");
+}
+
 #[test]
 fn write_buffers_stay_within_their_budget() {
     let outer = tempfile::tempdir().unwrap();

@@ -9,6 +9,8 @@ pub struct MemoryBudget {
     pub cache: usize,
     /// The part of `cache` that write buffers may take.
     pub write_buffers: usize,
+    /// One memtable: four of them fill `write_buffers`, so that one can be flushed while others fill.
+    pub memtable: usize,
     /// Whole records in front of the engine.
     pub records: usize,
     /// What is left for the node's own buffers: connections, queues, marks, recent versions.
@@ -26,13 +28,20 @@ impl MemoryBudget {
         (memory_bytes >= Self::BYTES_MIN).then(|| {
             let quarter = memory_bytes / 4;
             let records = quarter / 2;
-            Self { cache: memory_bytes - quarter - records, write_buffers: quarter, records, node_buffers: quarter }
+            Self {
+                cache: memory_bytes - quarter - records,
+                write_buffers: quarter,
+                memtable: quarter / 4,
+                records,
+                node_buffers: quarter,
+            }
         })
     }
 
-    /// One memtable: four of them fill the budget, so that one can be flushed while others fill.
-    #[cfg(feature = "rocksdb")]
-    pub(super) fn memtable(self) -> usize {
-        self.write_buffers / 4
+    /// That of the node at `position` in the cluster's list: every second and third of three has smaller memtables, so
+    /// that replicas, which are given the same writes, do not all flush at the same moment (decision 0036).
+    #[must_use]
+    pub fn at(self, position: usize) -> Self {
+        Self { memtable: self.memtable - self.memtable / 6 * (position % 3), ..self }
     }
 }

@@ -47,9 +47,9 @@ pub(super) fn metadata(cache: &Cache) -> Options {
 /// The options of the hints: many are written, few are read, and all of them go.
 pub(super) fn hints(budget: MemoryBudget, cache: &Cache) -> Options {
     let mut options = Options::default();
-    options.set_write_buffer_size(budget.memtable());
+    options.set_write_buffer_size(budget.memtable);
     never_holds_writes_back(&mut options);
-    options.set_target_file_size_base(u64::try_from(budget.memtable()).unwrap_or(u64::MAX));
+    options.set_target_file_size_base(u64::try_from(budget.memtable).unwrap_or(u64::MAX));
     options.set_compression_type(DBCompressionType::Lz4);
     options.set_block_based_table_factory(&blocks(cache));
     // What was delivered is dropped as ranges, after which nothing may be written that would have them compacted.
@@ -79,7 +79,7 @@ fn memory(options: &mut Options, budget: MemoryBudget, cache: &Cache) {
         false,
         cache.clone(),
     ));
-    options.set_write_buffer_size(budget.memtable());
+    options.set_write_buffer_size(budget.memtable);
     // More than the budget holds: the manager flushes before a count of memtables would stall writes.
     options.set_max_write_buffer_number(8);
     options.set_memtable_prefix_bloom_ratio(0.02);
@@ -109,7 +109,7 @@ fn logs(options: &mut Options, budget: MemoryBudget) {
 }
 
 fn levels(options: &mut Options, budget: MemoryBudget) {
-    let memtable = u64::try_from(budget.memtable()).unwrap_or(u64::MAX);
+    let memtable = u64::try_from(budget.memtable).unwrap_or(u64::MAX);
     options.set_level_compaction_dynamic_level_bytes(true);
     options.set_target_file_size_base(memtable);
     options.set_max_bytes_for_level_base(memtable.saturating_mul(8));
