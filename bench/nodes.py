@@ -171,12 +171,12 @@ def wrk(script, url, seconds, connections, threads, keys, value_bytes, first=0):
     return result
 
 
-def bench(options, url, workload, rate, seconds, connections=None, *more):
+def bench(options, url, workload, rate, seconds):
     """One run of `kvorum bench run`: its run.json."""
     with tempfile.TemporaryDirectory(prefix="kvorum-bench-run-") as out:
         command = [options.binary, "bench", "run", "--url", url, "--workload", workload, "--rate", rate]
-        command += ["--connections", connections or options.connections, "--keys", options.keys, "--value-size", options.value]
-        command += ["--duration", f"{seconds}s", "--warmup", "0s", "--out", out, *more]
+        command += ["--connections", options.connections, "--keys", options.keys, "--value-size", options.value]
+        command += ["--duration", f"{seconds}s", "--warmup", "0s", "--out", out]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
         if done.returncode:
             sys.exit(f"{command}\n{done.stdout}{done.stderr}")
