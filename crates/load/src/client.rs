@@ -1,11 +1,12 @@
 //! A client for single questions: blocking, one connection, kept open. For pages such as `/metrics` and for samples,
 //! not for load.
 //!
-//! Bounded: an answer has at most 64 MiB, and the limit given is for each wait.
+//! Bounded: an answer has at most 64 MiB, and the time given is for all of a question, so that a page which drips
+//! without an end is none.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::Error;
 use crate::run::answer::{Answer, Answers};
@@ -45,32 +46,33 @@ impl Client {
     /// [`Error::Unreachable`]: no connection, no answer in time, or none that is whole and HTTP/1.1.
     pub fn get(&mut self, path: &str) -> Result<Page, Error> {
         let reused = self.stream.is_some();
-        self.exchange(path)
-            .or_else(|error| if reused { self.exchange(path) } else { Err(error) })
+        let deadline = Instant::now() + self.timeout;
+        self.exchange(path, deadline)
+            .or_else(|error| if reused { self.exchange(path, deadline) } else { Err(error) })
             .map_err(|cause| Error::Unreachable { target: self.target.to_string(), cause })
     }
 
-    fn exchange(&mut self, path: &str) -> io::Result<Page> {
+    fn exchange(&mut self, path: &str, deadline: Instant) -> io::Result<Page> {
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
-            None => self.connect()?,
+            None => self.connect(deadline)?,
         };
         let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.target.authority());
+        // Less than what the system keeps for a connection that is idle: one write.
+        stream.set_write_timeout(Some(left(deadline)?))?;
         stream.write_all(request.as_bytes())?;
-        let (page, closes) = read(&mut stream)?;
+        let (page, closes) = read(&mut stream, deadline)?;
         self.stream = (!closes).then_some(stream);
         Ok(page)
     }
 
-    fn connect(&self) -> io::Result<TcpStream> {
+    fn connect(&self, deadline: Instant) -> io::Result<TcpStream> {
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         let addresses = self.target.addresses().map_err(|error| io::Error::other(error.to_string()))?;
         for address in addresses {
-            match TcpStream::connect_timeout(&address, self.timeout) {
+            match TcpStream::connect_timeout(&address, left(deadline)?) {
                 Ok(stream) => {
                     stream.set_nodelay(true)?;
-                    stream.set_read_timeout(Some(self.timeout))?;
-                    stream.set_write_timeout(Some(self.timeout))?;
                     return Ok(stream);
                 }
                 Err(error) => last = error,
@@ -84,11 +86,17 @@ fn bad(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
 /// A page, and whether the connection is of no use behind it.
-fn read(stream: &mut TcpStream) -> io::Result<(Page, bool)> {
+fn read(stream: &mut TcpStream, deadline: Instant) -> io::Result<(Page, bool)> {
     let mut answers = Answers::with_bodies();
     let (mut piece, mut received) = (vec![0; PIECE_BYTES], 0);
     loop {
+        stream.set_read_timeout(Some(left(deadline)?))?;
         let bytes = match stream.read(&mut piece) {
             Ok(count) => piece.get(..count).unwrap_or_default(),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -154,6 +162,28 @@ mod tests {
             let page = get(answer.as_bytes(), closes).unwrap();
             assert_eq!((page.status, page.body.as_slice()), (status, body.as_bytes()), "{answer}");
         }
+    }
+
+    #[test]
+    fn a_page_that_drips_is_out_of_time() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut stream = listener.accept().unwrap().0;
+                stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap();
+                // Whole at last, for a client that waits for each piece alone.
+                let drips = std::iter::repeat_n("1\r\na\r\n", 100).chain(["0\r\n\r\n"]);
+                for drip in drips {
+                    if stream.write_all(drip.as_bytes()).is_err() {
+                        return;
+                    }
+                    thread::sleep(Duration::from_millis(50));
+                }
+            });
+            let page = Client::new(target, Duration::from_millis(500)).get("/");
+            assert!(matches!(page, Err(Error::Unreachable { .. })), "{page:?}");
+        });
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Keys are written in order, in *stages* whose borders follow from the values' size alone. A stage begins only when
 //! everything before it was acknowledged; so where the first key of a stage can be read, all stages before it are
 //! complete, and a fill that is taken up again finds its place by bisection, without a note anywhere. Values follow
-//! from their keys: at the end a sample is read back and compared.
+//! from their keys, and no run writes the same: at the end a sample is read back and compared.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::client::Client;
 use crate::numbers::count;
 use crate::random::Random;
 use crate::run::{Outcome, Plan, Rate, reach, run};
-use crate::workload::{KEYS_MAX, KeyOrder, Operation, Requests, Values};
+use crate::workload::{KEYS_MAX, KeyOrder, Operation, Requests, Values, Writer};
 
 /// Bytes of values in a stage, within the bounds of its keys.
 const STAGE_BYTES: u64 = 64 << 20;
@@ -94,7 +94,7 @@ fn fill_from(
         at += keys;
         progress(at);
     }
-    Ok(Filled { keys: at, from, sampled: store.sample(plan.keys)?, interrupted: false })
+    Ok(Filled { keys: at, from, sampled: store.sample(plan)?, interrupted: false })
 }
 
 /// The plan that writes each of its keys once.
@@ -200,7 +200,7 @@ impl Store {
         Ok(Self {
             client: Client::new(target.clone(), plan.timeout),
             requests: Requests::new(target, &plan.api, plan.ack, plan.from),
-            values: Values::new(plan.value_size, plan.compressible),
+            values: Values::new(plan.value_size, plan.compressible, Writer::Fill),
         })
     }
 
@@ -224,9 +224,9 @@ impl Store {
         Ok(begun)
     }
 
-    /// Reads some keys back: how many.
-    fn sample(&mut self, keys: u64) -> Result<u64, Error> {
-        let mut random = Random::new(keys);
+    /// Reads some keys back, others with each seed: how many.
+    fn sample(&mut self, plan: &Plan) -> Result<u64, Error> {
+        let (keys, mut random) = (plan.keys, Random::new(plan.seed));
         let mut wrong = 0;
         for number in 0..SAMPLE {
             // Fewer keys than that are all read.

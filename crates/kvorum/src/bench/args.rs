@@ -1,5 +1,6 @@
 //! The command line of `kvorum bench`.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -115,7 +116,8 @@ impl TargetArgs {
             timeout: self.timeout,
             operations_max: None,
             watch: true,
-            seed: 1,
+            // Others in each run: what the one before has read may be in caches.
+            seed: RandomState::new().build_hasher().finish(),
         }
     }
 }
@@ -214,8 +216,8 @@ pub(crate) struct RunArgs {
 
 /// Write keys, as fast as the target takes them, up to a size.
 ///
-/// Each key has the value that `run` with the same `--value-size` writes. Interrupted, it goes on where it was when
-/// it is started again with the same options. At the end a sample is read back and compared.
+/// Its values are other ones than those of `run`. Interrupted, it goes on where it was when it is started again with
+/// the same options. At the end a sample is read back and compared.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

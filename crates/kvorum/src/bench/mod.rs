@@ -115,7 +115,7 @@ fn fill(args: &FillArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
         writeln!(out, "interrupted: the same command goes on from here")?;
         return Ok(Outcome::NotFound);
     }
-    writeln!(out, "{} keys were read back as they were written", filled.sampled)?;
+    writeln!(out, "{} keys were read back as they were written; to use all: --keys {}", filled.sampled, filled.keys)?;
     Ok(Outcome::Done)
 }
 

@@ -14,6 +14,7 @@ use super::Measurement;
 use crate::Error;
 use crate::client::Client;
 use crate::fill::fill;
+use crate::random::mix;
 use crate::report::{Document, RUN_FILE, save};
 use crate::run::{Plan, reach, run};
 use crate::target::Target;
@@ -131,8 +132,8 @@ impl Contest<'_> {
 
     fn turn(&self, name: char, side: &Side, number: usize) -> Result<Document, Error> {
         let mut plan = self.plan.clone();
-        // Both sides of a pair draw the same keys, and every pair others.
-        plan.seed = plan.seed.wrapping_add(crate::numbers::count(number));
+        // Every run draws other keys, so that none finds in a cache what the one before it has read.
+        plan.seed = mix(plan.seed ^ u64::from(u32::from(name)) << 32 ^ crate::numbers::count(number));
         let _server = match side {
             Side::Saved(path) => {
                 return Err(Error::Usage(format!("{} is saved and cannot run", path.display())));

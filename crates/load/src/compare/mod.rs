@@ -132,13 +132,16 @@ pub fn compare(names: [&str; 2], a: &[Measurement], b: &[Measurement], blocks: b
     };
     let columns: Vec<_> = (0..figures.len()).map(|place| (column(a, place), column(b, place))).collect();
     let probabilities = holm(&columns.iter().map(|(a, b)| rank_test(a, b)).collect::<Vec<_>>());
-    let rows: Vec<Row> = figures
+    let mut rows: Vec<Row> = figures
         .iter()
         .zip(&columns)
         .zip(probabilities)
         .map(|((figure, (a, b)), probability)| row(figure, a, b, probability, &mut random))
         .collect();
     let enough = a.len() >= RUNS_MIN && b.len() >= RUNS_MIN;
+    if !enough {
+        rows.iter_mut().for_each(|row| row.change = Change::None);
+    }
     Comparison {
         a: names[0].to_owned(),
         b: names[1].to_owned(),
@@ -363,6 +366,14 @@ mod tests {
             }
         };
         (0..number).map(|_| run()).collect()
+    }
+
+    #[test]
+    fn few_runs_change_nothing_however_far_apart() {
+        let mut random = Random::new(5);
+        let comparison = compare(["a", "b"], &runs(2, 5.0, &mut random), &runs(30, 50.0, &mut random), false);
+        assert!(comparison.rows.iter().any(|row| row.probability < 0.05), "it would be one");
+        assert!(comparison.rows.iter().all(|row| row.change == Change::None), "{}", comparison.verdict);
     }
 
     #[test]

@@ -313,12 +313,12 @@ impl Bench<'_> {
         Ok(Some(probe))
     }
 
-    /// Closed loops of 1, 2, 4 … connections, and what bends their curve.
+    /// Closed loops of 1, 2, 4 … connections to each target, and what bends their curve.
     fn scale(&mut self, watch: &mut dyn Watch) -> Result<Option<Scalability>, Error> {
         let mut points = Vec::new();
         let mut limits = Vec::new();
         let most = self.hunt.plan.connections.min(SCALE_CONNECTIONS_MAX);
-        let mut connections = 1;
+        let mut connections = self.hunt.plan.targets.len();
         while connections <= most {
             let Some((point, limit)) = self.closed_loop(connections, watch)? else { break };
             points.push(point);

@@ -135,20 +135,34 @@ impl Nodes {
         Self(all.into_iter().map(|(target, _)| Node::new(target)).collect())
     }
 
-    /// Samples every node at `begin` and then every second, and once more at `end`. Blocks until then, or `stop`.
-    pub(crate) fn watch(mut self, begin: Instant, end: Instant, stop: &AtomicBool) -> Vec<Series> {
-        let mut series: Vec<Series> = self.0.iter().map(Node::series).collect();
+    /// Samples every node at `begin` and then every second, and once more at `end`; each by a thread of its own, so that
+    /// one which is silent costs the others nothing. Blocks until then, or `stop`.
+    pub(crate) fn watch(self, begin: Instant, end: Instant, stop: &AtomicBool) -> Vec<Series> {
+        thread::scope(|scope| {
+            let watch = |node: Node| scope.spawn(move || node.watch(begin, end, stop));
+            let watchers: Vec<_> = self.0.into_iter().map(watch).collect();
+            watchers.into_iter().map(|watcher| watcher.join().expect("a watcher does not panic")).collect()
+        })
+    }
+}
+
+impl Node {
+    fn new(target: Target) -> Self {
+        let processes = if is_here(&target) { proc::listening_on(target.port()) } else { Vec::new() };
+        Self { client: Client::new(target.clone(), PAGE_TIMEOUT), processes, target }
+    }
+
+    fn watch(mut self, begin: Instant, end: Instant, stop: &AtomicBool) -> Series {
+        let mut series = Series { url: self.target.to_string(), source: Source::None, samples: Vec::new() };
         let mut next = begin;
         loop {
             while Instant::now() < next && !stop.load(Ordering::Relaxed) {
                 thread::sleep(next.saturating_duration_since(Instant::now()).min(POLL));
             }
-            for (node, series) in self.0.iter_mut().zip(&mut series) {
-                let (source, sample) = node.sample();
-                if let Some(sample) = sample {
-                    series.source = source;
-                    series.samples.push((begin.elapsed(), sample));
-                }
+            let (source, sample) = self.sample();
+            if let Some(sample) = sample {
+                series.source = source;
+                series.samples.push((begin.elapsed(), sample));
             }
             if next >= end || stop.load(Ordering::Relaxed) {
                 return series;
@@ -159,17 +173,6 @@ impl Nodes {
             }
             next = next.min(end);
         }
-    }
-}
-
-impl Node {
-    fn new(target: Target) -> Self {
-        let processes = if is_here(&target) { proc::listening_on(target.port()) } else { Vec::new() };
-        Self { client: Client::new(target.clone(), PAGE_TIMEOUT), processes, target }
-    }
-
-    fn series(&self) -> Series {
-        Series { url: self.target.to_string(), source: Source::None, samples: Vec::new() }
     }
 
     fn sample(&mut self) -> (Source, Option<Sample>) {

@@ -59,8 +59,9 @@ fn thread_stats(out: &mut String, plan: &Plan, outcome: &Outcome) -> std::fmt::R
     let share = float(within) / float(latency.len().max(1));
     let max = if latency.is_empty() { 0 } else { latency.max() };
     stats(out, "Latency", [mean, deviation, float(max)].map(time), share)?;
-    // The last second may not be whole.
-    let whole = outcome.seconds.get(..outcome.seconds.len().saturating_sub(1)).unwrap_or_default();
+    // Whole ones: neither what an interrupt left of one, nor those in which the last answers were waited for.
+    let whole = usize::try_from(outcome.measured.as_secs()).unwrap_or(usize::MAX).min(outcome.seconds.len());
+    let whole = outcome.seconds.get(..whole).unwrap_or_default();
     let rates: Vec<f64> = whole.iter().map(|second| float(second.requests) / float(count(plan.threads))).collect();
     let number = float(count(rates.len()).max(1));
     let mean = rates.iter().sum::<f64>() / number;

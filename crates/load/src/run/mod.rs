@@ -28,7 +28,7 @@ use crate::nodes::{Nodes, Series};
 use crate::numbers::{count, index};
 use crate::record::{Interval, Tally};
 use crate::target::Target;
-use crate::workload::{Api, KeyOrder, Keys, Requests, ValueSize, Values, Workload};
+use crate::workload::{Api, KeyOrder, Keys, Requests, ValueSize, Values, Workload, Writer};
 use cost::MachineTicks;
 use worker::{Job, Note, Timeline, Worker};
 
@@ -80,7 +80,7 @@ pub struct Plan {
     pub grace: Duration,
     /// Limit of a request, from when it was sent.
     pub timeout: Duration,
-    /// Operations to end after, if that is before the end.
+    /// Operations to end after, if that is before the end: those of a fill, which has values of its own.
     pub operations_max: Option<u64>,
     /// Whether to watch the nodes' processor time and memory.
     pub watch: bool,
@@ -105,8 +105,8 @@ impl Plan {
         if self.targets.is_empty() || self.threads == 0 || self.pipeline == 0 || self.duration.is_zero() {
             return usage("targets, threads, pipeline and duration are at least one");
         }
-        if self.connections < self.threads {
-            return usage("every thread needs a connection: --connections is less than --threads");
+        if self.connections < self.threads.max(self.targets.len()) {
+            return usage("every thread and every target needs a connection: --connections is too few");
         }
         if self.keys == 0 || self.first_key + self.keys > KEYS_MAX {
             return usage("--keys is between 1 and 100000000");
@@ -257,7 +257,8 @@ fn jobs(plan: &Plan, addresses: &[SocketAddr], stop: &Arc<AtomicBool>, done: &Ar
         Some(only) => Keys::listed(only.clone()),
         None => Keys::new(plan.order(), plan.first_key, plan.keys),
     };
-    let values = Arc::new(Values::new(plan.value_size, plan.compressible));
+    let writer = if plan.operations_max.is_some() { Writer::Fill } else { Writer::Run };
+    let values = Arc::new(Values::new(plan.value_size, plan.compressible, writer));
     let requests = plan.targets.iter().map(|target| Requests::new(target, &plan.api, plan.ack, plan.from));
     let requests = Arc::new(requests.collect::<Vec<_>>());
     let all: Vec<(usize, SocketAddr)> = addresses.iter().copied().enumerate().cycle().take(plan.connections).collect();

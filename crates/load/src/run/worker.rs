@@ -14,8 +14,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::epoll::{self, CreateFlags, Event, EventFlags};
 use rustix::time::Timespec;
+
+mod losses;
 
 use super::answer::Answer;
 use super::connection::{Connection, Flight, State};
@@ -34,6 +36,8 @@ const LATE: Duration = Duration::from_millis(1);
 /// For what is under way after an interrupt.
 const INTERRUPT_DRAIN: Duration = Duration::from_secs(1);
 const READ_BYTES: usize = 256 << 10;
+/// Full reads of one connection in a turn: a target that never ends its answers takes no more of the others' time.
+const READS_MAX: usize = 16;
 const EVENTS_MAX: usize = 512;
 /// How much later than asked the system may wake a thread, in ns; by default 50 µs.
 const TIMER_SLACK: NonZeroU64 = NonZeroU64::MIN;
@@ -102,6 +106,8 @@ pub(super) struct Worker {
     free: VecDeque<usize>,
     /// Those that have something to write.
     dirty: Vec<usize>,
+    /// Those that may have more to read than their turn allowed, and whether they have ended.
+    unread: Vec<(usize, bool)>,
     flights: usize,
     operations_left: u64,
     epoll: OwnedFd,
@@ -131,6 +137,7 @@ impl Worker {
             pace: None,
             free: VecDeque::new(),
             dirty: Vec::new(),
+            unread: Vec::new(),
             flights: 0,
             operations_left: job.operations_max.unwrap_or(u64::MAX),
             epoll,
@@ -278,6 +285,19 @@ impl Worker {
         matches!(self.phase, Phase::Measure | Phase::Overtime)
     }
 
+    /// Whether an answer that comes now counts. A closed loop has as many requests under way when its time begins as
+    /// when that ends: by when they were sent, its rate would lack an answer of each connection. What has a number of
+    /// operations waits for the last of them.
+    fn counts_answer(&self, flight: &Flight) -> bool {
+        let by_arrival = self.pace.is_none() && self.job.operations_max.is_none();
+        if by_arrival { self.is_measured() } else { flight.measured }
+    }
+
+    /// Whether it counts that there is none, which is found out after the end, too.
+    fn counts_loss(&self, flight: &Flight) -> bool {
+        flight.measured || self.counts_answer(flight)
+    }
+
     fn has_room(&self, id: usize) -> bool {
         self.connections.get(id).is_some_and(|one| one.has_room(self.job.pipeline))
     }
@@ -342,7 +362,8 @@ impl Worker {
     /// Sleeps until something comes or it is time, and takes what came. All that came is read, and its time taken,
     /// before anything is sent again: no answer waits for the generator's own writes.
     fn wait(&mut self, until: Instant) -> io::Result<()> {
-        let left = until.saturating_duration_since(Instant::now());
+        let unread = std::mem::take(&mut self.unread);
+        let left = if unread.is_empty() { until.saturating_duration_since(Instant::now()) } else { Duration::ZERO };
         let timeout = Timespec::try_from(left).map_err(|_| io::ErrorKind::InvalidInput)?;
         let mut events = std::mem::take(&mut self.events);
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&timeout)) {
@@ -353,6 +374,12 @@ impl Worker {
             self.take_event(index(event.data.u64()), event.flags);
         }
         self.events = events;
+        for (id, ended) in unread {
+            // Unless it was lost meanwhile, and is being made again.
+            if matches!(self.connection(id).state, State::Open) {
+                self.read(id, ended);
+            }
+        }
         Ok(())
     }
 
@@ -377,10 +404,17 @@ impl Worker {
         }
     }
 
-    /// Edge-triggered: reads all there is. Where less came than there was room for, nothing is left.
+    /// Edge-triggered: reads all there is, if need be in several turns. Where less came than there was room for, nothing
+    /// is left.
     fn read(&mut self, id: usize, ended: bool) {
         let mut scratch = std::mem::take(&mut self.scratch);
+        let mut reads = 0;
         while let Some(mut stream) = self.connection(id).stream.as_ref() {
+            if reads == READS_MAX {
+                self.unread.push((id, ended));
+                break;
+            }
+            reads += 1;
             let received = match stream.read(&mut scratch) {
                 Ok(0) => {
                     self.take_end(id);
@@ -431,7 +465,7 @@ impl Worker {
     }
 
     fn take_answer(&mut self, id: usize, answer: Answer, now: Instant) {
-        let connection = self.connections.get_mut(id).expect("connections are made once and never dropped");
+        let connection = self.connection(id);
         let Some(flight) = connection.flights.pop_front() else { return };
         connection.answered += 1;
         if now.saturating_duration_since(flight.sent) >= self.job.timeout {
@@ -440,10 +474,12 @@ impl Worker {
         // Where keys are deleted, one that is not there is no failure.
         let absent = answer.status == 404 && self.job.workload.has(Operation::Delete);
         let success = answer.status < 400 || absent;
-        if flight.measured {
+        let counts = self.counts_answer(&flight);
+        if counts {
             self.tally.status(answer.status);
         }
         if success && flight.operation == Operation::Modify && !flight.second {
+            let connection = self.connections.get_mut(id).expect("connections are made once and never dropped");
             let requests = self.job.requests.get(connection.target).expect("every target has its requests");
             requests.put(&mut connection.out, flight.key, &self.job.values);
             connection.flights.push_back(Flight { second: true, ..flight });
@@ -452,7 +488,7 @@ impl Worker {
         }
         self.flights -= 1;
         self.ended(&flight, success);
-        if flight.measured {
+        if counts {
             if success {
                 let (latency, service) = (now - flight.due, now - flight.sent);
                 self.tally.succeed(flight.operation, latency, service);
@@ -466,88 +502,15 @@ impl Worker {
         self.release(id, now);
     }
 
-    /// An answer that came over its time, and before the tick that would have given its connection up.
-    fn take_late(&mut self, id: usize, flight: &Flight, now: Instant) {
-        self.flights -= 1;
-        self.ended(flight, false);
-        if flight.measured {
-            self.tally.timeouts += 1;
-            self.interval_at(now).errors += 1;
-        }
-        self.release(id, now);
-    }
-
     /// What an operation's end means for the keys.
     fn ended(&mut self, flight: &Flight, success: bool) {
         if flight.operation == Operation::Insert {
-            self.job.keys.inserted(flight.key);
+            self.job.keys.inserted(flight.key, success);
         }
         if success {
             self.job.done.fetch_add(1, Ordering::Relaxed);
         } else if self.job.operations_max.is_some() && self.failed_keys.len() < FAILED_KEYS_MAX {
             self.failed_keys.push(flight.key);
-        }
-    }
-
-    /// The connection is of no use any more: what was under way on it failed, by a timeout if no failure is given.
-    fn lose(&mut self, id: usize, failure: Option<Failure>) {
-        let now = Instant::now();
-        let measured = self.is_measured();
-        let connection = self.connection(id);
-        // One that never answered is not tried again at once.
-        let pause = if connection.answered > 0 { Duration::ZERO } else { PAUSE };
-        let flights = connection.abandon(now + pause);
-        if failure == Some(Failure::Connect) && measured {
-            self.tally.fail(Failure::Connect);
-        }
-        for flight in flights {
-            self.flights -= 1;
-            self.ended(&flight, false);
-            if flight.measured {
-                match failure {
-                    Some(failure) => self.tally.fail(failure),
-                    None if now.duration_since(flight.sent) >= self.job.timeout => self.tally.timeouts += 1,
-                    // Behind the one that took too long, on the same connection.
-                    None => self.tally.fail(Failure::Closed),
-                }
-                self.interval_at(now).errors += 1;
-            }
-        }
-        if pause.is_zero() && !matches!(self.phase, Phase::Drain(_)) {
-            self.connect(id, now);
-        }
-    }
-
-    fn connect(&mut self, id: usize, now: Instant) {
-        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        let connection = self.connections.get_mut(id).expect("connections are made once and never dropped");
-        let begun = connection.connect(now).and_then(|stream| {
-            epoll::add(&self.epoll, stream, EventData::new_u64(count(id)), flags).map_err(io::Error::from)
-        });
-        if begun.is_err() {
-            self.lose(id, Some(Failure::Connect));
-        }
-    }
-
-    /// Ten times a second: timeouts, connections to be made again, the seconds that have passed.
-    fn tick(&mut self, now: Instant) {
-        self.next_tick = now + TICK;
-        let draining = matches!(self.phase, Phase::Drain(_));
-        for id in 0..self.connections.len() {
-            let timeout = self.job.timeout;
-            let over = |since: Instant| now.saturating_duration_since(since) >= timeout;
-            let connection = self.connection(id);
-            match connection.state {
-                State::Down(until) if until <= now && !draining => self.connect(id, now),
-                State::Connecting(since) if over(since) => self.lose(id, Some(Failure::Connect)),
-                State::Open if connection.flights.front().is_some_and(|flight| over(flight.sent)) => {
-                    self.lose(id, None)
-                }
-                _ => {}
-            }
-        }
-        if self.phase != Phase::Warmup {
-            self.interval_at(now);
         }
     }
 
@@ -561,21 +524,6 @@ impl Worker {
             let _ = self.notes.send((self.job.thread, Note::Second(Box::new(interval))));
         }
         &mut self.interval
-    }
-
-    /// Gives up what is under way when there is no time left for it. That is within its limit still if there was an
-    /// interrupt: then nobody knows whether it would have been answered.
-    fn give_up(&mut self) {
-        let now = Instant::now();
-        for id in 0..self.connections.len() {
-            for flight in self.connection(id).abandon(now) {
-                self.ended(&flight, false);
-                let is_over = now.duration_since(flight.sent) >= self.job.timeout;
-                self.tally.timeouts += u64::from(flight.measured && is_over);
-                self.tally.unanswered += u64::from(flight.measured && !is_over);
-                self.interval_at(now).errors += u64::from(flight.measured && is_over);
-            }
-        }
     }
 
     fn finish(mut self) {

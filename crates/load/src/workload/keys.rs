@@ -121,12 +121,12 @@ impl KeySource {
 
     /// A key that is not there yet; tell [`KeySource::inserted`] when its write has ended.
     pub(crate) fn fresh(&self) -> u64 {
-        self.keys.inserts.next.fetch_add(1, Ordering::Relaxed) % KEYS_MAX
+        self.keys.inserts.fresh()
     }
 
-    /// The write of a fresh key has ended, well or badly.
-    pub(crate) fn inserted(&self, key: u64) {
-        self.keys.inserts.ended(key);
+    /// The write of a fresh key has ended; if badly, it is the next fresh one again.
+    pub(crate) fn inserted(&self, key: u64, well: bool) {
+        self.keys.inserts.ended(key, well);
     }
 }
 
@@ -135,24 +135,38 @@ impl KeySource {
 pub(crate) struct Inserts {
     next: AtomicU64,
     acknowledged: AtomicU64,
-    /// Ended out of turn: at most as many as requests are under way.
-    ahead: Mutex<BTreeSet<u64>>,
+    /// Those that ended out of turn, and those that failed: about as many as requests are under way.
+    ended: Mutex<Ended>,
+}
+
+#[derive(Debug, Default)]
+struct Ended {
+    ahead: BTreeSet<u64>,
+    failed: Vec<u64>,
 }
 
 impl Inserts {
     fn new(first: u64) -> Self {
-        Self { next: first.into(), acknowledged: first.into(), ahead: Mutex::default() }
+        Self { next: first.into(), acknowledged: first.into(), ended: Mutex::default() }
     }
 
     fn acknowledged(&self) -> u64 {
         self.acknowledged.load(Ordering::Relaxed)
     }
 
-    fn ended(&self, key: u64) {
-        let mut ahead = self.ahead.lock().expect("nobody panics with it");
-        ahead.insert(key);
+    fn fresh(&self) -> u64 {
+        let failed = self.ended.lock().expect("nobody panics with it").failed.pop();
+        failed.unwrap_or_else(|| self.next.fetch_add(1, Ordering::Relaxed) % KEYS_MAX)
+    }
+
+    fn ended(&self, key: u64, well: bool) {
+        let mut ended = self.ended.lock().expect("nobody panics with it");
+        if !well {
+            return ended.failed.push(key);
+        }
+        ended.ahead.insert(key);
         let mut upto = self.acknowledged();
-        while ahead.remove(&upto) {
+        while ended.ahead.remove(&upto) {
             upto += 1;
         }
         self.acknowledged.store(upto, Ordering::Relaxed);
@@ -271,9 +285,12 @@ mod tests {
         let (first, second) = (keys.fresh(), keys.fresh());
         assert_eq!((first, second), (100, 101));
         let newest = |keys: &mut KeySource| (0..1000).map(|_| keys.existing()).max().unwrap();
-        keys.inserted(second);
+        keys.inserted(second, true);
         assert_eq!(newest(&mut keys), 99, "the one before is still under way");
-        keys.inserted(first);
+        keys.inserted(first, false);
+        assert_eq!(newest(&mut keys), 99, "it was not written");
+        assert_eq!(keys.fresh(), first, "so it is written now");
+        keys.inserted(first, true);
         assert_eq!(newest(&mut keys), 101);
     }
 

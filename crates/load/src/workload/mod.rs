@@ -17,8 +17,8 @@ pub use keys::{KEYS_MAX, KeyOrder};
 pub(crate) use keys::{KeySource, Keys};
 pub use requests::Api;
 pub(crate) use requests::Requests;
-pub(crate) use values::Values;
 pub use values::{VALUE_BYTES_MAX, ValueSize, bytes};
+pub(crate) use values::{Values, Writer};
 
 /// One thing that a client does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -153,12 +153,12 @@ mod tests {
     use super::{Api, Requests};
     use crate::random::Random;
     use crate::target::Target;
-    use crate::workload::{Operation, ValueSize, Values};
+    use crate::workload::{Operation, ValueSize, Values, Writer};
 
     fn built(api: &str, acks: (Option<u8>, Option<u8>), operation: Operation) -> String {
         let target: Target = "http://h:1".parse().unwrap();
         let requests = Requests::new(&target, &api.parse().unwrap(), acks.0, acks.1);
-        let values = Values::new(ValueSize::Fixed(0), false);
+        let values = Values::new(ValueSize::Fixed(0), false, Writer::Run);
         let mut out = Vec::new();
         requests.begin(&mut out, operation, 42, &values, &mut Random::new(1));
         String::from_utf8(out).unwrap()

@@ -1,4 +1,5 @@
-//! Values, made from their key: whoever wrote a key last with the same options, it reads the same.
+//! Values, made from their key and who writes it: every fill with the same options writes the same, and every run, which
+//! writes other ones. So a fill that is taken up again does not take what a run wrote here and there for its own.
 
 use std::fmt;
 use std::str::FromStr;
@@ -110,11 +111,19 @@ pub(crate) struct Values {
     size: ValueSize,
     /// Every value is a piece of it.
     pool: Vec<u8>,
+    writer: Writer,
+}
+
+/// Whose values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writer {
+    Fill,
+    Run,
 }
 
 impl Values {
     /// `compressible`: general-purpose compression makes them about four times smaller; otherwise not at all.
-    pub(crate) fn new(size: ValueSize, compressible: bool) -> Self {
+    pub(crate) fn new(size: ValueSize, compressible: bool, writer: Writer) -> Self {
         let length = index(size.most() + OFFSETS);
         let mut random = Random::new(0x6b76_6f72_756d);
         let mut pool = Vec::with_capacity(length + 64);
@@ -125,12 +134,16 @@ impl Values {
                 pool.extend_from_slice(&second);
             }
         }
-        Self { size, pool }
+        Self { size, pool, writer }
     }
 
     /// The value of a key, always the same.
     pub(crate) fn of(&self, key: u64) -> &[u8] {
-        let hash = mix(key.wrapping_add(0x7661_6c75_6573));
+        let salt = match self.writer {
+            Writer::Fill => 0x7661_6c75_6573,
+            Writer::Run => 0x7275_6e73,
+        };
+        let hash = mix(key.wrapping_add(salt));
         let from = index(hash % OFFSETS);
         let length = index(self.size.of(hash));
         self.pool.get(from..from + length).expect("the pool is as long as the farthest offset and the longest value")
@@ -139,12 +152,12 @@ impl Values {
 
 #[cfg(test)]
 mod tests {
-    use super::{ValueSize, Values, bytes};
+    use super::{ValueSize, Values, Writer, bytes};
 
     #[test]
     fn sizes_are_as_asked() {
         let lengths = |text: &str| -> Vec<usize> {
-            let values = Values::new(text.parse().unwrap(), false);
+            let values = Values::new(text.parse().unwrap(), false, Writer::Fill);
             (0..10_000).map(|key| values.of(key).len()).collect()
         };
         assert!(lengths("100").iter().all(|length| *length == 100));
@@ -159,17 +172,21 @@ mod tests {
 
     #[test]
     fn a_key_always_has_the_same_value_and_others_have_others() {
-        let (one, other) = (Values::new(ValueSize::Fixed(100), false), Values::new(ValueSize::Fixed(100), false));
+        let (one, other) = (
+            Values::new(ValueSize::Fixed(100), false, Writer::Fill),
+            Values::new(ValueSize::Fixed(100), false, Writer::Fill),
+        );
         assert_eq!(one.of(5), other.of(5));
         assert_ne!(one.of(5), one.of(6));
+        assert_ne!(one.of(5), Values::new(ValueSize::Fixed(100), false, Writer::Run).of(5));
     }
 
     #[test]
     fn a_compressible_value_repeats_itself() {
-        let values = Values::new(ValueSize::Fixed(4096), true);
+        let values = Values::new(ValueSize::Fixed(4096), true, Writer::Fill);
         let pieces: std::collections::BTreeSet<&[u8]> = values.of(1).windows(16).collect();
         assert!(pieces.len() < 4096 / 2, "{} different pieces of 16 bytes", pieces.len());
-        let values = Values::new(ValueSize::Fixed(4096), false);
+        let values = Values::new(ValueSize::Fixed(4096), false, Writer::Fill);
         assert_eq!(values.of(1).windows(16).collect::<std::collections::BTreeSet<_>>().len(), 4096 - 15);
     }
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+use std::io::Write;
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
@@ -98,6 +99,26 @@ fn silence_is_a_timeout_and_ends() {
         assert!(outcome.tally.unsent > 0, "eight connections cannot send what is due");
         all_accounted(&outcome, 350);
     }
+}
+
+#[test]
+fn an_answer_without_an_end_is_a_timeout_and_ends() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            std::thread::spawn(move || {
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+                let chunks = b"1\r\na\r\n".repeat(100_000);
+                // Until the generator has enough of it.
+                while stream.write_all(&chunks).is_ok() {}
+            });
+        }
+    });
+    let times = Plan { timeout: millis(300), duration: millis(700), warmup: millis(0), ..plan(&url, "get") };
+    let outcome = go(&Plan { connections: 1, ..times });
+    assert!(outcome.tally.timeouts > 0 && outcome.tally.latency.is_empty(), "{:?}", outcome.tally.failures);
 }
 
 #[test]

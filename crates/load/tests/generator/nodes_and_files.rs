@@ -11,7 +11,7 @@ use kvorum_load::nodes::Source;
 use kvorum_load::report::{Document, LATENCY_FILE, PAGE_FILE, RUN_FILE, read_document, read_log, save, text};
 use kvorum_load::run::{Outcome, Plan, Rate};
 
-use crate::support::{Server, answer, go, millis, plan, store};
+use crate::support::{Reply, Server, answer, go, millis, plan, store};
 
 fn one(url: &str) -> (Plan, Outcome, Document) {
     let plan = Plan { rate: Rate::PerSecond(200), duration: millis(2500), ..plan(url, "put") };
@@ -98,6 +98,21 @@ fn the_other_nodes_of_a_cluster_are_found_and_asked() {
     let urls: Vec<&str> = document.nodes.iter().map(|node| node.url.as_str()).collect();
     assert_eq!(urls, [server.url.as_str(), other]);
     assert_eq!(document.nodes[1].source, Source::None);
+}
+
+#[test]
+fn a_node_that_is_silent_does_not_delay_what_is_asked_of_the_others() {
+    let (silent, (_, other)) = (Server::start(|_| Reply::Silence), store());
+    let cluster = format!("{{\"nodes\": [{{\"url\": {:?}}}, {{\"url\": {:?}}}]}}", silent.url, other.url);
+    let server = Server::start(move |request| match request.path.as_str() {
+        "/v0/cluster" => answer(200, cluster.as_bytes()),
+        _ => answer(200, b""),
+    });
+    let plan = Plan { watch: true, duration: millis(1500), ..plan(&server.url, "put") };
+    let document = Document::new(&plan, &go(&plan));
+    let [_, _, last] = document.nodes.as_slice() else { panic!("three nodes: {:?}", document.nodes) };
+    // Its first sample was at the begin, and not when the silent one had had its second.
+    assert!(last.seconds.first().is_some_and(|second| second.at_s < 2.0), "{last:?}");
 }
 
 #[test]

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex};
 use kvorum_load::Error;
 use kvorum_load::fill::{Filled, fill};
 use kvorum_load::run::{Plan, Rate};
-use kvorum_load::workload::Operation;
+use kvorum_load::workload::{KeyOrder, Operation};
 
-use crate::support::{Reply, Server, answer, go, millis, plan, store};
+use crate::support::{Reply, Server, answer, go, go_until, millis, plan, store};
 
 fn fill_now(plan: &Plan) -> Result<Filled, Error> {
     fill(plan, &Arc::new(AtomicBool::new(false)), &mut |_| {})
@@ -47,6 +47,22 @@ fn a_closed_loop_sends_as_answers_come_also_in_pipelines() {
         assert!(outcome.tally.requests() <= store.puts.load(Ordering::SeqCst));
         assert_eq!((outcome.tally.unsent, outcome.tally.late_sends), (0, 0));
     }
+}
+
+#[test]
+fn a_closed_loop_counts_what_is_answered_in_its_time_whenever_it_was_sent() {
+    let asked = AtomicU64::new(0);
+    // Each connection's first answer comes when the warm-up is over, and its second never.
+    let server = Server::start(move |_| {
+        if asked.fetch_add(1, Ordering::SeqCst) >= 8 {
+            return Reply::Silence;
+        }
+        std::thread::sleep(millis(400));
+        answer(200, b"")
+    });
+    let times = Plan { warmup: millis(200), duration: millis(2000), timeout: millis(3000), ..plan(&server.url, "get") };
+    let outcome = go(&Plan { rate: Rate::Max, ..times });
+    assert_eq!((outcome.tally.latency.len(), outcome.tally.timeouts), (8, 8));
 }
 
 #[test]
@@ -106,6 +122,18 @@ fn a_fill_that_finds_others_keys_begins_anew() {
     fill_now(&plan).unwrap();
     // The last stage's first key is there; most of what should be before it is not.
     store.values.lock().unwrap().retain(|key, _| key.as_str() >= "key00001000");
+    let filled = fill_now(&plan).unwrap();
+    assert_eq!((filled.from, store.values.lock().unwrap().len()), (0, 2500));
+}
+
+#[test]
+fn a_fill_does_not_take_what_a_run_wrote_for_its_own() {
+    let (store, server) = store();
+    let plan = Plan { keys: 2500, value_size: "64KiB".parse().unwrap(), ..plan(&server.url, "put") };
+    // The last two of its three stages, and not the first.
+    let order = Some(KeyOrder::Sequential);
+    let run = Plan { first_key: 1000, keys: 1500, key_order: order, duration: millis(600_000), ..plan.clone() };
+    go_until(&Plan { rate: Rate::Max, ..run }, || store.values.lock().unwrap().len() == 1500);
     let filled = fill_now(&plan).unwrap();
     assert_eq!((filled.from, store.values.lock().unwrap().len()), (0, 2500));
 }
@@ -191,6 +219,7 @@ fn options_that_contradict_each_other_are_refused() {
     let url = "http://127.0.0.1:1";
     for bad in [
         Plan { threads: 9, ..plan(url, "put") },
+        Plan { connections: 1, ..plan("http://127.0.0.1:1,http://127.0.0.1:2", "put") },
         Plan { keys: 0, ..plan(url, "put") },
         Plan { keys: 200_000_000, ..plan(url, "put") },
         Plan { api: "/kv/{key}".parse().unwrap(), ..plan(url, "ycsb-e") },

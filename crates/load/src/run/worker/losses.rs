@@ -1,0 +1,101 @@
+//! What becomes of connections that fail, and of requests that have no answer.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use super::{Flight, PAUSE, Phase, State, TICK, Worker};
+use crate::numbers::count;
+use crate::record::Failure;
+
+impl Worker {
+    /// An answer that came over its time, and before the tick that would have given its connection up.
+    pub(super) fn take_late(&mut self, id: usize, flight: &Flight, now: Instant) {
+        self.flights -= 1;
+        self.ended(flight, false);
+        if self.counts_loss(flight) {
+            self.tally.timeouts += 1;
+            self.interval_at(now).errors += 1;
+        }
+        self.release(id, now);
+    }
+
+    /// The connection is of no use any more: what was under way on it failed, by a timeout if no failure is given.
+    pub(super) fn lose(&mut self, id: usize, failure: Option<Failure>) {
+        let now = Instant::now();
+        let measured = self.is_measured();
+        let connection = self.connection(id);
+        // One that never answered is not tried again at once.
+        let pause = if connection.answered > 0 { Duration::ZERO } else { PAUSE };
+        let flights = connection.abandon(now + pause);
+        if failure == Some(Failure::Connect) && measured {
+            self.tally.fail(Failure::Connect);
+        }
+        for flight in flights {
+            self.flights -= 1;
+            self.ended(&flight, false);
+            if self.counts_loss(&flight) {
+                match failure {
+                    Some(failure) => self.tally.fail(failure),
+                    None if now.duration_since(flight.sent) >= self.job.timeout => self.tally.timeouts += 1,
+                    // Behind the one that took too long, on the same connection.
+                    None => self.tally.fail(Failure::Closed),
+                }
+                self.interval_at(now).errors += 1;
+            }
+        }
+        if pause.is_zero() && !matches!(self.phase, Phase::Drain(_)) {
+            self.connect(id, now);
+        }
+    }
+
+    pub(super) fn connect(&mut self, id: usize, now: Instant) {
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        let connection = self.connections.get_mut(id).expect("connections are made once and never dropped");
+        let begun = connection.connect(now).and_then(|stream| {
+            epoll::add(&self.epoll, stream, EventData::new_u64(count(id)), flags).map_err(io::Error::from)
+        });
+        if begun.is_err() {
+            self.lose(id, Some(Failure::Connect));
+        }
+    }
+
+    /// Ten times a second: timeouts, connections to be made again, the seconds that have passed.
+    pub(super) fn tick(&mut self, now: Instant) {
+        self.next_tick = now + TICK;
+        let draining = matches!(self.phase, Phase::Drain(_));
+        for id in 0..self.connections.len() {
+            let timeout = self.job.timeout;
+            let over = |since: Instant| now.saturating_duration_since(since) >= timeout;
+            let connection = self.connection(id);
+            match connection.state {
+                State::Down(until) if until <= now && !draining => self.connect(id, now),
+                State::Connecting(since) if over(since) => self.lose(id, Some(Failure::Connect)),
+                State::Open if connection.flights.front().is_some_and(|flight| over(flight.sent)) => {
+                    self.lose(id, None)
+                }
+                _ => {}
+            }
+        }
+        if self.phase != Phase::Warmup {
+            self.interval_at(now);
+        }
+    }
+
+    /// Gives up what is under way when there is no time left for it. That is within its limit still if there was an
+    /// interrupt: then nobody knows whether it would have been answered.
+    pub(super) fn give_up(&mut self) {
+        let now = Instant::now();
+        for id in 0..self.connections.len() {
+            for flight in self.connection(id).abandon(now) {
+                self.ended(&flight, false);
+                let is_over = now.duration_since(flight.sent) >= self.job.timeout;
+                let counts = self.counts_loss(&flight);
+                self.tally.timeouts += u64::from(counts && is_over);
+                self.tally.unanswered += u64::from(counts && !is_over);
+                self.interval_at(now).errors += u64::from(counts && is_over);
+            }
+        }
+    }
+}
