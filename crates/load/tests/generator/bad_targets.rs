@@ -105,9 +105,12 @@ fn silence_is_a_timeout_and_ends() {
 fn an_answer_without_an_end_is_a_timeout_and_ends() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
+    let accepted = Arc::new(AtomicU64::new(0));
+    let counted = accepted.clone();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
+            counted.fetch_add(1, Ordering::SeqCst);
             std::thread::spawn(move || {
                 let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
                 let chunks = b"1\r\na\r\n".repeat(100_000);
@@ -119,6 +122,8 @@ fn an_answer_without_an_end_is_a_timeout_and_ends() {
     let times = Plan { timeout: millis(300), duration: millis(700), warmup: millis(0), ..plan(&url, "get") };
     let outcome = go(&Plan { connections: 1, ..times });
     assert!(outcome.tally.timeouts > 0 && outcome.tally.latency.is_empty(), "{:?}", outcome.tally.failures);
+    let accepted = accepted.load(Ordering::SeqCst);
+    assert!(accepted > 2, "one is a look at the target; another one is made while the run goes on: {accepted}");
 }
 
 #[test]
