@@ -197,7 +197,7 @@ pub fn run(plan: &Plan, stop: &Arc<AtomicBool>, progress: &mut dyn FnMut(Progres
             workers.push(scope.spawn(move || work(job, notes, ready, &started)));
         }
         drop((notes, ready));
-        let settled = readies.iter().take(plan.threads).count() == plan.threads;
+        let settled = settled(&readies, plan.threads, progress);
         let ticks = MachineTicks::now();
         let timeline = timeline(plan);
         for start in starts.iter().filter(|_| settled) {
@@ -216,6 +216,19 @@ pub fn run(plan: &Plan, stop: &Arc<AtomicBool>, progress: &mut dyn FnMut(Progres
         outcome.interrupted = stop.load(Ordering::Relaxed);
         Ok(outcome)
     })
+}
+
+/// Waits for the threads' connections, and calls `progress` meanwhile; whether all threads came to that.
+fn settled(readies: &Receiver<()>, threads: usize, progress: &mut dyn FnMut(Progress)) -> bool {
+    let mut settled = 0;
+    while settled < threads {
+        match readies.recv_timeout(PROGRESS) {
+            Ok(()) => settled += 1,
+            Err(RecvTimeoutError::Timeout) => progress(Progress { elapsed: Duration::ZERO, done: 0 }),
+            Err(RecvTimeoutError::Disconnected) => return false,
+        }
+    }
+    true
 }
 
 fn join(workers: Vec<ScopedJoinHandle<'_, std::io::Result<()>>>) -> Result<(), Error> {

@@ -88,7 +88,7 @@ impl Drop for Server {
     }
 }
 
-fn serve(mut stream: TcpStream, handler: &dyn Fn(&Request) -> Reply) {
+pub(crate) fn serve(mut stream: TcpStream, handler: &dyn Fn(&Request) -> Reply) {
     let _ = stream.set_nodelay(true);
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     while let Some(request) = read(&mut reader) {

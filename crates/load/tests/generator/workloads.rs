@@ -11,7 +11,7 @@ use kvorum_load::fill::{Filled, fill};
 use kvorum_load::run::{Plan, Rate};
 use kvorum_load::workload::{KeyOrder, Operation};
 
-use crate::support::{Reply, Server, answer, go, go_until, millis, plan, store};
+use crate::support::{Reply, Server, answer, go, go_until, millis, plan, serve, store};
 
 fn fill_now(plan: &Plan) -> Result<Filled, Error> {
     fill(plan, &Arc::new(AtomicBool::new(false)), &mut |_| {})
@@ -178,6 +178,22 @@ fn a_fill_whose_target_goes_away_or_falls_silent_ends_and_says_so() {
         });
         assert!(matches!(ended, Err(kvorum_load::Error::Unreachable { .. })), "{ended:?}");
     }
+}
+
+#[test]
+fn a_fill_that_waits_for_its_connections_is_interrupted() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        let stream = listener.accept().unwrap().0;
+        // The next connection waits to be taken, and there is no room for more.
+        rustix::net::listen(&listener, 0).unwrap();
+        serve(stream, &|_| answer(404, b""));
+    });
+    let (stop, begin) = (Arc::new(AtomicBool::new(false)), std::time::Instant::now());
+    let plan = Plan { timeout: millis(60_000), ..plan(&url, "put") };
+    let filled = fill(&plan, &stop, &mut |_| stop.store(true, Ordering::SeqCst)).unwrap();
+    assert!(filled.interrupted && begin.elapsed() < millis(30_000), "{:?}", begin.elapsed());
 }
 
 /// As servers do that do not know an answer's length when they begin it.
