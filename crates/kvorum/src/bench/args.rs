@@ -247,6 +247,9 @@ Exit codes: 0 found, 1 none or interrupted, 2 usage, 4 the target could not be r
 pub(crate) struct KneeArgs {
     #[command(flatten)]
     pub(crate) load: LoadArgs,
+    /// Where the search begins; `max` is 1000.
+    #[arg(long, value_name = "N|max", default_value = "max")]
+    pub(crate) rate: Rate,
     /// What a rate must meet to count, besides 99 % of it being achieved without an error.
     #[arg(long, value_name = "P=TIME,…", default_value = "p99=50ms")]
     pub(crate) objective: Objective,

@@ -17,7 +17,7 @@ use kvorum_load::compare::{
 use kvorum_load::fill::{fill as fill_load, keys_for};
 use kvorum_load::knee::{Effort, Hunt, Knee, Point, Probe, Step, Watch, knee as find_knee};
 use kvorum_load::report::{Document, save, text, write_json};
-use kvorum_load::run::{Rate, run as run_load};
+use kvorum_load::run::run as run_load;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::outcome::{Outcome, Unreachable};
@@ -144,8 +144,7 @@ impl Watch for Lines {
 }
 
 fn knee(args: &KneeArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
-    // The search decides every probe's rate.
-    let plan = args.load.plan(Rate::Max);
+    let plan = args.load.plan(args.rate);
     let (objective, dir) = (&args.objective, args.out.as_deref());
     let (knee, searched) = find_knee(&Hunt { plan: &plan, objective, effort: Effort::Whole, dir, stop }, &mut Lines);
     // Also of a search that failed on its way, or cannot be written.

@@ -110,12 +110,14 @@ fn the_knee_of_a_server_that_sustains_nothing_is_none() {
     let out = dir.path().to_str().unwrap();
     let ended =
         run(kvorum(&["bench", "knee", "--url", &url, "--workload", "get", "--objective", "p50=0.001us", "--out", out])
-            .args(SHORT));
+            .args(SHORT)
+            .args(["--rate", "640"]));
     assert_eq!(ended.code, 1, "{}", ended.stderr);
     let knee = json(&dir.path().join("knee.json"));
     assert!(knee["knee_rate"].is_null() && knee["latency_ms"].is_null(), "{knee}");
     let probes = knee["probes"].as_array().unwrap();
     assert!(probes.len() >= 4 && probes.iter().all(|probe| probe["passed"] == false), "{knee}");
+    assert_eq!(probes[0]["rate_asked"], 640, "where the search begins");
     assert!(ended.stdout.lines().filter(|line| line.starts_with("probe")).count() == probes.len());
 }
 

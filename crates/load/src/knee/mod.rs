@@ -173,7 +173,7 @@ pub trait Watch {
 /// What is searched for, and how.
 #[derive(Debug)]
 pub struct Hunt<'a> {
-    /// What each probe does; the search decides its rate.
+    /// What each probe does; the search decides its rate, and may begin with the plan's.
     pub plan: &'a Plan,
     /// What a rate must meet.
     pub objective: &'a Objective,
@@ -238,14 +238,13 @@ impl Bench<'_> {
     /// The knee, half of it, and the scalability curve.
     fn search(&mut self, watch: &mut dyn Watch) -> Result<(), Error> {
         let effort = self.hunt.effort;
-        let closed_loop_rate = match effort {
-            Effort::Whole => None,
+        let mut search = match effort {
+            Effort::Whole => Search::new(effort, self.hunt.plan.rate),
             Effort::Brief | Effort::Rough => {
                 let Some((point, _)) = self.closed_loop(self.hunt.plan.connections, watch)? else { return Ok(()) };
-                Some(point.rate)
+                Search::near(effort, point.rate)
             }
         };
-        let mut search = Search::new(effort, closed_loop_rate);
         let rate = loop {
             let step = search.next();
             let probe = match step {

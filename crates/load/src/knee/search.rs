@@ -5,6 +5,7 @@
 //! pass; else it is looked for a step lower. How far a step is and where it begins is its [`Effort`].
 
 use crate::numbers::{float, whole};
+use crate::run::Rate;
 
 /// Where a search begins that knows nothing.
 const FIRST: u64 = 1_000;
@@ -18,7 +19,7 @@ const REFUTATIONS: u32 = 2;
 /// How thoroughly to search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// From 1,000/s on, to 5 %, two confirmations, and then the curve over connections.
+    /// From the plan's rate or 1,000/s on, to 5 %, two confirmations, and then the curve over connections.
     Whole,
     /// The same from what a closed loop achieves, with shorter probes, without the curve.
     Brief,
@@ -66,11 +67,17 @@ pub struct Search {
 }
 
 impl Search {
-    /// Begins at 1,000/s, or near what a closed loop achieved.
+    /// Begins at a rate; at 1,000/s if there is none.
     #[must_use]
-    pub fn new(effort: Effort, closed_loop_rate: Option<f64>) -> Self {
-        let near = closed_loop_rate.map(|rate| rounded((rate * FIRST_SHARE).max(float(LEAST))));
-        Self { effort, first: near.unwrap_or(FIRST), good: None, bad: None, failures: 0, confirmed: 0, refuted: 0 }
+    pub fn new(effort: Effort, rate: Rate) -> Self {
+        let first = if let Rate::PerSecond(first) = rate { first.max(LEAST) } else { FIRST };
+        Self { effort, first, good: None, bad: None, failures: 0, confirmed: 0, refuted: 0 }
+    }
+
+    /// Begins near what a closed loop achieved.
+    #[must_use]
+    pub fn near(effort: Effort, closed_loop_rate: f64) -> Self {
+        Self::new(effort, Rate::PerSecond(rounded(closed_loop_rate * FIRST_SHARE)))
     }
 
     /// What to do next; the same until something is told.
@@ -144,10 +151,11 @@ mod tests {
     use super::{Effort, Search, Step};
     use crate::numbers::float;
     use crate::random::Random;
+    use crate::run::Rate;
 
     /// Searches a server that sustains `knee`, where some probes fail by chance; the knee and the number of probes.
     fn search(knee: u64, chance: f64, random: &mut Random) -> (Option<u64>, u32) {
-        drive(Search::new(Effort::Whole, None), knee, chance, random)
+        drive(Search::new(Effort::Whole, Rate::Max), knee, chance, random)
     }
 
     fn drive(mut search: Search, knee: u64, chance: f64, random: &mut Random) -> (Option<u64>, u32) {
@@ -185,13 +193,13 @@ mod tests {
         for (effort, error, probes_max) in [(Effort::Brief, 1.06, 16), (Effort::Rough, 1.26, 9)] {
             for share in [0.2, 0.5, 0.65, 0.9, 1.0, 1.1] {
                 let knee = crate::numbers::whole(20_000.0 * share);
-                let (found, probes) = drive(Search::new(effort, Some(20_000.0)), knee, 0.0, &mut random);
+                let (found, probes) = drive(Search::near(effort, 20_000.0), knee, 0.0, &mut random);
                 let found = found.unwrap();
                 assert!(found <= knee && float(knee) <= float(found) * error + 1.0, "{found} for {knee}");
                 assert!(probes <= probes_max, "{probes} probes for {knee}, {effort:?}");
             }
         }
-        assert_eq!(drive(Search::new(Effort::Brief, Some(0.0)), 0, 0.0, &mut random).0, None);
+        assert_eq!(drive(Search::near(Effort::Brief, 0.0), 0, 0.0, &mut random).0, None);
     }
 
     #[test]
@@ -201,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_rate_that_does_not_hold_at_full_length_is_lowered() {
-        let mut search = Search::new(Effort::Whole, None);
+        let mut search = Search::new(Effort::Whole, Rate::Max);
         // Short probes pass up to 10,000/s, long ones up to 8,000/s.
         loop {
             match search.next() {
