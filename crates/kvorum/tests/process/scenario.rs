@@ -130,6 +130,25 @@ fn a_node_that_dies_fails_its_stage_by_name_and_takes_the_others_along() {
 }
 
 #[test]
+fn a_knee_is_in_the_report_although_a_run_after_it_fails() {
+    let root = tempfile::tempdir().unwrap();
+    let mut child = scenario("larger-than-memory", root.path(), &[]).stdout(Stdio::null()).spawn().unwrap();
+    // It is made when the search begins. What is a file already can be no directory of a run.
+    let runs = root.path().join("reports/larger-than-memory/runs/3-nodes-get");
+    wait_within(LONG, "a search", || runs.is_dir().then_some(()));
+    std::fs::write(runs.join("at-100"), "").unwrap();
+    assert_eq!(wait_within(LONG, "its end", || child.try_wait().unwrap()).code(), Some(1));
+    let report = report(root.path(), "larger-than-memory");
+    let failure = &report["failures"][0];
+    assert_eq!(failure["stage"], "larger-than-memory 3-nodes: get");
+    assert!(failure["why"].as_str().unwrap().contains("at-100"), "{failure}");
+    let knee = &report["clusters"][0]["knees"][0];
+    assert!(knee["knee_rate"].is_u64() && knee["profiles"].as_array().unwrap().len() == 3, "{report}");
+    let points: Vec<&str> = knee["points"].as_array().unwrap().iter().filter_map(|at| at["name"].as_str()).collect();
+    assert_eq!(points, ["knee", "half", "100"]);
+}
+
+#[test]
 fn a_scenario_that_nobody_reads_goes_on_to_its_report() {
     let root = tempfile::tempdir().unwrap();
     let mut command = scenario("quorum", root.path(), &["--duration", "1h"]);

@@ -303,30 +303,20 @@ impl Runner<'_> {
         let (workload, knee_rate) = (of.to_owned(), found.knee_rate);
         let generator_limit = found.generator_limit;
         let mut report = KneeReport { workload, knee_rate, generator_limit, points: Vec::new(), profiles: Vec::new() };
-        for point in ["knee", "half"] {
-            let file = dir.join(point).join(RUN_FILE);
-            if knee_rate.is_some() && file.is_file() {
-                report.points.push(PointReport::of(point, &read_document(&file)?));
+        let read = read_points(&mut report, &dir);
+        let done = searched.map_err(Into::into).and(read).and_then(|()| {
+            // A try shows that profiles are taken; it need not take all of them.
+            if profiled && !(self.scale.is_quick && short_name(of) == "mixed") {
+                report.profiles = self.profiles(one, &plan, &report.points, &own);
             }
-        }
-        if let Err(error) = searched {
-            // A knee that was found is in the report, whatever failed after it.
-            self.cluster(one).knees.extend(knee_rate.map(|_| report));
-            return Err(error.into());
-        }
-        // A try shows that profiles are taken; it need not take all of them.
-        if profiled && !(self.scale.is_quick && short_name(of) == "mixed") {
-            report.profiles = self.profiles(one, &plan, &report.points, &own);
-        }
-        for rate in self.published_rates(group, one, &report) {
-            if !self.halted() {
-                report.points.extend(self.at(&plan, rate, &dir)?);
-            }
-        }
-        if !(self.halted() && report.points.is_empty()) {
+            let mut rates = self.published_rates(group, one, &report).into_iter();
+            rates.try_for_each(|rate| self.at(&plan, rate, &dir, &mut report))
+        });
+        // A knee that was found is in the report, whatever failed after it.
+        if knee_rate.is_some() || (done.is_ok() && !self.halted()) {
             self.cluster(one).knees.push(report);
         }
-        Ok(())
+        done
     }
 
     /// Of the coordinator, at each of these points; a try shows that it is done, with the first.
@@ -362,17 +352,20 @@ impl Runner<'_> {
         rates
     }
 
-    /// None if it was interrupted: what there was of it is not of that rate.
-    fn at(&self, plan: &Plan, rate: u64, dir: &Path) -> Result<Option<PointReport>> {
+    /// Adds nothing if it was interrupted: what there was of it is not of that rate.
+    fn at(&self, plan: &Plan, rate: u64, dir: &Path, report: &mut KneeReport) -> Result<()> {
+        if self.halted() {
+            return Ok(());
+        }
         // Other keys than the search asked for, which caches have.
         let plan = Plan { rate: Rate::PerSecond(rate), seed: plan.seed.wrapping_add(rate), ..plan.clone() };
         let outcome = run(&plan, &self.halt, &mut |_| {})?;
         if outcome.interrupted {
-            return Ok(None);
+            return Ok(());
         }
         let document = Document::new(&plan, &outcome);
-        save(&dir.join(format!("at-{rate}")), &outcome, &document)?;
-        Ok(Some(PointReport::of(&rate.to_string(), &document)))
+        report.points.push(PointReport::of(&rate.to_string(), &document));
+        Ok(save(&dir.join(format!("at-{rate}")), &outcome, &document)?)
     }
 
     fn compare(&mut self, running: &[Running], of: &str, rate: u64) -> Result<()> {
@@ -397,6 +390,17 @@ impl Runner<'_> {
         self.report.contests.push(Contested { workload: of.to_owned(), rate, nodes, comparison });
         Ok(ended.and(written)?)
     }
+}
+
+/// The runs that a search has saved, of a knee that it has found.
+fn read_points(report: &mut KneeReport, dir: &Path) -> Result<()> {
+    for point in ["knee", "half"] {
+        let file = dir.join(point).join(RUN_FILE);
+        if report.knee_rate.is_some() && file.is_file() {
+            report.points.push(PointReport::of(point, &read_document(&file)?));
+        }
+    }
+    Ok(())
 }
 
 fn workload(name: &str) -> Workload {
