@@ -304,7 +304,8 @@ Examples:
   kvorum bench scenario all --quick --out /tmp/reports
   kvorum bench scenario async-fanout --duration 30s --keys 5000000
 
-Exit codes: 0 done; 1 a stage failed, or it was interrupted, and the report says which; 2 usage.")]
+Exit codes: 0 done; 1 a stage failed, or it was interrupted, and the report says which; 2 usage, or
+a report cannot be written.")]
 pub(crate) struct ScenarioArgs {
     /// Which one, or all of them in turn.
     #[arg(value_parser = PossibleValuesParser::new(SCENARIOS.iter().map(|scenario| scenario.name).chain(["all"])))]

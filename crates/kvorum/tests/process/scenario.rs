@@ -1,6 +1,8 @@
 //! `kvorum bench scenario`: a published measurement from the start of its nodes to its report, and the way out of one.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Lines};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -34,14 +36,19 @@ fn children(child: &Child) -> Vec<Pid> {
     all.iter().flat_map(|text| text.split_whitespace()).filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
 }
 
+/// Reads what it tells until this line.
+#[track_caller]
+fn read_until(lines: &mut Lines<BufReader<ChildStdout>>, wanted: &str) {
+    assert!(lines.by_ref().map(Result::unwrap).any(|line| line == wanted), "it ended before: {wanted}");
+}
+
 /// Starts one whose first search for a knee would take hours, and waits until that has begun: also for its output,
 /// which is to stay open.
 fn started(root: &Path) -> (Child, Lines<BufReader<ChildStdout>>) {
     let mut command = scenario("quorum", root, &["--duration", "1h"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let begun = lines.by_ref().map(Result::unwrap).any(|line| line == "== quorum 3-nodes: put");
-    assert!(begun, "it ended before: {:?}", child.wait());
+    read_until(&mut lines, "== quorum 3-nodes: put");
     (child, lines)
 }
 
@@ -112,6 +119,28 @@ fn an_interrupt_ends_the_nodes_and_reports_what_there_was() {
     let records = &report["clusters"][0]["evenness"][0]["per_node"];
     assert_eq!(records.as_array().unwrap().len(), 3, "what came before it is there: {report}");
     assert!(root.path().join("reports/index.md").is_file());
+}
+
+#[test]
+fn what_cannot_be_written_is_told_and_costs_neither_its_figures_nor_the_other_scenarios() {
+    let root = tempfile::tempdir().unwrap();
+    // A path that is no UTF-8 is no reason to end either.
+    let reports = root.path().join(OsStr::from_bytes(b"reports-\xff"));
+    std::fs::create_dir_all(reports.join("sync-vs-async/scenario.json")).unwrap();
+    std::fs::write(reports.join("async-fanout"), "").unwrap();
+    let mut command = kvorum();
+    command.args(["bench", "scenario", "all", "--quick", "--out"]).arg(&reports);
+    command.arg("--data-dir").arg(root.path().join("data"));
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    read_until(&mut lines, "== sync-vs-async fsync: start");
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let told: Vec<String> = lines.map(Result::unwrap).collect();
+    assert!(told.iter().any(|line| line == "## kvorum beside the report"), "{told:?}");
+    let stderr = std::io::read_to_string(child.stderr.take().unwrap()).unwrap();
+    assert!(stderr.contains("async-fanout: ") && stderr.contains("sync-vs-async/scenario.json"), "{stderr}");
+    assert!(reports.join("sync-vs-async/report.md").is_file() && reports.join("index.md").is_file(), "{stderr}");
+    assert_eq!(end(child), 2);
 }
 
 #[test]

@@ -301,14 +301,18 @@ impl Report {
         lines.collect()
     }
 
-    /// Writes `scenario.json`, `report.md` and `report.html` into a directory that is there.
+    /// Writes `scenario.json`, `report.md` and `report.html` into a directory that is there. One that cannot be written
+    /// does not keep the others from it.
     ///
     /// # Errors
-    /// [`Error::System`] if one cannot be written.
+    /// [`Error::System`], of the first that failed.
     pub fn save(&self, dir: &Path) -> Result<(), Error> {
-        write_json(&dir.join(SCENARIO_FILE), self)?;
-        write_file(&dir.join("report.md"), self.markdown().as_bytes())?;
-        scenario_page(&dir.join("report.html"), self)
+        let results = [
+            write_json(&dir.join(SCENARIO_FILE), self),
+            write_file(&dir.join("report.md"), self.markdown().as_bytes()),
+            scenario_page(&dir.join("report.html"), self),
+        ];
+        results.into_iter().collect()
     }
 }
 

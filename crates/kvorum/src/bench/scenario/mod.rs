@@ -45,26 +45,43 @@ const WATCH_PERIOD: Duration = Duration::from_millis(20);
 /// `kvorum bench scenario`
 pub(super) fn scenario(args: &ScenarioArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
     let (machine, commit) = (place::machine(), place::commit());
-    let command: Vec<String> = std::env::args().skip(1).collect();
+    // Not every path is UTF-8.
+    let command: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let command = format!("kvorum {}", command.join(" "));
-    let mut is_whole = true;
+    let mut outcome = Outcome::Done;
     for scenario in SCENARIOS.iter().filter(|scenario| args.name == "all" || args.name == scenario.name) {
-        let dir = args.out.join(scenario.name);
-        prepare(&dir)?;
-        let scale = args.scale();
-        let report = Report::new(scenario, &scale, machine.clone(), commit.clone(), command.clone());
-        let (halt, stage) = (Arc::default(), String::new());
-        let runner = Runner { args, scale, stop, dir: &dir, scenario, report, halt, stage };
-        let report = runner.run();
-        report.save(&dir)?;
-        write_index(&args.out)?;
-        say(format_args!("{}: {:.0} s, {}", scenario.name, report.seconds, dir.join("report.md").display()));
-        is_whole &= report.failures.is_empty() && !report.interrupted;
+        let report = Report::new(scenario, &args.scale(), machine.clone(), commit.clone(), command.clone());
+        match measure(args, stop, scenario, report) {
+            Ok(true) => {}
+            Ok(false) if outcome == Outcome::Done => outcome = Outcome::NotFound,
+            Ok(false) => {}
+            // The others are worth having all the same.
+            Err(error) => {
+                warn(format_args!("{}: {error:#}", scenario.name));
+                outcome = Outcome::Usage;
+            }
+        }
         if stop.load(Ordering::Relaxed) {
             break;
         }
     }
-    Ok(if is_whole { Outcome::Done } else { Outcome::NotFound })
+    Ok(outcome)
+}
+
+/// One of them, written below `--out`. Whether all of it was done.
+fn measure(args: &ScenarioArgs, stop: &Arc<AtomicBool>, scenario: &Scenario, report: Report) -> Result<bool> {
+    let dir = args.out.join(scenario.name);
+    prepare(&dir)?;
+    let (scale, halt, stage) = (args.scale(), Arc::default(), String::new());
+    let report = Runner { args, scale, stop, dir: &dir, scenario, report, halt, stage }.run();
+    let saved = report.save(&dir);
+    if saved.is_err() {
+        // Its figures are not lost with its files.
+        say(format_args!("{}", report.markdown()));
+    }
+    saved.and(write_index(&args.out))?;
+    say(format_args!("{}: {:.0} s, {}", scenario.name, report.seconds, dir.join("report.md").display()));
+    Ok(report.failures.is_empty() && !report.interrupted)
 }
 
 /// Makes the report's directory, and removes what an earlier one left there that would not be written again.
