@@ -23,7 +23,7 @@ use crate::report::{Document, Percentiles, RateAsked, knee_page, save, write_jso
 use crate::run::{Plan, Rate, run};
 
 /// The least share of the asked rate that counts as sustained.
-const ACHIEVED_SHARE: f64 = 0.99;
+pub(crate) const ACHIEVED_SHARE: f64 = 0.99;
 /// The grace of a run is at most one part in so many of its time, so that what is too fast for the target by more than
 /// 3 % never passes.
 const GRACE_PART: u32 = 50;

@@ -10,7 +10,7 @@ use super::published::{At, figures};
 use super::{Scale, Scenario, short_name};
 use crate::Error;
 use crate::compare::Comparison;
-use crate::knee::{Over, Point, fit};
+use crate::knee::{ACHIEVED_SHARE, Over, Point, fit};
 use crate::numbers::{count, float};
 use crate::report::{Document, Percentiles, RateAsked, scenario_page, write_file, write_json};
 
@@ -60,6 +60,18 @@ pub struct PointReport {
     pub block_reads_per_request: Option<f64>,
     /// Replicas that were asked beyond those that `ack` needs.
     pub hedges_per_request: Option<f64>,
+    /// Requests that were due and never sent.
+    #[serde(default)]
+    pub unsent: u64,
+    /// Why the generator was the limit, if it was.
+    #[serde(default)]
+    pub generator_limit: Option<String>,
+    /// Why the latencies are partly the generator's own, if they are.
+    #[serde(default)]
+    pub generator_late: Option<String>,
+    /// How much of the processors the machine's host took, if it was much.
+    #[serde(default)]
+    pub stolen: Option<String>,
 }
 
 /// A profile of the coordinator.
@@ -248,27 +260,33 @@ impl Report {
             })
             .collect();
         for contest in self.contests.iter().filter(|of| of.nodes == nodes && of.workload == workload) {
-            for (name, latency_ms) in medians(&contest.comparison) {
+            for (name, achieved, latency_ms) in medians(&contest.comparison) {
                 let (whose, at) = (format!("kvorum, {name}"), per_second(contest.rate));
-                rows.push(row(&whose, at, float(contest.rate), latency_ms, "medians of the runs".into()));
+                let missed = achieved.and_then(|achieved| missed(contest.rate, achieved));
+                let notes: Vec<String> = std::iter::once("medians of the runs".to_owned()).chain(missed).collect();
+                rows.push(row(&whose, at, float(contest.rate), latency_ms, notes.join("; ")));
             }
         }
         for cluster in self.clusters.iter().filter(|cluster| cluster.nodes == nodes) {
             let whose = format!("kvorum, {}", cluster.name);
             for knee in cluster.knees.iter().filter(|knee| short_name(&knee.workload) == workload) {
-                let limit = if knee.generator_limit.is_some() { "the generator ended the search" } else { "" };
                 if knee.points.is_empty() {
                     let why = knee.knee_rate.map_or("none was found", |_| "no run was saved");
                     rows.push(row(&whose, "knee".into(), float(knee.knee_rate.unwrap_or(0)), [None; 6], why.into()));
                 }
                 for point in &knee.points {
-                    let (at, note) = match point.name.as_str() {
-                        "knee" => ("knee".to_owned(), limit.to_owned()),
-                        "half" => ("half of it".to_owned(), String::new()),
-                        _ => (per_second(point.rate_asked), String::new()),
+                    let mut notes = point.notes();
+                    let at = match point.name.as_str() {
+                        "knee" => {
+                            notes.extend(
+                                knee.generator_limit.is_some().then(|| "the generator ended the search".into()),
+                            );
+                            "knee".to_owned()
+                        }
+                        "half" => "half of it".to_owned(),
+                        _ => per_second(point.rate_asked),
                     };
-                    let errors = if point.errors > 0 { format!("{} errors", point.errors) } else { note };
-                    rows.push(row(&whose, at, float(point.rate_asked), six(&point.latency_ms), errors));
+                    rows.push(row(&whose, at, float(point.rate_asked), six(&point.latency_ms), notes.join("; ")));
                 }
             }
         }
@@ -324,12 +342,20 @@ fn six(latency: &Percentiles) -> [Option<f64>; 6] {
     [latency.mean, latency.p50, latency.p90, latency.p99, latency.p999, latency.max].map(Some)
 }
 
-/// Of both sides: what a comparison has of the six.
-fn medians(comparison: &Comparison) -> [(&str, [Option<f64>; 6]); 2] {
+/// Of a rate that was asked and not achieved, what was.
+fn missed(asked: u64, achieved: f64) -> Option<String> {
+    (achieved < float(asked) * ACHIEVED_SHARE).then(|| format!("only {achieved:.0}/s achieved"))
+}
+
+/// A side's name, its rate, and what a comparison has of the six.
+type Medians<'a> = (&'a str, Option<f64>, [Option<f64>; 6]);
+
+fn medians(comparison: &Comparison) -> [Medians<'_>; 2] {
     let of = |figure: &str| comparison.rows.iter().find(|row| row.figure == figure).map(|row| (row.a, row.b));
     let names = ["mean", "p50", "p90", "p99", "p999", "max"];
     let (a, b) = (names.map(|name| of(name).map(|both| both.0)), names.map(|name| of(name).map(|both| both.1)));
-    [(&comparison.a, a), (&comparison.b, b)]
+    let rate = of("rate").unzip();
+    [(&comparison.a, rate.0, a), (&comparison.b, rate.1, b)]
 }
 
 impl PointReport {
@@ -350,7 +376,21 @@ impl PointReport {
             disk_read_bytes_per_request: sum(|node| node.disk_read_bytes_per_request),
             block_reads_per_request: sum(|node| node.block_reads_per_request),
             hedges_per_request: sum(|node| node.hedges_per_request),
+            unsent: run.unsent,
+            generator_limit: run.generator.limit.clone(),
+            generator_late: run.generator.late.clone(),
+            stolen: run.generator.stolen(),
         }
+    }
+
+    /// What a reader must know before the latencies: what was missed, and whose fault that may be.
+    fn notes(&self) -> Vec<String> {
+        let unsent = (self.unsent > 0).then(|| format!("{} never sent", self.unsent));
+        let errors = (self.errors > 0).then(|| format!("{} errors", self.errors));
+        let limit = self.generator_limit.is_some().then(|| "the GENERATOR was the limit".to_owned());
+        let late = self.generator_late.is_some().then(|| "latencies are partly the generator's".to_owned());
+        let achieved = missed(self.rate_asked, self.rate_achieved);
+        [achieved, unsent, errors, limit, late, self.stolen.clone()].into_iter().flatten().collect()
     }
 }
 
@@ -383,7 +423,9 @@ impl ClusterReport {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::{ClusterReport, KneeReport, Machine, PointReport, Report};
+    use super::{ClusterReport, Contested, KneeReport, Machine, PointReport, Report};
+    use crate::compare::{Measurement, compare};
+    use crate::numbers::float;
     use crate::report::Percentiles;
     use crate::scenario::{SCENARIOS, Scale, Scenario};
 
@@ -400,13 +442,17 @@ pub(super) mod tests {
         let point = |name: &str, rate: u64, p99: f64| PointReport {
             name: name.into(),
             rate_asked: rate,
-            rate_achieved: 1.0,
+            rate_achieved: float(rate),
             latency_ms: Percentiles { p50: 1.5, p99, ..Percentiles::default() },
             errors: 0,
             cpu_us_per_request: vec![Some(10.0), Some(5.0), Some(5.0)],
             disk_read_bytes_per_request: Some(0.0),
             block_reads_per_request: Some(1.0),
             hedges_per_request: Some(0.5),
+            unsent: 0,
+            generator_limit: None,
+            generator_late: None,
+            stolen: None,
         };
         cluster.knees.push(KneeReport {
             workload: "put".into(),
@@ -437,6 +483,42 @@ pub(super) mod tests {
         assert_eq!(told, expected);
         assert_eq!((rows[1].rate, rows[1].latency_ms[3]), (31_500.0, Some(4.61)), "published");
         assert_eq!((rows[2].rate, rows[2].latency_ms[3]), (40_000.0, Some(9.0)), "ours");
+    }
+
+    #[test]
+    fn a_row_says_that_its_rate_was_missed_and_whose_fault_its_figures_are() {
+        let mut report = report("quorum");
+        let knee = &mut report.clusters[0].knees[0];
+        knee.generator_limit = Some("slow".into());
+        knee.points[0].rate_achieved = 39_600.0;
+        knee.points[1].rate_achieved = 19_799.0;
+        knee.points[1].unsent = 12;
+        knee.points[1].errors = 3;
+        knee.points[1].generator_limit = Some("slow".into());
+        knee.points[2].generator_late = Some("slow".into());
+        knee.points[2].stolen = Some("the host took 7 % of the processors' time".into());
+        let run = |rate| Measurement { rate, latency_ms: Percentiles::default(), errors: 0 };
+        let comparison = compare(["A", "B"], &[run(9_000.0)], &[run(9_950.0)], false);
+        report.contests.push(Contested { workload: "put".into(), rate: 10_000, nodes: 3, comparison });
+        let rows = report.beside();
+        let notes: Vec<&str> = rows.iter().filter(|row| row.whose != "report").map(|row| row.note.as_str()).collect();
+        let expected = [
+            "medians of the runs; only 9000/s achieved",
+            "medians of the runs",
+            "the generator ended the search",
+            "only 19799/s achieved; 12 never sent; 3 errors; the GENERATOR was the limit",
+            "latencies are partly the generator's; the host took 7 % of the processors' time",
+        ];
+        assert_eq!(notes, expected);
+    }
+
+    #[test]
+    fn a_point_that_was_saved_without_them_says_nothing_of_them() {
+        let mut point = serde_json::to_value(&report("quorum").clusters[0].knees[0].points[0]).unwrap();
+        for name in ["unsent", "generator_limit", "generator_late", "stolen"] {
+            assert!(point.as_object_mut().unwrap().remove(name).is_some(), "{name}");
+        }
+        assert!(serde_json::from_value::<PointReport>(point).unwrap().notes().is_empty());
     }
 
     #[test]
