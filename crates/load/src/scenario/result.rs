@@ -13,6 +13,7 @@ use crate::compare::Comparison;
 use crate::knee::{ACHIEVED_SHARE, Over, Point, fit};
 use crate::numbers::{count, float};
 use crate::report::{Document, Percentiles, RateAsked, scenario_page, write_file, write_json};
+use crate::workload::{Operation, Workload};
 
 /// The file of [`Report`]; beside it are `report.md` and `report.html`.
 pub const SCENARIO_FILE: &str = "scenario.json";
@@ -412,6 +413,14 @@ impl ClusterReport {
             evenness: Vec::new(),
             knees: Vec::new(),
         }
+    }
+
+    /// Replicas that GETs asked, for a request of this workload; none if it has no GETs, or is none.
+    pub(super) fn replicas_asked(&self, workload: &str, point: &PointReport) -> Option<f64> {
+        let gets = workload.parse::<Workload>().ok()?.share(Operation::Get);
+        let asks_all = self.settings.get("KVORUM_COORDINATOR_READ_FANOUT").is_some_and(|fanout| fanout == "all");
+        let at_first = float(if asks_all { self.from } else { self.ack });
+        (gets > 0.0).then(|| gets * at_first + point.hedges_per_request.unwrap_or(0.0))
     }
 
     /// Processor time of all nodes for a request, in µs.

@@ -122,7 +122,8 @@ fn write_clusters(out: &mut String, clusters: &[ClusterReport]) -> std::fmt::Res
         out,
         "Per request, of all nodes together: processor time; blocks that came into the nodes' caches (where \
          nothing is written, those that were fetched from files; a flush or compaction brings what it writes), also \
-         for each replica that a GET asks: `ack` and those that hedges ask; bytes that came from a disk.\n"
+         for each replica that GETs asked: `ack` and those that hedges asked, or `from` where reads ask all; bytes that \
+         came from a disk.\n"
     )?;
     for cluster in clusters.iter().filter(|cluster| !cluster.settings.is_empty()) {
         let settings: Vec<String> = cluster.settings.iter().map(|(name, value)| format!("`{name}={value}`")).collect();
@@ -137,7 +138,7 @@ fn write_clusters(out: &mut String, clusters: &[ClusterReport]) -> std::fmt::Res
             for point in &knee.points {
                 let cell = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), figure);
                 let blocks = point.block_reads_per_request;
-                let replicas = float(cluster.ack) + point.hedges_per_request.unwrap_or(0.0);
+                let replicas = cluster.replicas_asked(&knee.workload, point);
                 let disk = point.disk_read_bytes_per_request.map_or_else(|| "-".to_owned(), bytes);
                 writeln!(
                     out,
@@ -149,7 +150,7 @@ fn write_clusters(out: &mut String, clusters: &[ClusterReport]) -> std::fmt::Res
                     point.name,
                     cell(ClusterReport::cpu_us(point)),
                     cell(blocks),
-                    cell(blocks.map(|blocks| blocks / replicas)),
+                    cell(blocks.zip(replicas).map(|(blocks, replicas)| blocks / replicas)),
                 )?;
             }
         }
@@ -195,7 +196,7 @@ fn write_profiles_of(out: &mut String, cluster: &ClusterReport, knee: &KneeRepor
 #[cfg(test)]
 mod tests {
     use crate::scenario::result::tests::report;
-    use crate::scenario::{Evenness, Failure, Profile};
+    use crate::scenario::{Evenness, Failure, Profile, short_name};
 
     #[test]
     fn a_report_says_what_was_not_as_it_should_be() {
@@ -230,7 +231,21 @@ mod tests {
 
     #[test]
     fn blocks_are_told_for_each_replica_that_was_asked() {
-        // One block for a request at 2/3, and every second one hedged.
-        assert!(report("quorum").markdown().contains("| 2/3 | 97.66KB | put | knee | 20.0 | 1.00 | 0.40 | 0.00B |"));
+        let told = |workload: &str, settings: &[(&str, &str)]| {
+            let mut report = report("quorum");
+            let cluster = &mut report.clusters[0];
+            cluster.settings = settings.iter().map(|&(name, value)| (name.into(), value.into())).collect();
+            cluster.knees[0].workload = workload.into();
+            // One block and half a hedge for a request, at 2/3.
+            let row = format!("| 2/3 | 97.66KB | {} | knee | 20.0 | 1.00 | ", short_name(workload));
+            let text = report.markdown();
+            let rest = text.split_once(&row).unwrap_or_else(|| panic!("{row} in {text}")).1;
+            rest.split(' ').next().unwrap().to_owned()
+        };
+        assert_eq!(told("get", &[]), "0.40", "2 and a half");
+        assert_eq!(told("mixed:put=50,get=50", &[]), "0.67", "half of 2, and a half");
+        assert_eq!(told("put", &[]), "-", "none was asked");
+        let all = ("KVORUM_COORDINATOR_READ_FANOUT", "all");
+        assert_eq!(told("get", &[all]), "0.29", "3 and a half");
     }
 }

@@ -11,6 +11,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::numbers::float;
 use crate::random::Random;
 
 pub use keys::{KEYS_MAX, KeyOrder};
@@ -126,6 +127,12 @@ impl Workload {
         self.has(Operation::Get) || self.has(Operation::Range) || self.has(Operation::Modify)
     }
 
+    /// What part of all operations this one is.
+    pub(crate) fn share(&self, operation: Operation) -> f64 {
+        let own = self.shares.iter().find(|(one, _)| *one == operation).map_or(0, |(_, share)| *share);
+        float(own) / float(self.shares.iter().map(|(_, share)| share).sum())
+    }
+
     pub(crate) fn has(&self, operation: Operation) -> bool {
         self.shares.iter().any(|(one, _)| *one == operation)
     }
@@ -170,6 +177,12 @@ mod tests {
         ] {
             assert!(drawn(name, operation).abs_diff(share) <= 200, "{name}: {}", drawn(name, operation));
         }
+    }
+
+    #[test]
+    fn a_share_is_a_part_of_all_operations() {
+        let share = |name: &str| name.parse::<Workload>().unwrap().share(Operation::Get);
+        assert_eq!(["put", "get", "mixed:put=1,get=3"].map(share), [0.0, 1.0, 0.75]);
     }
 
     #[test]
