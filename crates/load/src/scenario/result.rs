@@ -295,25 +295,32 @@ impl Report {
     }
 
     /// For each workload that has knees of at least three sizes of cluster: what bends their curve, in a line. Of
-    /// clusters of one size the first counts: others differ in more than that.
+    /// clusters of one size the first counts: others differ in more than that. A knee that the generator ended is on
+    /// no curve of the nodes: it is left out, and named.
     #[must_use]
     pub fn what_bends(&self) -> Vec<String> {
-        let mut knees: BTreeMap<&str, Vec<Point>> = BTreeMap::new();
+        let mut knees: BTreeMap<&str, Vec<(Point, bool)>> = BTreeMap::new();
         for cluster in &self.clusters {
             for knee in &cluster.knees {
                 let points = knees.entry(short_name(&knee.workload)).or_default();
                 if let Some(rate) = knee.knee_rate
-                    && points.iter().all(|point| point.n != cluster.nodes)
+                    && points.iter().all(|(point, _)| point.n != cluster.nodes)
                 {
-                    points.push(Point { n: cluster.nodes, rate: float(rate) });
+                    points.push((Point { n: cluster.nodes, rate: float(rate) }, knee.generator_limit.is_some()));
                 }
             }
         }
         let lines = knees.into_iter().filter_map(|(workload, points)| {
-            let law = fit(Over::Nodes, &points)?;
+            let of = |limited| points.iter().filter(move |(_, is)| *is == limited).map(|(point, _)| *point);
+            let law = fit(Over::Nodes, &of(false).collect::<Vec<_>>())?;
             let (lambda, sigma, kappa) = (law.lambda, law.sigma, law.kappa);
+            let limited: Vec<String> = of(true).map(|point| point.n.to_string()).collect();
+            let without = match limited.as_slice() {
+                [] => String::new(),
+                sizes => format!("; without N = {}, where the GENERATOR ended the search", sizes.join(", ")),
+            };
             Some(format!(
-                "What bends {workload} (R² {:.3}, λ {lambda:.0}/s, σ {sigma:.3}, κ {kappa:.3}): {}",
+                "What bends {workload} (R² {:.3}, λ {lambda:.0}/s, σ {sigma:.3}, κ {kappa:.3}{without}): {}",
                 law.r_squared, law.verdict
             ))
         });
@@ -559,6 +566,22 @@ pub(super) mod tests {
             "{lines:?}"
         );
         assert!(report.markdown().contains(&lines[0]));
+    }
+
+    #[test]
+    fn a_knee_that_the_generator_ended_bends_nothing_and_is_named() {
+        let mut report = report("async-fanout");
+        for (nodes, rate) in [(2, 29_000), (10, 8_000), (3, 10)] {
+            let mut cluster = ClusterReport { nodes, ..report.clusters[0].clone() };
+            cluster.knees[0].knee_rate = Some(rate);
+            report.clusters.push(cluster);
+        }
+        report.clusters[3].knees[0].generator_limit = Some("slow".into());
+        let lines = report.what_bends();
+        report.clusters.pop();
+        let said = "; without N = 3, where the GENERATOR ended the search";
+        assert!(lines[0].contains(said), "{lines:?}");
+        assert_eq!(lines[0].replace(said, ""), report.what_bends()[0], "it counts for nothing");
     }
 
     #[test]
