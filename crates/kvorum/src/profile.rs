@@ -33,6 +33,8 @@ pub(crate) fn profile(args: &ProfileArgs) -> Result<Outcome> {
     let Taken { facts, collapsed } = take(args, &kind)?;
     let title = format!("{kind} profile of {}", args.url);
     let files = Files { dir: &args.out, kind: &kind };
+    // Graphs of an earlier profile are none of this one, which may have none.
+    ["svg", "diff.svg"].iter().try_for_each(|ending| files.remove(ending))?;
     files.write("collapsed", collapsed.as_bytes())?;
     let text = format!("# {title}\n\n{}\n\n{}", facts.text(), table(&collapsed, &facts.unit));
     files.write("md", text.as_bytes())?;
@@ -165,6 +167,14 @@ struct Files<'a> {
 impl Files<'_> {
     fn path(&self, ending: &str) -> PathBuf {
         self.dir.join(format!("{}.{ending}", self.kind))
+    }
+
+    fn remove(&self, ending: &str) -> Result<()> {
+        let path = self.path(ending);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).context(path.display().to_string()),
+            _ => Ok(()),
+        }
     }
 
     /// Whole, or not at all.

@@ -43,23 +43,26 @@ pub(crate) fn bench(command: &BenchCommand) -> Result<Outcome> {
     })
 }
 
-/// Set by the first Ctrl-C or SIGTERM: what runs ends and is reported. The second one ends the process.
+/// Set by the first Ctrl-C, SIGTERM or SIGHUP: what runs ends and is reported. The second one ends the process, unless it
+/// is SIGHUP: who closes a terminal has it from the kernel and again from the shell.
 fn stop_on_signals() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let asked = stop.clone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (mut interrupt, mut terminate) = {
+    let (mut interrupt, mut terminate, mut hangup) = {
         let _inside = runtime.enter();
-        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+        let hangup = (!ignores_hangup()).then(|| signal(SignalKind::hangup())).transpose()?;
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, hangup)
     };
     std::thread::spawn(move || {
         runtime.block_on(async {
-            for _ in 0..2 {
-                tokio::select! {
-                    _ = interrupt.recv() => {}
-                    _ = terminate.recv() => {}
-                }
-                if asked.swap(true, Ordering::Relaxed) {
+            loop {
+                let may_end = tokio::select! {
+                    _ = interrupt.recv() => true,
+                    _ = terminate.recv() => true,
+                    Some(()) = async { hangup.as_mut()?.recv().await } => false,
+                };
+                if asked.swap(true, Ordering::Relaxed) && may_end {
                     kill_server();
                     std::process::exit(130);
                 }
@@ -67,6 +70,14 @@ fn stop_on_signals() -> Result<Arc<AtomicBool>> {
         });
     });
     Ok(stop)
+}
+
+/// Whether this process was started to outlive its terminal, with `nohup`.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    // The lowest bit is signal 1.
+    ignored.is_some_and(|ignored| ignored & 1 == 1)
 }
 
 fn run(args: &RunArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {

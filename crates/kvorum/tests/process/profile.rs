@@ -232,6 +232,25 @@ fn a_full_disk_is_told_and_leaves_no_half_of_a_file() {
 }
 
 #[test]
+fn a_profile_without_samples_leaves_no_graph_of_an_earlier_one() {
+    let admin = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let cluster = Cluster::with(1, &[("KVORUM_ADMIN_LISTEN", &admin.to_string())]);
+    let dir = cluster.root().join("profiles");
+    std::fs::create_dir(&dir).unwrap();
+    for old in ["lock.svg", "lock.diff.svg", "cpu.svg"] {
+        std::fs::write(dir.join(old), "old").unwrap();
+    }
+    let url = format!("http://{admin}");
+    let args = ["profile", "--url", &url, "--kind", "lock", "--seconds", "1", "--out"];
+    text(&kvorum().args(args).arg(&dir).output().unwrap(), 0);
+    // An idle node waits for nothing, or nearly.
+    let is_empty = std::fs::read_to_string(dir.join("lock.collapsed")).unwrap().is_empty();
+    let graph = std::fs::read_to_string(dir.join("lock.svg")).ok();
+    assert!(graph.map_or(is_empty, |graph| !is_empty && graph != "old"), "the old graph");
+    assert!(!dir.join("lock.diff.svg").exists() && dir.join("cpu.svg").exists());
+}
+
+#[test]
 fn a_run_tells_the_bytes_that_its_requests_allocate() {
     let cluster = Cluster::start(1);
     let out = cluster.root().join("run");

@@ -45,7 +45,18 @@ fn read_until(lines: &mut Lines<BufReader<ChildStdout>>, wanted: &str) {
 /// Starts one whose first search for a knee would take hours, and waits until that has begun: also for its output,
 /// which is to stay open.
 fn started(root: &Path) -> (Child, Lines<BufReader<ChildStdout>>) {
-    let mut command = scenario("quorum", root, &["--duration", "1h"]);
+    searching(scenario("quorum", root, &["--duration", "1h"]))
+}
+
+/// As [`started`], with SIGHUP as `env` is told.
+fn started_with(hangup: &str, root: &Path) -> (Child, Lines<BufReader<ChildStdout>>) {
+    let command = scenario("quorum", root, &["--duration", "1h"]);
+    let mut env = Command::new("env");
+    env.arg(hangup).arg(command.get_program()).args(command.get_args());
+    searching(env)
+}
+
+fn searching(mut command: Command) -> (Child, Lines<BufReader<ChildStdout>>) {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     read_until(&mut lines, "== quorum 3-nodes: put");
@@ -119,6 +130,47 @@ fn an_interrupt_ends_the_nodes_and_reports_what_there_was() {
     let records = &report["clusters"][0]["evenness"][0]["per_node"];
     assert_eq!(records.as_array().unwrap().len(), 3, "what came before it is there: {report}");
     assert!(root.path().join("reports/index.md").is_file());
+}
+
+#[test]
+fn a_closed_terminal_is_an_interrupt_however_often_it_is_told() {
+    let root = tempfile::tempdir().unwrap();
+    let (mut child, _lines) = started_with("--default-signal=HUP", root.path());
+    let nodes = children(&child);
+    // By the kernel, and by the shell, and again.
+    let status = wait_within(LONG, "the scenario ends", || {
+        kill_process(Pid::from_child(&child), Signal::HUP).unwrap();
+        child.try_wait().unwrap()
+    });
+    assert_eq!(status.code(), Some(1), "{status}");
+    nothing_is_left(root.path(), &nodes);
+    assert_eq!(report(root.path(), "quorum")["interrupted"], true);
+}
+
+#[test]
+fn a_scenario_under_nohup_outlives_its_terminal() {
+    let root = tempfile::tempdir().unwrap();
+    let (child, _lines) = started_with("--ignore-signal=HUP", root.path());
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    assert_eq!(u64::from_str_radix(ignored.trim(), 16).unwrap() & 1, 1, "{status}");
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert_eq!(end(child), 1);
+}
+
+#[test]
+fn what_a_killed_scenario_left_is_not_in_the_next_report() {
+    let root = tempfile::tempdir().unwrap();
+    // No scenario.json: that one had not come to its report.
+    let reports = root.path().join("reports/quorum");
+    let left = ["runs", "profiles"].map(|name| reports.join(name).join("3-nodes-put/half"));
+    for left in &left {
+        std::fs::create_dir_all(left).unwrap();
+    }
+    let (child, _lines) = started(root.path());
+    wait_until("it is gone", || left.iter().all(|left| !left.exists()));
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert_eq!(end(child), 1);
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod nodes;
 mod place;
 mod profile;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -86,16 +87,19 @@ fn measure(args: &ScenarioArgs, stop: &Arc<AtomicBool>, scenario: &Scenario, rep
 
 /// Makes the report's directory, and removes what an earlier one left there that would not be written again.
 fn prepare(dir: &Path) -> Result<()> {
-    let of = || dir.display().to_string();
-    std::fs::create_dir_all(dir).with_context(of)?;
+    std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
     if dir.join(SCENARIO_FILE).is_file() {
-        for old in ["runs", "profiles"].map(|name| dir.join(name)) {
-            if old.is_dir() {
-                std::fs::remove_dir_all(&old).with_context(of)?;
-            }
-        }
+        ["runs", "profiles"].iter().try_for_each(|name| remove(&dir.join(name)))?;
     }
     Ok(())
+}
+
+/// Removes a directory, if it is there.
+fn remove(dir: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error).with_context(|| dir.display().to_string()),
+        _ => Ok(()),
+    }
 }
 
 struct Runner<'a> {
@@ -313,6 +317,8 @@ impl Runner<'_> {
         }
         let plan = Plan { workload: workload(of), ..one.plan.clone() };
         let dir = self.dir.join("runs").join(&own);
+        // What a scenario left there that was killed would be taken for this one's.
+        [&dir, &self.dir.join("profiles").join(&own)].into_iter().try_for_each(|dir| remove(dir))?;
         let objective: Objective = "p99=50ms".parse().expect("an objective");
         let hunt =
             Hunt { plan: &plan, objective: &objective, effort: self.scale.effort, dir: Some(&dir), stop: &self.halt };
