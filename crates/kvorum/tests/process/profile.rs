@@ -1,6 +1,7 @@
 //! `kvorum profile` and the admin listener, on real nodes under load.
 
-use std::net::{SocketAddr, TcpListener};
+use std::io::Write;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Output, Stdio};
 use std::time::Duration;
@@ -119,6 +120,18 @@ fn all_three_kinds_show_this_code_and_the_engine_and_what_has_changed() {
 }
 
 #[test]
+fn allocations_are_shown_whatever_a_process_of_this_number_has_left() {
+    let admin = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let cluster = Cluster::with(1, &[("KVORUM_ADMIN_LISTEN", &admin.to_string())]);
+    // The kernel gives numbers again, and a kill leaves what is there.
+    let left = std::env::temp_dir().join(format!("kvorum-heap-{}", cluster.pid(0).as_raw_nonzero()));
+    std::fs::create_dir(&left).unwrap();
+    let answers = [(); 2].map(|()| Client::new(admin).get("/debug/profile/alloc?seconds=1"));
+    std::fs::remove_dir(&left).unwrap();
+    assert!(answers.iter().all(|answer| answer.status == 200), "{answers:?}");
+}
+
+#[test]
 fn a_profile_of_allocations_adds_up_to_what_the_node_counts() {
     let busy = Busy::start();
     let response = busy.client().get("/debug/profile/alloc?seconds=10");
@@ -157,6 +170,17 @@ fn a_node_that_is_told_to_stop_gives_up_its_profile() {
     busy.wait_begun();
     assert!(busy.cluster.terminate(0).success());
     assert_eq!(client.receive("GET").unwrap().status, 503);
+}
+
+#[test]
+fn a_client_that_says_nothing_more_is_gone_and_told_nothing() {
+    let admin = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let cluster = Cluster::with(1, &[("KVORUM_ADMIN_LISTEN", &admin.to_string())]);
+    let mut stream = TcpStream::connect(admin).unwrap();
+    stream.write_all(b"GET /debug/profile/lock?seconds=120 HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(std::io::read_to_string(stream).unwrap(), "");
+    drop(cluster);
 }
 
 #[test]

@@ -8,11 +8,11 @@
 //! that only grow. These keep every stack that ever allocated in a profile, until the process ends.
 
 use std::collections::HashMap;
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
 
+use rustix::fs::{MemfdFlags, memfd_create};
 use tikv_jemalloc_ctl::{Access, AsName, Error, Mib};
 
 use super::profiler::{Pass, Profile, Refusal};
@@ -119,36 +119,27 @@ struct Sum {
 }
 
 impl Account {
-    /// Has jemalloc write it down, in a directory of its own that nobody else can prepare, and reads it.
+    /// Has jemalloc write it down, and reads it.
     fn read() -> Result<Self, Refusal> {
-        static FILE: OnceLock<String> = OnceLock::new();
-        let directory = std::env::temp_dir().join(format!("kvorum-heap-{}", std::process::id()));
-        let file = FILE.get_or_init(|| format!("{}\0", directory.join("account").display()));
-        let directory = Directory::make(directory)?;
-        b"prof.dump\0".name().write(file.as_str()).map_err(impossible)?;
-        let text = std::fs::read_to_string(directory.0.join("account")).map_err(impossible)?;
+        let (file, path) = memory_file().map_err(impossible)?;
+        b"prof.dump\0".name().write(path.as_str()).map_err(impossible)?;
+        let text = std::fs::read_to_string(path.trim_end_matches('\0')).map_err(impossible)?;
+        // It is memory of this process.
+        file.set_len(0).map_err(impossible)?;
         parse(&text).map(Self).ok_or_else(|| impossible("its account is not in the form heap_v2"))
     }
 }
 
-/// Removed with what is in it.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn make(path: PathBuf) -> Result<Self, Refusal> {
-        DirBuilder::new()
-            .mode(0o700)
-            .create(&path)
-            .map_err(|error| impossible(format!("{}: {error}", path.display())))?;
-        Ok(Self(path))
+/// A file that is in no directory: nobody else can prepare it, and it ends with the process, however that ends. With its
+/// path, and a 0 behind that. It is kept, because jemalloc takes only names that stay.
+fn memory_file() -> rustix::io::Result<&'static (File, String)> {
+    static FILE: OnceLock<(File, String)> = OnceLock::new();
+    if let Some(file) = FILE.get() {
+        return Ok(file);
     }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        // At worst it is there.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+    let file = memfd_create("kvorum-heap", MemfdFlags::CLOEXEC)?;
+    let path = format!("/proc/self/fd/{}\0", file.as_raw_fd());
+    Ok(FILE.get_or_init(|| (file.into(), path)))
 }
 
 /// `heap_v2/RATE`, then for each stack `@ ADDRESS …` and below it `t*: LIVE: BYTES [EVER: BYTES]`, of what was sampled.

@@ -2,7 +2,7 @@
 //!
 //! Only on the loopback interface, and only where it is configured: a profile costs the node time, and shows what it
 //! is made of. Bounded: connections, the size and the time of a request, and all that a profile is bounded by. A client
-//! that goes away ends its profile.
+//! that goes away, or closes its side, ends its profile.
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
@@ -124,6 +124,8 @@ fn serve(mut stream: TcpStream, seat: Option<&Seat>) -> io::Result<()> {
             Err(answer) => answer,
             Ok(request) => match profile(&stream, &seat.0, request)? {
                 Ok(profile) => Answer::profile(request, &profile),
+                // The client has gone, as far as anybody can tell: whoever still listens is told nothing untrue.
+                Err(Refusal::Unwanted) if !seat.0.stopping.load(Ordering::Relaxed) => return Ok(()),
                 Err(refusal) => Answer::refusal(&refusal),
             },
         },
