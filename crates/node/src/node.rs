@@ -281,11 +281,10 @@ impl Node {
         let cluster_id = cluster_id(&layout);
         let data_dir = DataDir::open(&config.data_dir, cluster_id)?;
         let budget = MemoryBudget::new(config.memory_bytes.get()).expect("the configuration has checked it");
-        let budget = budget.at(usize::from(own.0));
         if let Some(excess) = config.excess_bytes() {
             tracing::warn!(%excess, "limits allow more memory than memory_bytes and 128 MiB");
         }
-        let (store, rebuilding) = open_store(&data_dir, budget, durability(config))?;
+        let (store, rebuilding) = open_store(&data_dir, budget.at(usize::from(own.0)), durability(config))?;
         let reaper = Reaper::start(data_dir.store_path(), data_dir.freed_path())?;
         let incarnation = data_dir.draw()?;
         let recovered = store.sequence();

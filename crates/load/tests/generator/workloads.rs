@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use kvorum_load::Error;
 use kvorum_load::fill::{Filled, fill};
-use kvorum_load::run::{Plan, Rate};
+use kvorum_load::run::{Plan, Rate, run};
 use kvorum_load::workload::{KeyOrder, Operation};
 
 use crate::support::{Reply, Server, answer, go, go_until, millis, plan, serve, store};
@@ -51,17 +51,23 @@ fn a_closed_loop_sends_as_answers_come_also_in_pipelines() {
 
 #[test]
 fn a_closed_loop_counts_what_is_answered_in_its_time_whenever_it_was_sent() {
-    let asked = AtomicU64::new(0);
+    let (asked, measures) = (AtomicU64::new(0), Arc::new(AtomicBool::new(false)));
+    let begun = measures.clone();
     // Each connection's first answer comes when the warm-up is over, and its second never.
     let server = Server::start(move |_| {
         if asked.fetch_add(1, Ordering::SeqCst) >= 8 {
             return Reply::Silence;
         }
-        std::thread::sleep(millis(400));
+        while !begun.load(Ordering::SeqCst) {
+            std::thread::sleep(millis(1));
+        }
         answer(200, b"")
     });
     let times = Plan { warmup: millis(200), duration: millis(2000), timeout: millis(3000), ..plan(&server.url, "get") };
-    let outcome = go(&Plan { rate: Rate::Max, ..times });
+    let outcome = run(&Plan { rate: Rate::Max, ..times }, &Arc::default(), &mut |now| {
+        measures.store(now.elapsed > millis(300), Ordering::SeqCst);
+    });
+    let outcome = outcome.unwrap();
     assert_eq!((outcome.tally.latency.len(), outcome.tally.timeouts), (8, 8));
 }
 
