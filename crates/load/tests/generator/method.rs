@@ -62,7 +62,8 @@ fn wrk_and_the_generator_count_what_the_server_counts() {
     });
     let plan = Plan { rate: Rate::Max, warmup: millis(0), ..plan(&server.url, "get") };
     let ours = go(&plan).tally.requests();
-    assert_eq!(ours, count.swap(0, Ordering::SeqCst), "what is under way at the end is waited for");
+    let missing = count.swap(0, Ordering::SeqCst) - ours;
+    assert!(missing <= 8, "what is under way at its end is left out: {missing}");
     let wrk = Command::new("wrk").args(["-t1", "-c8", "-d1s", &server.url]).output();
     let Ok(wrk) = wrk else {
         eprintln!("SKIPPED: wrk is not installed (apt install wrk)");
