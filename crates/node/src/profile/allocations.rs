@@ -137,7 +137,9 @@ fn memory_file() -> rustix::io::Result<&'static (File, String)> {
     if let Some(file) = FILE.get() {
         return Ok(file);
     }
-    let file = memfd_create("kvorum-heap", MemfdFlags::CLOEXEC)?;
+    // Some systems refuse one that could be executed; Linux before 6.3 knows no other.
+    let create = |flags| memfd_create("kvorum-heap", MemfdFlags::CLOEXEC | flags);
+    let file = create(MemfdFlags::NOEXEC_SEAL).or_else(|_| create(MemfdFlags::empty()))?;
     let path = format!("/proc/self/fd/{}\0", file.as_raw_fd());
     Ok(FILE.get_or_init(|| (file.into(), path)))
 }
