@@ -12,6 +12,7 @@ use kvorum_core::record::Record;
 use kvorum_core::version::{Hlc, Incarnation, Version};
 use kvorum_node::commit::queue::Now;
 use kvorum_node::commit::{CommitConfig, CommitThread, Committer, Done, QueueLimits, Sink, Submission, Ticket, Work};
+use kvorum_node::cpu_share::CpuShare;
 use kvorum_node::data_dir::{ClusterId, DataDir};
 use kvorum_node::read_pool::ReadPool;
 use kvorum_node::store::budget::MemoryBudget;
@@ -53,7 +54,8 @@ fn main() {
     let in_flight = arguments.get(3).map_or(64, |text| text.parse().unwrap());
     let durability = if arguments.get(4).is_some() { Durability::Os } else { Durability::Fsync };
     let directory = DataDir::open(std::path::Path::new(&arguments[1]), ClusterId(1)).unwrap();
-    let store = Arc::new(RocksStore::open_in(&directory, MemoryBudget::new(512 << 20).unwrap()).unwrap().0);
+    let store =
+        Arc::new(RocksStore::open_in(&directory, MemoryBudget::new(512 << 20).unwrap(), CpuShare::whole()).unwrap().0);
     let commits = store.commit_micros();
     let config = CommitConfig {
         retention: Duration::from_secs(5),

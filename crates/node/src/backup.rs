@@ -17,6 +17,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 pub use crate::backup_label::Label;
 use crate::commit::forget_floors;
+use crate::cpu_share::CpuShare;
 use crate::data_dir::{ClusterId, DataDir, DataDirError};
 use crate::store::StoreError;
 use crate::store::budget::MemoryBudget;
@@ -155,7 +156,7 @@ pub fn restore(
     marker.write(label.sequence).map_err(failed("write", &name))?;
     sync(&name)?;
     let budget = MemoryBudget::new(MemoryBudget::BYTES_MIN).expect("the least is allowed");
-    let (store, log) = RocksStore::open_in(&directory, budget)?;
+    let (store, log) = RocksStore::open_in(&directory, budget, CpuShare::whole())?;
     if let Some(loss) = log.loss() {
         return Err(BackupError::Damaged { path: backup.to_owned(), loss });
     }

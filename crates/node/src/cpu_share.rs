@@ -91,7 +91,7 @@ impl CpuShare {
 impl Work {
     /// For how long the thread is to rest for what it did since it was last asked; zero while no requests come.
     #[must_use]
-    fn rest(&mut self) -> Duration {
+    pub(crate) fn rest(&mut self) -> Duration {
         let Some(before) = self.rested_for else { return Duration::ZERO };
         let now = cpu_time();
         self.rested_for = Some(now);

@@ -284,7 +284,9 @@ impl Node {
         if let Some(excess) = config.excess_bytes() {
             tracing::warn!(%excess, "limits allow more memory than memory_bytes and 128 MiB");
         }
-        let (store, rebuilding) = open_store(&data_dir, budget.at(usize::from(own.0)), durability(config))?;
+        let cpu_share = CpuShare::new(u32::try_from(config.runtime.background_cpu_percent.get()).unwrap_or(1));
+        let (store, rebuilding) =
+            open_store(&data_dir, budget.at(usize::from(own.0)), cpu_share.clone(), durability(config))?;
         let reaper = Reaper::start(data_dir.store_path(), data_dir.freed_path())?;
         let incarnation = data_dir.draw()?;
         let recovered = store.sequence();
@@ -332,7 +334,7 @@ impl Node {
             commit_micros,
             pool,
             scans,
-            cpu_share: CpuShare::new(u32::try_from(config.runtime.background_cpu_percent.get()).unwrap_or(1)),
+            cpu_share,
             anti_entropy,
             large_values: LargeValues::new(config.coordinator.request_bytes_max.get()),
             coordinators: (0..shard_count).map(|_| Arc::default()).collect(),
@@ -528,9 +530,10 @@ fn cluster_id(layout: &Layout) -> ClusterId {
 fn open_store(
     data_dir: &DataDir,
     budget: MemoryBudget,
+    cpu_share: CpuShare,
     durability: Durability,
 ) -> Result<(Arc<RocksStore>, Option<String>), StartError> {
-    let (store, log) = RocksStore::open_in(data_dir, budget)?;
+    let (store, log) = RocksStore::open_in(data_dir, budget, cpu_share)?;
     data_dir.begin_run(durability == Durability::Os)?;
     if let Some(loss) = log.loss() {
         tracing::error!(reason = loss, "this node has lost what it acknowledged: rebuilding, without a vote");

@@ -9,6 +9,7 @@ use kvorum_core::Hlc;
 use kvorum_core::partitions::PartitionSet;
 use kvorum_node::backup::{BackupError, Label, Scope, restore, take};
 use kvorum_node::commit::{CommitConfig, Committer, Done, Fact, Ticket, Work};
+use kvorum_node::cpu_share::CpuShare;
 use kvorum_node::data_dir::{ClusterId, DataDir};
 use kvorum_node::store::budget::MemoryBudget;
 use kvorum_node::store::rocks::RocksStore;
@@ -20,7 +21,9 @@ const PROVEN: Hlc = Hlc::from_millis(5000);
 
 fn open(path: &Path) -> (DataDir, Arc<RocksStore>, Committer<RocksStore>) {
     let directory = DataDir::open(path, CLUSTER).unwrap();
-    let (store, _) = RocksStore::open_in(&directory, MemoryBudget::new(MemoryBudget::BYTES_MIN).unwrap()).unwrap();
+    let (store, _) =
+        RocksStore::open_in(&directory, MemoryBudget::new(MemoryBudget::BYTES_MIN).unwrap(), CpuShare::whole())
+            .unwrap();
     let store = Arc::new(store);
     let config = CommitConfig {
         retention: Duration::from_secs(1),

@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use kvorum_core::partitions::PartitionSet;
 use kvorum_core::{Hlc, Incarnation, Key, Record, Version};
+use kvorum_node::cpu_share::CpuShare;
 use kvorum_node::store::budget::MemoryBudget;
 use kvorum_node::store::memory::{Fault, MemoryStore};
 use kvorum_node::store::rocks::RocksStore;
@@ -40,7 +41,7 @@ impl Subject for Rocks {
     fn restart(&mut self) {
         self.store = None;
         let budget = MemoryBudget::new(MemoryBudget::BYTES_MIN).unwrap();
-        self.store = Some(RocksStore::open(&self.directory.path().join("store"), budget).unwrap());
+        self.store = Some(RocksStore::open(&self.directory.path().join("store"), budget, CpuShare::whole()).unwrap());
     }
 }
 

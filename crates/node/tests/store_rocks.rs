@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use kvorum_core::key::Key;
+use kvorum_node::cpu_share::CpuShare;
 use kvorum_node::data_dir::{ClusterId, DataDir, Log};
 use kvorum_node::store::budget::MemoryBudget;
 use kvorum_node::store::rocks::RocksStore;
@@ -22,7 +23,7 @@ fn budget() -> MemoryBudget {
 
 fn open(path: &Path) -> (DataDir, RocksStore, Log) {
     let directory = DataDir::open(path, ClusterId(1)).unwrap();
-    let (store, log) = RocksStore::open_in(&directory, budget()).unwrap();
+    let (store, log) = RocksStore::open_in(&directory, budget(), CpuShare::whole()).unwrap();
     (directory, store, log)
 }
 
@@ -216,6 +217,42 @@ fn flushes_and_compactions_give_way_to_requests() {
     assert_eq!(rustix::process::getpriority_process(None).unwrap(), usual);
 }
 
+/// How long something takes, while requests come.
+fn time_until(share: &CpuShare, is_over: impl Fn() -> bool) -> Duration {
+    let begin = Instant::now();
+    while !is_over() {
+        share.note_request();
+        assert!(begin.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    begin.elapsed()
+}
+
+#[test]
+fn flushes_and_compactions_rest_while_requests_come() {
+    let outer = tempfile::tempdir().unwrap();
+    let directory = DataDir::open(outer.path(), ClusterId(1)).unwrap();
+    let share = CpuShare::new(5);
+    let (store, _) = RocksStore::open_in(&directory, budget(), share.clone()).unwrap();
+    // With the fourth table a compaction begins.
+    for _ in 0..4 {
+        let log = files(outer.path(), "log");
+        for first in (0..).step_by(1000).take_while(|_| files(outer.path(), "log") == log) {
+            let mut batch = Batch::default();
+            (first..first + 1000).for_each(|number| batch.put(key(number), noise(number, 20)));
+            share.note_request();
+            store.commit(&batch, Durability::Os).unwrap();
+        }
+        let full = store.stats().memtable_bytes;
+        let flush = time_until(&share, || store.stats().memtable_bytes < full / 2);
+        // Some 70,000 records are 20 ms of work here, and no machine does it in 5.
+        assert!(flush >= Duration::from_millis(100), "{flush:?}");
+    }
+    let oldest = files(outer.path(), "sst").swap_remove(0);
+    let compaction = time_until(&share, || !oldest.exists());
+    assert!(compaction >= Duration::from_millis(300), "{compaction:?}");
+}
+
 fn remove_logs(path: &Path) {
     for log in files(path, "log") {
         std::fs::remove_file(log).unwrap();
@@ -233,7 +270,7 @@ fn a_store_without_any_log_is_refused_unless_nothing_was_ever_written() {
         drop((directory, store));
         remove_logs(outer.path());
         let directory = DataDir::open(outer.path(), ClusterId(1)).unwrap();
-        let result = RocksStore::open_in(&directory, budget());
+        let result = RocksStore::open_in(&directory, budget(), CpuShare::whole());
         if is_new {
             assert_eq!(result.unwrap().1, Log::Whole, "a first start that was killed");
         } else {
@@ -621,7 +658,7 @@ fn all_memory_follows_from_one_number() {
 /// How many equal batches a store takes before its memtable is full. The engine begins a log with each memtable.
 fn batches_in_a_memtable(budget: MemoryBudget) -> u32 {
     let outer = tempfile::tempdir().unwrap();
-    let store = RocksStore::open(outer.path(), budget).unwrap();
+    let store = RocksStore::open(outer.path(), budget, CpuShare::whole()).unwrap();
     let newest_log = || {
         let names = std::fs::read_dir(outer.path()).unwrap().map(|entry| entry.unwrap().file_name());
         names.filter(|name| Path::new(name).extension().is_some_and(|extension| extension == "log")).max()

@@ -101,7 +101,7 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "runtime.background_cpu_percent",
         default: "10",
-        doc: "What scans, and what copying in repair, take of one core each while requests come, of a hundred, at most; and hints of their rate.",
+        doc: "What scans, copying in repair, flushes and compactions take of one core each while requests come, of a hundred, at most, until more waits for the latter; and hints of their rate.",
         set: |c, text| count(text, 1, 100).map(|value| c.runtime.background_cpu_percent = value),
     },
     Setting {

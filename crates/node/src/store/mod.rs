@@ -10,6 +10,8 @@
 
 pub mod budget;
 #[cfg(feature = "rocksdb")]
+mod engine_share;
+#[cfg(feature = "rocksdb")]
 mod engine_waits;
 pub mod floors;
 pub mod health;

@@ -8,6 +8,7 @@ use rocksdb::{
 };
 
 use super::budget::MemoryBudget;
+use super::engine_share;
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
@@ -27,6 +28,7 @@ pub(super) fn database(budget: MemoryBudget) -> (Options, Cache) {
     let mut records = blocks(&cache);
     records.set_prepopulate_block_cache(FLUSHED_AND_COMPACTED);
     options.set_block_based_table_factory(&records);
+    options.set_prefix_extractor(engine_share::extractor());
     options.set_max_background_jobs(2);
     // Explicit, so that the engine's own recovery from a full disk has what it polls free space with.
     options.set_sst_file_manager(&SstFileManager::new());
@@ -49,6 +51,7 @@ pub(super) fn hints(budget: MemoryBudget, cache: &Cache) -> Options {
     let mut options = Options::default();
     options.set_write_buffer_size(budget.memtable);
     never_holds_writes_back(&mut options);
+    options.set_prefix_extractor(engine_share::extractor());
     options.set_target_file_size_base(u64::try_from(budget.memtable).unwrap_or(u64::MAX));
     options.set_compression_type(DBCompressionType::Lz4);
     options.set_block_based_table_factory(&blocks(cache));
@@ -114,7 +117,7 @@ fn levels(options: &mut Options, budget: MemoryBudget) {
     options.set_target_file_size_base(memtable);
     options.set_max_bytes_for_level_base(memtable.saturating_mul(8));
     // Filters keep many unmerged files cheap to read past: let them pile up before writes are held back.
-    options.set_level_zero_file_num_compaction_trigger(4);
+    options.set_level_zero_file_num_compaction_trigger(i32::from(engine_share::TABLES));
     options.set_level_zero_slowdown_writes_trigger(48);
     options.set_level_zero_stop_writes_trigger(96);
     options.set_bytes_per_sync(1 << 20);

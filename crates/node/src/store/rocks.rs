@@ -14,8 +14,8 @@ use kvorum_core::key::Key;
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::compaction_filter::Decision;
 use rocksdb::event_listener::{
-    BackgroundErrorRecoveryInfo, CompactionJobInfo, DBBackgroundErrorReason, DBWriteStallCondition, EventListener,
-    FlushJobInfo, MutableStatus, StatusSeverity, WriteStallInfo,
+    BackgroundErrorRecoveryInfo, CompactionJobInfo, DBBackgroundErrorReason, DBFlushReason, DBWriteStallCondition,
+    EventListener, FlushJobInfo, MemTableInfo, MutableStatus, StatusSeverity, WriteStallInfo,
 };
 use rocksdb::statistics::Ticker;
 use rocksdb::{
@@ -24,6 +24,7 @@ use rocksdb::{
 };
 
 use super::budget::MemoryBudget;
+use super::engine_share::EngineShare;
 use super::engine_waits::noted;
 use super::options;
 use super::record_cache::{Lookup, RecordCache};
@@ -31,6 +32,7 @@ use super::{
     Batch, Durability, Floors, Health, HealthState, HintChange, Page, PageLimit, Stall, Store, StoreError, StoreStats,
     Tier,
 };
+use crate::cpu_share::CpuShare;
 use crate::data_dir::{DataDir, DataDirError, Log, SyncMarker};
 use crate::histogram::Histogram;
 use crate::priority;
@@ -50,6 +52,7 @@ pub struct RocksStore {
     cache: Cache,
     records: RecordCache,
     health: Arc<Health>,
+    share: Arc<EngineShare>,
     read_cache: ReadOptions,
     read_disk: ReadOptions,
     read_unchecked: ReadOptions,
@@ -92,9 +95,9 @@ impl RocksStore {
     ///
     /// # Errors
     /// [`OpenError`].
-    pub fn open_in(directory: &DataDir, budget: MemoryBudget) -> Result<(Self, Log), OpenError> {
+    pub fn open_in(directory: &DataDir, budget: MemoryBudget, share: CpuShare) -> Result<(Self, Log), OpenError> {
         let path = directory.store_path();
-        let mut result = Self::open(&path, budget);
+        let mut result = Self::open(&path, budget, share.clone());
         // Killed in the middle of its first start, the engine leaves what it then calls corrupt. Nothing was
         // ever committed, so nothing is lost by starting over.
         if matches!(result, Err(StoreError::Corrupt(_))) && directory.sync_marker(0)?.1 == Log::Whole {
@@ -103,7 +106,7 @@ impl RocksStore {
                 path: path.clone(),
                 source,
             })?;
-            result = Self::open(&path, budget);
+            result = Self::open(&path, budget, share);
         }
         let mut store = result.map_err(|source| OpenError::Store { path, source })?;
         let (marker, log) = directory.sync_marker(store.sequence())?;
@@ -132,10 +135,11 @@ impl RocksStore {
     /// # Errors
     /// [`StoreError::DiskFull`], [`StoreError::Corrupt`] where no prefix of the log makes sense, or
     /// [`StoreError::Io`].
-    pub fn open(path: &Path, budget: MemoryBudget) -> Result<Self, StoreError> {
+    pub fn open(path: &Path, budget: MemoryBudget, share: CpuShare) -> Result<Self, StoreError> {
         let (mut options, cache) = options::database(budget);
         let health = Arc::new(Health::default());
-        options.add_event_listener(Listener { health: Arc::clone(&health) });
+        let share = Arc::new(EngineShare::new(share, Arc::clone(&health)));
+        options.add_event_listener(Listener { health: Arc::clone(&health), share: Arc::clone(&share) });
         let (floors, dropped): (Arc<Floors>, Arc<AtomicU64>) = Default::default();
         let mut records = options.clone();
         // Called by several threads at once; it only reads atomics and counts in one.
@@ -170,6 +174,7 @@ impl RocksStore {
             cache,
             records: RecordCache::new(budget.records),
             health,
+            share,
             read_cache,
             read_disk: ReadOptions::default(),
             read_unchecked,
@@ -203,8 +208,9 @@ impl RocksStore {
         if !self.has_space(0) {
             return Err(StoreError::DiskFull);
         }
-        let checkpoint = Checkpoint::new(&self.db).and_then(|checkpoint| checkpoint.create_checkpoint(path));
-        checkpoint.map_err(|error| classify(&error))
+        let checkpoint = Checkpoint::new(&self.db);
+        let made = self.share.waited_for(|| checkpoint.and_then(|checkpoint| checkpoint.create_checkpoint(path)));
+        made.map_err(|error| classify(&error))
     }
 
     /// Gives up compactions and flushes, and fails what waits for them. For the end: there is no way back.
@@ -402,7 +408,7 @@ impl Store for RocksStore {
         let mut options = CompactOptions::default();
         // The last level too: most of what was deleted lies there.
         options.set_bottommost_level_compaction(BottommostLevelCompaction::Force);
-        self.db.compact_range_opt(None::<&[u8]>, None::<&[u8]>, &options);
+        self.share.waited_for(|| self.db.compact_range_opt(None::<&[u8]>, None::<&[u8]>, &options));
         self.refuse_if_poisoned()
     }
 
@@ -416,7 +422,8 @@ impl Store for RocksStore {
         let mut options = FlushOptions::default();
         // Otherwise it waits until it would hold no write back, and at the end there is none.
         options.set_allow_write_stall(true);
-        self.db.flush_cfs_opt(&[default, self.family(METADATA), self.family(HINTS)], &options).map_err(|error| {
+        let families = [default, self.family(METADATA), self.family(HINTS)];
+        self.share.waited_for(|| self.db.flush_cfs_opt(&families, &options)).map_err(|error| {
             // The log still has everything: a failed flush is the engine's to retry, and poisons nothing.
             classify(&error)
         })
@@ -464,15 +471,40 @@ impl Store for RocksStore {
 /// block.
 struct Listener {
     health: Arc<Health>,
+    share: Arc<EngineShare>,
 }
 
 impl EventListener for Listener {
-    fn on_flush_begin(&self, _: &FlushJobInfo) {
+    fn on_memtable_sealed(&self, _: &MemTableInfo) {
+        self.share.note_memtable_sealed();
+    }
+
+    fn on_flush_begin(&self, info: &FlushJobInfo) {
         priority::lower_to(priority::WORK);
+        // Not where somebody waits for it, or the engine for space on the disk.
+        use DBFlushReason::{KWalFull, KWriteBufferFull, KWriteBufferManager};
+        if matches!(info.flush_reason(), KWalFull | KWriteBufferFull | KWriteBufferManager) {
+            self.share.begin_flush();
+        } else {
+            // There is no call for one that has failed.
+            EngineShare::end();
+        }
+    }
+
+    fn on_flush_completed(&self, info: &FlushJobInfo) {
+        if info.cf_name().as_deref() == Some(b"default") {
+            self.share.note_table_flushed();
+        }
+        EngineShare::end();
     }
 
     fn on_compaction_begin(&self, _: &CompactionJobInfo) {
         priority::lower_to(priority::WORK);
+        self.share.begin_compaction();
+    }
+
+    fn on_compaction_completed(&self, _: &CompactionJobInfo) {
+        EngineShare::end();
     }
 
     fn on_background_error(&self, reason: DBBackgroundErrorReason, status: MutableStatus) {

@@ -1,0 +1,209 @@
+//! What flushes and compactions take of a core while requests come.
+//!
+//! The engine has a thread for each, and no setting for this: its rate limit counts bytes, of which the same work writes
+//! many more in large records than in small ones, and cannot be changed while it runs. So they rest between records, as
+//! other work in the background does ([`crate::cpu_share`]), until so much has come that they must not
+//! (decision 0036).
+//!
+//! Where the engine calls us between records, on the thread that makes a table and without a lock, is the prefix
+//! extractor: it is asked of each key whether that has a prefix. None has, so tables are what they are without it.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use rocksdb::SliceTransform;
+
+use super::{Health, Stall};
+use crate::cpu_share::{CpuShare, Work};
+
+/// Between two looks at the clock.
+const RECORDS: u32 = 16;
+/// Shorter rests are saved up.
+const REST_MIN: Duration = Duration::from_millis(2);
+/// Between two looks at what has come meanwhile.
+const REST_MAX: Duration = Duration::from_millis(10);
+/// Of level 0, during a compaction: with as many the next one begins (`levels` in `options.rs`).
+pub(super) const TABLES: u8 = 4;
+
+thread_local! {
+    /// What this thread of the engine is at.
+    static JOB: RefCell<Option<Job>> = const { RefCell::new(None) };
+}
+
+/// Finds no prefix in any key, and has the job of its thread rest.
+pub(super) fn extractor() -> SliceTransform {
+    SliceTransform::create("kvorum.none", |key| key, Some(has_prefix))
+}
+
+fn has_prefix(_: &[u8]) -> bool {
+    JOB.with_borrow_mut(|job| job.iter_mut().for_each(Job::note_record));
+    false
+}
+
+/// What the jobs of one store have of a core, and what came that makes them urgent.
+pub(super) struct EngineShare {
+    cpu_share: CpuShare,
+    health: Arc<Health>,
+    memtables_sealed: AtomicU32,
+    tables_flushed: AtomicU32,
+    waiting: AtomicU32,
+}
+
+impl EngineShare {
+    pub(super) fn new(cpu_share: CpuShare, health: Arc<Health>) -> Self {
+        let [memtables_sealed, tables_flushed, waiting] = Default::default();
+        Self { cpu_share, health, memtables_sealed, tables_flushed, waiting }
+    }
+
+    /// The calling thread begins a flush of a full memtable, which is urgent when the next one is full.
+    pub(super) fn begin_flush(self: &Arc<Self>) {
+        self.begin(|share| &share.memtables_sealed, 1);
+    }
+
+    /// The calling thread begins a compaction, which is urgent when there are tables for the next one.
+    pub(super) fn begin_compaction(self: &Arc<Self>) {
+        self.begin(|share| &share.tables_flushed, u32::from(TABLES));
+    }
+
+    fn begin(self: &Arc<Self>, arrivals: fn(&Self) -> &AtomicU32, urgent_from: u32) {
+        JOB.set(Some(Job {
+            before: arrivals(self).load(Ordering::Relaxed),
+            arrivals,
+            urgent_from,
+            work: self.cpu_share.begin(),
+            records: 0,
+            saved_up: Duration::ZERO,
+            share: Arc::clone(self),
+        }));
+    }
+
+    /// The flush or compaction of the calling thread is over.
+    pub(super) fn end() {
+        JOB.set(None);
+    }
+
+    pub(super) fn note_memtable_sealed(&self) {
+        self.memtables_sealed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn note_table_flushed(&self) {
+        self.tables_flushed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Calls what waits for flushes or compactions: all are urgent meanwhile.
+    pub(super) fn waited_for<T>(&self, wait: impl FnOnce() -> T) -> T {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let result = wait();
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        result
+    }
+}
+
+struct Job {
+    share: Arc<EngineShare>,
+    /// The count of what makes the job urgent, what it was when it began, and by how much more it is urgent.
+    arrivals: fn(&EngineShare) -> &AtomicU32,
+    before: u32,
+    urgent_from: u32,
+    work: Work,
+    records: u32,
+    saved_up: Duration,
+}
+
+impl Job {
+    fn is_urgent(&self) -> bool {
+        let arrived = (self.arrivals)(&self.share).load(Ordering::Relaxed).wrapping_sub(self.before);
+        let is_waited_for = self.share.waiting.load(Ordering::Relaxed) > 0 || self.share.health.stall() != Stall::None;
+        is_waited_for || arrived >= self.urgent_from
+    }
+
+    fn note_record(&mut self) {
+        self.records += 1;
+        if self.records < RECORDS {
+            return;
+        }
+        self.records = 0;
+        self.save_up();
+        if self.saved_up >= REST_MIN {
+            while let Some(rest) = self.next_rest() {
+                std::thread::sleep(rest);
+            }
+        }
+    }
+
+    fn save_up(&mut self) {
+        self.saved_up += self.work.rest();
+    }
+
+    /// A part of what is saved up. An urgent job has nothing left, nor later for what it works now.
+    fn next_rest(&mut self) -> Option<Duration> {
+        if self.is_urgent() {
+            self.saved_up = Duration::ZERO;
+        }
+        let rest = self.saved_up.min(REST_MAX);
+        self.saved_up -= rest;
+        (!rest.is_zero()).then_some(rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu_share::tests::work_for;
+
+    const WORK: Duration = Duration::from_millis(2);
+
+    /// Has this thread work, and gives what its job is to rest for it.
+    fn rest(share: &EngineShare) -> Duration {
+        share.cpu_share.note_request();
+        work_for(WORK);
+        JOB.with_borrow_mut(|job| {
+            let job = job.as_mut().unwrap();
+            job.save_up();
+            std::iter::from_fn(|| job.next_rest()).sum()
+        })
+    }
+
+    fn share() -> Arc<EngineShare> {
+        Arc::new(EngineShare::new(CpuShare::new(10), Arc::default()))
+    }
+
+    #[test]
+    fn a_flush_rests_until_the_next_memtable_is_full() {
+        let share = share();
+        share.begin_flush();
+        assert!(rest(&share) >= 9 * WORK);
+        share.note_table_flushed();
+        assert!(rest(&share) >= 9 * WORK);
+        share.note_memtable_sealed();
+        assert_eq!(rest(&share), Duration::ZERO);
+        share.begin_flush();
+        assert!(rest(&share) >= 9 * WORK, "it is that memtable's own now");
+    }
+
+    #[test]
+    fn a_compaction_rests_until_there_are_tables_for_the_next() {
+        let share = share();
+        share.begin_compaction();
+        for _ in 0..TABLES {
+            assert!(rest(&share) >= 9 * WORK);
+            share.note_memtable_sealed();
+            share.note_table_flushed();
+        }
+        assert_eq!(rest(&share), Duration::ZERO);
+    }
+
+    #[test]
+    fn what_is_waited_for_does_not_rest_nor_make_up_for_it() {
+        let share = share();
+        share.begin_compaction();
+        share.health.set_stall(Stall::Delayed);
+        assert_eq!(rest(&share), Duration::ZERO, "writes wait");
+        share.health.set_stall(Stall::None);
+        assert_eq!(share.waited_for(|| rest(&share)), Duration::ZERO);
+        assert_eq!(JOB.with_borrow_mut(|job| job.as_mut().unwrap().saved_up), Duration::ZERO);
+        assert!(rest(&share) >= 9 * WORK);
+    }
+}
