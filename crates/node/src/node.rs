@@ -308,14 +308,7 @@ impl Node {
             works_max: config.commit.queue_records_max.get(),
             bytes_max: config.commit.queue_bytes_max.get(),
         };
-        let repair = RepairSettings {
-            interval: config.repair.interval,
-            rate: u64::try_from(config.repair.rate.get()).unwrap_or(u64::MAX),
-            tree_bytes_max: config.repair_bytes_max(),
-            lag: commit_config(config).retention,
-            retention: commit_config(config).retention,
-        };
-        let anti_entropy = Arc::new(AntiEntropy::new(repair, time.boot()));
+        let anti_entropy = Arc::new(AntiEntropy::new(repair_settings(config), time.boot()));
         let now = move || Now { boot: time.boot(), wall_ms: time.wall_ms() };
         let (queue, commit) = CommitThread::start(committer, limits, pool.clone(), Mailboxes(mailboxes.clone()), now)?;
         let noted = membership.clone();
@@ -549,6 +542,16 @@ fn commit_config(config: &Config) -> CommitConfig {
         bound_lead: BOUND_LEAD,
         batch_bytes_max: config.batch_bytes_max(),
         durability: durability(config),
+    }
+}
+
+fn repair_settings(config: &Config) -> RepairSettings {
+    RepairSettings {
+        interval: config.repair.interval,
+        rate: u64::try_from(config.repair.rate.get()).unwrap_or(u64::MAX),
+        tree_bytes_max: config.repair_bytes_max(),
+        lag: commit_config(config).retention,
+        retention: commit_config(config).retention,
     }
 }
 
