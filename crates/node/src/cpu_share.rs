@@ -38,7 +38,7 @@ pub struct Work {
 }
 
 impl CpuShare {
-    /// `percent` of a core, from 1 to 100.
+    /// `percent` of a core, at least 1; 100 and more are all of it.
     #[must_use]
     pub fn new(percent: u32) -> Self {
         let percent = percent.clamp(1, WHOLE_PERCENT);

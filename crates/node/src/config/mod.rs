@@ -86,7 +86,8 @@ pub struct Runtime {
     pub shards: Count,
     /// Threads for reads that need the disk.
     pub read_threads: Count,
-    /// What scans, and what copying in repair, take of one core each while requests come, of a hundred, at most.
+    /// What scans, copying in repair, flushes and compactions each take of as many cores as there are shards while
+    /// requests come, of a hundred.
     pub background_cpu_percent: Count,
 }
 

@@ -100,8 +100,8 @@ pub static SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "runtime.background_cpu_percent",
-        default: "10",
-        doc: "What scans, copying in repair, flushes and compactions take of one core each while requests come, of a hundred, at most, until more waits for the latter; and hints of their rate.",
+        default: "2",
+        doc: "What scans, copying in repair, flushes and compactions each take, while requests come, of as many cores as there are shards, of a hundred, and of one core at most; the latter until more waits for them. Hints: of their rate.",
         set: |c, text| count(text, 1, 100).map(|value| c.runtime.background_cpu_percent = value),
     },
     Setting {
@@ -265,7 +265,7 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "hints.rate",
         default: "32MiB",
-        doc: "Bytes a second in which they are delivered, to each node, each counted as 512 more; fewer where that makes it slow, and `runtime.background_cpu_percent` of it while requests come.",
+        doc: "Bytes a second in which they are delivered, to each node, each counted as 512 more; fewer where that makes it slow, and the part of it that scans have of a core while requests come.",
         set: |c, text| size(text, 64 * KIB, 64 * GIB).map(|value| c.hints.rate = value),
     },
     Setting {

@@ -1,5 +1,8 @@
-//! Which nodes were found lately to lack what they should have had for long: those that are back and have not
-//! been given yet what they missed. A read that asks one finds the answers to differ, and waits for a write-back.
+//! Which nodes reads ask last: those found lately to lack what they should have had for long, which are back and have
+//! not been given yet what they missed; and those that have just come back, which may lack as much and have nothing
+//! cached. A read that asks one that is behind finds the answers to differ, and waits for a write-back. So a node is
+//! tried by a few reads first, and by twice as many in each step ("slow start", Jacobson 1988): how many are under
+//! way when the first of them finds out is how many wait.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -7,34 +10,100 @@ use std::time::Duration;
 use kvorum_core::placement::NodeId;
 
 /// How old a version must be for a replica that lacks it to be behind: one that is younger may be on its way. And
-/// for how long such a replica counts as behind; then reads try it again.
+/// for how long such a replica is not tried.
 const BEHIND: Duration = Duration::from_secs(1);
+/// How long a step is, and how many there are: one read until the end of the first, 32,768 until the end of the last.
+const STEP: Duration = Duration::from_millis(50);
+const STEPS: u32 = 16;
+
+/// How long a replica may owe all answers until one that is behind is asked instead of it: what the latter was not
+/// given the read writes to it, which takes longer than most pauses.
+const SILENT: Duration = Duration::from_millis(100);
+
+/// Who is asked before whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Standing {
+    Well,
+    /// It has been silent for longer than most answers take.
+    Slow,
+    Behind,
+    Silent,
+    /// It would not answer, or its answer would not count.
+    Out,
+}
 
 /// What one shard's reads have found.
 #[derive(Default)]
 pub(super) struct Behind {
     /// By the index of the node; up to the last one that was noted.
-    until: RefCell<Vec<Duration>>,
+    trials: RefCell<Vec<Trial>>,
+}
+
+/// Those of a node of which nothing was noted are over.
+#[derive(Clone, Copy, Default)]
+struct Trial {
+    begin: Duration,
+    end: Duration,
+    /// Reads that have asked it since it was noted.
+    asked: u32,
 }
 
 impl Behind {
     /// Takes note that `node` lacks a version that was stamped `age` ago.
     pub(super) fn note(&self, node: NodeId, age: Duration, now: Duration) {
-        if age < BEHIND {
-            return;
-        }
-        let mut until = self.until.borrow_mut();
-        if until.len() <= node.index() {
-            until.resize(node.index() + 1, Duration::ZERO);
-        }
-        if let Some(until) = until.get_mut(node.index()) {
-            *until = now + BEHIND;
+        if age >= BEHIND {
+            self.try_from(node, now + BEHIND);
         }
     }
 
-    /// Whether it shall be asked after those that are not behind.
+    /// Tries `node`, which has just come back.
+    pub(super) fn note_return(&self, node: NodeId, now: Duration) {
+        self.try_from(node, now);
+    }
+
+    fn try_from(&self, node: NodeId, begin: Duration) {
+        let mut trials = self.trials.borrow_mut();
+        if trials.len() <= node.index() {
+            trials.resize(node.index() + 1, Trial::default());
+        }
+        if let Some(trial) = trials.get_mut(node.index()) {
+            *trial = Trial { begin, end: begin + STEP * STEPS, asked: 0 };
+        }
+    }
+
+    /// Of a node that answers. `is_overdue` tells whether it has been silent for longer, `delay` is a hedge's.
+    pub(super) fn standing(
+        &self,
+        node: NodeId,
+        now: Duration,
+        delay: Duration,
+        is_overdue: impl Fn(Duration) -> bool,
+    ) -> Standing {
+        if is_overdue(delay.max(SILENT)) {
+            Standing::Silent
+        } else if self.contains(node, now) {
+            Standing::Behind
+        } else if is_overdue(delay) {
+            Standing::Slow
+        } else {
+            Standing::Well
+        }
+    }
+
+    /// Whether it is not tried yet, or has been by as many reads as may.
     pub(super) fn contains(&self, node: NodeId, now: Duration) -> bool {
-        self.until.borrow().get(node.index()).is_some_and(|until| now < *until)
+        let trials = self.trials.borrow();
+        let Some(trial) = trials.get(node.index()).filter(|trial| now < trial.end) else { return false };
+        let Some(tried_for) = now.checked_sub(trial.begin) else { return true };
+        let step = tried_for.as_millis() / STEP.as_millis();
+        trial.asked >> step > 0
+    }
+
+    /// Takes note that a read asks it.
+    pub(super) fn note_asked(&self, node: NodeId) {
+        if let Some(trial) = self.trials.borrow_mut().get_mut(node.index()) {
+            trial.asked = trial.asked.saturating_add(1);
+        }
     }
 }
 
@@ -42,15 +111,53 @@ impl Behind {
 mod tests {
     use super::*;
 
+    const NODE: NodeId = NodeId(2);
+
+    /// How many of the reads that come at `now` ask it.
+    fn asked(behind: &Behind, now: Duration) -> u32 {
+        let reads = (0..100_000).take_while(|_| !behind.contains(NODE, now));
+        reads.map(|_| behind.note_asked(NODE)).count().try_into().unwrap()
+    }
+
     #[test]
     fn behind_is_who_lacks_what_is_old_and_not_for_ever() {
         let behind = Behind::default();
         let now = Duration::from_secs(100);
-        behind.note(NodeId(2), BEHIND / 2, now);
-        assert!(!behind.contains(NodeId(2), now));
-        behind.note(NodeId(2), BEHIND, now);
+        behind.note(NODE, BEHIND / 2, now);
+        assert!(!behind.contains(NODE, now));
+        behind.note(NODE, BEHIND, now);
         assert!([0, 1, 3].iter().all(|node| !behind.contains(NodeId(*node), now)));
-        assert!(behind.contains(NodeId(2), now) && behind.contains(NodeId(2), now + BEHIND / 2));
-        assert!(!behind.contains(NodeId(2), now + BEHIND));
+        assert!(behind.contains(NODE, now) && behind.contains(NODE, now + BEHIND / 2));
+        assert!(!behind.contains(NODE, now + BEHIND));
+    }
+
+    #[test]
+    fn who_is_behind_is_asked_after_who_is_slow_and_before_who_is_silent() {
+        let behind = Behind::default();
+        let (now, delay) = (Duration::from_secs(100), Duration::from_millis(1));
+        let standing = |silent_for: Duration| behind.standing(NODE, now, delay, |after| silent_for > after);
+        assert_eq!(
+            [Duration::ZERO, SILENT, SILENT * 2].map(standing),
+            [Standing::Well, Standing::Slow, Standing::Silent]
+        );
+        behind.note(NODE, BEHIND, now);
+        assert_eq!(
+            [Duration::ZERO, SILENT, SILENT * 2].map(standing),
+            [Standing::Behind, Standing::Behind, Standing::Silent]
+        );
+        assert!(Standing::Slow < Standing::Behind && Standing::Behind < Standing::Silent);
+    }
+
+    #[test]
+    fn who_was_behind_or_away_is_tried_by_few_reads_first() {
+        let behind = Behind::default();
+        let begin = Duration::from_secs(100);
+        behind.note_return(NODE, begin);
+        assert_eq!((0..5).map(|step| asked(&behind, begin + STEP * step)).collect::<Vec<_>>(), [1, 1, 2, 4, 8]);
+        assert_eq!(asked(&behind, begin + STEP * (STEPS - 1)), (1 << (STEPS - 1)) - 16);
+        assert_eq!(asked(&behind, begin + STEP * STEPS), 100_000, "all of them");
+        behind.note(NODE, BEHIND, begin);
+        assert_eq!(asked(&behind, begin + BEHIND - STEP), 0);
+        assert_eq!(asked(&behind, begin + BEHIND), 1);
     }
 }

@@ -30,7 +30,7 @@ use kvorum_core::{Key, PartitionId, Record, Version};
 use slab::Slab;
 use tokio::sync::Notify;
 
-use super::behind::Behind;
+use super::behind::{Behind, Standing};
 use super::hedge::Hedging;
 pub use super::operation_id::OperationId;
 use super::repair::ReadRepair;
@@ -352,6 +352,11 @@ impl Operations {
         }
     }
 
+    /// Asks `node`, which this shard is connected to again, less than others at first.
+    pub fn note_return(&self, node: NodeId, now: Duration) {
+        self.behind.note_return(node, now);
+    }
+
     pub(super) fn send_store(
         &self,
         shard: &Rc<Shard>,
@@ -398,22 +403,23 @@ impl Operations {
         id
     }
 
-    /// The `ack` replicas that are asked first, and the one of them that is asked for the record: this
-    /// node before all, then those that answer fastest, then those that are behind, then those that may not answer
-    /// at all.
+    /// The `ack` replicas that are asked first, and the one of them that is asked for the record: this node before
+    /// those that stand as it does, and of the others those that answer fastest.
     fn choose(&self, shard: &Shard, begin: Begin, acks: Acks) -> (ReplicaSet, Rank) {
         let replicas = shard.membership.layout().preference_list(begin.partition);
         let now = begin.now;
         let delay = self.hedging.delay();
         let cost = |node: &NodeId| match shard.peer(*node) {
-            None if shard.membership.abstains().is_some() => (4, 0),
-            None if self.own_disk.is_overdue(now, delay) => (3, 0),
-            None if self.behind.contains(*node, now) => (2, 0),
-            None => (0, 0),
-            Some(peer) if !peer.is_up() || !peer.votes() => (4, 0),
-            Some(peer) if peer.is_suspect(now, delay) => (3, peer.cost()),
-            Some(peer) if self.behind.contains(*node, now) => (2, peer.cost()),
-            Some(peer) => (1, peer.cost()),
+            None if shard.membership.abstains().is_some() => (Standing::Out, false, 0),
+            None => {
+                let is_overdue = |after| self.own_disk.is_overdue(now, after);
+                (self.behind.standing(*node, now, delay, is_overdue), false, 0)
+            }
+            Some(peer) if !peer.is_up() || !peer.votes() => (Standing::Out, true, 0),
+            Some(peer) => {
+                let is_overdue = |after| peer.is_suspect(now, after);
+                (self.behind.standing(*node, now, delay, is_overdue), true, peer.cost())
+            }
         };
         let mut first = ReplicaSet::EMPTY;
         let mut record_from = None;
@@ -424,6 +430,9 @@ impl Operations {
             let Some((best, _)) = ranks.min_by_key(|(_, node)| cost(node)) else { break };
             first.insert(best);
             record_from.get_or_insert(best);
+            if let Some(node) = replicas.get(usize::from(best.0)) {
+                self.behind.note_asked(*node);
+            }
         }
         (first, record_from.unwrap_or(Rank(0)))
     }

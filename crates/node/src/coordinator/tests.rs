@@ -161,6 +161,10 @@ fn a_coordinator_whose_disk_hangs_reads_from_the_others() {
         }
         // The first read finds out, without the budget; the second does not ask it.
         for _ in 0..2 {
+            // The others, to which the rig has just connected, are tried by one read at first.
+            let operations = &rig.shard.operations;
+            let is_tried = |node| !operations.behind.contains(NodeId(node), rig.shard.clock.boot());
+            until(|| is_tried(1) && is_tried(2)).await;
             assert_eq!(read_with(&mut rig, &record).await, "no-answer");
             assert_eq!(rig.shard.pool.depth(), 1);
         }
@@ -570,6 +574,16 @@ fn a_replica_that_is_behind_is_not_asked_first() {
             rig.answer(asked, &question, record_of(&record)).await;
             get.await.unwrap().unwrap();
         }
+    });
+}
+
+#[test]
+fn a_peer_that_has_just_connected_is_tried_by_few_reads() {
+    run(async {
+        let rig = Rig::start(3, Settings::default()).await;
+        // By none, at any time before.
+        let is_behind = |node| rig.shard.operations.behind.contains(NodeId(node), Duration::ZERO);
+        assert_eq!([0, 1, 2].map(is_behind), [false, true, true]);
     });
 }
 

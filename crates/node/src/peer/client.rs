@@ -218,6 +218,7 @@ impl PeerClient {
         self.reads.forget();
         self.unheard_pings.set(0);
         self.pinged_at.set(shard.clock.boot());
+        shard.operations.note_return(self.node, shard.clock.boot());
         *self.link.borrow_mut() = Some(link.clone());
         tokio::select! {
             biased;
