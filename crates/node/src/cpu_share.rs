@@ -38,7 +38,7 @@ pub struct Work {
 }
 
 impl CpuShare {
-    /// `percent` of a core, at least 1; 100 and more are all of it.
+    /// `percent` of a core, from 1 to 100.
     #[must_use]
     pub fn new(percent: u32) -> Self {
         let percent = percent.clamp(1, WHOLE_PERCENT);

@@ -284,7 +284,7 @@ impl Node {
         if let Some(excess) = config.excess_bytes() {
             tracing::warn!(%excess, "limits allow more memory than memory_bytes and 128 MiB");
         }
-        let cpu_share = cpu_share(config);
+        let cpu_share = CpuShare::new(config.runtime.background_percent_of_a_core());
         let (store, rebuilding) =
             open_store(&data_dir, budget.at(usize::from(own.0)), cpu_share.clone(), durability(config))?;
         let reaper = Reaper::start(data_dir.store_path(), data_dir.freed_path())?;
@@ -543,11 +543,6 @@ fn commit_config(config: &Config) -> CommitConfig {
         batch_bytes_max: config.batch_bytes_max(),
         durability: durability(config),
     }
-}
-
-fn cpu_share(config: &Config) -> CpuShare {
-    let percent = config.runtime.background_cpu_percent.get() * config.runtime.shards.get();
-    CpuShare::new(u32::try_from(percent).expect("a hundred times 256 shards at most"))
 }
 
 fn repair_settings(config: &Config) -> RepairSettings {

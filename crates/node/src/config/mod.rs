@@ -91,6 +91,15 @@ pub struct Runtime {
     pub background_cpu_percent: Count,
 }
 
+impl Runtime {
+    /// What each kind of background work has of one core while requests come, of a hundred. A machine loses a part of
+    /// itself, not of a core, so it counts by shards.
+    #[must_use]
+    pub fn background_percent_of_a_core(&self) -> u32 {
+        u32::try_from(self.background_cpu_percent.get() * self.shards.get()).unwrap_or(u32::MAX).min(100)
+    }
+}
+
 /// `coordinator.*`
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Coordinator {

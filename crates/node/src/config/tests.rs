@@ -50,6 +50,15 @@ fn without_any_source_a_node_is_a_cluster_of_itself_with_the_documented_defaults
 }
 
 #[test]
+fn background_work_has_its_share_of_a_core_for_each_shard_and_one_core_at_most() {
+    let share = |percent, shards| {
+        let sources = flags(&[("runtime.background_cpu_percent", percent), ("runtime.shards", shards)]);
+        load(&sources).unwrap().config.runtime.background_percent_of_a_core()
+    };
+    assert_eq!([("2", "1"), ("2", "8"), ("2", "64"), ("100", "256")].map(|(a, b)| share(a, b)), [2, 16, 100, 100]);
+}
+
+#[test]
 fn names_and_variables_are_unique_and_every_default_is_allowed() {
     let names: HashSet<_> = SETTINGS.iter().map(|setting| setting.name).collect();
     let variables: HashSet<_> = SETTINGS.iter().map(Setting::variable).collect();

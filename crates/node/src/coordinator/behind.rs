@@ -52,16 +52,16 @@ impl Behind {
     /// Takes note that `node` lacks a version that was stamped `age` ago.
     pub(super) fn note(&self, node: NodeId, age: Duration, now: Duration) {
         if age >= BEHIND {
-            self.try_from(node, now + BEHIND);
+            self.begin_trial(node, now + BEHIND);
         }
     }
 
     /// Tries `node`, which has just come back.
     pub(super) fn note_return(&self, node: NodeId, now: Duration) {
-        self.try_from(node, now);
+        self.begin_trial(node, now);
     }
 
-    fn try_from(&self, node: NodeId, begin: Duration) {
+    fn begin_trial(&self, node: NodeId, begin: Duration) {
         let mut trials = self.trials.borrow_mut();
         if trials.len() <= node.index() {
             trials.resize(node.index() + 1, Trial::default());
