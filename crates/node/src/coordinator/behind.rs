@@ -12,9 +12,10 @@ use kvorum_core::placement::NodeId;
 /// How old a version must be for a replica that lacks it to be behind: one that is younger may be on its way. And
 /// for how long such a replica is not tried.
 const BEHIND: Duration = Duration::from_secs(1);
-/// How long a step is, and how many there are: one read until the end of the first, 32,768 until the end of the last.
-const STEP: Duration = Duration::from_millis(50);
-const STEPS: u32 = 16;
+/// How long a step is at least, and how many there are: one read until the end of the first, 2,048 until the end of
+/// the last. Reads pass them and time without reads does not: what is not cached is not cached after an idle minute.
+const STEP: Duration = Duration::from_millis(200);
+const STEPS: u32 = 12;
 
 /// How long a replica may owe all answers until one that is behind is asked instead of it: what the latter was not
 /// given the read writes to it, which takes longer than most pauses.
@@ -36,16 +37,24 @@ pub(super) enum Standing {
 #[derive(Default)]
 pub(super) struct Behind {
     /// By the index of the node; up to the last one that was noted.
-    trials: RefCell<Vec<Trial>>,
+    trials: RefCell<Vec<Option<Trial>>>,
 }
 
-/// Those of a node of which nothing was noted are over.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Trial {
-    begin: Duration,
-    end: Duration,
+    /// 0 before the first.
+    step: u32,
+    /// The next begins with the first read after it.
+    step_end: Duration,
     /// Reads that have asked it since it was noted.
     asked: u32,
+}
+
+impl Trial {
+    /// Whether as many reads have asked it as may until the end of this step: none, one, two, four.
+    fn is_used_up(&self) -> bool {
+        self.asked >= (1 << self.step) / 2
+    }
 }
 
 impl Behind {
@@ -64,10 +73,10 @@ impl Behind {
     fn begin_trial(&self, node: NodeId, begin: Duration) {
         let mut trials = self.trials.borrow_mut();
         if trials.len() <= node.index() {
-            trials.resize(node.index() + 1, Trial::default());
+            trials.resize(node.index() + 1, None);
         }
         if let Some(trial) = trials.get_mut(node.index()) {
-            *trial = Trial { begin, end: begin + STEP * STEPS, asked: 0 };
+            *trial = Some(Trial { step: 0, step_end: begin, asked: 0 });
         }
     }
 
@@ -93,16 +102,22 @@ impl Behind {
     /// Whether it is not tried yet, or has been by as many reads as may.
     pub(super) fn contains(&self, node: NodeId, now: Duration) -> bool {
         let trials = self.trials.borrow();
-        let Some(trial) = trials.get(node.index()).filter(|trial| now < trial.end) else { return false };
-        let Some(tried_for) = now.checked_sub(trial.begin) else { return true };
-        let step = tried_for.as_millis() / STEP.as_millis();
-        trial.asked >> step > 0
+        let trial = trials.get(node.index()).copied().flatten();
+        trial.is_some_and(|trial| trial.is_used_up() && now < trial.step_end)
     }
 
     /// Takes note that a read asks it.
-    pub(super) fn note_asked(&self, node: NodeId) {
-        if let Some(trial) = self.trials.borrow_mut().get_mut(node.index()) {
-            trial.asked = trial.asked.saturating_add(1);
+    pub(super) fn note_asked(&self, node: NodeId, now: Duration) {
+        let mut trials = self.trials.borrow_mut();
+        let Some(slot) = trials.get_mut(node.index()) else { return };
+        let Some(trial) = slot else { return };
+        if trial.is_used_up() && now >= trial.step_end {
+            trial.step += 1;
+            trial.step_end = now + STEP;
+        }
+        trial.asked = trial.asked.saturating_add(1);
+        if trial.step > STEPS {
+            *slot = None;
         }
     }
 }
@@ -116,7 +131,7 @@ mod tests {
     /// How many of the reads that come at `now` ask it.
     fn asked(behind: &Behind, now: Duration) -> u32 {
         let reads = (0..100_000).take_while(|_| !behind.contains(NODE, now));
-        reads.map(|_| behind.note_asked(NODE)).count().try_into().unwrap()
+        reads.map(|_| behind.note_asked(NODE, now)).count().try_into().unwrap()
     }
 
     #[test]
@@ -153,8 +168,13 @@ mod tests {
         let behind = Behind::default();
         let begin = Duration::from_secs(100);
         behind.note_return(NODE, begin);
+        // Before there are reads no step is over.
+        let begin = begin + BEHIND;
         assert_eq!((0..5).map(|step| asked(&behind, begin + STEP * step)).collect::<Vec<_>>(), [1, 1, 2, 4, 8]);
-        assert_eq!(asked(&behind, begin + STEP * (STEPS - 1)), (1 << (STEPS - 1)) - 16);
+        for step in 5..STEPS {
+            assert_eq!(asked(&behind, begin + STEP * step - Duration::from_millis(1)), 0);
+            assert_eq!(asked(&behind, begin + STEP * step), 1 << (step - 1));
+        }
         assert_eq!(asked(&behind, begin + STEP * STEPS), 100_000, "all of them");
         behind.note(NODE, BEHIND, begin);
         assert_eq!(asked(&behind, begin + BEHIND - STEP), 0);

@@ -431,7 +431,7 @@ impl Operations {
             first.insert(best);
             record_from.get_or_insert(best);
             if let Some(node) = replicas.get(usize::from(best.0)) {
-                self.behind.note_asked(*node);
+                self.behind.note_asked(*node, now);
             }
         }
         (first, record_from.unwrap_or(Rank(0)))
