@@ -32,6 +32,8 @@ struct Shared {
 /// What one thread works, and rests for it. Not for another thread: each has a clock of its own.
 pub struct Work {
     share: CpuShare,
+    /// Into how many equal parts the share is divided; this work has one.
+    parts: u32,
     /// What the thread has had of the processor, up to where it has rested for it; nothing where it never rests.
     rested_for: Option<Duration>,
     saved_up: Duration,
@@ -62,8 +64,19 @@ impl CpuShare {
     /// The calling thread begins to work.
     #[must_use]
     pub fn begin(&self) -> Work {
+        self.begin_part(1)
+    }
+
+    /// The calling thread begins to work with half of the share: for scans, or for the copies that a round of
+    /// anti-entropy makes beside them. Nothing piles up behind these, as it does behind a flush.
+    #[must_use]
+    pub fn begin_half(&self) -> Work {
+        self.begin_part(2)
+    }
+
+    fn begin_part(&self, parts: u32) -> Work {
         let rested_for = (self.0.percent < WHOLE_PERCENT).then(cpu_time);
-        Work { share: self.clone(), rested_for, saved_up: Duration::ZERO }
+        Work { share: self.clone(), parts, rested_for, saved_up: Duration::ZERO }
     }
 
     /// What work that is paced by its cost is charged now, for what costs so much: while requests come as many times
@@ -99,7 +112,7 @@ impl Work {
             return Duration::ZERO;
         }
         let percent = self.share.0.percent;
-        now.saturating_sub(before) * (WHOLE_PERCENT - percent) / percent
+        now.saturating_sub(before) * (WHOLE_PERCENT * self.parts - percent) / percent
     }
 
     /// Rests, on a thread that may block.
@@ -152,6 +165,16 @@ pub(crate) mod tests {
             work_for(WORK);
             assert!(work.rest() >= 9 * WORK, "nor right after the last request");
         }
+    }
+
+    #[test]
+    fn who_has_half_of_the_share_rests_for_the_other_half_too() {
+        let share = CpuShare::new(10);
+        let mut work = share.begin_half();
+        share.note_request();
+        work_for(WORK);
+        let rest = work.rest();
+        assert!(rest >= 19 * WORK, "{rest:?} is for a twentieth");
     }
 
     #[tokio::test(start_paused = true)]

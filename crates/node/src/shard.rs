@@ -114,7 +114,7 @@ pub(crate) const YIELD: Duration = Duration::from_millis(1);
 
 impl Shard {
     /// Runs a part of a scan, behind the reads of requests that wait for the disk, and rests for it while requests
-    /// come; nothing if the node stops first. A part of several pages rests after each.
+    /// come, half of the share; nothing if the node stops first. A part of several pages rests after each.
     pub async fn scan<T: Send + 'static>(&self, part: impl FnOnce(&mut Work) -> T + Send + 'static) -> Option<T> {
         for _ in 0..YIELDS_MAX {
             if self.pool.depth() == 0 {
@@ -124,7 +124,7 @@ impl Shard {
         }
         let share = self.cpu_share.clone();
         let part = move || {
-            let mut work = share.begin();
+            let mut work = share.begin_half();
             let result = part(&mut work);
             work.pause();
             result

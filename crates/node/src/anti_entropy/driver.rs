@@ -365,7 +365,7 @@ impl Driver<'_> {
         let mut cursors: BTreeMap<NodeId, Cursor> = BTreeMap::new();
         let pace = Rc::new(Pace::new(self.shard.anti_entropy.settings.rate));
         let mut copies = JoinSet::new();
-        let mut work = self.shard.cpu_share.begin();
+        let mut work = self.shard.cpu_share.begin_half();
         loop {
             self.fill(&mut merge, &mut cursors).await?;
             let Some((key, held)) = merge.next_key() else { break };

@@ -86,8 +86,8 @@ pub struct Runtime {
     pub shards: Count,
     /// Threads for reads that need the disk.
     pub read_threads: Count,
-    /// What scans, copying in repair, flushes and compactions each take of as many cores as there are shards while
-    /// requests come, of a hundred.
+    /// What flushes and compactions each take of as many cores as there are shards while requests come, of a hundred.
+    /// Scans, and copying in repair, have half of it each.
     pub background_cpu_percent: Count,
 }
 
