@@ -23,7 +23,8 @@ const TASK_REST_MIN: Duration = Duration::from_millis(5);
 pub struct CpuShare(Arc<Shared>);
 
 struct Shared {
-    percent: u32,
+    /// Nothing where nobody rests.
+    percent: Option<u32>,
     /// A request came since somebody has last looked.
     has_requests: AtomicBool,
     quiet_from: Mutex<Option<Instant>>,
@@ -43,14 +44,17 @@ impl CpuShare {
     /// `percent` of a core, from 1 to 100.
     #[must_use]
     pub fn new(percent: u32) -> Self {
-        let percent = percent.clamp(1, WHOLE_PERCENT);
-        Self(Arc::new(Shared { percent, has_requests: AtomicBool::new(false), quiet_from: Mutex::default() }))
+        Self::of(Some(percent.clamp(1, WHOLE_PERCENT)))
     }
 
     /// All of it: nobody rests, and no clock is read.
     #[must_use]
     pub fn whole() -> Self {
-        Self::new(WHOLE_PERCENT)
+        Self::of(None)
+    }
+
+    fn of(percent: Option<u32>) -> Self {
+        Self(Arc::new(Shared { percent, has_requests: AtomicBool::new(false), quiet_from: Mutex::default() }))
     }
 
     /// Notes that a request came, for others to make room for.
@@ -75,7 +79,7 @@ impl CpuShare {
     }
 
     fn begin_part(&self, parts: u32) -> Work {
-        let rested_for = (self.0.percent < WHOLE_PERCENT).then(cpu_time);
+        let rested_for = self.0.percent.map(|_| cpu_time());
         Work { share: self.clone(), parts, rested_for, saved_up: Duration::ZERO }
     }
 
@@ -83,11 +87,10 @@ impl CpuShare {
     /// more as the share is smaller than a core.
     #[must_use]
     pub fn charge(&self, cost: usize) -> usize {
-        let percent = self.0.percent;
-        if percent == WHOLE_PERCENT || self.is_quiet() {
-            return cost;
+        match self.0.percent {
+            Some(percent) if !self.is_quiet() => cost.saturating_mul(WHOLE_PERCENT as usize) / percent as usize,
+            _ => cost,
         }
-        cost.saturating_mul(WHOLE_PERCENT as usize) / percent as usize
     }
 
     /// Whether no request came for a while.
@@ -105,13 +108,12 @@ impl Work {
     /// For how long the thread is to rest for what it did since it was last asked; zero while no requests come.
     #[must_use]
     pub(crate) fn rest(&mut self) -> Duration {
-        let Some(before) = self.rested_for else { return Duration::ZERO };
+        let (Some(percent), Some(before)) = (self.share.0.percent, self.rested_for) else { return Duration::ZERO };
         let now = cpu_time();
         self.rested_for = Some(now);
         if self.share.is_quiet() {
             return Duration::ZERO;
         }
-        let percent = self.share.0.percent;
         now.saturating_sub(before) * (WHOLE_PERCENT * self.parts - percent) / percent
     }
 
@@ -169,12 +171,14 @@ pub(crate) mod tests {
 
     #[test]
     fn who_has_half_of_the_share_rests_for_the_other_half_too() {
-        let share = CpuShare::new(10);
-        let mut work = share.begin_half();
-        share.note_request();
-        work_for(WORK);
-        let rest = work.rest();
-        assert!(rest >= 19 * WORK, "{rest:?} is for a twentieth");
+        for (percent, least) in [(10, 19 * WORK), (100, WORK)] {
+            let share = CpuShare::new(percent);
+            let mut work = share.begin_half();
+            share.note_request();
+            work_for(WORK);
+            let rest = work.rest();
+            assert!(rest >= least, "{rest:?} for half of {percent} %");
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -194,11 +198,12 @@ pub(crate) mod tests {
 
     #[test]
     fn who_has_the_whole_core_never_rests() {
-        let share = CpuShare::whole();
-        let mut work = share.begin();
-        share.note_request();
-        work_for(WORK);
-        assert_eq!(work.rest(), Duration::ZERO);
+        let (whole, all) = (CpuShare::whole(), CpuShare::new(100));
+        for (share, mut work) in [(&whole, whole.begin()), (&whole, whole.begin_half()), (&all, all.begin())] {
+            share.note_request();
+            work_for(WORK);
+            assert_eq!(work.rest(), Duration::ZERO);
+        }
     }
 
     #[test]
