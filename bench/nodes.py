@@ -171,15 +171,22 @@ def wrk(script, url, seconds, connections, threads, keys, value_bytes, first=0):
     return result
 
 
-def bench(options, url, workload, rate, seconds):
-    """One run of `kvorum bench run`: its run.json."""
+def bench(options, url, workload, rate, seconds, warmup=0, meanwhile=lambda: None):
+    """One run of `kvorum bench run`: its run.json. `meanwhile` is called once the run was started."""
     with tempfile.TemporaryDirectory(prefix="kvorum-bench-run-") as out:
         command = [options.binary, "bench", "run", "--url", url, "--workload", workload, "--rate", rate]
         command += ["--connections", options.connections, "--keys", options.keys, "--value-size", options.value]
-        command += ["--duration", f"{seconds}s", "--warmup", "0s", "--out", out]
-        done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
-        if done.returncode:
-            sys.exit(f"{command}\n{done.stdout}{done.stderr}")
+        command += ["--duration", f"{seconds}s", "--warmup", f"{warmup}s", "--out", out]
+        command = list(map(str, command))
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+            try:
+                meanwhile()
+                stdout, stderr = run.communicate()
+            except BaseException:
+                run.kill()
+                raise
+        if run.returncode:
+            sys.exit(f"{command}\n{stdout}{stderr}")
         return json.loads((pathlib.Path(out) / "run.json").read_text())
 
 
