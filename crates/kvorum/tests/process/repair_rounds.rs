@@ -354,7 +354,8 @@ fn voting_partitions(status: &str) -> Option<u64> {
 }
 
 /// The round that rebuilds is slowed down, and the last keys are written meanwhile for another `from` than it has
-/// listed them with. It can settle all partitions but theirs, which are left to the next round.
+/// listed them with. It can settle all partitions but theirs, which are left to the next round: those of the keys that
+/// both other nodes hold so when it comes to them, on average every sixth, which of twenty once in 40 runs was none.
 #[test]
 fn a_node_that_rebuilds_shows_its_round_and_the_partitions_that_it_has_back() {
     let settings = [&SETTINGS[..], &[("KVORUM_REPAIR_RATE", "128KiB")]].concat();
@@ -372,17 +373,17 @@ fn a_node_that_rebuilds_shows_its_round_and_the_partitions_that_it_has_back() {
     wait_until("it tells of the round that copies", || cluster.status_text(2).contains("step 4 of 5, copy: "));
     let mut client = cluster.client(0);
     let some = wait_for("it votes for some partitions", || {
-        for number in 580..600 {
+        for number in 500..600 {
             client.put(&entity_at(key(number), 1, 2 + random.below(2) as usize), b"newer");
         }
         voting_partitions(&cluster.status_text(2)).filter(|count| *count > 0)
     });
-    assert!((4096 - 20..4096).contains(&some), "all but those of at most twenty keys: {some}");
+    assert!((4096 - 100..4096).contains(&some), "all but those of at most a hundred keys: {some}");
     assert_eq!(cluster.metric(2, "kvorum_node_voting_partitions") as u64, some);
     assert_eq!(cluster.metric(2, "kvorum_node_votes"), 0.0);
     rebuilt(&cluster, 2);
     assert_eq!(voting_partitions(&cluster.status_text(2)), None);
-    for number in 0..580 {
+    for number in 0..500 {
         assert_eq!(cluster.client(2).value(&entity_at(key(number), 3, 3)), value);
     }
 }
