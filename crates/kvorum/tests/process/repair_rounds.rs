@@ -354,8 +354,8 @@ fn voting_partitions(status: &str) -> Option<u64> {
 }
 
 /// The round that rebuilds is slowed down, and the last keys are written meanwhile for another `from` than it has
-/// listed them with. It can settle all partitions but theirs, which are left to the next round: those of the keys that
-/// both other nodes hold so when it comes to them, on average every sixth, which of twenty once in 40 runs was none.
+/// listed them with. It can settle all partitions but those of the keys that both other nodes hold so when it comes to
+/// them, which are left to the next round: every sixth on average, so that of a hundred there are some.
 #[test]
 fn a_node_that_rebuilds_shows_its_round_and_the_partitions_that_it_has_back() {
     let settings = [&SETTINGS[..], &[("KVORUM_REPAIR_RATE", "128KiB")]].concat();
