@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use std::collections::BTreeMap;
-use std::io::BufRead;
+use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -12,6 +12,7 @@ use kvorum_core::key::Key;
 use kvorum_node::cpu_share::CpuShare;
 use kvorum_node::data_dir::{ClusterId, DataDir, Log};
 use kvorum_node::store::budget::MemoryBudget;
+use kvorum_node::store::log_zeros;
 use kvorum_node::store::rocks::RocksStore;
 use kvorum_node::store::{Batch, Durability, HealthState, HintChange, Store, StoreError, Tier};
 
@@ -95,6 +96,12 @@ fn assert_has(store: &RocksStore, numbers: impl Iterator<Item = u32>, length: us
     }
 }
 
+/// Takes the zeros away that opening a store would take away first. Returns the newest log.
+fn newest_log(path: &Path) -> PathBuf {
+    log_zeros::cut(&path.join("store")).unwrap();
+    files(path, "log").pop().unwrap()
+}
+
 /// Writes [`COMMITS`] records, kills, does something to the directory, and opens it again.
 fn after_kill(change: impl FnOnce(&Path)) -> (tempfile::TempDir, DataDir, RocksStore, Log) {
     let outer = tempfile::tempdir().unwrap();
@@ -126,10 +133,48 @@ fn assert_shortened(directory: &DataDir, store: &RocksStore, log: Log) {
 
 #[test]
 fn a_kill_loses_nothing_that_was_synced() {
-    let (_outer, directory, store, log) = after_kill(|_| {});
+    let (_outer, directory, store, log) = after_kill(|path| {
+        let newest = std::fs::read(files(path, "log").pop().unwrap()).unwrap();
+        assert!(newest.ends_with(&[0; 1000]), "zeros for what comes next");
+    });
     assert_eq!(log, Log::Whole);
     assert_eq!(directory.rebuilding().unwrap(), None);
     assert_has(&store, 0..COMMITS, 100);
+}
+
+#[test]
+fn a_log_with_zeros_at_its_end_that_another_follows_is_whole() {
+    let outer = tempfile::tempdir().unwrap();
+    let live = outer.path().join("live");
+    let directory = DataDir::open(&live, ClusterId(1)).unwrap();
+    // So that a flush takes long, for which the log of its memtable stays.
+    let share = CpuShare::new(1);
+    let (store, _) = RocksStore::open_in(&directory, budget(), share.clone()).unwrap();
+    let first = files(&live, "log");
+    let mut records = 0;
+    let mut put_some = || {
+        let mut batch = Batch::default();
+        (records..records + 1000).for_each(|number| batch.put(key(number), noise(number, 20)));
+        records += 1000;
+        share.note_request();
+        store.commit(&batch, Durability::Fsync).unwrap();
+        records
+    };
+    while files(&live, "log") == first {
+        put_some();
+    }
+    let records = put_some();
+    let killed = outer.path().join("killed");
+    copy_live(&live, &killed);
+    let logs = files(&killed, "log");
+    assert!(logs.len() > 1 && files(&killed, "sst").iter().all(|table| table.metadata().unwrap().len() < 1 << 20));
+    for log in logs {
+        // The engine takes those of a log that it leaves away by itself, unless it dies meanwhile.
+        std::fs::OpenOptions::new().append(true).open(log).unwrap().write_all(&[0; 100_003]).unwrap();
+    }
+    let (directory, store, log) = open(&killed);
+    assert_eq!((log, directory.rebuilding().unwrap()), (Log::Whole, None));
+    assert_has(&store, 0..records, 20);
 }
 
 #[test]
@@ -142,15 +187,19 @@ fn hints_that_the_machine_did_not_survive_are_no_loss() {
         store.change_hints(&[hint(number), hint(number + 1)]).unwrap();
         try_put(&store, number, 100).unwrap();
     }
-    let newest = files(&live, "log").pop().unwrap();
-    let synced = std::fs::metadata(&newest).unwrap().len();
+    let killed = |name: &str| {
+        let copy = outer.path().join(name);
+        copy_live(&live, &copy);
+        let newest = newest_log(&copy);
+        let length = std::fs::metadata(&newest).unwrap().len();
+        (copy, newest, length)
+    };
+    let (_, _, synced) = killed("before");
     let heard = store.sequence();
     (0..COMMITS).for_each(|number| store.change_hints(&[hint(number)]).unwrap());
-    assert!(std::fs::metadata(&newest).unwrap().len() > synced, "they are in the log");
     assert_eq!(store.sequence(), heard, "a peer is told of nothing that may be lost");
-    let killed = outer.path().join("killed");
-    copy_live(&live, &killed);
-    let newest = files(&killed, "log").pop().unwrap();
+    let (killed, newest, length) = killed("after");
+    assert!(length > synced, "they are in the log");
     std::fs::OpenOptions::new().write(true).open(&newest).unwrap().set_len(synced).unwrap();
     let (directory, store, log) = open(&killed);
     assert_eq!((log, directory.rebuilding().unwrap()), (Log::Whole, None));
@@ -161,7 +210,7 @@ fn hints_that_the_machine_did_not_survive_are_no_loss() {
 #[test]
 fn a_torn_tail_beyond_what_was_synced_is_no_loss() {
     let (_outer, directory, store, log) = after_kill(|path| {
-        let newest = files(path, "log").pop().unwrap();
+        let newest = newest_log(path);
         let mut bytes = std::fs::read(&newest).unwrap();
         // The begin of one more record: as the first half of the last.
         let half = bytes[bytes.len() - 150..bytes.len() - 80].to_vec();
@@ -177,7 +226,7 @@ fn a_torn_tail_beyond_what_was_synced_is_no_loss() {
 fn a_log_cut_below_what_was_synced_is_noticed() {
     for cut in [1, 5, 5000] {
         let (_outer, directory, store, log) = after_kill(|path| {
-            let newest = files(path, "log").pop().unwrap();
+            let newest = newest_log(path);
             let length = std::fs::metadata(&newest).unwrap().len();
             std::fs::OpenOptions::new().write(true).open(&newest).unwrap().set_len(length - cut).unwrap();
         });
@@ -188,7 +237,7 @@ fn a_log_cut_below_what_was_synced_is_noticed() {
 #[test]
 fn a_flipped_bit_in_the_live_log_is_noticed() {
     let (_outer, directory, store, log) = after_kill(|path| {
-        let newest = files(path, "log").pop().unwrap();
+        let newest = newest_log(path);
         let mut bytes = std::fs::read(&newest).unwrap();
         let middle = bytes.len() / 2;
         bytes[middle] ^= 1;
@@ -281,7 +330,8 @@ fn a_store_without_any_log_is_refused_unless_nothing_was_ever_written() {
 }
 
 const KILLED: &str = "KVORUM_TEST_KILLED_DIR";
-const KILLED_LENGTH: usize = 20_000;
+/// Large ones and small ones, with zeros behind the log only for these.
+const KILLED_LENGTHS: [usize; 2] = [38_000, 2_000];
 
 /// Runs itself again in a process that writes until it is killed, through many changes of logs and tables.
 #[test]
@@ -317,7 +367,9 @@ fn a_kill_at_any_moment_loses_nothing_that_was_synced() {
         let (directory, store, log) = open(outer.path());
         assert_eq!(log, Log::Whole, "round {round}");
         assert_eq!(directory.rebuilding().unwrap(), None);
-        assert_has(&store, 1..=acked, KILLED_LENGTH);
+        for (first, length) in (1..).zip(KILLED_LENGTHS) {
+            assert_has(&store, (first..=acked).step_by(2), length);
+        }
     }
     assert!(acked > 2500, "{acked}");
 }
@@ -326,7 +378,7 @@ fn write_for_ever(path: &Path) {
     let (_directory, store, _) = open(path);
     let held = (1..).take_while(|number| store.get(&key(*number), Tier::Disk).unwrap().is_some()).count();
     for number in u32::try_from(held).unwrap() + 1.. {
-        try_put(&store, number, KILLED_LENGTH).unwrap();
+        try_put(&store, number, KILLED_LENGTHS[usize::from(number % 2 == 0)]).unwrap();
         println!("\nacked {number}");
     }
 }

@@ -15,6 +15,8 @@ mod engine_share;
 mod engine_waits;
 pub mod floors;
 pub mod health;
+#[cfg(feature = "rocksdb")]
+pub mod log_zeros;
 pub mod memory;
 #[cfg(feature = "rocksdb")]
 pub mod options;

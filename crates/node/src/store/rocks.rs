@@ -26,6 +26,7 @@ use rocksdb::{
 use super::budget::MemoryBudget;
 use super::engine_share::EngineShare;
 use super::engine_waits::noted;
+use super::log_zeros::{self, LogZeros};
 use super::options;
 use super::record_cache::{Lookup, RecordCache};
 use super::{
@@ -64,6 +65,7 @@ pub struct RocksStore {
     /// hint that is not synced.
     committed: AtomicU64,
     marker: Option<SyncMarker>,
+    zeros: Arc<LogZeros>,
     path: PathBuf,
     commit_micros: Arc<Histogram>,
     floors: Arc<Floors>,
@@ -139,7 +141,9 @@ impl RocksStore {
         let (mut options, cache) = options::database(budget);
         let health = Arc::new(Health::default());
         let share = Arc::new(EngineShare::new(share, Arc::clone(&health)));
-        options.add_event_listener(Listener { health: Arc::clone(&health), share: Arc::clone(&share) });
+        let zeros = Arc::new(LogZeros::new(path));
+        let listener = Listener { health: Arc::clone(&health), share: Arc::clone(&share), zeros: Arc::clone(&zeros) };
+        options.add_event_listener(listener);
         let (floors, dropped): (Arc<Floors>, Arc<AtomicU64>) = Default::default();
         let mut records = options.clone();
         // Called by several threads at once; it only reads atomics and counts in one.
@@ -157,6 +161,7 @@ impl RocksStore {
             ColumnFamilyDescriptor::new(METADATA, options::metadata(&cache)),
             ColumnFamilyDescriptor::new(HINTS, options::hints(budget, &cache)),
         ];
+        log_zeros::cut(path).map_err(|error| StoreError::Io(error.to_string()))?;
         let db = DB::open_cf_descriptors(&options, path, families).map_err(|error| classify(&error))?;
         let mut read_cache = ReadOptions::default();
         read_cache.set_read_tier(ReadTier::BlockCache);
@@ -182,6 +187,7 @@ impl RocksStore {
             unsynced: WriteOptions::default(),
             patient,
             marker: None,
+            zeros,
             path: path.to_owned(),
             commit_micros: Arc::default(),
             floors,
@@ -366,6 +372,9 @@ impl Store for RocksStore {
         if let Some(marker) = &self.marker {
             self.mark(marker);
         }
+        if durability == Durability::Fsync {
+            self.zeros.note_synced(writes.size_in_bytes());
+        }
         Ok(())
     }
 
@@ -386,7 +395,9 @@ impl Store for RocksStore {
                 HintChange::Drop(range) => writes.delete_range_cf(family, &range.start, &range.end),
             }
         }
-        match noted("change hints", || self.db.write_opt(&writes, &self.patient)) {
+        let written = noted("change hints", || self.db.write_opt(&writes, &self.patient));
+        self.zeros.note_written(writes.size_in_bytes());
+        match written {
             Err(error) if error.kind() == ErrorKind::Incomplete => Err(StoreError::Busy),
             written => written.map_err(|error| self.write_error(&error)),
         }
@@ -472,11 +483,13 @@ impl Store for RocksStore {
 struct Listener {
     health: Arc<Health>,
     share: Arc<EngineShare>,
+    zeros: Arc<LogZeros>,
 }
 
 impl EventListener for Listener {
     fn on_memtable_sealed(&self, _: &MemTableInfo) {
         self.share.note_memtable_sealed();
+        self.zeros.begin_log();
     }
 
     fn on_flush_begin(&self, info: &FlushJobInfo) {
