@@ -22,8 +22,8 @@ use crate::shard::Shard;
 use crate::store::{Page, PageLimit, Store, StoreError, Tier};
 use crate::sync::Mutex;
 
-/// What is read at a time.
-const PAGE: PageLimit = PageLimit { records: 1024, bytes: 256 * 1024 };
+/// What is read at a time: a quarter of a millisecond, for which whoever wakes up may have to wait.
+const PAGE: PageLimit = PageLimit { records: 128, bytes: 32 * 1024 };
 /// Where a block is damaged each of its records is looked up by itself.
 const DAMAGED_PAGE: PageLimit = PageLimit { records: 64, bytes: 64 * 1024 };
 /// Between two passes that nobody asked for.
