@@ -28,6 +28,8 @@ static ZEROS: [u8; PIECE] = [0; PIECE];
 /// Of the log that a store writes. What it counts may be off: then a sync costs what it costs without zeros.
 pub(super) struct LogZeros {
     directory: PathBuf,
+    /// Its number; zero until it is looked for. A directory may have thousands of tables.
+    number: AtomicU64,
     /// Bytes written into the log.
     written: AtomicU64,
     /// Where its zeros end.
@@ -37,13 +39,15 @@ pub(super) struct LogZeros {
 impl LogZeros {
     /// For the store in `directory`, which begins a new log when it is opened.
     pub(super) fn new(directory: &Path) -> Self {
-        Self { directory: directory.to_owned(), written: AtomicU64::new(0), end: AtomicU64::new(0) }
+        let [number, written, end] = Default::default();
+        Self { directory: directory.to_owned(), number, written, end }
     }
 
     /// The engine has begun a new log.
     pub(super) fn begin_log(&self) {
-        self.written.store(0, Ordering::Relaxed);
-        self.end.store(0, Ordering::Relaxed);
+        for count in [&self.number, &self.written, &self.end] {
+            count.store(0, Ordering::Relaxed);
+        }
     }
 
     /// A write of `bytes` is in the log.
@@ -58,27 +62,30 @@ impl LogZeros {
         let next = self.written.load(Ordering::Relaxed).saturating_add(SMALL as u64);
         if bytes <= SMALL && next > self.end.load(Ordering::Relaxed) {
             // A log is as good without. Not tried again at each write.
-            self.end.store(append(&self.directory).unwrap_or(u64::MAX), Ordering::Relaxed);
+            self.end.store(self.append().unwrap_or(u64::MAX), Ordering::Relaxed);
         }
     }
-}
 
-/// Makes the newest log longer, and returns its length.
-fn append(directory: &Path) -> io::Result<u64> {
-    let newest = logs(directory)?.into_iter().max_by_key(|path| number(path)).ok_or(io::ErrorKind::NotFound)?;
-    let mut log = OpenOptions::new().append(true).open(newest)?;
-    log.write_all(&ZEROS)?;
-    Ok(log.metadata()?.len())
+    /// Makes the log longer, and returns its length.
+    fn append(&self) -> io::Result<u64> {
+        let mut number = self.number.load(Ordering::Relaxed);
+        if number == 0 {
+            let numbers =
+                logs(&self.directory)?.into_iter().filter_map(|path| path.file_stem()?.to_str()?.parse().ok());
+            number = numbers.max().ok_or(io::ErrorKind::NotFound)?;
+            self.number.store(number, Ordering::Relaxed);
+        }
+        let name = format!("{number:06}.log");
+        let mut log = OpenOptions::new().append(true).open(self.directory.join(name))?;
+        log.write_all(&ZEROS)?;
+        Ok(log.metadata()?.len())
+    }
 }
 
 fn logs(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut paths: Vec<PathBuf> = fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
     paths.retain(|path| path.extension().is_some_and(|kind| kind == "log"));
     Ok(paths)
-}
-
-fn number(log: &Path) -> Option<u64> {
-    log.file_stem()?.to_str()?.parse().ok()
 }
 
 /// Takes the zeros behind the records of every log in the engine's `directory` away, before it is opened. What is
@@ -209,9 +216,10 @@ mod tests {
         zeros.note_written(PIECE);
         zeros.note_synced(100);
         assert_eq!(length("1000000.log"), 1 + 2 * PIECE as u64);
+        fs::write(directory.path().join("1000002.log"), b"").unwrap();
         zeros.begin_log();
         zeros.note_synced(100);
-        assert_eq!(length("1000000.log"), 1 + 3 * PIECE as u64);
+        assert_eq!((length("1000000.log"), length("1000002.log")), (1 + 2 * PIECE as u64, PIECE as u64));
         assert_eq!(length("999999.log") + length("000009.log") + length("1000001.sst"), 3);
         fs::remove_dir_all(directory.path()).unwrap();
         zeros.begin_log();
