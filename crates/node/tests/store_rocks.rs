@@ -266,6 +266,36 @@ fn flushes_and_compactions_give_way_to_requests() {
     assert_eq!(rustix::process::getpriority_process(None).unwrap(), usual);
 }
 
+/// What the engine's flushes and compactions in this process have written: bytes, and calls.
+fn engine_writes() -> (u64, u64) {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    let engine =
+        tasks.filter(|task| std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name.starts_with("rocksdb:")));
+    engine.fold((0, 0), |(bytes, calls), task| {
+        let io = std::fs::read_to_string(task.join("io")).unwrap();
+        let of = |name| io.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok()).unwrap();
+        (bytes + of("wchar:"), calls + of("syscw:"))
+    })
+}
+
+#[test]
+fn tables_are_written_in_small_pieces() {
+    let outer = tempfile::tempdir().unwrap();
+    let (_directory, store, _) = open(outer.path());
+    for half in 0..2 {
+        for number in 0..2000 {
+            let mut batch = Batch::default();
+            batch.put(key(2 * number + half), noise(number, 1000));
+            store.commit(&batch, Durability::Os).unwrap();
+        }
+        store.flush().unwrap();
+    }
+    store.compact().unwrap();
+    let (bytes, calls) = engine_writes();
+    assert!(bytes >= 7 << 20, "{bytes} bytes");
+    assert!(bytes / calls <= 16 << 10, "{bytes} bytes in {calls} calls");
+}
+
 /// How long something takes, while requests come.
 fn time_until(share: &CpuShare, is_over: impl Fn() -> bool) -> Duration {
     let begin = Instant::now();

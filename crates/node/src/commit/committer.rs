@@ -70,7 +70,7 @@ pub struct Committer<S> {
     remembered: Vec<Fingerprint>,
     raises: Vec<(Ticket, Hlc)>,
     facts: Facts,
-    /// While true, what is refused may have been accepted by what this node has lost.
+    /// Set aside by the batch, until [`Committer::take_cold`].
     cold: Vec<Cold>,
 }
 
