@@ -19,9 +19,9 @@ use super::{Health, Stall};
 use crate::cpu_share::{CpuShare, Work};
 
 /// Between two looks at the clock.
-const RECORDS: u32 = 16;
-/// Shorter rests are saved up.
-const REST_MIN: Duration = Duration::from_millis(2);
+const RECORDS: u32 = 64;
+/// Shorter rests are saved up: to sleep and wake is work too.
+const REST_MIN: Duration = Duration::from_millis(5);
 /// Between two looks at what has come meanwhile.
 const REST_MAX: Duration = Duration::from_millis(10);
 /// Of level 0, during a compaction: with as many the next one begins (`levels` in `options.rs`).

@@ -16,7 +16,7 @@ const MIB: usize = 1 << 20;
 /// table, those of a compaction as the first to go (decision 0045).
 const FLUSHED_AND_COMPACTED: i32 = 2;
 /// What a flush or compaction writes at a time. A write copies into the page cache without giving the processor to
-/// anybody meanwhile, and where a virtual machine's host has first to find the memory, that is 9 us a page
+/// anybody meanwhile, and where a virtual machine's host has first to find the memory, that is 9 µs a page
 /// (decision 0036).
 const WRITE_BYTES: u64 = 16 * KIB as u64;
 
