@@ -15,9 +15,9 @@ const MIB: usize = 1 << 20;
 /// `PrepopulateBlockCache::kFlushAndCompaction` in the engine's `table.h`: the cache gets the blocks of every new
 /// table, those of a compaction as the first to go (decision 0045).
 const FLUSHED_AND_COMPACTED: i32 = 2;
-/// What a flush or compaction writes at a time. A write copies into the page cache without giving the processor to
-/// anybody meanwhile, and where a virtual machine's host has first to find the memory, that is 9 µs a page
-/// (decision 0036).
+/// What a flush or compaction writes at a time, where one block is no longer. A write copies into the page cache without
+/// giving the processor to anybody meanwhile, and where a virtual machine's host has first to find the memory, that is
+/// 9 µs a page (decision 0048).
 const WRITE_BYTES: u64 = 16 * KIB as u64;
 
 /// The options of a database with its records in the default column family, and the cache to ask for usage.
