@@ -114,7 +114,7 @@ const fn group(clusters: &'static [Cluster], stages: &'static [Stage]) -> Group 
 }
 
 const MANY_CONNECTIONS: Cluster =
-    Cluster { name: "3-nodes-512", nodes: 3, settings: &[("KVORUM_RUNTIME_SHARDS", "2")] };
+    Cluster { name: "3-nodes-256", nodes: 3, settings: &[("KVORUM_RUNTIME_SHARDS", "2")] };
 const LITTLE_MEMORY: &[(&str, &str)] = &[("KVORUM_MEMORY_BYTES", "64MiB"), ("KVORUM_SCRUB_RATE", "0")];
 
 /// All of them, in the order in which `all` runs them.
@@ -124,13 +124,13 @@ pub static SCENARIOS: &[Scenario] = &[
         title: "Asynchronous fan-out over 1, 2, 3, 4, 5 and 10 nodes",
         about: "ack/from are the defaults, as in the report: 1/1, 2/2, 2/3, 3/4, 3/5, 6/10. All nodes share one \
                 machine with the generator, so more nodes share the same processors. There are 64 connections, and \
-                each node has its share of the cores as shards, at least one; `3-nodes-512` has 512, and two shards \
+                each node has its share of the cores as shards, at least one; `3-nodes-256` has 256, and two shards \
                 in each node, as a node on two cores has by default.",
         groups: &[
             group(&[cluster("1-node", 1)], PUT_AND_GET),
             group(&[cluster("2-nodes", 2)], PUT_AND_GET),
             group(&[cluster("3-nodes", 3)], ALL_KNEES),
-            Group { connections: 512, ..group(&[MANY_CONNECTIONS], PUT_AND_GET) },
+            Group { connections: 256, ..group(&[MANY_CONNECTIONS], PUT_AND_GET) },
             group(&[cluster("4-nodes", 4)], PUT_AND_GET),
             group(&[cluster("5-nodes", 5)], PUT_AND_GET),
             group(&[cluster("10-nodes", 10)], PUT_AND_GET),
