@@ -171,8 +171,8 @@ def wrk(script, url, seconds, connections, threads, keys, value_bytes, first=0):
     return result
 
 
-def bench(options, url, workload, rate, seconds, warmup=0, meanwhile=lambda: None):
-    """One run of `kvorum bench run`: its run.json. `meanwhile` is called once the run was started."""
+def bench(options, url, workload, rate, seconds, warmup=0, meanwhile=lambda run: None):
+    """One run of `kvorum bench run`: its run.json. `meanwhile` is called with its process once that was started."""
     with tempfile.TemporaryDirectory(prefix="kvorum-bench-run-") as out:
         command = [options.binary, "bench", "run", "--url", url, "--workload", workload, "--rate", rate]
         command += ["--connections", options.connections, "--keys", options.keys, "--value-size", options.value]
@@ -180,7 +180,7 @@ def bench(options, url, workload, rate, seconds, warmup=0, meanwhile=lambda: Non
         command = list(map(str, command))
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
             try:
-                meanwhile()
+                meanwhile(run)
                 stdout, stderr = run.communicate()
             except BaseException:
                 run.kill()
