@@ -1,8 +1,8 @@
 //! One thread of the generator: an event loop over its connections.
 //!
 //! It sends what is due on a connection that can take it, the one that has waited longest first; reads answers;
-//! counts. It sleeps in `epoll_pwait2` until the next due time, to the nanosecond and with no slack. Everything a
-//! request needs is made in place: no allocation, no lock.
+//! counts. It sleeps in `epoll_pwait2` until the next due time, to the nanosecond and with no slack, but has its timer
+//! wake it no more often than [`Alarm`] allows. Everything a request needs is made in place: no allocation, no lock.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -22,7 +22,7 @@ mod losses;
 use super::answer::Answer;
 use super::connection::{Connection, Flight, State};
 use super::cost::ThreadCost;
-use super::pace::{Pace, Rate, second};
+use super::pace::{Alarm, Pace, Rate, second};
 use crate::numbers::{count, index};
 use crate::record::{Failure, Interval, Tally, record};
 use crate::workload::{KeySource, Operation, Requests, Values, Workload};
@@ -112,6 +112,7 @@ pub(super) struct Worker {
     operations_left: u64,
     epoll: OwnedFd,
     next_tick: Instant,
+    alarm: Alarm,
     events: Vec<Event>,
     scratch: Vec<u8>,
     tally: Tally,
@@ -142,6 +143,7 @@ impl Worker {
             operations_left: job.operations_max.unwrap_or(u64::MAX),
             epoll,
             next_tick: now,
+            alarm: Alarm::new(now),
             events: Vec::with_capacity(EVENTS_MAX),
             scratch: vec![0; READ_BYTES],
             tally: Tally::default(),
@@ -363,10 +365,13 @@ impl Worker {
     /// before anything is sent again: no answer waits for the generator's own writes.
     fn wait(&mut self, until: Instant) -> io::Result<()> {
         let unread = std::mem::take(&mut self.unread);
-        let left = if unread.is_empty() { until.saturating_duration_since(Instant::now()) } else { Duration::ZERO };
+        let now = Instant::now();
+        let wake = if unread.is_empty() && until > now { self.alarm.at(until) } else { now };
+        let left = wake.saturating_duration_since(now);
         let timeout = Timespec::try_from(left).map_err(|_| io::ErrorKind::InvalidInput)?;
         let mut events = std::mem::take(&mut self.events);
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&timeout)) {
+            Ok(0) if !left.is_zero() => self.alarm.note(wake),
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
