@@ -366,7 +366,7 @@ impl Worker {
     fn wait(&mut self, until: Instant) -> io::Result<()> {
         let unread = std::mem::take(&mut self.unread);
         let now = Instant::now();
-        let wake = if unread.is_empty() && until > now { self.alarm.at(until) } else { now };
+        let wake = if unread.is_empty() && until > now { self.alarm.at(until, self.phase_end()) } else { now };
         let left = wake.saturating_duration_since(now);
         let timeout = Timespec::try_from(left).map_err(|_| io::ErrorKind::InvalidInput)?;
         let mut events = std::mem::take(&mut self.events);
