@@ -235,8 +235,9 @@ pub(crate) struct FillArgs {
 
 /// Search for the knee: the highest constant rate that is sustained.
 ///
-/// Doubles the rate until it is not sustained, bisects, confirms at full --duration, and runs at half of it. Then
-/// closed loops over 1, 2, 4 … connections show what bends the curve (Universal Scalability Law).
+/// Doubles the rate up to 60 % of what a closed loop achieves, makes it a quarter more at a time until it is not
+/// sustained, bisects, confirms at full --duration, and runs at half of it. Then closed loops over 1, 2, 4 …
+/// connections show what bends the curve (Universal Scalability Law).
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -238,13 +238,9 @@ impl Bench<'_> {
     /// The knee, half of it, and the scalability curve.
     fn search(&mut self, watch: &mut dyn Watch) -> Result<(), Error> {
         let effort = self.hunt.effort;
-        let mut search = match effort {
-            Effort::Whole => Search::new(effort, self.hunt.plan.rate),
-            Effort::Brief | Effort::Rough => {
-                let Some((point, _)) = self.closed_loop(self.hunt.plan.connections, watch)? else { return Ok(()) };
-                Search::near(effort, point.rate)
-            }
-        };
+        let Some((point, _)) = self.closed_loop(self.hunt.plan.connections, watch)? else { return Ok(()) };
+        let first = if let Rate::PerSecond(first) = self.hunt.plan.rate { Some(first) } else { None };
+        let mut search = Search::new(effort, first, point.rate);
         let rate = loop {
             let step = search.next();
             let probe = match step {

@@ -1,18 +1,19 @@
 //! The search for the highest rate that is sustained: pure, fed with how probes went.
 //!
-//! Grows from a first rate until one fails, then bisects, then confirms at full length. One failure proves nothing on a
-//! busy machine: a probe fails if it fails twice in a row, and the knee holds if two of at most three full-length probes
-//! pass; else it is looked for a step lower. How far a step is and where it begins is its [`Effort`].
+//! Grows from a first rate until one fails, then bisects, then confirms at full length. It doubles while that is far from
+//! what a closed loop achieved, and takes small steps from there: what is asked too much leaves a store with work that
+//! the next probe is measured beside. One failure proves nothing on a busy machine: a probe fails if it fails twice in a
+//! row, and the knee holds if two of at most three full-length probes pass; else it is looked for a step lower. How far
+//! a step is and where it begins is its [`Effort`].
 
 use crate::numbers::{float, whole};
-use crate::run::Rate;
 
-/// Where a search begins that knows nothing.
+/// Where a search begins that draws a curve from low rates on.
 const FIRST: u64 = 1_000;
 /// The lowest rate that is tried.
 const LEAST: u64 = 10;
-/// What part of a closed loop's rate a search begins with that knows one.
-const FIRST_SHARE: f64 = 0.6;
+/// From what part of a closed loop's rate on the steps are small.
+const NEAR_SHARE: f64 = 0.6;
 /// Confirmations that refute a rate.
 const REFUTATIONS: u32 = 2;
 
@@ -21,18 +22,17 @@ const REFUTATIONS: u32 = 2;
 pub enum Effort {
     /// From the plan's rate or 1,000/s on, to 5 %, two confirmations, and then the curve over connections.
     Whole,
-    /// The same from what a closed loop achieves, with shorter probes, without the curve.
+    /// The same from near what a closed loop achieves, with shorter probes, without the curve.
     Brief,
     /// To 25 %, and one confirmation: shows that it works, and roughly where the knee is.
     Rough,
 }
 
 impl Effort {
-    /// By how much the rate grows, and how close the highest good and the lowest bad rate must be.
+    /// By how much the rate grows in small steps, and how close the highest good and the lowest bad rate must be.
     fn steps(self) -> (f64, f64) {
         match self {
-            Self::Whole => (2.0, 1.05),
-            Self::Brief => (1.25, 1.05),
+            Self::Whole | Self::Brief => (1.25, 1.05),
             Self::Rough => (1.5, 1.25),
         }
     }
@@ -58,6 +58,8 @@ pub enum Step {
 pub struct Search {
     effort: Effort,
     first: u64,
+    /// From here on the steps are small.
+    near: u64,
     good: Option<u64>,
     bad: Option<u64>,
     /// Failures in a row at the rate that is probed.
@@ -67,17 +69,12 @@ pub struct Search {
 }
 
 impl Search {
-    /// Begins at a rate; at 1,000/s if there is none.
+    /// Of what achieves `closed_loop_rate` in a closed loop. A [`Effort::Whole`] one begins at `first`.
     #[must_use]
-    pub fn new(effort: Effort, rate: Rate) -> Self {
-        let first = if let Rate::PerSecond(first) = rate { first.max(LEAST) } else { FIRST };
-        Self { effort, first, good: None, bad: None, failures: 0, confirmed: 0, refuted: 0 }
-    }
-
-    /// Begins near what a closed loop achieved.
-    #[must_use]
-    pub fn near(effort: Effort, closed_loop_rate: f64) -> Self {
-        Self::new(effort, Rate::PerSecond(rounded(closed_loop_rate * FIRST_SHARE)))
+    pub fn new(effort: Effort, first: Option<u64>, closed_loop_rate: f64) -> Self {
+        let near = rounded(closed_loop_rate * NEAR_SHARE);
+        let first = if effort == Effort::Whole { first.unwrap_or(FIRST) } else { near };
+        Self { effort, first: first.max(LEAST), near, good: None, bad: None, failures: 0, confirmed: 0, refuted: 0 }
     }
 
     /// What to do next; the same until something is told.
@@ -86,11 +83,12 @@ impl Search {
         let (growth, precision) = self.effort.steps();
         match (self.good, self.bad) {
             (None, None) => Step::Probe(self.first),
+            (Some(good), None) if good <= self.near / 2 => Step::Probe(good * 2),
             (Some(good), None) => Step::Probe(rounded(float(good) * growth).max(good.saturating_add(1))),
             (None, Some(bad)) if bad <= LEAST => Step::Done(None),
             (None, Some(bad)) => Step::Probe((bad / 2).max(LEAST)),
             (Some(good), Some(_)) if self.confirmed >= self.effort.confirmations() => Step::Done(Some(good)),
-            (Some(good), Some(bad)) if float(bad) <= float(good) * precision || bad <= good + 1 => Step::Confirm(good),
+            (Some(good), Some(bad)) if bad <= rounded(float(good) * precision).max(good + 1) => Step::Confirm(good),
             (Some(good), Some(bad)) => Step::Probe(middle(good, bad)),
         }
     }
@@ -151,11 +149,10 @@ mod tests {
     use super::{Effort, Search, Step};
     use crate::numbers::float;
     use crate::random::Random;
-    use crate::run::Rate;
 
     /// Searches a server that sustains `knee`, where some probes fail by chance; the knee and the number of probes.
     fn search(knee: u64, chance: f64, random: &mut Random) -> (Option<u64>, u32) {
-        drive(Search::new(Effort::Whole, Rate::Max), knee, chance, random)
+        drive(Search::new(Effort::Whole, None, float(knee)), knee, chance, random)
     }
 
     fn drive(mut search: Search, knee: u64, chance: f64, random: &mut Random) -> (Option<u64>, u32) {
@@ -193,13 +190,28 @@ mod tests {
         for (effort, error, probes_max) in [(Effort::Brief, 1.06, 16), (Effort::Rough, 1.26, 9)] {
             for share in [0.2, 0.5, 0.65, 0.9, 1.0, 1.1] {
                 let knee = crate::numbers::whole(20_000.0 * share);
-                let (found, probes) = drive(Search::near(effort, 20_000.0), knee, 0.0, &mut random);
+                let (found, probes) = drive(Search::new(effort, None, 20_000.0), knee, 0.0, &mut random);
                 let found = found.unwrap();
                 assert!(found <= knee && float(knee) <= float(found) * error + 1.0, "{found} for {knee}");
                 assert!(probes <= probes_max, "{probes} probes for {knee}, {effort:?}");
             }
         }
-        assert_eq!(drive(Search::near(Effort::Brief, 0.0), 0, 0.0, &mut random).0, None);
+        assert_eq!(drive(Search::new(Effort::Brief, None, 0.0), 0, 0.0, &mut random).0, None);
+    }
+
+    #[test]
+    fn no_rate_is_tried_that_is_far_above_what_was_sustained() {
+        for first in [None, Some(20_000), Some(45_000)] {
+            let mut search = Search::new(Effort::Whole, first, 52_000.0);
+            let mut tried = Vec::new();
+            while let Step::Probe(rate) | Step::Confirm(rate) = search.next() {
+                tried.push(rate);
+                search.tell(rate <= 46_000);
+            }
+            assert_eq!(tried[0], first.unwrap_or(1_000));
+            assert!(*tried.iter().max().unwrap() <= 57_500, "{tried:?}");
+            assert!(tried.len() <= 20, "{tried:?}");
+        }
     }
 
     #[test]
@@ -209,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_rate_that_does_not_hold_at_full_length_is_lowered() {
-        let mut search = Search::new(Effort::Whole, Rate::Max);
+        let mut search = Search::new(Effort::Whole, None, 10_000.0);
         // Short probes pass up to 10,000/s, long ones up to 8,000/s.
         loop {
             match search.next() {
