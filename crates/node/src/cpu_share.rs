@@ -71,14 +71,10 @@ impl CpuShare {
         self.begin_part(1)
     }
 
-    /// The calling thread begins to work with half of the share: for scans, or for the copies that a round of
-    /// anti-entropy makes beside them. Nothing piles up behind these, as it does behind a flush.
+    /// The calling thread begins to work with one of so many equal parts of the share: for scans, or for the copies
+    /// that a round of anti-entropy makes beside them. Nothing piles up behind these, as it does behind a flush.
     #[must_use]
-    pub fn begin_half(&self) -> Work {
-        self.begin_part(2)
-    }
-
-    fn begin_part(&self, parts: u32) -> Work {
+    pub(crate) fn begin_part(&self, parts: u32) -> Work {
         let rested_for = self.0.percent.map(|_| cpu_time());
         Work { share: self.clone(), parts, rested_for, saved_up: Duration::ZERO }
     }
@@ -170,14 +166,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn who_has_half_of_the_share_rests_for_the_other_half_too() {
-        for (percent, least) in [(10, 19 * WORK), (100, WORK)] {
+    fn who_has_a_part_of_the_share_rests_for_the_other_parts_too() {
+        for (percent, parts, least) in [(10, 2, 19 * WORK), (10, 4, 39 * WORK), (100, 2, WORK)] {
             let share = CpuShare::new(percent);
-            let mut work = share.begin_half();
+            let mut work = share.begin_part(parts);
             share.note_request();
             work_for(WORK);
             let rest = work.rest();
-            assert!(rest >= least, "{rest:?} for half of {percent} %");
+            assert!(rest >= least, "{rest:?} for one of {parts} parts of {percent} %");
         }
     }
 
@@ -199,7 +195,7 @@ pub(crate) mod tests {
     #[test]
     fn who_has_the_whole_core_never_rests() {
         let (whole, all) = (CpuShare::whole(), CpuShare::new(100));
-        for (share, mut work) in [(&whole, whole.begin()), (&whole, whole.begin_half()), (&all, all.begin())] {
+        for (share, mut work) in [(&whole, whole.begin()), (&whole, whole.begin_part(2)), (&all, all.begin())] {
             share.note_request();
             work_for(WORK);
             assert_eq!(work.rest(), Duration::ZERO);

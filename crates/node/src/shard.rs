@@ -111,10 +111,12 @@ pub struct Shard {
 /// How long a scan waits at most for reads of requests.
 pub(crate) const YIELDS_MAX: u32 = 100;
 pub(crate) const YIELD: Duration = Duration::from_millis(1);
+/// A scan has one of so many parts of the share (decision 0038).
+const SCAN_PARTS: u32 = 4;
 
 impl Shard {
     /// Runs a part of a scan, behind the reads of requests that wait for the disk, and rests for it while requests
-    /// come, half of the share; nothing if the node stops first. A part of several pages rests after each.
+    /// come, a quarter of the share; nothing if the node stops first. A part of several pages rests after each.
     pub async fn scan<T: Send + 'static>(&self, part: impl FnOnce(&mut Work) -> T + Send + 'static) -> Option<T> {
         for _ in 0..YIELDS_MAX {
             if self.pool.depth() == 0 {
@@ -124,7 +126,7 @@ impl Shard {
         }
         let share = self.cpu_share.clone();
         let part = move || {
-            let mut work = share.begin_half();
+            let mut work = share.begin_part(SCAN_PARTS);
             let result = part(&mut work);
             work.pause();
             result

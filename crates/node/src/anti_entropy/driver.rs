@@ -34,6 +34,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(15);
 const POLL: Duration = Duration::from_millis(50);
 /// Records on their way at once.
 const COPIES_MAX: usize = 256;
+/// Copies have one of so many parts of the share that work in the background has (decision 0038).
+const COPY_PARTS: u32 = 2;
 /// Attempts to read or store a record where there was no room for it.
 const ATTEMPTS_MAX: u32 = 6;
 /// Before the second attempt; doubled with each.
@@ -365,7 +367,7 @@ impl Driver<'_> {
         let mut cursors: BTreeMap<NodeId, Cursor> = BTreeMap::new();
         let pace = Rc::new(Pace::new(self.shard.anti_entropy.settings.rate));
         let mut copies = JoinSet::new();
-        let mut work = self.shard.cpu_share.begin_half();
+        let mut work = self.shard.cpu_share.begin_part(COPY_PARTS);
         loop {
             self.fill(&mut merge, &mut cursors).await?;
             let Some((key, held)) = merge.next_key() else { break };
