@@ -87,7 +87,7 @@ pub struct Runtime {
     /// Threads for reads that need the disk.
     pub read_threads: Count,
     /// What flushes and compactions each take of as many cores as there are shards while requests come, of a hundred.
-    /// Scans, and copying in repair, have half of it each.
+    /// Scans have a quarter of it, copying in repair half.
     pub background_cpu_percent: Count,
 }
 
