@@ -19,7 +19,7 @@ pub use search::{Effort, Search, Step};
 
 use crate::Error;
 use crate::numbers::{count, float, whole};
-use crate::report::{Document, Percentiles, RateAsked, knee_page, save, write_json};
+use crate::report::{Document, Percentiles, RateAsked, is_cause, knee_page, save, write_json};
 use crate::run::{Plan, Rate, run};
 
 /// The least share of the asked rate that counts as sustained.
@@ -351,9 +351,8 @@ impl Probe {
     #[must_use]
     pub fn of(rate_asked: u64, run: &Document, objective: &Objective) -> Self {
         let missed = objective.missed(run);
-        // Lateness of its own is why it missed something if it is at least half of the latency.
-        let (lag, latency) = (run.generator.lag_ms.p99, run.latency_ms.p99);
-        let late = run.generator.late.clone().filter(|_| missed.is_some() && lag * 2.0 >= latency);
+        let is_cause = missed.is_some() && is_cause(&run.generator.lag_ms, &run.latency_ms);
+        let late = run.generator.late.clone().filter(|_| is_cause);
         Self {
             rate_asked,
             rate_achieved: run.rate_achieved,

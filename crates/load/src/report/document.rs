@@ -324,14 +324,19 @@ fn generator(plan: &Plan, outcome: &Outcome) -> Generator {
     let kept_waiting_share = tally.kept_waiting.map(|waited| waited.as_secs_f64() / time);
     let never_rests = busy_share + kept_waiting_share.unwrap_or(0.0) >= BUSY_SHARE;
     let lag_p99 = tally.lag.value_at_quantile(0.99);
+    let lag_ms = Percentiles::of(&tally.lag);
     let (limits, is_late) = match plan.rate {
         // A closed loop sends when it can: it is behind if its threads never rest.
         Rate::Max => (never_rests, false),
         Rate::PerSecond(rate) => {
             let many = float(rate) * outcome.measured.as_secs_f64() * LATE_SHARE;
-            let slow = lag_p99 > LAG_MAX_US || never_rests;
-            let unsent = float(tally.unsent) > many;
-            (slow && unsent, slow && !unsent && float(tally.late_sends) > many)
+            let lags = lag_p99 > LAG_MAX_US;
+            if float(tally.unsent) > many {
+                // Else what was not sent waited for the target, which had all connections.
+                (never_rests || lags && is_cause(&lag_ms, &Percentiles::of(&tally.latency)), false)
+            } else {
+                (false, (never_rests || lags) && float(tally.late_sends) > many)
+            }
         }
     };
     let why = why(busy_share, kept_waiting_share.unwrap_or(0.0), lag_p99);
@@ -340,7 +345,7 @@ fn generator(plan: &Plan, outcome: &Outcome) -> Generator {
         busy_share,
         kept_waiting_share,
         stolen_share: outcome.stolen_share,
-        lag_ms: Percentiles::of(&tally.lag),
+        lag_ms,
         limit: limits.then(|| why.clone()),
         late: is_late.then_some(why),
     }
@@ -358,6 +363,11 @@ impl Generator {
         let share = self.stolen_share.filter(|share| *share > STOLEN_SHARE)?;
         Some(format!("the host took {:.0} % of the processors' time", share * 100.0))
     }
+}
+
+/// Whether the generator's own lateness is the reason for such latencies: if it is at least half of them.
+pub(crate) fn is_cause(lag: &Percentiles, latency: &Percentiles) -> bool {
+    lag.p99 * 2.0 >= latency.p99
 }
 
 fn why(busy_share: f64, kept_waiting_share: f64, lag_p99: u64) -> String {

@@ -5,6 +5,7 @@ mod page;
 mod save;
 mod text;
 
+pub(crate) use document::is_cause;
 pub use document::{Document, Generator, OperationRow, Percentiles, RateAsked, SecondRow};
 pub(crate) use page::{knee_page, scenario_page};
 pub(crate) use save::write_file;

@@ -89,6 +89,7 @@ fn lateness_is_the_targets_fault_while_all_connections_are_busy() {
     let document = Document::new(&plan, &outcome);
     assert!(document.unsent > 300 && document.late_sends > 10, "{} {}", document.unsent, document.late_sends);
     assert!(document.generator.lag_ms.p50 < 20.0, "{:?}", document.generator.lag_ms);
+    assert_eq!(document.generator.limit, None, "though it may be late by itself now and then");
     let text = text(&plan, &outcome, &document, true);
     assert!(text.contains(&format!("{} never sent in time", document.unsent)), "{text}");
 }
@@ -119,6 +120,10 @@ fn a_rate_that_is_missed_by_the_generators_own_lateness_is_its_fault() {
     outcome.tally.lag.record_n(2_000, 10).unwrap();
     let late = probe(&outcome);
     assert!(late.missed.is_some() && late.generator_limit.is_none(), "{late:?}");
+    // Nor are they why others were never sent: all connections waited for the target.
+    outcome.tally.unsent = 90;
+    assert_eq!(probe(&outcome).generator_limit, None);
+    outcome.tally.unsent = 0;
     outcome.tally.lag.record_n(58_000, 10).unwrap();
     let late = probe(&outcome);
     assert!(late.line().ends_with("(the generator is the limit)"), "{}", late.line());
