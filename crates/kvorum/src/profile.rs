@@ -12,6 +12,7 @@ use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use inferno::differential;
 use inferno::flamegraph::{self, Options};
+use kvorum_load::report::write_file;
 
 use crate::args::{ProfileArgs, ProfileKind};
 use crate::client::{Answer, Request, send};
@@ -32,24 +33,32 @@ pub(crate) fn profile(args: &ProfileArgs) -> Result<Outcome> {
     std::fs::create_dir_all(&args.out).with_context(|| args.out.display().to_string())?;
     let Taken { facts, collapsed } = take(args, &kind)?;
     let title = format!("{kind} profile of {}", args.url);
-    let files = Files { dir: &args.out, kind: &kind };
-    // Graphs of an earlier profile are none of this one, which may have none.
-    ["svg", "diff.svg"].iter().try_for_each(|ending| files.remove(ending))?;
-    files.write("collapsed", collapsed.as_bytes())?;
     let text = format!("# {title}\n\n{}\n\n{}", facts.text(), table(&collapsed, &facts.unit));
+    // First, so that a full disk does not lose it; and a reader who leaves does not lose the files.
+    let printed = io::stdout().write_all(text.as_bytes());
+    let files = Files { dir: &args.out, kind: &kind };
+    files.write("collapsed", collapsed.as_bytes())?;
     files.write("md", text.as_bytes())?;
-    let mut options = options(&title, &facts);
-    if collapsed.is_empty() {
-        writeln!(io::stdout(), "{text}nothing was found, so there is no flame graph")?;
-        return Ok(Outcome::Done);
+    let is_empty = collapsed.is_empty();
+    if is_empty {
+        files.remove("svg")?;
+    } else {
+        let mut graph = Vec::new();
+        flamegraph::from_lines(&mut options(&title, &facts), collapsed.lines(), &mut graph)
+            .context("the flame graph")?;
+        files.write("svg", &graph)?;
     }
-    let mut graph = Vec::new();
-    flamegraph::from_lines(&mut options, collapsed.lines(), &mut graph).context("the flame graph")?;
-    files.write("svg", &graph)?;
-    if let Some(old) = old {
-        files.write("diff.svg", &difference(&old, &collapsed, &title, &facts)?)?;
+    match old.filter(|_| !is_empty) {
+        Some(old) => files.write("diff.svg", &difference(&old, &collapsed, &title, &facts)?)?,
+        // That of an earlier profile is none of this one.
+        None => files.remove("diff.svg")?,
     }
-    writeln!(io::stdout(), "{text}\n{}", files.path("svg").display())?;
+    printed?;
+    if is_empty {
+        writeln!(io::stdout(), "nothing was found, so there is no flame graph")?;
+    } else {
+        writeln!(io::stdout(), "\n{}", files.path("svg").display())?;
+    }
     Ok(Outcome::Done)
 }
 
@@ -177,12 +186,9 @@ impl Files<'_> {
         }
     }
 
-    /// Whole, or not at all.
+    /// Whole, or not at all: then what was there stays.
     fn write(&self, ending: &str, bytes: &[u8]) -> Result<()> {
-        let path = self.path(ending);
-        std::fs::write(&path, bytes)
-            .inspect_err(|_| drop(std::fs::remove_file(&path)))
-            .with_context(|| path.display().to_string())
+        Ok(write_file(&self.path(ending), bytes)?)
     }
 }
 

@@ -6,4 +6,5 @@ mod client;
 mod config;
 mod dev;
 mod help;
+mod profile;
 mod support;

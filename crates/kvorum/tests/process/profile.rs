@@ -245,14 +245,20 @@ fn listening_sockets(pid: i32) -> usize {
 }
 
 #[test]
-fn a_full_disk_is_told_and_leaves_no_half_of_a_file() {
+fn a_full_disk_is_told_and_loses_neither_the_table_nor_an_earlier_profile() {
     let busy = Busy::start();
     let dir = busy.cluster.root().join("small");
     let Some(disk) = SmallDisk::mount(&dir, 1) else { return };
+    let old = ["collapsed", "md", "svg", "diff.svg"].map(|ending| dir.join(format!("lock.{ending}")));
+    old.iter().for_each(|path| std::fs::write(path, "old").unwrap());
     disk.fill();
-    let said = text(&busy.profile("lock", 1, &dir, &[]), 2);
+    let output = busy.profile("lock", 1, &dir, &[]);
+    let said = text(&output, 2);
     assert!(said.contains("lock.collapsed") && said.contains("No space left"), "{said}");
-    assert!(!dir.join("lock.collapsed").exists());
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(printed.contains("could not be unwound") && printed.contains("| self % |"), "{said}");
+    assert!(old.iter().all(|path| std::fs::read_to_string(path).unwrap() == "old"), "an old file is gone");
+    assert!(std::fs::read_dir(&dir).unwrap().count() == 1 + old.len(), "half of a file is left");
 }
 
 #[test]

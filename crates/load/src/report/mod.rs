@@ -8,7 +8,6 @@ mod text;
 pub(crate) use document::is_cause;
 pub use document::{Document, Generator, OperationRow, Percentiles, RateAsked, SecondRow};
 pub(crate) use page::{knee_page, scenario_page};
-pub(crate) use save::write_file;
-pub use save::{LATENCY_FILE, PAGE_FILE, RUN_FILE, read_document, read_log, save, write_json};
+pub use save::{LATENCY_FILE, PAGE_FILE, RUN_FILE, read_document, read_log, save, write_file, write_json};
 pub(crate) use text::bytes;
 pub use text::text;

@@ -49,8 +49,11 @@ pub fn write_json(path: &Path, document: &impl serde::Serialize) -> Result<(), E
     write_file(path, text.as_bytes())
 }
 
-/// Writes a file whole or not at all.
-pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+/// Writes a file whole or not at all: then what was there stays.
+///
+/// # Errors
+/// [`Error::System`].
+pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let mut partial = path.as_os_str().to_owned();
     partial.push(".partial");
     let write = || {
