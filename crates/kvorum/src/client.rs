@@ -2,11 +2,11 @@
 //!
 //! A range's records are its chunks, whose borders HTTP libraries do not tell; that, and that nothing
 //! here needs a runtime, is why the few lines are our own. Memory is bounded: a head has 16 KiB, a
-//! body streams. A timeout is the longest silence of the network, at any point.
+//! body streams, or has a limit where it is kept: see [`Bounds`].
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kvorum_node::config::NodeUrl;
 
@@ -25,12 +25,59 @@ pub(crate) struct Request<'a> {
     pub(crate) body: &'a [u8],
 }
 
+/// What an answer may cost.
+#[derive(Clone, Copy)]
+pub(crate) enum Bounds {
+    /// The longest silence of the network, at any point. A body may go on.
+    Silence(Duration),
+    /// All of it, with its head and all of its framing.
+    Whole {
+        /// By then it is there.
+        deadline: Instant,
+        /// So much it has at most.
+        bytes_max: u64,
+    },
+}
+
+impl Bounds {
+    /// The silence to bear now.
+    fn silence(self) -> io::Result<Duration> {
+        match self {
+            Self::Silence(longest) => Ok(longest),
+            Self::Whole { deadline, .. } => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                let late = || io::Error::new(io::ErrorKind::TimedOut, "the answer is not whole in time");
+                if left.is_zero() { Err(late()) } else { Ok(left) }
+            }
+        }
+    }
+}
+
+/// A connection whose reads keep to the bounds.
+struct Wire {
+    stream: TcpStream,
+    bounds: Bounds,
+}
+
+impl Read for Wire {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(self.bounds.silence()?))?;
+        // A read that ends at the deadline has failed of that, whatever the system calls it.
+        let read = self.stream.read(buffer).or_else(|error| self.bounds.silence().and(Err(error)))?;
+        if let Bounds::Whole { bytes_max, .. } = &mut self.bounds {
+            let left = bytes_max.checked_sub(u64::try_from(read).expect("a length fits 64 bits"));
+            *bytes_max = left.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the answer is too long"))?;
+        }
+        Ok(read)
+    }
+}
+
 /// A status, its headers, and a body that is still to be read.
 pub(crate) struct Answer {
     pub(crate) status: u16,
     headers: Vec<(String, String)>,
     framing: Framing,
-    stream: BufReader<TcpStream>,
+    stream: BufReader<Wire>,
 }
 
 /// Where a body ends.
@@ -44,10 +91,11 @@ enum Framing {
 ///
 /// # Errors
 /// [`Unreachable`]: no connection, no answer in time, or not HTTP.
-pub(crate) fn send(url: &NodeUrl, timeout: Duration, request: &Request<'_>) -> Result<Answer, Unreachable> {
+pub(crate) fn send(url: &NodeUrl, bounds: Bounds, request: &Request<'_>) -> Result<Answer, Unreachable> {
     let exchange = || {
-        let mut stream = connect(url, timeout)?;
+        let mut stream = connect(url, bounds)?;
         let sent = write_request(&mut stream, url, request);
+        let stream = Wire { stream, bounds };
         // A refusal may come before the whole value was taken: the answer counts, if there is one.
         read_head(BufReader::new(stream)).map_err(|error| sent.err().unwrap_or(error))
     };
@@ -67,14 +115,13 @@ pub(crate) fn percent_encode(bytes: &[u8]) -> String {
     text
 }
 
-fn connect(url: &NodeUrl, timeout: Duration) -> io::Result<TcpStream> {
+fn connect(url: &NodeUrl, bounds: Bounds) -> io::Result<TcpStream> {
     let address = url.address();
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for socket in (address.host(), address.port()).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&socket, timeout) {
+        match TcpStream::connect_timeout(&socket, bounds.silence()?) {
             Ok(stream) => {
-                stream.set_read_timeout(Some(timeout))?;
-                stream.set_write_timeout(Some(timeout))?;
+                stream.set_write_timeout(Some(bounds.silence()?))?;
                 stream.set_nodelay(true)?;
                 return Ok(stream);
             }
@@ -113,7 +160,7 @@ fn read_line(stream: &mut impl BufRead, budget: &mut u64) -> io::Result<String> 
     }
 }
 
-fn read_head(mut stream: BufReader<TcpStream>) -> io::Result<Answer> {
+fn read_head(mut stream: BufReader<Wire>) -> io::Result<Answer> {
     loop {
         let mut budget = HEAD_BYTES_MAX;
         let line = read_line(&mut stream, &mut budget)?;
@@ -184,7 +231,7 @@ impl Answer {
         })
     }
 
-    fn each_chunk(&mut self, mut take: impl FnMut(&mut BufReader<TcpStream>, u64) -> io::Result<()>) -> io::Result<()> {
+    fn each_chunk(&mut self, mut take: impl FnMut(&mut BufReader<Wire>, u64) -> io::Result<()>) -> io::Result<()> {
         loop {
             let line = read_line(&mut self.stream, &mut HEAD_BYTES_MAX.clone())?;
             let digits = line.split(';').next().unwrap_or_default().trim();
@@ -205,5 +252,64 @@ fn copy_exactly(stream: &mut impl Read, length: u64, out: &mut impl Write) -> io
         Ok(())
     } else {
         Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the answer ended early"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, BufRead, BufReader, ErrorKind, Write};
+    use std::net::TcpListener;
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use kvorum_node::config::node_url;
+
+    use super::{Bounds, Request, send};
+
+    /// What a client keeps of an answer that comes in these pieces, every 20 ms.
+    fn dripped(pieces: &[&str], bounds: Bounds) -> io::Result<Vec<u8>> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = node_url(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut stream = listener.accept().unwrap().0;
+                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                lines.find(|line| line.as_ref().unwrap().is_empty());
+                for piece in pieces {
+                    if stream.write_all(piece.as_bytes()).is_err() {
+                        return;
+                    }
+                    thread::sleep(Duration::from_millis(20));
+                }
+            });
+            let request = Request { method: "GET", target: "/", trace: false, body: b"" };
+            let mut answer = send(&url, bounds, &request).map_err(|error| error.cause)?;
+            let mut body = Vec::new();
+            answer.copy_body(&mut body).map(|()| body)
+        })
+    }
+
+    #[test]
+    fn an_answer_that_drips_ends_at_its_deadline_or_for_the_patient_at_its_end() {
+        let head = ["HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"];
+        let body = ["1\r\na\r\n"; 25];
+        let whole = [&head[..], &body, &["0\r\n\r\n"]].concat();
+        assert_eq!(dripped(&whole, Bounds::Silence(Duration::from_secs(20))).unwrap(), b"a".repeat(25));
+        let endless_head = [&["HTTP/1.1 200 OK\r\n"][..], &["a: b\r\n"; 25]].concat();
+        for pieces in [whole, endless_head] {
+            let deadline = Instant::now() + Duration::from_millis(200);
+            let error = dripped(&pieces, Bounds::Whole { deadline, bytes_max: 1000 }).unwrap_err();
+            assert!(error.kind() == ErrorKind::TimedOut && error.to_string().contains("not whole in time"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_answer_has_no_more_than_its_limit() {
+        let pieces = ["HTTP/1.1 200 OK\r\n", "\r\n", "hello"];
+        let get = |bytes_max| {
+            dripped(&pieces, Bounds::Whole { deadline: Instant::now() + Duration::from_secs(20), bytes_max })
+        };
+        assert_eq!(get(24).unwrap(), b"hello");
+        assert!(get(23).unwrap_err().to_string().contains("too long"));
     }
 }

@@ -19,7 +19,7 @@ use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
 use crate::args::DevArgs;
-use crate::client::{Request, send};
+use crate::client::{Bounds, Request, send};
 use crate::outcome::Outcome;
 
 /// For all nodes to become ready; a large log takes a while to recover.
@@ -141,7 +141,8 @@ async fn all_ready(urls: &[NodeUrl]) {
         loop {
             let probe = url.clone();
             let request = Request { method: "GET", target: "/readyz", trace: false, body: b"" };
-            let ask = move || send(&probe, Duration::from_secs(1), &request).is_ok_and(|answer| answer.status == 200);
+            let bounds = Bounds::Silence(Duration::from_secs(1));
+            let ask = move || send(&probe, bounds, &request).is_ok_and(|answer| answer.status == 200);
             if tokio::task::spawn_blocking(ask).await.unwrap_or(false) {
                 break;
             }

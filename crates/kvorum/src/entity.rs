@@ -10,7 +10,7 @@ use kvorum_node::config::NodeUrl;
 use serde_json::Value;
 
 use crate::args::{KeyArgs, PutArgs, RangeArgs, RequestArgs, ServerArgs};
-use crate::client::{Answer, Request, percent_encode, send};
+use crate::client::{Answer, Bounds, Request, percent_encode, send};
 use crate::outcome::{Outcome, Unreachable};
 
 /// `kvorum put`
@@ -41,7 +41,7 @@ pub(crate) fn range(args: &RangeArgs) -> Result<Outcome> {
         target.push_str(&percent_encode(end.as_bytes()));
     }
     let request = Request { method: "GET", target: &target, trace: false, body: b"" };
-    let mut answer = send(&args.server.url, args.server.timeout, &request)?;
+    let mut answer = send(&args.server.url, Bounds::Silence(args.server.timeout), &request)?;
     match answer.status {
         200 => print(&args.server.url, |out| answer.copy_records(out)),
         _ => finish(answer),
@@ -64,7 +64,7 @@ pub(crate) fn print(
 /// Asks a node for a page of JSON; the exit code where it has none to give.
 pub(crate) fn ask_json(server: &ServerArgs, method: &str, target: &str) -> Result<Result<Value, Outcome>> {
     let request = Request { method, target, trace: false, body: b"" };
-    let mut answer = send(&server.url, server.timeout, &request)?;
+    let mut answer = send(&server.url, Bounds::Silence(server.timeout), &request)?;
     if !(200..300).contains(&answer.status) {
         return Ok(Err(finish(answer)?));
     }
@@ -115,8 +115,8 @@ fn ask(method: &str, key: &OsStr, args: &RequestArgs, body: &[u8]) -> Result<Ans
             target.push_str(&format!("&{name}={number}"));
         }
     }
-    let answer =
-        send(&args.server.url, args.server.timeout, &Request { method, target: &target, trace: args.trace, body })?;
+    let request = Request { method, target: &target, trace: args.trace, body };
+    let answer = send(&args.server.url, Bounds::Silence(args.server.timeout), &request)?;
     if args.trace {
         for (name, label) in [("server-timing", "Server-Timing"), ("kvorum-replicas", "Kvorum-Replicas")] {
             if let Some(value) = answer.header(name) {

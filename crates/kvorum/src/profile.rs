@@ -13,15 +13,20 @@ use indicatif::{ProgressBar, ProgressStyle};
 use inferno::differential;
 use inferno::flamegraph::{self, Options};
 use kvorum_load::report::write_file;
+use kvorum_node::config::NodeUrl;
 
 use crate::args::{ProfileArgs, ProfileKind};
-use crate::client::{Answer, Request, send};
+use crate::client::{Answer, Bounds, Request, send};
 use crate::outcome::{Outcome, Unreachable};
 
 /// Rows of the table.
 const TOP: usize = 20;
-/// For the node to name what it has found, after the profile's time.
+/// For the node to name what it has found, and for its answer, after the profile's time.
 const AFTERWARDS: Duration = Duration::from_secs(60);
+/// Of an answer.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
+/// Of what a refusal says.
+const REFUSAL_BYTES_MAX: usize = 4 << 10;
 /// Of the names in the table.
 const NAME_CHARS_MAX: usize = 120;
 
@@ -107,16 +112,9 @@ fn take(args: &ProfileArgs, kind: &str) -> Result<Taken> {
     let frequency =
         if args.kind == ProfileKind::Cpu { format!("&frequency={}", args.frequency) } else { String::new() };
     let target = format!("/debug/profile/{kind}?seconds={}{frequency}", args.seconds);
-    let time = Duration::from_secs(u64::from(args.seconds));
+    let deadline = Instant::now() + Duration::from_secs(u64::from(args.seconds)) + AFTERWARDS;
     let url = args.url.clone();
-    let ask = move || {
-        let request = Request { method: "GET", target: &target, trace: false, body: b"" };
-        let mut answer = send(&url, time + AFTERWARDS, &request)?;
-        let mut body = Vec::new();
-        answer.copy_body(&mut body).map_err(|cause| Unreachable { url: url.to_string(), cause })?;
-        Ok::<_, Unreachable>((answer, String::from_utf8_lossy(&body).into_owned()))
-    };
-    let asking = thread::spawn(ask);
+    let asking = thread::spawn(move || ask(&url, &target, Bounds::Whole { deadline, bytes_max: ANSWER_BYTES_MAX }));
     let bar = ProgressBar::new(u64::from(args.seconds));
     bar.set_style(ProgressStyle::with_template("{wide_bar} {pos}/{len} s  {msg}").expect("a valid template"));
     bar.set_message(format!("{kind} profile"));
@@ -126,16 +124,29 @@ fn take(args: &ProfileArgs, kind: &str) -> Result<Taken> {
         bar.set_position(begin.elapsed().as_secs());
     }
     bar.finish_and_clear();
-    let asked = asking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    let (answer, text) = asked.context("does the node listen there (admin.listen)?")?;
-    let refused = |why: String| Unreachable { url: args.url.to_string(), cause: io::Error::other(why) };
+    asking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// What the head says is looked at before a body is kept.
+fn ask(url: &NodeUrl, target: &str, bounds: Bounds) -> Result<Taken> {
+    let request = Request { method: "GET", target, trace: false, body: b"" };
+    let mut answer = send(url, bounds, &request).context("does the node listen there (admin.listen)?")?;
+    let failed = |cause| Unreachable { url: url.to_string(), cause };
     if answer.status != 200 {
+        let mut said = [0; REFUSAL_BYTES_MAX];
+        let mut room = said.as_mut_slice();
+        // The status is what counts; a body that breaks off or goes on only explains less.
+        let _ = answer.copy_body(&mut room);
+        let free = room.len();
+        let said = String::from_utf8_lossy(said.get(..REFUSAL_BYTES_MAX - free).unwrap_or_default());
         // What a node's other listener says to a path that it does not know.
         let hint = if matches!(answer.status, 400 | 404) { " (is that the node's admin listener?)" } else { "" };
-        return Err(refused(format!("{} {}{hint}", answer.status, text.trim())).into());
+        return Err(failed(io::Error::other(format!("{} {}{hint}", answer.status, said.trim()))).into());
     }
-    let facts = Facts::of(&answer).ok_or_else(|| refused("this is no profile".to_owned()))?;
-    Ok(Taken { facts, collapsed: text })
+    let facts = Facts::of(&answer).ok_or_else(|| failed(io::Error::other("this is no profile")))?;
+    let mut body = Vec::new();
+    answer.copy_body(&mut body).map_err(failed)?;
+    Ok(Taken { facts, collapsed: String::from_utf8_lossy(&body).into_owned() })
 }
 
 fn read_old(old: &Path, kind: &str) -> Result<String> {

@@ -1,14 +1,50 @@
 //! `profile`, against nodes that are none.
 
-use std::fs::{read, read_to_string};
-use std::process::Stdio;
+#![allow(clippy::unwrap_used)]
 
-use crate::support::{canned, kvorum};
+use std::fs::{read, read_to_string};
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+use std::thread;
+
+use crate::support::{canned, kvorum, listen, run};
 
 /// Of a profile, but for where its body ends.
 const HEAD: &str = "HTTP/1.1 200 OK\r\nkvorum-profile-unit: microseconds\r\nkvorum-profile-seconds: 1.0\r\n\
     kvorum-profile-samples: 1\r\nkvorum-profile-lost: 0\r\nkvorum-profile-truncated-percent: 0.0\r\n\
     kvorum-profile-note: none\r\n";
+
+/// What `profile` says with exit code 4 of a node whose answer begins so and has no end, and how much it took of that.
+fn endless(head: &str) -> (String, usize) {
+    let (url, listener) = listen();
+    let dir = tempfile::tempdir().unwrap();
+    thread::scope(|scope| {
+        let answering = scope.spawn(|| {
+            let mut stream = listener.accept().unwrap().0;
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            lines.find(|line| line.as_ref().unwrap().is_empty());
+            stream.write_all(head.as_bytes()).unwrap();
+            let piece = vec![b'a'; 1 << 16];
+            std::iter::repeat_with(|| stream.write(&piece)).map_while(Result::ok).sum()
+        });
+        let args = ["profile", "--url", &url, "--kind", "lock", "--seconds", "1", "--out"];
+        let ended = run(kvorum(&args).arg(dir.path()));
+        assert_eq!((ended.code, ended.stdout.as_str()), (4, ""), "{}", ended.stderr);
+        (ended.stderr, answering.join().unwrap())
+    })
+}
+
+#[test]
+fn an_answer_without_end_is_too_long_and_one_that_is_no_profile_is_not_taken() {
+    const LIMIT: usize = 64 << 20;
+    let (said, taken) = endless(&format!("{HEAD}\r\n"));
+    assert!(said.contains("the answer is too long") && taken > LIMIT, "{taken} {said}");
+    for (head, says) in [("200 OK", "this is no profile"), ("500 x", "500 aaa")] {
+        let (said, taken) = endless(&format!("HTTP/1.1 {head}\r\n\r\n"));
+        // What the system keeps for the connection is less.
+        assert!(said.contains(says) && said.len() < 5_000 && taken < LIMIT / 2, "{taken} {said}");
+    }
+}
 
 #[test]
 fn a_reader_that_leaves_does_not_lose_the_files() {

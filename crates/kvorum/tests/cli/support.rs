@@ -49,7 +49,7 @@ pub(crate) fn pages(pages: Vec<Value>) -> (String, JoinHandle<Vec<String>>) {
     (url, std::thread::spawn(move || pages.into_iter().map(answer).collect()))
 }
 
-fn listen() -> (String, TcpListener) {
+pub(crate) fn listen() -> (String, TcpListener) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     (format!("http://{}", listener.local_addr().unwrap()), listener)
 }
