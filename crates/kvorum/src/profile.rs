@@ -151,6 +151,11 @@ fn ask(url: &NodeUrl, target: &str, bounds: Bounds) -> Result<Taken> {
 
 fn read_old(old: &Path, kind: &str) -> Result<String> {
     let file = if old.is_dir() { old.join(format!("{kind}.collapsed")) } else { old.to_owned() };
+    // A file with a name of the user's own is taken for what it is said to be.
+    let of = file.file_name().and_then(|name| name.to_str()?.strip_suffix(".collapsed"));
+    if let Some(of) = of.filter(|of| *of != kind && ProfileKind::from_str(of, false).is_ok()) {
+        anyhow::bail!("{}: this is a profile of {of}, to which one of {kind} cannot be compared", file.display());
+    }
     let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
     let whole = text.lines().all(|line| line.rsplit_once(' ').is_some_and(|(_, value)| value.parse::<u64>().is_ok()));
     anyhow::ensure!(whole, "{}: this is no profile: each line is a stack and a number", file.display());

@@ -59,3 +59,19 @@ fn a_reader_that_leaves_does_not_lose_the_files() {
     assert_eq!(read_to_string(dir.path().join("lock.collapsed")).unwrap(), "a 1\n");
     assert!(read(dir.path().join("lock.svg")).unwrap().starts_with(b"<?xml"));
 }
+
+#[test]
+fn a_profile_of_another_kind_is_refused_before_the_node_is_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let (url, listener) = listen();
+    drop(listener);
+    // Whoever asks fails with 4: nobody listens.
+    for (name, code) in [("cpu.collapsed", 2), ("alloc.collapsed", 2), ("lock.collapsed", 4), ("cpu-before", 4)] {
+        let old = dir.path().join(name);
+        std::fs::write(&old, "a 1\n").unwrap();
+        let args = ["profile", "--url", &url, "--kind", "lock", "--seconds", "1", "--out"];
+        let ended = run(kvorum(&args).arg(dir.path()).arg("--diff").arg(&old));
+        let says = ended.stderr.contains("one of lock cannot be compared");
+        assert!(ended.code == code && says == (code == 2), "{name}: {ended:?}");
+    }
+}
