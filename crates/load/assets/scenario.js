@@ -1,10 +1,11 @@
-const { report, rows, warnings, laws } = data;
+const { report, less, rows, warnings, laws } = data;
 const short = (workload) => workload.split(":")[0];
 place("title").textContent = `${report.name}: ${report.title}`;
 place("asked").textContent =
   `${new Date(report.started_unix_ms).toISOString()} · ${report.machine.processor}, ${report.machine.cores} cores, ${report.machine.system} · ` +
   `version ${report.version}, commit ${report.commit} · ${report.command}`;
 place("about").textContent = report.about;
+place("less").textContent = less ?? "";
 warn(warnings);
 table("summary", [
   ["", "workload", "whose", "at", "rate/s", "mean", "p50", "p90", "p99", "p99.9", "max", ""],

@@ -47,8 +47,13 @@ pub(crate) fn knee_page(path: &Path, knee: &Knee) -> Result<(), Error> {
 
 /// Writes the page of a scenario.
 pub(crate) fn scenario_page(path: &Path, report: &Report) -> Result<(), Error> {
-    let data =
-        json!({ "report": report, "rows": report.beside(), "warnings": report.said(), "laws": report.what_bends() });
+    let data = json!({
+        "report": report,
+        "less": report.less(),
+        "rows": report.beside(),
+        "warnings": report.said(),
+        "laws": report.what_bends(),
+    });
     write_file(path, assembled(SCENARIO_BODY, SCENARIO_SCRIPT, &data).as_bytes())
 }
 

@@ -55,6 +55,7 @@ fn write_scenario(out: &mut String, scenario: &Scenario, dir: &Path) {
         Err(error) => return line(format!("> **This report cannot be read: {error}**")),
     };
     line(format!("[Report]({name}/report.md), [with curves]({name}/report.html). {}", report.provenance()));
+    report.less().into_iter().for_each(&mut line);
     report.said().into_iter().for_each(|warning| line(format!("> **{warning}**")));
     line(beside_table(&report.beside()).trim_end().to_owned());
     report.what_bends().into_iter().for_each(&mut line);
@@ -84,6 +85,10 @@ mod tests {
         assert!(index.contains("What the profiles showed\n\nToo many copies.\n"), "{index}");
         assert!(index.contains("Not measured yet: `kvorum bench scenario sharding`"), "{index}");
         assert!(index.contains("P, 2 cores, 1.00GB of memory, Linux 1;") && index.contains("commit abc"), "{index}");
+        assert!(
+            index.contains("Published: 517 MB on each node") && index.contains("here: one copy of 97.66KB"),
+            "{index}"
+        );
         write_index(dir.path()).unwrap();
         assert_eq!(index, std::fs::read_to_string(dir.path().join(INDEX_FILE)).unwrap(), "written again, the same");
     }

@@ -31,6 +31,8 @@ pub struct Scenario {
     pub title: &'static str,
     /// What is done otherwise here, in sentences.
     pub about: &'static str,
+    /// With how much the report measured, for how long and over what, as far as it says.
+    pub published: &'static str,
     /// One after the other.
     pub groups: &'static [Group],
 }
@@ -108,6 +110,8 @@ const fn cluster(name: &'static str, nodes: u8) -> Cluster {
 
 /// As in the reports.
 const CONNECTIONS: usize = 64;
+/// Of the generator.
+pub const THREADS: usize = 1;
 
 const fn group(clusters: &'static [Cluster], stages: &'static [Stage]) -> Group {
     Group { clusters, from: None, connections: CONNECTIONS, data: Data::Keys, stages }
@@ -126,6 +130,7 @@ pub static SCENARIOS: &[Scenario] = &[
                 machine with the generator, so more nodes share the same processors. There are 64 connections, and \
                 each node has its share of the cores as shards, at least one; `3-nodes-256` has 256, and two shards \
                 in each node, as a node on two cores has by default.",
+        published: "GET of 1.2 GB on each node, runs of 30 s, 64 connections",
         groups: &[
             group(&[cluster("1-node", 1)], PUT_AND_GET),
             group(&[cluster("2-nodes", 2)], PUT_AND_GET),
@@ -142,6 +147,7 @@ pub static SCENARIOS: &[Scenario] = &[
         about: "The report compared a blocking with an asynchronous client between nodes. kvorum has no blocking one; \
                 its own two choices are compared: `durability=fsync` against `os` under PUT, and `read_fanout=all` \
                 against `hedged` under GET. Both clusters of a pair run at the same time, and take turns.",
+        published: "data of a size that is not told, runs of 5 minutes, 64 connections",
         groups: &[
             group(
                 &[
@@ -164,12 +170,14 @@ pub static SCENARIOS: &[Scenario] = &[
         title: "One copy of each key on three nodes",
         about: "Every request goes to one coordinator, which passes two of three on. Evenness is counted in records \
                 and bytes per node.",
+        published: "one copy of 500 MB, runs of 1 minute, 64 connections of 1 thread",
         groups: &[Group { from: Some(1), ..group(&[cluster("3-nodes", 3)], ALL_KNEES) }],
     },
     Scenario {
         name: "quorum",
         title: "Three nodes in separate processes, 2/3",
         about: "",
+        published: "517 MB on each node and 1.92 GB for the mix, runs of 1 minute, 64 connections of 4 threads",
         groups: &[group(&[cluster("3-nodes", 3)], ALL_KNEES)],
     },
     Scenario {
@@ -178,6 +186,8 @@ pub static SCENARIOS: &[Scenario] = &[
         about: "The report's nodes shared 6 GB of memory, and each had 4 GB of data. Here each node may use a limit of \
                 its own, which the kernel enforces and which the pages that it caches of files count towards. Scrub is \
                 off, so that blocks are counted that requests need.",
+        published: "4 GB on each of three nodes, which share 6 GB of memory and 4 cores, runs of 10 to 20 s, 64 \
+                    connections of 64 threads",
         groups: &[Group {
             data: Data::Memory { limit_bytes: 192 << 20 },
             ..group(

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::published::counted;
 use super::result::{ClusterReport, KneeReport, Report, Row};
-use super::{Evenness, short_name};
+use super::{Evenness, SCENARIOS, THREADS, short_name};
 use crate::numbers::float;
 use crate::report::bytes;
 
@@ -26,6 +26,7 @@ impl Report {
         if !self.about.is_empty() {
             writeln!(out, "{}\n", self.about)?;
         }
+        self.less().iter().try_for_each(|line| writeln!(out, "{line}\n"))?;
         for warning in self.said() {
             writeln!(out, "> **{warning}**\n")?;
         }
@@ -59,6 +60,30 @@ impl Report {
             self.seconds,
             self.command
         )
+    }
+
+    /// With how much the report measured and for how long, and with how much kvorum; none if no cluster was started.
+    pub(crate) fn less(&self) -> Option<String> {
+        let scenario = SCENARIOS.iter().find(|scenario| scenario.name == self.name)?;
+        let cluster = self.clusters.iter().max_by_key(|cluster| cluster.copy_bytes())?;
+        let mut connections: Vec<usize> = scenario.groups.iter().map(|of| of.connections).collect();
+        connections.sort_unstable();
+        connections.dedup();
+        let connections: Vec<String> = connections.iter().map(usize::to_string).collect();
+        // What a process caches and what the kernel does: half leaves room for both, and for more than values.
+        let (held, memory) = match cluster.memory_limit_bytes {
+            Some(limit) => (cluster.copy_bytes() * cluster.from / cluster.nodes.max(1), limit),
+            None => (cluster.copy_bytes() * cluster.from, self.machine.memory_bytes),
+        };
+        let cached =
+            if held <= memory / 2 { "; all of it fits in memory, and GETs are served from caches" } else { "" };
+        Some(format!(
+            "Published: {}; here: one copy of {}, runs of {} s, {} connections of {THREADS} thread{cached}.",
+            scenario.published,
+            cluster.data(),
+            self.duration_s,
+            connections.join(" and "),
+        ))
     }
 
     /// Everything that a reader must know before the figures.
@@ -116,6 +141,18 @@ fn figure(value: f64) -> String {
     }
 }
 
+impl ClusterReport {
+    fn copy_bytes(&self) -> u64 {
+        self.keys * self.value_bytes
+    }
+
+    /// Of one copy, and what each node may use for it.
+    fn data(&self) -> String {
+        let limit = self.memory_limit_bytes.map(|limit| format!(", limit {} a node", bytes(float(limit))));
+        bytes(float(self.copy_bytes())) + &limit.unwrap_or_default()
+    }
+}
+
 fn write_clusters(out: &mut String, clusters: &[ClusterReport]) -> std::fmt::Result {
     writeln!(out, "## What it cost\n")?;
     writeln!(
@@ -132,8 +169,7 @@ fn write_clusters(out: &mut String, clusters: &[ClusterReport]) -> std::fmt::Res
     writeln!(out, "\n| cluster | ack/from | data of a copy | workload | at | CPU µs | blocks | per replica | disk |")?;
     writeln!(out, "|---|---|---|---|---|--:|--:|--:|--:|")?;
     for cluster in clusters {
-        let limit = cluster.memory_limit_bytes.map(|limit| format!(", limit {} a node", bytes(float(limit))));
-        let data = bytes(float(cluster.keys * cluster.value_bytes)) + &limit.unwrap_or_default();
+        let data = cluster.data();
         for knee in &cluster.knees {
             for point in &knee.points {
                 let cell = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), figure);
@@ -218,6 +254,26 @@ mod tests {
         {
             assert!(text.contains(&format!("> **{said}")), "{said} in {text}");
         }
+    }
+
+    #[test]
+    fn a_report_says_how_much_more_and_longer_the_published_one_measured() {
+        let mut report = report("quorum");
+        let published = "Published: 517 MB on each node and 1.92 GB for the mix, runs of 1 minute, 64 connections of 4 \
+                         threads; here: one copy of ";
+        let all_cached = "; all of it fits in memory, and GETs are served from caches";
+        let said = format!("{published}97.66KB, runs of 5 s, 64 connections of 1 thread{all_cached}.\n");
+        assert!(report.markdown().contains(&said), "{}", report.markdown());
+        report.clusters[0].keys = 2_000_000;
+        let said = format!("{published}190.73MB, runs of 5 s, 64 connections of 1 thread.");
+        assert_eq!(report.less(), Some(said), "three copies are more than half of a GiB");
+        report.clusters[0].memory_limit_bytes = Some(400 << 20);
+        let said = report.less().unwrap();
+        assert!(said.contains("190.73MB, limit 400.00MB a node, runs") && said.contains(all_cached), "{said}");
+        report.clusters[0].memory_limit_bytes = Some(300 << 20);
+        assert!(!report.less().unwrap().contains(all_cached), "each node has a copy");
+        report.clusters.clear();
+        assert_eq!(report.less(), None);
     }
 
     #[test]

@@ -24,7 +24,7 @@ use kvorum_load::report::{Document, RUN_FILE, read_document, save, write_json};
 use kvorum_load::run::{Plan, Rate, run};
 use kvorum_load::scenario::{
     ClusterReport, Contested, Data, Evenness, Failure, Group, KneeReport, PointReport, Profile, Report, SCENARIO_FILE,
-    SCENARIOS, Scale, Scenario, Stage, published, short_name, write_index,
+    SCENARIOS, Scale, Scenario, Stage, THREADS, published, short_name, write_index,
 };
 use kvorum_load::workload::{ValueSize, Workload};
 use rustix::process::Pid;
@@ -256,7 +256,7 @@ impl Runner<'_> {
             from: group.from,
             rate: Rate::Max,
             connections: group.connections,
-            threads: 1,
+            threads: THREADS,
             pipeline: 1,
             duration: self.scale.duration,
             warmup: self.scale.warmup,
