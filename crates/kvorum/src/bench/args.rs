@@ -311,7 +311,8 @@ pub(crate) struct ScenarioArgs {
     /// Which one, or all of them in turn.
     #[arg(value_parser = PossibleValuesParser::new(SCENARIOS.iter().map(|scenario| scenario.name).chain(["all"])))]
     pub(crate) name: String,
-    /// Little data and short runs: shows that it works, all five in five minutes on two cores.
+    /// Little data and short runs: shows that it works, all five in five minutes on two cores. Replaces quick reports
+    /// only.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Of each run that counts; by default 5s, with --quick 250ms. All else follows from it but fills.

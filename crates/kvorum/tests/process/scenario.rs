@@ -79,6 +79,9 @@ fn nothing_is_left(root: &Path, nodes: &[Pid]) {
 #[test]
 fn a_scenario_ends_with_its_report_and_leaves_nothing_else() {
     let root = tempfile::tempdir().unwrap();
+    let findings = root.path().join("reports/sharding/findings.md");
+    std::fs::create_dir_all(findings.parent().unwrap()).unwrap();
+    std::fs::write(&findings, "By hand.").unwrap();
     let output = scenario("sharding", root.path(), &[]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{text}");
@@ -113,6 +116,8 @@ fn a_scenario_ends_with_its_report_and_leaves_nothing_else() {
     for file in ["sharding/report.md", "sharding/report.html", "sharding/runs/3-nodes-put/knee/run.json", "index.md"] {
         assert!(root.path().join("reports").join(file).is_file(), "{file}");
     }
+    assert_eq!(std::fs::read_to_string(findings).unwrap(), "By hand.");
+    assert!(!root.path().join("reports/sharding.new").exists());
     nothing_is_left(root.path(), &[]);
 }
 
@@ -130,6 +135,56 @@ fn an_interrupt_ends_the_nodes_and_reports_what_there_was() {
     let records = &report["clusters"][0]["evenness"][0]["per_node"];
     assert_eq!(records.as_array().unwrap().len(), 3, "what came before it is there: {report}");
     assert!(root.path().join("reports/index.md").is_file());
+}
+
+/// Interrupts one.
+fn interrupted(root: &Path) -> Vec<String> {
+    let (child, lines) = started(root);
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert_eq!(end(child), 1);
+    lines.map(Result::unwrap).collect()
+}
+
+/// Has the report of quorum say this.
+fn amend(root: &Path, name: &str, value: bool) {
+    let mut report = report(root, "quorum");
+    report[name] = value.into();
+    std::fs::write(root.join("reports/quorum/scenario.json"), report.to_string()).unwrap();
+}
+
+#[test]
+fn an_interrupt_leaves_a_whole_report_as_it_was_and_its_own_beside_it() {
+    let root = tempfile::tempdir().unwrap();
+    interrupted(root.path());
+    amend(root.path(), "interrupted", false);
+    let whole = report(root.path(), "quorum");
+    let told = interrupted(root.path());
+    assert!(told.last().unwrap().ends_with("quorum.new/report.md"), "{told:?}");
+    assert_eq!(report(root.path(), "quorum"), whole);
+    assert!(root.path().join("reports/quorum/runs/3-nodes-put").is_dir());
+    assert_eq!(report(root.path(), "quorum.new")["interrupted"], true);
+    let index = std::fs::read_to_string(root.path().join("reports/index.md")).unwrap();
+    assert!(!index.contains("quorum.new") && !index.contains("Interrupted"), "{index}");
+    // One that is not whole is worth no more than the next.
+    amend(root.path(), "interrupted", true);
+    let told = interrupted(root.path());
+    assert!(told.last().unwrap().ends_with("quorum/report.md"), "{told:?}");
+    assert!(!root.path().join("reports/quorum.new").exists());
+}
+
+#[test]
+fn a_try_does_not_replace_a_measurement() {
+    let root = tempfile::tempdir().unwrap();
+    interrupted(root.path());
+    amend(root.path(), "is_quick", false);
+    let measured = report(root.path(), "quorum");
+    for name in ["quorum", "all"] {
+        let output = scenario(name, root.path(), &[]).output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &[][..]), "{told}");
+        assert!(told.contains("reports/quorum is no quick report") && told.contains("give another --out"), "{told}");
+    }
+    assert_eq!(report(root.path(), "quorum"), measured);
 }
 
 #[test]
@@ -162,15 +217,13 @@ fn a_scenario_under_nohup_outlives_its_terminal() {
 fn what_a_killed_scenario_left_is_not_in_the_next_report() {
     let root = tempfile::tempdir().unwrap();
     // No scenario.json: that one had not come to its report.
-    let reports = root.path().join("reports/quorum");
-    let left = ["runs", "profiles"].map(|name| reports.join(name).join("3-nodes-put/half"));
+    let left = ["quorum/runs", "quorum/profiles", "quorum.new/runs", "quorum.new/profiles"];
+    let left = left.map(|name| root.path().join("reports").join(name).join("3-nodes-put/half"));
     for left in &left {
         std::fs::create_dir_all(left).unwrap();
     }
-    let (child, _lines) = started(root.path());
-    wait_until("it is gone", || left.iter().all(|left| !left.exists()));
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    assert_eq!(end(child), 1);
+    interrupted(root.path());
+    assert!(left.iter().all(|left| !left.exists()));
 }
 
 #[test]
@@ -215,7 +268,7 @@ fn a_knee_is_in_the_report_although_a_run_after_it_fails() {
     let root = tempfile::tempdir().unwrap();
     let mut child = scenario("larger-than-memory", root.path(), &[]).stdout(Stdio::null()).spawn().unwrap();
     // It is made when the search begins. What is a file already can be no directory of a run.
-    let runs = root.path().join("reports/larger-than-memory/runs/3-nodes-get");
+    let runs = root.path().join("reports/larger-than-memory.new/runs/3-nodes-get");
     wait_within(LONG, "a search", || runs.is_dir().then_some(()));
     std::fs::write(runs.join("at-100"), "").unwrap();
     assert_eq!(wait_within(LONG, "its end", || child.try_wait().unwrap()).code(), Some(1));
@@ -239,7 +292,7 @@ fn a_scenario_that_nobody_reads_goes_on_to_its_report() {
     drop(child.stderr.take());
     assert_eq!(first, "== quorum 3-nodes: start\n");
     // Both pipes are closed. What it tells next, it tells nobody.
-    let searches = root.path().join("reports/quorum/runs/3-nodes-put");
+    let searches = root.path().join("reports/quorum.new/runs/3-nodes-put");
     let deadline = Instant::now() + SOON;
     let begun = wait_within(LONG, "an end of that", || {
         if searches.is_dir() { Some(true) } else { (Instant::now() > deadline).then_some(false) }

@@ -40,7 +40,11 @@ fn read(path: &Path) -> Result<Option<String>, Error> {
     }
 }
 
-fn read_report(path: &Path) -> Result<Option<Report>, Error> {
+/// What was saved of a scenario; none if there is nothing.
+///
+/// # Errors
+/// [`Error::System`] if it cannot be read, and [`Error::Usage`] if it is no report.
+pub fn read_report(path: &Path) -> Result<Option<Report>, Error> {
     let parse = |text: String| serde_json::from_str(&text);
     read(path)?.map(parse).transpose().map_err(|error| Error::Usage(format!("{}: {error}", path.display())))
 }

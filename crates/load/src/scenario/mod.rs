@@ -15,7 +15,7 @@ mod text;
 use std::time::Duration;
 
 pub use evenness::Evenness;
-pub use index::{FINDINGS_FILE, INDEX_FILE, write_index};
+pub use index::{FINDINGS_FILE, INDEX_FILE, read_report, write_index};
 pub use result::{
     ClusterReport, Contested, Failure, KneeReport, Machine, PointReport, Profile, Report, Row, SCENARIO_FILE,
 };

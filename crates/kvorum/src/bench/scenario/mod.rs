@@ -3,19 +3,19 @@
 //! Owns the processes that it starts: they are gone when it returns, and their data with them. A stage that fails is
 //! named in the report and ends its group of clusters; the next group is run all the same.
 
+mod kept;
 mod limits;
 mod nodes;
 mod place;
 mod profile;
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use kvorum_load::compare::{Contest, Side, compare, live};
 use kvorum_load::fill::fill;
 use kvorum_load::knee::{Hunt, Objective, knee};
@@ -23,8 +23,8 @@ use kvorum_load::nodes::figures;
 use kvorum_load::report::{Document, RUN_FILE, read_document, save, write_json};
 use kvorum_load::run::{Plan, Rate, run};
 use kvorum_load::scenario::{
-    ClusterReport, Contested, Data, Evenness, Failure, Group, KneeReport, PointReport, Profile, Report, SCENARIO_FILE,
-    SCENARIOS, Scale, Scenario, Stage, THREADS, published, short_name, write_index,
+    ClusterReport, Contested, Data, Evenness, Failure, Group, KneeReport, PointReport, Profile, Report, SCENARIOS,
+    Scale, Scenario, Stage, THREADS, published, short_name, write_index,
 };
 use kvorum_load::workload::{ValueSize, Workload};
 use rustix::process::Pid;
@@ -32,6 +32,7 @@ use rustix::process::Pid;
 use super::args::ScenarioArgs;
 use super::{Lines, say, warn};
 use crate::outcome::Outcome;
+use kept::{Kept, is_whole};
 use limits::Hierarchy;
 use nodes::{Nodes, Order, has_ended};
 use profile::{Session, profiles};
@@ -50,7 +51,9 @@ pub(super) fn scenario(args: &ScenarioArgs, stop: &Arc<AtomicBool>) -> Result<Ou
     let command: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let command = format!("kvorum {}", command.join(" "));
     let mut outcome = Outcome::Done;
-    for scenario in SCENARIOS.iter().filter(|scenario| args.name == "all" || args.name == scenario.name) {
+    let chosen = || SCENARIOS.iter().filter(|scenario| args.name == "all" || args.name == scenario.name);
+    chosen().try_for_each(|scenario| Kept::of(args, scenario).check(args))?;
+    for scenario in chosen() {
         let report = Report::new(scenario, &args.scale(), machine.clone(), commit.clone(), command.clone());
         match measure(args, stop, scenario, report) {
             Ok(true) => {}
@@ -71,35 +74,23 @@ pub(super) fn scenario(args: &ScenarioArgs, stop: &Arc<AtomicBool>) -> Result<Ou
 
 /// One of them, written below `--out`. Whether all of it was done.
 fn measure(args: &ScenarioArgs, stop: &Arc<AtomicBool>, scenario: &Scenario, report: Report) -> Result<bool> {
-    let dir = args.out.join(scenario.name);
-    prepare(&dir)?;
+    let kept = Kept::of(args, scenario);
+    let dir = kept.prepare()?;
     let (scale, halt, stage) = (args.scale(), Arc::default(), String::new());
-    let report = Runner { args, scale, stop, dir: &dir, scenario, report, halt, stage }.run();
-    let saved = report.save(&dir);
+    let report = Runner { args, scale, stop, dir, scenario, report, halt, stage }.run();
+    let saved = report.save(dir).map_err(Into::into).and_then(|()| kept.replace(&report));
     if saved.is_err() {
         // Its figures are not lost with its files.
         say(format_args!("{}", report.markdown()));
     }
-    saved.and(write_index(&args.out))?;
-    say(format_args!("{}: {:.0} s, {}", scenario.name, report.seconds, dir.join("report.md").display()));
-    Ok(report.failures.is_empty() && !report.interrupted)
-}
-
-/// Makes the report's directory, and removes what an earlier one left there that would not be written again.
-fn prepare(dir: &Path) -> Result<()> {
-    std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
-    if dir.join(SCENARIO_FILE).is_file() {
-        ["runs", "profiles"].iter().try_for_each(|name| remove(&dir.join(name)))?;
+    let indexed = write_index(&args.out);
+    let at = saved?;
+    indexed?;
+    say(format_args!("{}: {:.0} s, {}", scenario.name, report.seconds, at.join("report.md").display()));
+    if at == dir {
+        warn(format_args!("{}: it is not whole, and does not replace the whole report before it", scenario.name));
     }
-    Ok(())
-}
-
-/// Removes a directory, if it is there.
-fn remove(dir: &Path) -> Result<()> {
-    match std::fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error).with_context(|| dir.display().to_string()),
-        _ => Ok(()),
-    }
+    Ok(is_whole(&report))
 }
 
 struct Runner<'a> {
@@ -317,8 +308,6 @@ impl Runner<'_> {
         }
         let plan = Plan { workload: workload(of), ..one.plan.clone() };
         let dir = self.dir.join("runs").join(&own);
-        // What a scenario left there that was killed would be taken for this one's.
-        [&dir, &self.dir.join("profiles").join(&own)].into_iter().try_for_each(|dir| remove(dir))?;
         let objective: Objective = "p99=50ms".parse().expect("an objective");
         let hunt =
             Hunt { plan: &plan, objective: &objective, effort: self.scale.effort, dir: Some(&dir), stop: &self.halt };
