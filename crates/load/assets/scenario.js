@@ -1,4 +1,4 @@
-const { report, less, rows, warnings, laws } = data;
+const { report, less, rows, warnings, laws, cost, evenness } = data;
 const short = (workload) => workload.split(":")[0];
 place("title").textContent = `${report.name}: ${report.title}`;
 place("asked").textContent =
@@ -31,10 +31,11 @@ chart("percentiles", quantiles.map(([, x]) => x), knees.filter((knee) => knee.po
   [`${knee.cluster.name} ${short(knee.workload)}`, quantiles.map(([name]) => knee.points[0].latency_ms[name]), { points: { show: true } }]),
   { log: true, x: "1/(1-p)", y: "ms" });
 
+table("cost", cost);
 table("evenness", [
   ["", "what", "most", "least", "per node"],
-  ...report.clusters.flatMap((cluster) => cluster.evenness.map((even) =>
-    [cluster.name, even.what, number(even.max_over_mean, 3), number(even.min_over_mean, 3), even.per_node.map((value) => number(value, 0)).join("  ")])),
+  ...evenness.map(([whose, even]) =>
+    [whose, even.what, number(even.max_over_mean, 3), number(even.min_over_mean, 3), even.per_node.map((value) => number(value, 0)).join("  ")]),
 ]);
 for (const contest of report.contests) {
   const title = document.createElement("p");

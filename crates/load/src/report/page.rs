@@ -10,7 +10,7 @@ use super::text::steps;
 use crate::Error;
 use crate::knee::Knee;
 use crate::run::Outcome;
-use crate::scenario::Report;
+use crate::scenario::{COST, Report};
 
 const PAGE: &str = include_str!("../../assets/page.html");
 const BODY: &str = include_str!("../../assets/report.html");
@@ -47,12 +47,15 @@ pub(crate) fn knee_page(path: &Path, knee: &Knee) -> Result<(), Error> {
 
 /// Writes the page of a scenario.
 pub(crate) fn scenario_page(path: &Path, report: &Report) -> Result<(), Error> {
+    let cost: Vec<[String; 9]> = std::iter::once(COST.map(str::to_owned)).chain(report.cost()).collect();
     let data = json!({
         "report": report,
         "less": report.less(),
         "rows": report.beside(),
         "warnings": report.said(),
         "laws": report.what_bends(),
+        "cost": cost,
+        "evenness": report.evenness(),
     });
     write_file(path, assembled(SCENARIO_BODY, SCENARIO_SCRIPT, &data).as_bytes())
 }

@@ -19,6 +19,7 @@ pub use index::{FINDINGS_FILE, INDEX_FILE, read_report, write_index};
 pub use result::{
     ClusterReport, Contested, Failure, KneeReport, Machine, PointReport, Profile, Report, Row, SCENARIO_FILE,
 };
+pub(crate) use text::COST;
 
 use crate::knee::Effort;
 

@@ -3,11 +3,14 @@
 use std::fmt::Write;
 
 use super::published::counted;
-use super::result::{ClusterReport, KneeReport, Report, Row};
+use super::result::{ClusterReport, KneeReport, PointReport, Report, Row};
 use super::{Evenness, SCENARIOS, THREADS, short_name};
 use crate::numbers::float;
 use crate::report::bytes;
 
+/// Heads the table of what a request cost.
+pub(crate) const COST: [&str; 9] =
+    ["cluster", "ack/from", "data of a copy", "workload", "at", "CPU µs", "blocks", "per replica", "disk"];
 /// Lines of a profile's table that are shown.
 const PROFILE_LINES_MAX: usize = 8;
 
@@ -40,7 +43,7 @@ impl Report {
                 writeln!(out, "{} at {}/s:\n\n```\n{}```\n", contest.workload, contest.rate, text)?;
             }
         }
-        write_clusters(out, &self.clusters)?;
+        self.write_cost(out)?;
         self.write_evenness(out)?;
         write_profiles(out, &self.clusters)
     }
@@ -97,15 +100,43 @@ impl Report {
     fn write_evenness(&self, out: &mut String) -> std::fmt::Result {
         writeln!(out, "## Evenness\n\nAfter the fill. The most and the least as parts of the mean; 1 is even.\n")?;
         writeln!(out, "| cluster | what | most | least | per node |\n|---|---|---|---|---|")?;
-        for of_report in counted(&self.name) {
-            write_even(out, "report", &Evenness::of(of_report.what, of_report.per_node.to_vec()))?;
-        }
-        for cluster in &self.clusters {
-            for even in &cluster.evenness {
-                write_even(out, &cluster.name, even)?;
-            }
-        }
+        self.evenness().iter().try_for_each(|(whose, even)| write_even(out, whose, even))?;
         writeln!(out)
+    }
+
+    /// What was counted on each node, and whose it is: first what the report counted.
+    pub(crate) fn evenness(&self) -> Vec<(&str, Evenness)> {
+        let published = counted(&self.name).map(|of| ("report", Evenness::of(of.what, of.per_node.to_vec())));
+        let own = self
+            .clusters
+            .iter()
+            .flat_map(|cluster| cluster.evenness.iter().map(move |even| (cluster.name.as_str(), even.clone())));
+        published.chain(own).collect()
+    }
+
+    fn write_cost(&self, out: &mut String) -> std::fmt::Result {
+        writeln!(out, "## What it cost\n")?;
+        writeln!(
+            out,
+            "Per request, of all nodes together: processor time; blocks that came into the nodes' caches (where \
+             nothing is written, those that were fetched from files; a flush or compaction brings what it writes), \
+             also for each replica that GETs asked: `ack` and those that hedges asked, or `from` where reads ask all; \
+             bytes that came from a disk.\n"
+        )?;
+        for cluster in self.clusters.iter().filter(|cluster| !cluster.settings.is_empty()) {
+            let settings: Vec<String> =
+                cluster.settings.iter().map(|(name, value)| format!("`{name}={value}`")).collect();
+            writeln!(out, "- {}: {}", cluster.name, settings.join(", "))?;
+        }
+        writeln!(out, "\n| {} |\n|---|---|---|---|---|--:|--:|--:|--:|", COST.join(" | "))?;
+        self.cost().iter().try_for_each(|row| writeln!(out, "| {} |", row.join(" | ")))?;
+        writeln!(out)
+    }
+
+    /// What a request cost at each point, under the words of [`COST`].
+    pub(crate) fn cost(&self) -> Vec<[String; 9]> {
+        let knees = self.clusters.iter().flat_map(|cluster| cluster.knees.iter().map(move |knee| (cluster, knee)));
+        knees.flat_map(|(cluster, knee)| knee.points.iter().map(|point| cluster.cost(knee, point))).collect()
     }
 }
 
@@ -151,47 +182,23 @@ impl ClusterReport {
         let limit = self.memory_limit_bytes.map(|limit| format!(", limit {} a node", bytes(float(limit))));
         bytes(float(self.copy_bytes())) + &limit.unwrap_or_default()
     }
-}
 
-fn write_clusters(out: &mut String, clusters: &[ClusterReport]) -> std::fmt::Result {
-    writeln!(out, "## What it cost\n")?;
-    writeln!(
-        out,
-        "Per request, of all nodes together: processor time; blocks that came into the nodes' caches (where \
-         nothing is written, those that were fetched from files; a flush or compaction brings what it writes), also \
-         for each replica that GETs asked: `ack` and those that hedges asked, or `from` where reads ask all; bytes that \
-         came from a disk.\n"
-    )?;
-    for cluster in clusters.iter().filter(|cluster| !cluster.settings.is_empty()) {
-        let settings: Vec<String> = cluster.settings.iter().map(|(name, value)| format!("`{name}={value}`")).collect();
-        writeln!(out, "- {}: {}", cluster.name, settings.join(", "))?;
+    fn cost(&self, knee: &KneeReport, point: &PointReport) -> [String; 9] {
+        let cell = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), figure);
+        let blocks = point.block_reads_per_request;
+        let replicas = self.replicas_asked(&knee.workload, point);
+        [
+            self.name.clone(),
+            format!("{}/{}", self.ack, self.from),
+            self.data(),
+            short_name(&knee.workload).to_owned(),
+            point.name.clone(),
+            cell(Self::cpu_us(point)),
+            cell(blocks),
+            cell(blocks.zip(replicas).map(|(blocks, replicas)| blocks / replicas)),
+            point.disk_read_bytes_per_request.map_or_else(|| "-".to_owned(), bytes),
+        ]
     }
-    writeln!(out, "\n| cluster | ack/from | data of a copy | workload | at | CPU µs | blocks | per replica | disk |")?;
-    writeln!(out, "|---|---|---|---|---|--:|--:|--:|--:|")?;
-    for cluster in clusters {
-        let data = cluster.data();
-        for knee in &cluster.knees {
-            for point in &knee.points {
-                let cell = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), figure);
-                let blocks = point.block_reads_per_request;
-                let replicas = cluster.replicas_asked(&knee.workload, point);
-                let disk = point.disk_read_bytes_per_request.map_or_else(|| "-".to_owned(), bytes);
-                writeln!(
-                    out,
-                    "| {} | {}/{} | {data} | {} | {} | {} | {} | {} | {disk} |",
-                    cluster.name,
-                    cluster.ack,
-                    cluster.from,
-                    short_name(&knee.workload),
-                    point.name,
-                    cell(ClusterReport::cpu_us(point)),
-                    cell(blocks),
-                    cell(blocks.zip(replicas).map(|(blocks, replicas)| blocks / replicas)),
-                )?;
-            }
-        }
-    }
-    writeln!(out)
 }
 
 fn write_profiles(out: &mut String, clusters: &[ClusterReport]) -> std::fmt::Result {
@@ -231,6 +238,7 @@ fn write_profiles_of(out: &mut String, cluster: &ClusterReport, knee: &KneeRepor
 
 #[cfg(test)]
 mod tests {
+    use super::COST;
     use crate::scenario::result::tests::report;
     use crate::scenario::{Evenness, Failure, Profile, short_name};
 
@@ -283,6 +291,21 @@ mod tests {
         let text = report.markdown();
         assert!(text.contains("| report | tables, murmur3 | 1.061 | 0.951 | 27 26 29 |"), "{text}");
         assert!(text.contains("| 3-nodes | records | 1.065 | 0.968 | 30 30 33 |"), "{text}");
+    }
+
+    #[test]
+    fn the_page_has_what_the_text_has() {
+        let dir = tempfile::tempdir().unwrap();
+        let report = report("sharding");
+        report.save(dir.path()).unwrap();
+        let [text, page] = ["report.md", "report.html"].map(|of| std::fs::read_to_string(dir.path().join(of)).unwrap());
+        let cost = ["3-nodes", "2/3", "97.66KB", "put", "knee", "20.0", "1.00", "-", "0.00B"];
+        assert_eq!(report.cost()[0], cost);
+        for row in [&COST, &cost] {
+            assert!(text.contains(&row.join(" | ")) && page.contains(&row.join("\",\"")), "{row:?}");
+        }
+        let less = report.less().unwrap();
+        assert!(text.contains(&less) && page.contains(&less) && page.contains("tables, murmur3"), "{page}");
     }
 
     #[test]
