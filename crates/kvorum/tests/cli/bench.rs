@@ -197,6 +197,20 @@ fn live_sides_take_turns_and_their_runs_can_be_compared_again() {
 }
 
 #[test]
+fn a_comparison_at_a_rate_that_cannot_be_sent_says_so() {
+    let (url, dir) = (serve(), tempfile::tempdir().unwrap());
+    let mut compare = kvorum(&["bench", "compare", &url, &serve(), "--workload", "put", "--rate", "5000000"]);
+    let ended = run(compare.args(["--pairs", "1", "--out", dir.path().to_str().unwrap()]).args(SHORT));
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let doubts = json(&dir.path().join("compare.json"))["doubts"].clone();
+    for side in ["A", "B"] {
+        let unsent = |line: &str| line.starts_with(&format!("{side}: 9")) && line.ends_with(" were never sent");
+        assert!(ended.stdout.lines().any(unsent), "{}", ended.stdout);
+        assert!(doubts.as_array().unwrap().iter().any(|line| unsent(line.as_str().unwrap())), "{doubts}");
+    }
+}
+
+#[test]
 fn runs_of_an_earlier_contest_are_not_of_a_later_one() {
     let (url, dir) = (serve(), tempfile::tempdir().unwrap());
     let earlier = dir.path().join("a/07");

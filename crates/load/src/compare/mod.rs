@@ -34,9 +34,11 @@ const INTERVAL_WIDE: f64 = 0.25;
 const RUNS_MIN: usize = 5;
 /// Blocks that a single saved run is cut into.
 const BLOCKS: usize = 10;
+/// With this share of the requests never sent, p99.9 lacks all of its tail.
+const UNSENT_SHARE: f64 = 0.001;
 
-/// What is compared of one run, or of one block of one.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// What is compared of one run, or of one block of one, and what puts that in doubt.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Measurement {
     /// Successes per second.
     pub rate: f64,
@@ -44,6 +46,16 @@ pub struct Measurement {
     pub latency_ms: Percentiles,
     /// Errors, timeouts, and what an interrupt left without an answer.
     pub errors: u64,
+    /// Requests that were due.
+    pub due: u64,
+    /// Those of them that were never sent.
+    pub unsent: u64,
+    /// Whether the generator was the limit.
+    pub is_limited: bool,
+    /// Whether it sent everything, but so late that the latencies are partly its own.
+    pub is_late: bool,
+    /// Whether the run was stopped before its end.
+    pub is_interrupted: bool,
 }
 
 impl Measurement {
@@ -56,7 +68,16 @@ impl Measurement {
         if document.operations.is_empty() || document.rate_achieved <= 0.0 {
             return Err(Error::Refused(format!("nothing succeeded in the run {name}: {errors} errors and timeouts")));
         }
-        Ok(Self { rate: document.rate_achieved, latency_ms: document.latency_ms, errors })
+        Ok(Self {
+            rate: document.rate_achieved,
+            latency_ms: document.latency_ms,
+            errors,
+            due: document.requests + document.unanswered + document.unsent,
+            unsent: document.unsent,
+            is_limited: document.generator.limit.is_some(),
+            is_late: document.generator.late.is_some(),
+            is_interrupted: document.interrupted,
+        })
     }
 
     /// The figures that are tested. The others are extremes, or follow from these.
@@ -110,6 +131,9 @@ pub struct Comparison {
     pub runs: [u64; 2],
     /// Errors and timeouts in all runs of each; latencies are of what succeeded.
     pub errors: [u64; 2],
+    /// What puts the figures of a side in doubt, a sentence each.
+    #[serde(default)]
+    pub doubts: Vec<String>,
     /// What the runs of A and of B were not asked alike: then that may be the difference.
     #[serde(default)]
     pub unlike: Vec<String>,
@@ -125,8 +149,7 @@ pub struct Comparison {
 #[must_use]
 pub fn compare(names: [&str; 2], a: &[Measurement], b: &[Measurement], blocks: bool) -> Comparison {
     let mut random = Random::new(1);
-    let empty = Measurement { rate: 0.0, latency_ms: Percentiles::default(), errors: 0 };
-    let figures = a.first().unwrap_or(&empty).figures().map(|(name, _)| name);
+    let figures = Measurement::default().figures().map(|(name, _)| name);
     let column = |runs: &[Measurement], place: usize| -> Vec<f64> {
         runs.iter().filter_map(|run| run.figures().get(place).map(|(_, value)| *value)).collect()
     };
@@ -147,11 +170,30 @@ pub fn compare(names: [&str; 2], a: &[Measurement], b: &[Measurement], blocks: b
         b: names[1].to_owned(),
         runs: [count(a.len()), count(b.len())],
         errors: [a, b].map(|runs| runs.iter().map(|run| run.errors).sum()),
+        doubts: [doubts('A', a), doubts('B', b)].concat(),
         unlike: Vec::new(),
         blocks,
         verdict: verdict(&rows, enough, blocks),
         rows,
     }
+}
+
+/// Whose fault the figures of a side may be, and how much of them is missing.
+fn doubts(side: char, runs: &[Measurement]) -> Vec<String> {
+    let those = |is_one: fn(&Measurement) -> bool| {
+        let number = runs.iter().filter(|run| is_one(run)).count();
+        (number > 0).then(|| format!("{number} of {} runs", runs.len()))
+    };
+    let sum = |of: fn(&Measurement) -> u64| float(runs.iter().map(of).sum());
+    let unsent = sum(|run| run.unsent) / sum(|run| run.due).max(1.0);
+    let doubts = [
+        those(|run| run.is_limited).map(|runs| format!("the generator was the limit in {runs}")),
+        those(|run| run.is_late)
+            .map(|runs| format!("the generator was late, and latencies are partly its own, in {runs}")),
+        (unsent >= UNSENT_SHARE).then(|| format!("{:.1} % of the requests were never sent", unsent * 100.0)),
+        those(|run| run.is_interrupted).map(|runs| format!("an interrupt ended {runs}")),
+    ];
+    doubts.into_iter().flatten().map(|doubt| format!("{side}: {doubt}")).collect()
 }
 
 fn row(figure: &str, a: &[f64], b: &[f64], probability: f64, random: &mut Random) -> Row {
@@ -224,6 +266,9 @@ impl Comparison {
             let [a, b] = self.errors;
             line(format_args!("\nA had {a} errors and timeouts, B {b}: latencies are of what succeeded"));
         }
+        if !self.doubts.is_empty() {
+            line(format_args!("\n{}", self.doubts.join("\n")));
+        }
         if !self.unlike.is_empty() {
             line(format_args!("\nA and B were not asked for the same: {}", self.unlike.join("; ")));
         }
@@ -269,8 +314,11 @@ pub fn compare_saved(a: &Path, b: &Path) -> Result<Comparison, Error> {
     let names = [name_a.as_str(), name_b.as_str()];
     let whole = compare(names, &measured(&runs_a)?, &measured(&runs_b)?, false);
     let comparison = match (runs_a.as_slice(), runs_b.as_slice()) {
-        // How many errors a block has is not saved.
-        ([one], [other]) => Comparison { errors: whole.errors, ..compare(names, &blocks(one)?, &blocks(other)?, true) },
+        // Of a block nothing is saved but its latencies.
+        ([one], [other]) => {
+            let (errors, doubts) = (whole.errors, whole.doubts);
+            Comparison { errors, doubts, ..compare(names, &blocks(one)?, &blocks(other)?, true) }
+        }
         _ => whole,
     };
     Ok(Comparison { unlike: unlike(&runs_a, &runs_b), ..comparison })
@@ -335,7 +383,7 @@ fn block(seconds: &[Histogram<u64>]) -> Measurement {
         sum.add(second).expect("all histograms have the same bounds");
     }
     let rate = float(sum.len()) / float(count(seconds.len()));
-    Measurement { rate, latency_ms: Percentiles::of(&sum), errors: 0 }
+    Measurement { rate, latency_ms: Percentiles::of(&sum), ..Measurement::default() }
 }
 
 #[cfg(test)]
@@ -362,7 +410,7 @@ mod tests {
                     p999: of(9.0, 0.15),
                     ..Percentiles::default()
                 },
-                errors: 0,
+                ..Measurement::default()
             }
         };
         (0..number).map(|_| run()).collect()
@@ -401,11 +449,7 @@ mod tests {
     #[test]
     fn a_change_of_less_than_two_percent_is_none_however_sure() {
         let of = |rate: f64| {
-            let run = |number: u32| Measurement {
-                rate: rate + f64::from(number),
-                latency_ms: Percentiles::default(),
-                errors: 0,
-            };
+            let run = |number: u32| Measurement { rate: rate + f64::from(number), ..Measurement::default() };
             (0..10).map(run).collect::<Vec<_>>()
         };
         let comparison = compare(["a", "b"], &of(20_000.0), &of(20_200.0), false);
@@ -416,7 +460,7 @@ mod tests {
 
     #[test]
     fn something_against_nothing_is_a_difference() {
-        let of = |rate: f64| vec![Measurement { rate, latency_ms: Percentiles::default(), errors: 0 }; 10];
+        let of = |rate: f64| vec![Measurement { rate, ..Measurement::default() }; 10];
         let change = |a, b| compare(["a", "b"], &of(a), &of(b), false).rows[0].change;
         assert_eq!((change(0.0, 1000.0), change(1000.0, 0.0)), (Change::Better, Change::Worse));
         assert_eq!(change(0.0, 0.0), Change::None);

@@ -513,7 +513,7 @@ pub(super) mod tests {
         knee.points[1].generator_limit = Some("slow".into());
         knee.points[2].generator_late = Some("slow".into());
         knee.points[2].stolen = Some("the host took 7 % of the processors' time".into());
-        let run = |rate| Measurement { rate, latency_ms: Percentiles::default(), errors: 0 };
+        let run = |rate| Measurement { rate, ..Measurement::default() };
         let comparison = compare(["A", "B"], &[run(9_000.0)], &[run(9_950.0)], false);
         report.contests.push(Contested { workload: "put".into(), rate: 10_000, nodes: 3, comparison });
         let rows = report.beside();

@@ -193,6 +193,33 @@ fn errors_of_single_runs_are_told_and_what_has_no_latencies_is_not_compared() {
 }
 
 #[test]
+fn what_puts_saved_runs_in_doubt_is_told() {
+    let (_, server) = store();
+    let (_, outcome, mut document) = one(&server.url);
+    let dir = tempfile::tempdir().unwrap();
+    let keep = |name: &str, document: &Document| save(&dir.path().join(name), &outcome, document).unwrap();
+    (document.unsent, document.generator.limit, document.generator.late) = (0, None, None);
+    keep("b", &document);
+    let mut late = document.clone();
+    late.generator.late = Some("slow".into());
+    keep("a/2", &late);
+    (document.unsent, document.interrupted) = (document.requests * 3, true);
+    document.generator.limit = Some("slow".into());
+    keep("a/1", &document);
+    let comparison = compare_saved(&dir.path().join("a"), &dir.path().join("b")).unwrap();
+    let doubts = [
+        "A: the generator was the limit in 1 of 2 runs",
+        "A: the generator was late, and latencies are partly its own, in 1 of 2 runs",
+        "A: 60.0 % of the requests were never sent",
+        "A: an interrupt ended 1 of 2 runs",
+    ];
+    assert_eq!(comparison.doubts, doubts);
+    assert!(comparison.text().contains(&doubts.join("\n")), "{}", comparison.text());
+    let single = compare_saved(&dir.path().join("b"), &dir.path().join("a/1")).unwrap();
+    assert!(single.blocks && single.doubts.len() == 3, "{:?}", single.doubts);
+}
+
+#[test]
 fn a_full_disk_is_an_error_with_the_files_name_and_leaves_no_half_of_it() {
     let (_, server) = store();
     let (_, outcome, document) = one(&server.url);
