@@ -13,29 +13,38 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{kvorum, run};
 
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+const REFUSED: &str = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
+
 /// Has the same body for every key.
 fn serve() -> String {
-    serve_with("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+    serve_with(OK)
 }
 
 /// Answers every request, one at a time on each connection, with these bytes.
 fn serve_with(answer: &'static str) -> String {
+    serve_by(move || answer)
+}
+
+/// The same with what this says then.
+fn serve_by(answer: impl Fn() -> &'static str + Clone + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     thread::spawn(move || {
         for stream in listener.incoming() {
             let stream = stream.unwrap();
+            let answer = answer.clone();
             thread::spawn(move || answer_all(stream, answer));
         }
     });
     url
 }
 
-fn answer_all(mut stream: TcpStream, answer: &str) {
+fn answer_all(mut stream: TcpStream, answer: impl Fn() -> &'static str) {
     let mut piece = [0; 4096];
     // Requests of these tests come in one piece each.
     while stream.read(&mut piece).is_ok_and(|count| count > 0) {
-        if stream.write_all(answer.as_bytes()).is_err() {
+        if stream.write_all(answer().as_bytes()).is_err() {
             return;
         }
     }
@@ -165,14 +174,31 @@ fn a_search_that_nobody_reads_goes_on() {
 
 #[test]
 fn pairs_that_were_whole_are_compared_whatever_ends_the_turns() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = dir.path().join("b/01/run.json");
+    let ends = serve_by(move || if first.exists() { REFUSED } else { OK });
+    let mut compare = kvorum(&["bench", "compare", &serve(), &ends, "--workload", "put", "--rate", "200"]);
+    let ended = run(compare.args(["--pairs", "3", "--out", dir.path().to_str().unwrap()]).args(SHORT));
+    assert_eq!(ended.code, 4, "{}", ended.stderr);
+    assert!(
+        ended.stdout.contains("1 and 1 runs") && ended.stderr.contains("run B2"),
+        "{}{}",
+        ended.stdout,
+        ended.stderr
+    );
+    assert_eq!(json(&dir.path().join("compare.json"))["runs"], serde_json::json!([1, 1]));
+}
+
+#[test]
+fn a_run_that_cannot_be_saved_is_told_and_compared_all_the_same() {
     let (url, dir) = (serve(), tempfile::tempdir().unwrap());
     std::fs::create_dir(dir.path().join("b")).unwrap();
-    std::fs::write(dir.path().join("b/02"), "").unwrap();
+    std::fs::write(dir.path().join("b/01"), "").unwrap();
     let mut compare = kvorum(&["bench", "compare", &url, &serve(), "--workload", "put", "--rate", "200"]);
-    let ended = run(compare.args(["--pairs", "3", "--out", dir.path().to_str().unwrap()]).args(SHORT));
+    let ended = run(compare.args(["--pairs", "2", "--out", dir.path().to_str().unwrap()]).args(SHORT));
     assert_eq!(ended.code, 2, "{}", ended.stderr);
-    assert!(ended.stdout.contains("1 and 1 runs") && ended.stderr.contains("b/02"), "{}{}", ended.stdout, ended.stderr);
-    assert_eq!(json(&dir.path().join("compare.json"))["runs"], serde_json::json!([1, 1]));
+    assert!(ended.stdout.contains("\nB1: ") && ended.stdout.contains("2 and 2 runs"), "{}", ended.stdout);
+    assert!(ended.stderr.contains("b/01") && dir.path().join("b/02/run.json").is_file(), "{}", ended.stderr);
 }
 
 #[test]

@@ -92,46 +92,49 @@ pub struct Contest<'a> {
 /// Runs A B A B. Blocks. If it is stopped or fails, the pairs that were whole are returned.
 ///
 /// # Errors
-/// Beside those pairs, those of [`run()`], [`fill()`] and of saving; [`Error::Refused`] if a command's server does not
-/// start, or a run has no success.
+/// Beside those pairs, those of [`run()`] and [`fill()`], and [`Error::Refused`] if a command's server does not start, or
+/// a run has no success; else the first of saving, which ends nothing.
 pub fn live(
     contest: &Contest<'_>,
     a: &Side,
     b: &Side,
     watch: &mut dyn FnMut(Turn<'_>),
 ) -> ([Vec<Measurement>; 2], Result<(), Error>) {
-    let mut measured = [Vec::new(), Vec::new()];
-    let ended = contest.take_turns(a, b, watch, &mut measured);
-    (measured, ended)
+    let mut turns = Turns { contest, measured: [Vec::new(), Vec::new()], saved: Ok(()) };
+    let ended = turns.take(a, b, watch);
+    (turns.measured, ended.and(turns.saved))
 }
 
-impl Contest<'_> {
-    fn take_turns(
-        &self,
-        a: &Side,
-        b: &Side,
-        watch: &mut dyn FnMut(Turn<'_>),
-        measured: &mut [Vec<Measurement>; 2],
-    ) -> Result<(), Error> {
-        for number in 1..=self.pairs {
+struct Turns<'a> {
+    contest: &'a Contest<'a>,
+    /// Of pairs that were whole.
+    measured: [Vec<Measurement>; 2],
+    /// The first failure to save a run.
+    saved: Result<(), Error>,
+}
+
+impl Turns<'_> {
+    fn take(&mut self, a: &Side, b: &Side, watch: &mut dyn FnMut(Turn<'_>)) -> Result<(), Error> {
+        for number in 1..=self.contest.pairs {
             let mut pair = Vec::new();
             for (name, side) in [('A', a), ('B', b)] {
                 let turn = self.turn(name, side, number);
                 // Also where it failed: a server that is not up yet is no reproach then.
-                if self.stop.load(Ordering::Relaxed) {
+                if self.contest.stop.load(Ordering::Relaxed) {
                     return Ok(());
                 }
                 let document = turn?;
                 watch(Turn { side: name, number, document: &document });
                 pair.push(Measurement::of(&document, &format!("{name}{number}"))?);
             }
-            measured.iter_mut().zip(pair).for_each(|(runs, run)| runs.push(run));
+            self.measured.iter_mut().zip(pair).for_each(|(runs, run)| runs.push(run));
         }
         Ok(())
     }
 
-    fn turn(&self, name: char, side: &Side, number: usize) -> Result<Document, Error> {
-        let mut plan = self.plan.clone();
+    fn turn(&mut self, name: char, side: &Side, number: usize) -> Result<Document, Error> {
+        let Contest { plan, dir, stop, .. } = self.contest;
+        let mut plan = (*plan).clone();
         // Every run draws other keys, so that none finds in a cache what the one before it has read.
         plan.seed = mix(plan.seed ^ u64::from(u32::from(name)) << 32 ^ crate::numbers::count(number));
         let _server = match side {
@@ -142,20 +145,19 @@ impl Contest<'_> {
                 plan.targets.clone_from(targets);
                 None
             }
-            Side::Command(command) => Some(Server::start(command, &plan, self.stop)?),
+            Side::Command(command) => Some(Server::start(command, &plan, stop)?),
         };
         if matches!(side, Side::Command(_)) && plan.workload.reads() {
-            fill(&plan, self.stop, &mut |_| {})?;
+            fill(&plan, stop, &mut |_| {})?;
         }
-        let outcome = run(&plan, self.stop, &mut |_| {})?;
+        let outcome = run(&plan, stop, &mut |_| {})?;
         let document = Document::new(&plan, &outcome);
         // One that was interrupted is of no pair, and shall not be found beside those that are.
-        if let Some(dir) = self.dir.filter(|_| !outcome.interrupted) {
-            if (name, number) == ('A', 1) {
-                forget_runs(dir)?;
-            }
+        if let Some(dir) = dir.filter(|_| !outcome.interrupted) {
+            let forgotten = if (name, number) == ('A', 1) { forget_runs(dir) } else { Ok(()) };
             let run = dir.join(name.to_ascii_lowercase().to_string()).join(format!("{number:02}"));
-            save(&run, &outcome, &document)?;
+            let saved = forgotten.and(save(&run, &outcome, &document));
+            self.saved = std::mem::replace(&mut self.saved, Ok(())).and(saved);
         }
         Ok(document)
     }
