@@ -207,9 +207,17 @@ fn compare(args: &CompareArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
     let contest = Contest { plan: &plan, pairs: args.pairs, dir: args.out.as_deref(), stop };
     let ([a, b], ended) = live(&contest, &args.a, &args.b, &mut tell_turn);
     let interrupted = stop.load(Ordering::Relaxed);
-    let told = match ended.is_err() && a.is_empty() {
-        true => Ok(Outcome::Done),
-        false => tell(&compare_runs([&args.a.to_string(), &args.b.to_string()], &a, &b, false), args),
+    let told = if a.is_empty() {
+        if interrupted {
+            say(format_args!("Interrupted before the first pair was whole"));
+        }
+        Ok(Outcome::Done)
+    } else {
+        let mut comparison = compare_runs([&args.a.to_string(), &args.b.to_string()], &a, &b, false);
+        if interrupted {
+            comparison.doubts.push(format!("Interrupted after {} of {} pairs", a.len(), args.pairs));
+        }
+        tell(&comparison, args)
     };
     ended?;
     told.map(|told| if interrupted { Outcome::NotFound } else { told })

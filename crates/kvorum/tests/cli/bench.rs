@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -310,6 +310,22 @@ fn an_interrupt_ends_a_run_with_the_report_of_what_there_was() {
     child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
     assert!(text.contains("Interrupted") && text.contains("Requests/sec:"), "{text}");
     assert_eq!(json(&out.join("run.json"))["interrupted"], true);
+}
+
+#[test]
+fn a_comparison_that_is_interrupted_says_after_which_pair() {
+    let (url, dir) = (serve(), tempfile::tempdir().unwrap());
+    let mut compare = kvorum(&["bench", "compare", &url, &serve(), "--workload", "put", "--rate", "200", "--out"]);
+    compare.arg(dir.path()).args(["--pairs", "100"]).args(SHORT);
+    let mut child = compare.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.starts_with("B1: ")), "no pair becomes whole");
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert_eq!(ended_within(&mut child, Duration::from_secs(20)), 1);
+    let comparison = json(&dir.path().join("compare.json"));
+    let told = format!("Interrupted after {} of 100 pairs", comparison["runs"][0]);
+    assert_eq!(comparison["doubts"].as_array().unwrap().last().unwrap(), &told);
+    assert!(lines.any(|line| line == told), "no `{told}`");
 }
 
 /// A file system of its own, without room for a report. Needs root.

@@ -50,12 +50,14 @@ fn a_comparison_that_is_interrupted_while_a_server_starts_says_so() {
     let url = format!("http://127.0.0.1:{}", free_port());
     let mut bench = kvorum();
     bench.args(["bench", "compare", &command, &command, "--url", &url, "--rate", "300"]);
-    let mut bench = bench.stdout(Stdio::null()).spawn().unwrap();
+    let mut bench = bench.stdout(Stdio::piped()).spawn().unwrap();
     wait_until("the server starts", || started.exists());
     let pid = Pid::from_raw(i32::try_from(bench.id()).unwrap()).unwrap();
     kill_process(pid, Signal::INT).unwrap();
     let status = wait_for("the comparison ends", || bench.try_wait().unwrap());
     assert_eq!(status.code(), Some(1));
+    let text = std::io::read_to_string(bench.stdout.take().unwrap()).unwrap();
+    assert_eq!(text, "Interrupted before the first pair was whole\n");
 }
 
 #[test]
