@@ -134,7 +134,7 @@ pub struct Comparison {
     /// What puts the figures of a side in doubt, a sentence each.
     #[serde(default)]
     pub doubts: Vec<String>,
-    /// What the runs of A and of B were not asked alike: then that may be the difference.
+    /// What was not asked alike of all runs, of one side or of both: then that may be the difference.
     #[serde(default)]
     pub unlike: Vec<String>,
     /// Whether they are blocks of one run each.
@@ -270,7 +270,7 @@ impl Comparison {
             line(format_args!("\n{}", self.doubts.join("\n")));
         }
         if !self.unlike.is_empty() {
-            line(format_args!("\nA and B were not asked for the same: {}", self.unlike.join("; ")));
+            line(format_args!("\nThe runs were not asked for the same: {}", self.unlike.join("; ")));
         }
         line(format_args!("\n{}", self.verdict));
         out
@@ -324,7 +324,7 @@ pub fn compare_saved(a: &Path, b: &Path) -> Result<Comparison, Error> {
     Ok(Comparison { unlike: unlike(&runs_a, &runs_b), ..comparison })
 }
 
-/// What was asked of both sides and is not the same, with the values of each.
+/// What was not asked alike of all runs, whichever side they are of, with the values of each side.
 fn unlike(a: &[Saved], b: &[Saved]) -> Vec<String> {
     let values = |runs: &[Saved]| {
         let mut values = BTreeMap::<_, BTreeSet<String>>::new();
@@ -334,22 +334,29 @@ fn unlike(a: &[Saved], b: &[Saved]) -> Vec<String> {
         values
     };
     let text = |values: BTreeSet<String>| values.into_iter().collect::<Vec<_>>().join(", ");
-    let differing = values(a).into_iter().zip(values(b).into_values()).filter(|((_, a), b)| a != b);
+    let differing = values(a).into_iter().zip(values(b).into_values()).filter(|((_, a), b)| a.union(b).count() > 1);
     differing.map(|((name, a), b)| format!("{name} A {}, B {}", text(a), text(b))).collect()
 }
 
 /// What makes two runs one measurement.
-fn asked(run: &Document) -> [(&'static str, String); 5] {
+fn asked(run: &Document) -> [(&'static str, String); 11] {
     let rate = match &run.rate_asked {
         RateAsked::PerSecond(rate) => rate.to_string(),
         RateAsked::Word(word) => word.clone(),
     };
+    let replicas = |number: Option<u8>| number.map_or_else(|| "default".to_owned(), |number| number.to_string());
     [
         ("workload", run.workload.clone()),
         ("rate", rate),
         ("keys", run.keys.to_string()),
         ("key order", run.key_order.clone()),
         ("value size", run.value_size.clone()),
+        ("compressible", run.compressible.to_string()),
+        ("ack", replicas(run.ack)),
+        ("from", replicas(run.from)),
+        ("connections", run.connections.to_string()),
+        ("pipeline", run.pipeline.to_string()),
+        ("timeout", format!("{} s", run.timeout_s)),
     ]
 }
 

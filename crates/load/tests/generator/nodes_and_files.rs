@@ -8,7 +8,9 @@ use std::sync::{Arc, OnceLock};
 
 use kvorum_load::compare::compare_saved;
 use kvorum_load::nodes::Source;
-use kvorum_load::report::{Document, LATENCY_FILE, PAGE_FILE, RUN_FILE, read_document, read_log, save, text};
+use kvorum_load::report::{
+    Document, LATENCY_FILE, PAGE_FILE, RUN_FILE, RateAsked, read_document, read_log, save, text,
+};
 use kvorum_load::run::{Outcome, Plan, Rate};
 
 use crate::support::{Reply, Server, answer, go, millis, plan, store};
@@ -190,6 +192,26 @@ fn errors_of_single_runs_are_told_and_what_has_no_latencies_is_not_compared() {
     assert_eq!(comparison.unlike, ["workload A get, B put"]);
     assert!(comparison.text().contains("were not asked for the same: workload A get, B put"), "{}", comparison.text());
     assert!(compare_saved(&good, &good).unwrap().unlike.is_empty());
+}
+
+#[test]
+fn runs_that_were_not_asked_alike_are_told_of_one_side_too() {
+    let (_, server) = store();
+    let (_, outcome, document) = one(&server.url);
+    let dir = tempfile::tempdir().unwrap();
+    let keep = |name: &str, document: &Document| save(&dir.path().join(name), &outcome, document).unwrap();
+    // As a search for a knee leaves them.
+    keep("k/knee", &document);
+    keep("k/half", &Document { rate_asked: RateAsked::PerSecond(100), ..document.clone() });
+    let knee = dir.path().join("k");
+    assert_eq!(compare_saved(&knee, &knee).unwrap().unlike, ["rate A 100, 200, B 100, 200"]);
+    let (ack, from, compressible, timeout_s) = (Some(2), Some(3), !document.compressible, 0.5);
+    let (connections, pipeline) = (document.connections + 1, document.pipeline + 1);
+    keep("o", &Document { ack, from, compressible, timeout_s, connections, pipeline, ..document.clone() });
+    let unlike = compare_saved(&knee.join("knee"), &dir.path().join("o")).unwrap().unlike;
+    let told: Vec<&str> = unlike.iter().map(|of| of.split(" A ").next().unwrap()).collect();
+    assert_eq!(told, ["ack", "compressible", "connections", "from", "pipeline", "timeout"]);
+    assert_eq!(unlike[0], "ack A default, B 2");
 }
 
 #[test]
