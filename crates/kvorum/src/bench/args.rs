@@ -172,10 +172,12 @@ impl CompareArgs {
     /// [`Error::Usage`] if one is saved and the other live, or with what they would ignore.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let sides = [&self.a, &self.b];
-        let all_saved = sides.iter().all(|side| matches!(side, Side::Saved(_)));
-        let any_saved = sides.iter().any(|side| matches!(side, Side::Saved(_)));
-        if any_saved && !all_saved {
-            return Err(Error::Usage("one side is saved and the other live: save runs of both, or run both".into()));
+        let live: Vec<&Side> = sides.into_iter().filter(|side| !matches!(side, Side::Saved(_))).collect();
+        let all_saved = live.is_empty();
+        if let [live] = live.as_slice() {
+            return Err(Error::Usage(format!(
+                "one side is saved and the other live, for `{live}` is no directory: save runs of both, or run both"
+            )));
         }
         let any_command = sides.iter().any(|side| matches!(side, Side::Command(_)));
         let is_useless = |name: &&str| all_saved || *name == "--url" && !any_command;

@@ -200,9 +200,17 @@ fn compare(args: &CompareArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
     args.check()?;
     make_dir(args.out.as_deref())?;
     if let (Side::Saved(a), Side::Saved(b)) = (&args.a, &args.b) {
-        return tell(&compare_saved(a, b)?, args);
+        return match compare_saved(a, b) {
+            // No target was asked for anything, and none has failed.
+            Err(kvorum_load::Error::Refused(why)) => {
+                warn(format_args!("{why}"));
+                Ok(Outcome::Refused)
+            }
+            compared => tell(&compared?, args),
+        };
     }
-    let rate = args.rate.context("--rate is needed to compare what is live")?;
+    let missing = || format!("--rate is needed to compare what is live; `{}` is no directory of saved runs", args.a);
+    let rate = args.rate.with_context(missing)?;
     let plan = args.load.plan(rate);
     let contest = Contest { plan: &plan, pairs: args.pairs, dir: args.out.as_deref(), stop };
     let ([a, b], ended) = live(&contest, &args.a, &args.b, &mut tell_turn);

@@ -223,6 +223,27 @@ fn live_sides_take_turns_and_their_runs_can_be_compared_again() {
 }
 
 #[test]
+fn a_side_that_is_not_what_it_seems_is_told_as_what_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let saved = |name: &str, url: &str| {
+        let out = dir.path().join(name).to_str().unwrap().to_owned();
+        run(kvorum(&["bench", "run", "--url", url, "--workload", "put", "--rate", "100", "--out", &out]).args(SHORT));
+        out
+    };
+    let (good, bad) = (saved("good", &serve()), saved("bad", &serve_with(REFUSED)));
+    let compare = |a: &str, b: &str| run(kvorum(&["bench", "compare", a, b]).current_dir(&good));
+    let file = compare("run.json", &format!("{good}/run.json"));
+    assert!(file.code == 0 && file.stdout.contains("blocks of one run"), "{}{}", file.stdout, file.stderr);
+    let missing = compare(&good, &format!("{good}-er"));
+    assert!(missing.code == 2 && missing.stderr.contains("there is no such path"), "{}", missing.stderr);
+    let command = compare("run.jsn", &good);
+    assert!(command.code == 2 && command.stderr.contains("`run.jsn` is no directory"), "{}", command.stderr);
+    let failed = compare(&good, &bad);
+    let why = "kvorum: nothing succeeded in the run ";
+    assert!(failed.code == 4 && failed.stderr.starts_with(why), "{}", failed.stderr);
+}
+
+#[test]
 fn a_comparison_at_a_rate_that_cannot_be_sent_says_so() {
     let (url, dir) = (serve(), tempfile::tempdir().unwrap());
     let mut compare = kvorum(&["bench", "compare", &url, &serve(), "--workload", "put", "--rate", "5000000"]);

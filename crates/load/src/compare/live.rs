@@ -29,7 +29,7 @@ const POLL: Duration = Duration::from_millis(50);
 /// What a side is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Runs that were saved.
+    /// Runs that were saved: a directory of them, or of one, or its file.
     Saved(PathBuf),
     /// Servers that run.
     Servers(Vec<Target>),
@@ -45,9 +45,13 @@ impl std::str::FromStr for Side {
             return text.split(',').map(str::parse).collect::<Result<_, _>>().map(Self::Servers);
         }
         let path = Path::new(text);
+        let looks_like_path = text.contains('/') && !text.contains(char::is_whitespace);
         match text {
             "" => Err("neither a directory, nor a URL, nor a command".into()),
-            _ if path.is_dir() => Ok(Self::Saved(path.to_owned())),
+            // A run's file stands for its directory.
+            _ if path.is_dir() || path.ends_with(RUN_FILE) && path.is_file() => Ok(Self::Saved(path.to_owned())),
+            // A shell would only say the same, later.
+            _ if looks_like_path && !path.exists() => Err("there is no such path, nor is it an http:// URL".into()),
             _ => Ok(Self::Command(text.to_owned())),
         }
     }

@@ -236,7 +236,7 @@ fn hidden(rows: &[Row]) -> &'static str {
     let far = |ratio: f64| (ratio - 1.0).abs() > INTERVAL_WIDE;
     match rows.iter().any(|row| far(row.ratio_low) || far(row.ratio_high)) {
         true => {
-            " to be told from noise: runs of one side differ so much that even a large one could hide; more --pairs, or a quieter machine, would tell"
+            " to be told from noise: runs of one side differ so much that even a large one could hide; more runs of each, or a quieter machine, would tell"
         }
         false => "",
     }
@@ -277,13 +277,16 @@ impl Comparison {
     }
 }
 
-/// The runs saved in a directory: itself, or those in its subdirectories, by their names.
+/// The runs saved in a directory: itself, also by the name of its file, or those in its subdirectories, by their names.
 ///
 /// # Errors
 /// [`Error::Usage`] if there are none, or one of them is damaged.
 pub fn saved_runs(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     if dir.join(RUN_FILE).is_file() {
         return Ok(vec![dir.to_owned()]);
+    }
+    if dir.ends_with(RUN_FILE) && dir.is_file() {
+        return Ok(vec![Path::new(".").join(dir).with_file_name("")]);
     }
     let entries = std::fs::read_dir(dir).map_err(Error::system(dir.display().to_string()))?;
     let mut runs: Vec<PathBuf> =
