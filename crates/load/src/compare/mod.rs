@@ -305,7 +305,7 @@ type Saved = (PathBuf, Document);
 ///
 /// # Errors
 /// As [`saved_runs`] and [`Measurement::of`]; [`Error::Refused`] if there is one run on each side and one of them has
-/// a block without a success.
+/// no whole second, or a block without a success.
 pub fn compare_saved(a: &Path, b: &Path) -> Result<Comparison, Error> {
     let read = |run: PathBuf| read_document(&run.join(RUN_FILE)).map(|document| (run, document));
     let all = |dir: &Path| saved_runs(dir)?.into_iter().map(read).collect::<Result<Vec<Saved>, Error>>();
@@ -368,7 +368,12 @@ fn blocks((run, document): &Saved) -> Result<Vec<Measurement>, Error> {
     let seconds = read_log(&run.join(LATENCY_FILE))?;
     // What came behind the end is of the last second.
     let whole = crate::numbers::index(crate::numbers::whole(document.duration_s));
-    let length = whole.div_ceil(BLOCKS).max(1);
+    if whole == 0 {
+        let text =
+            format!("the run {} has no whole second to compare; several runs of each side can be", run.display());
+        return Err(Error::Refused(text));
+    }
+    let length = whole.div_ceil(BLOCKS);
     let Some(seconds) = seconds.get(..whole) else {
         let (run, there) = (run.display(), seconds.len());
         return Err(Error::Refused(format!("the run {run} has latencies of {there} of its {whole} seconds only")));

@@ -150,10 +150,13 @@ fn saved_runs_are_compared() {
     let single = compare_saved(&dir.path().join("c"), &dir.path().join("c")).unwrap();
     assert!(single.blocks && single.runs[0] == 2 && single.text().contains("blocks of one run"));
     // A log that ends before its run does, as of a target that died, says nothing of the rest.
-    let longer = Document { duration_s: 99.0, ..document };
+    let longer = Document { duration_s: 99.0, ..document.clone() };
     save(&dir.path().join("d"), &outcome, &longer).unwrap();
     let short = compare_saved(&dir.path().join("c"), &dir.path().join("d")).unwrap_err().to_string();
     assert!(short.contains("of its 99 seconds only"), "{short}");
+    save(&dir.path().join("e"), &outcome, &Document { duration_s: 0.9, ..document }).unwrap();
+    let none = compare_saved(&dir.path().join("c"), &dir.path().join("e")).unwrap_err().to_string();
+    assert!(none.contains("no whole second"), "{none}");
     assert!(compare_saved(dir.path(), Path::new("/nonexistent")).is_err());
     std::fs::write(dir.path().join("a/1/run.json"), "{").unwrap();
     assert!(compare_saved(&dir.path().join("a"), &dir.path().join("b")).unwrap_err().to_string().contains("run.json"));
