@@ -60,6 +60,7 @@ use self::watch::{Coarse, Phase, SWEEP_EVERY, Verdict, Watch};
 use crate::coordinator::{Coordinator, Found, Refused, Written};
 use crate::large_values::{Body, FREE_BYTES, LargeValues};
 use crate::log_limit::LogLimit;
+use crate::profile::waits;
 
 /// What a connection between nodes is upgraded to.
 pub const PEER_PROTOCOL: &str = "kvorum/1";
@@ -363,10 +364,13 @@ impl<E: Entities> HttpShard<E> {
         let room = match self.room.try_acquire() {
             Ok(room) => room,
             // Boxed: few requests come here, and all of them would be larger.
-            Err(_) => match Box::pin(tokio::time::timeout(ROOM_WAIT_MAX, self.room.acquire())).await {
-                Ok(Ok(room)) => room,
-                Ok(Err(_)) | Err(_) => return Err(self.shed(Shed::Requests)),
-            },
+            Err(_) => {
+                let wait = tokio::time::timeout(ROOM_WAIT_MAX, self.room.acquire());
+                match Box::pin(waits::queue("room", wait)).await {
+                    Ok(Ok(room)) => room,
+                    Ok(Err(_)) | Err(_) => return Err(self.shed(Shed::Requests)),
+                }
+            }
         };
         room.forget();
         busy.has_room.set(true);

@@ -17,6 +17,7 @@ use super::link::Link;
 use super::transport::Transport;
 use crate::anti_entropy::member;
 use crate::commit::Work;
+use crate::profile::waits;
 use crate::replica::Held;
 use crate::shard::{Asker, Shard};
 
@@ -83,7 +84,7 @@ async fn serve(shard: Rc<Shard>, link: Rc<Link>, node: NodeId, mut input: BytesM
                 Ok(true) => {}
                 Ok(false) | Err(_) => break,
             },
-            Ok(Taken::Congested) => link.until_uncongested().await,
+            Ok(Taken::Congested) => waits::queue("answers", link.until_uncongested()).await,
             Err(error) => {
                 shard.membership.note_protocol_error(node, &error, shard.clock.boot());
                 break;

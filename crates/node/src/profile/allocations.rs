@@ -73,9 +73,25 @@ pub(super) fn take(pass: &mut Pass<'_>) -> Result<Profile, Refusal> {
         if !frames.is_whole {
             profile.truncated += samples;
         }
-        profile.add(frames.names().take_while(|name| !is_allocator(name)), sum.bytes.saturating_sub(earlier.bytes));
+        profile.add(who_allocates(frames.names()).into_iter(), sum.bytes.saturating_sub(earlier.bytes));
     }
     Ok(profile)
+}
+
+/// A stack, from its outermost name to the one that wants the memory, whatever it has that asked for.
+fn who_allocates<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut stack: Vec<&str> = names.take_while(|name| !is_allocator(name)).collect();
+    let wants = stack.iter().rposition(|name| !is_on_the_way(name));
+    // Nobody else is in it: then it is told whole.
+    stack.truncate(wants.map_or(stack.len(), |last| last + 1));
+    stack
+}
+
+/// Whether everybody's allocations come through it: collections and boxes, and what is between them and jemalloc.
+fn is_on_the_way(name: &str) -> bool {
+    const FILES: [&str; 2] = ["(alloc/src/", "(core/src/"];
+    const FUNCTIONS: [&str; 4] = ["operator new", "__rust_alloc", "strdup", "ZSTD_customMalloc"];
+    FILES.iter().any(|file| name.contains(file)) || FUNCTIONS.iter().any(|function| name.starts_with(function))
 }
 
 /// From here inwards a stack is jemalloc's own.
@@ -188,6 +204,18 @@ mod tests {
         assert_eq!(account[&vec![0x10]], Sum { samples: 1, bytes: 10_485_760 });
         assert!(parse("heap_v2/131072\n@ 0x10\n  t*: nonsense\n").is_none());
         assert!(parse("").is_none());
+    }
+
+    #[test]
+    fn a_stack_ends_with_who_wants_the_memory() {
+        let boxed = "call_once (core/src/ops/function.rs)";
+        let kept = ["start_thread", boxed, "push_key (load/src/workload/requests.rs)"];
+        let ways = ["push<u8> (alloc/src/vec/mod.rs)", "alloc (alloc/src/alloc.rs)", "_rjem_malloc", "imalloc"];
+        assert_eq!(who_allocates(kept.into_iter().chain(ways)), kept);
+        let engine = ["start_thread", "rocksdb::Arena::AllocateNewBlock(unsigned long)"];
+        assert_eq!(who_allocates(engine.into_iter().chain(["operator new(unsigned long)", "malloc"])), engine);
+        assert_eq!(who_allocates([boxed, "malloc"].into_iter()), [boxed]);
+        assert!(who_allocates(std::iter::empty()).is_empty());
     }
 
     #[test]

@@ -94,6 +94,16 @@ pub(crate) fn lock<T>(guards: &'static str, place: &Location<'_>, block: impl Fn
     locked
 }
 
+/// Waits in a queue that is not ours, and notes it if somebody watches. As cancel safe as `wait`.
+pub(crate) async fn queue<T>(queue: &'static str, wait: impl Future<Output = T>) -> T {
+    let begin = is_watched().then(Instant::now);
+    let result = wait.await;
+    if let Some(begin) = begin {
+        note(What::Queue(queue), String::new(), Sum { count: 1, time: begin.elapsed() });
+    }
+    result
+}
+
 /// The waits of all that is in one queue, kept beside it and under its lock. Their sum is the queue's length, added up
 /// over time: nothing has to be kept with each of the things.
 #[derive(Debug, Default)]
