@@ -26,10 +26,12 @@ chart("percentiles", xs, [["from due, ms", along(latency)], ["from sent, ms", al
 
 const seconds = run.seconds.map((_, index) => index);
 const column = (name) => run.seconds.map((second) => second[name]);
+// A second without an answer has no latency.
+const latencies = (name) => run.seconds.map((second) => second.requests ? second[name] : null);
 const throughput = [["answers/s", column("requests")], ["errors/s", column("errors")]];
 if (run.rate_asked !== "max") throughput.push(["asked/s", seconds.map((second) => second < run.duration_s ? run.rate_asked : null), { dash: [6, 4] }]);
 chart("throughput", seconds, throughput, { y: "per second" });
-chart("latency", seconds, ["p50", "p90", "p99", "max"].map((name) => [name, column(name)]), { y: "ms" });
+chart("latency", seconds, ["p50", "p90", "p99", "max"].map((name) => [name, latencies(name)]), { y: "ms" });
 const stolen = column("stolen_share").map((share) => share === null ? null : share * 100);
 chart("stolen", seconds, stolen.some((share) => share !== null) ? [["taken", stolen]] : [], { y: "%" });
 

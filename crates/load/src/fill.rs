@@ -39,7 +39,7 @@ pub struct Filled {
     pub keys: u64,
     /// Where it began: 0, or where an earlier one had come to.
     pub from: u64,
-    /// Keys that were read back and were right; 0 if it was interrupted.
+    /// Keys that were read back and were right.
     pub sampled: u64,
     /// Whether it was stopped before its end.
     pub interrupted: bool,
@@ -66,7 +66,9 @@ pub fn fill(plan: &Plan, stop: &Arc<AtomicBool>, progress: &mut dyn FnMut(u64)) 
     plan.check()?;
     let mut store = Store::new(plan)?;
     let stage = (STAGE_BYTES / plan.value_size.mean().max(1)).clamp(STAGE_KEYS_MIN, STAGE_KEYS_MAX);
-    let from = stage * store.stages_begun(plan.keys.div_ceil(stage), stage)?.saturating_sub(1);
+    let begun = store.stages_begun(plan.keys.div_ceil(stage), stage, stop)?;
+    let from = stage * begun.saturating_sub(1);
+    progress(from);
     let filled = fill_from(plan, &mut store, stage, from, stop, progress);
     match filled {
         // What was there were keys of something else.
@@ -94,7 +96,8 @@ fn fill_from(
         at += keys;
         progress(at);
     }
-    Ok(Filled { keys: at, from, sampled: store.sample(plan)?, interrupted: false })
+    let sampled = store.sample(plan, stop)?;
+    Ok(Filled { keys: at, from, sampled, interrupted: stop.load(Ordering::Relaxed) })
 }
 
 /// The plan that writes each of its keys once.
@@ -210,10 +213,10 @@ impl Store {
         Ok(page.status == 200 && page.body == self.values.of(key))
     }
 
-    /// How many stages have their first key.
-    fn stages_begun(&mut self, stages: u64, stage: u64) -> Result<u64, Error> {
+    /// How many stages have their first key, or so many at least if it is stopped.
+    fn stages_begun(&mut self, stages: u64, stage: u64, stop: &AtomicBool) -> Result<u64, Error> {
         let (mut begun, mut not) = (0, stages);
-        while begun < not {
+        while begun < not && !stop.load(Ordering::Relaxed) {
             let middle = begun.midpoint(not);
             if self.has(middle * stage)? {
                 begun = middle + 1;
@@ -224,18 +227,19 @@ impl Store {
         Ok(begun)
     }
 
-    /// Reads some keys back, others with each seed: how many.
-    fn sample(&mut self, plan: &Plan) -> Result<u64, Error> {
+    /// Reads some keys back, others with each seed: how many, until it is stopped.
+    fn sample(&mut self, plan: &Plan, stop: &AtomicBool) -> Result<u64, Error> {
         let (keys, mut random) = (plan.keys, Random::new(plan.seed));
-        let mut wrong = 0;
-        for number in 0..SAMPLE {
-            // Fewer keys than that are all read.
-            let key = if keys <= SAMPLE { number % keys } else { random.below(keys) };
+        let (mut read, mut wrong) = (0, 0);
+        // Fewer keys than that are all read.
+        while read < SAMPLE.min(keys) && !stop.load(Ordering::Relaxed) {
+            let key = if keys <= SAMPLE { read } else { random.below(keys) };
             wrong += u64::from(!self.has(key)?);
+            read += 1;
         }
         if wrong > 0 {
-            return Err(Error::Refused(format!("{wrong} of {SAMPLE} keys are not read back as they were written")));
+            return Err(Error::Refused(format!("{wrong} of {read} keys are not read back as they were written")));
         }
-        Ok(SAMPLE.min(keys))
+        Ok(read)
     }
 }

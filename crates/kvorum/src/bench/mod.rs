@@ -15,7 +15,7 @@ use kvorum_load::compare::{
     Comparison, Contest, Side, Turn, compare as compare_runs, compare_saved, kill_server, live,
 };
 use kvorum_load::fill::{fill as fill_load, keys_for};
-use kvorum_load::knee::{Effort, Hunt, Knee, Point, Probe, Step, Watch, knee as find_knee};
+use kvorum_load::knee::{Effort, Hunt, Knee, Point, Probe, Watch, knee as find_knee};
 use kvorum_load::report::{Document, save, text, write_json};
 use kvorum_load::run::run as run_load;
 use tokio::signal::unix::{SignalKind, signal};
@@ -115,8 +115,19 @@ fn fill(args: &FillArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
     let style = "{wide_bar} {bytes}/{total_bytes}  {bytes_per_sec}  ETA {eta}";
     let bar = bar(plan.keys * mean.max(1), style);
     let begin = Instant::now();
-    let filled = fill_load(&plan, stop, &mut |keys| bar.set_position(keys * mean.max(1)))?;
+    let mut there = None;
+    let filled = fill_load(&plan, stop, &mut |keys| {
+        bar.set_position(keys * mean.max(1));
+        // What an earlier one wrote took none of this one's time.
+        if there.replace(keys).is_none() {
+            bar.reset_eta();
+        }
+    });
     bar.finish_and_clear();
+    let filled = filled.inspect_err(|_| {
+        let there = there.unwrap_or_default();
+        warn(format_args!("{there} keys were there; where the target takes them, the same command goes on from there"));
+    })?;
     let seconds = begin.elapsed().as_secs_f64();
     let written = filled.keys - filled.from;
     let begun = if filled.from == 0 { String::new() } else { format!(" (of which {} were there)", filled.from) };
@@ -144,9 +155,9 @@ fn warn(line: std::fmt::Arguments<'_>) {
 struct Lines;
 
 impl Watch for Lines {
-    fn probed(&mut self, probe: &Probe, step: Step) {
-        let kind = if matches!(step, Step::Confirm(_)) { "confirm" } else { "probe  " };
-        say(format_args!("{kind} {}", probe.line()));
+    fn probed(&mut self, probe: &Probe, name: Option<&str>) {
+        let kind = name.map_or("probe", |name| if name == "knee" { "confirm" } else { name });
+        say(format_args!("{kind:<7} {}", probe.line()));
     }
 
     fn scaled(&mut self, point: Point) {
@@ -179,7 +190,9 @@ fn tell_knee(knee: &Knee, is_whole: bool) -> io::Result<()> {
     }
     if let Some(half) = &knee.half {
         let latency = &half.latency_ms;
-        writeln!(out, "At half of it, {}/s: p50 {:.2} ms, p99 {:.2} ms", half.rate, latency.p50, latency.p99)?;
+        let missed =
+            half.missed.as_ref().map(|why| format!(": MISSED, {why}; the knee is not one")).unwrap_or_default();
+        writeln!(out, "At half of it, {}/s: p50 {:.2} ms, p99 {:.2} ms{missed}", half.rate, latency.p50, latency.p99)?;
     }
     if let Some(law) = &knee.scalability {
         writeln!(out, "What bends it (R² {:.3}): {}", law.r_squared, law.verdict)?;

@@ -19,7 +19,7 @@ pub use search::{Effort, Search, Step};
 
 use crate::Error;
 use crate::numbers::{count, float, whole};
-use crate::report::{Document, Percentiles, RateAsked, is_cause, knee_page, save, write_json};
+use crate::report::{Document, Percentiles, RateAsked, knee_page, save, write_json};
 use crate::run::{Plan, Rate, run};
 
 /// The least share of the asked rate that counts as sustained.
@@ -132,6 +132,9 @@ pub struct At {
     pub rate: u64,
     /// At that rate.
     pub latency_ms: Percentiles,
+    /// What it missed of the objective, if it did.
+    #[serde(default)]
+    pub missed: Option<String>,
 }
 
 /// The whole of `knee.json`. Scripts rely on its names.
@@ -164,8 +167,8 @@ pub struct Knee {
 
 /// What the search tells while it goes on.
 pub trait Watch {
-    /// A probe has ended.
-    fn probed(&mut self, probe: &Probe, step: Step);
+    /// A probe has ended, or with a name a run at full length: `knee` if it was to confirm one, `half` at half of it.
+    fn probed(&mut self, probe: &Probe, name: Option<&str>);
     /// A closed loop has ended.
     fn scaled(&mut self, point: Point);
 }
@@ -211,14 +214,21 @@ pub fn knee(hunt: &Hunt<'_>, watch: &mut dyn Watch) -> (Knee, Result<(), Error>)
     let searched = made.and_then(|()| bench.search(watch));
     let mut knee = bench.knee;
     knee.interrupted = stop.load(Ordering::Relaxed);
-    // The lowest rate above the knee that failed: was it the generator's fault?
-    let above = |probe: &&Probe| !probe.passed && probe.rate_asked > knee.knee_rate.unwrap_or(0);
-    let first_failed = knee.probes.iter().filter(above).min_by_key(|probe| probe.rate_asked);
-    knee.generator_limit = first_failed.and_then(|probe| probe.generator_limit.clone());
+    if !knee.interrupted {
+        knee.generator_limit = what_ended(&knee.probes, knee.knee_rate.unwrap_or(0));
+    }
     let written = dir.map_or(Ok(()), |dir| {
         write_json(&dir.join("knee.json"), &knee).and(knee_page(&dir.join("report.html"), &knee))
     });
     (knee, searched.and(bench.saved).and(written))
+}
+
+/// Why the generator was the limit each time that the lowest rate above the knee failed; none if once it was not.
+fn what_ended(probes: &[Probe], knee: u64) -> Option<String> {
+    let failed = || probes.iter().filter(|probe| !probe.passed && probe.rate_asked > knee);
+    let lowest = failed().map(|probe| probe.rate_asked).min()?;
+    let limits = failed().filter(|probe| probe.rate_asked == lowest).map(|probe| probe.generator_limit.clone());
+    limits.reduce(|limit, other| limit.and(other)).flatten()
 }
 
 /// What a closed loop did, and why the generator was its limit, if it was.
@@ -264,7 +274,7 @@ impl Bench<'_> {
         if let Some(rate) = rate {
             let rate = (rate / 2).max(1);
             let Some(probe) = self.probe(rate, Some("half"), watch)? else { return Ok(()) };
-            self.knee.half = Some(At { rate, latency_ms: probe.latency_ms });
+            self.knee.half = Some(At { rate, latency_ms: probe.latency_ms, missed: probe.missed });
         }
         if effort == Effort::Whole {
             self.knee.scalability = self.scale(watch)?;
@@ -300,8 +310,10 @@ impl Bench<'_> {
         let probe = Probe::of(rate, &document, self.hunt.objective);
         self.knee.hint = self.knee.hint.take().or(document.hint().map(str::to_owned));
         self.knee.probes.push(probe.clone());
-        watch.probed(&probe, name.map_or(Step::Probe(rate), |_| Step::Confirm(rate)));
-        if let (Some(dir), Some(name)) = (self.hunt.dir, name) {
+        watch.probed(&probe, name);
+        // Of the confirmations the better one is kept.
+        let is_better = self.knee.latency_ms.is_none_or(|best| probe.latency_ms.p99 < best.p99);
+        if let (Some(dir), Some(name)) = (self.hunt.dir, name.filter(|name| *name != "knee" || is_better)) {
             let saved = save(&dir.join(name), &outcome, &document);
             self.saved = std::mem::replace(&mut self.saved, Ok(())).and(saved);
         }
@@ -351,8 +363,9 @@ impl Probe {
     #[must_use]
     pub fn of(rate_asked: u64, run: &Document, objective: &Objective) -> Self {
         let missed = objective.missed(run);
-        let is_cause = missed.is_some() && is_cause(&run.generator.lag_ms, &run.latency_ms);
-        let late = run.generator.late.clone().filter(|_| is_cause);
+        // Lateness of its own is why it missed something if it is at least half of the latency.
+        let (lag, latency) = (run.generator.lag_ms.p99, run.latency_ms.p99);
+        let late = run.generator.late.clone().filter(|_| missed.is_some() && lag * 2.0 >= latency);
         Self {
             rate_asked,
             rate_achieved: run.rate_achieved,
@@ -387,7 +400,29 @@ impl Probe {
 mod tests {
     use std::time::Duration;
 
-    use super::Objective;
+    use super::{Objective, Probe, what_ended};
+    use crate::report::Percentiles;
+
+    #[test]
+    fn the_generator_ended_a_search_if_it_was_the_limit_each_time() {
+        let probe = |rate_asked, passed, limit: bool| Probe {
+            rate_asked,
+            rate_achieved: 0.0,
+            latency_ms: Percentiles::default(),
+            duration_s: 1.0,
+            errors: 0,
+            passed,
+            missed: None,
+            generator_limit: limit.then(|| "busy".to_owned()),
+            stolen: None,
+        };
+        let both = [probe(90, true, true), probe(100, false, true), probe(100, false, true), probe(200, false, false)];
+        assert_eq!(what_ended(&both, 90).as_deref(), Some("busy"));
+        for once in [[true, false], [false, true]] {
+            assert_eq!(what_ended(&once.map(|limit| probe(100, false, limit)), 90), None);
+        }
+        assert_eq!(what_ended(&[probe(80, false, true), probe(100, true, false)], 100), None);
+    }
 
     #[test]
     fn an_objective_is_percentiles_with_limits() {

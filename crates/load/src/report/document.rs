@@ -271,6 +271,18 @@ impl Document {
         has_none.then_some("404: keys that were not written; `kvorum bench fill` writes them")
     }
 
+    /// Why requests were never sent, where the generator had time to send them; none if all were sent.
+    #[must_use]
+    pub fn said_of_unsent(&self) -> Option<String> {
+        (self.unsent > 0 && self.generator.limit.is_none()).then(|| {
+            format!(
+                "What was never sent found no connection free: all {} were broken or had as many requests under way as \
+                 they may; with more --connections the target may do more",
+                self.connections
+            )
+        })
+    }
+
     /// What the host of this machine, where it is a guest, has to do with the figures: a sentence each.
     #[must_use]
     pub fn said_of_host(&self) -> Vec<String> {
@@ -324,19 +336,15 @@ fn generator(plan: &Plan, outcome: &Outcome) -> Generator {
     let kept_waiting_share = tally.kept_waiting.map(|waited| waited.as_secs_f64() / time);
     let never_rests = busy_share + kept_waiting_share.unwrap_or(0.0) >= BUSY_SHARE;
     let lag_p99 = tally.lag.value_at_quantile(0.99);
-    let lag_ms = Percentiles::of(&tally.lag);
     let (limits, is_late) = match plan.rate {
         // A closed loop sends when it can: it is behind if its threads never rest.
         Rate::Max => (never_rests, false),
         Rate::PerSecond(rate) => {
             let many = float(rate) * outcome.measured.as_secs_f64() * LATE_SHARE;
-            let lags = lag_p99 > LAG_MAX_US;
-            if float(tally.unsent) > many {
-                // Else what was not sent waited for the target, which had all connections.
-                (never_rests || lags && is_cause(&lag_ms, &Percentiles::of(&tally.latency)), false)
-            } else {
-                (false, (never_rests || lags) && float(tally.late_sends) > many)
-            }
+            // A thread that rests has sent all that it could: what is left found no connection free.
+            let unsent = float(tally.unsent) > many;
+            let is_late = (never_rests || lag_p99 > LAG_MAX_US) && float(tally.late_sends) > many;
+            (unsent && never_rests, !unsent && is_late)
         }
     };
     let why = why(busy_share, kept_waiting_share.unwrap_or(0.0), lag_p99);
@@ -345,7 +353,7 @@ fn generator(plan: &Plan, outcome: &Outcome) -> Generator {
         busy_share,
         kept_waiting_share,
         stolen_share: outcome.stolen_share,
-        lag_ms,
+        lag_ms: Percentiles::of(&tally.lag),
         limit: limits.then(|| why.clone()),
         late: is_late.then_some(why),
     }
@@ -363,11 +371,6 @@ impl Generator {
         let share = self.stolen_share.filter(|share| *share > STOLEN_SHARE)?;
         Some(format!("the host took {:.0} % of the processors' time", share * 100.0))
     }
-}
-
-/// Whether the generator's own lateness is the reason for such latencies: if it is at least half of them.
-pub(crate) fn is_cause(lag: &Percentiles, latency: &Percentiles) -> bool {
-    lag.p99 * 2.0 >= latency.p99
 }
 
 fn why(busy_share: f64, kept_waiting_share: f64, lag_p99: u64) -> String {

@@ -151,6 +151,9 @@ fn write_own(out: &mut String, plan: &Plan, document: &Document) -> std::fmt::Re
     if let Some(why) = &generator.limit {
         writeln!(out, "The GENERATOR is the limit, not the target: {why}")?;
     }
+    if let Some(why) = document.said_of_unsent() {
+        writeln!(out, "{why}")?;
+    }
     if let Some(why) = &generator.late {
         writeln!(out, "The generator was late, and the latencies are partly its own: {why}")?;
     }
@@ -161,7 +164,9 @@ fn write_own(out: &mut String, plan: &Plan, document: &Document) -> std::fmt::Re
         writeln!(out, "{hint}")?;
     }
     if document.interrupted {
-        writeln!(out, "Interrupted: this is what there was until then")?;
+        let what =
+            if document.duration_s > 0.0 { "this is what there was until then" } else { "nothing was measured yet" };
+        writeln!(out, "Interrupted: {what}")?;
         if document.unanswered > 0 {
             writeln!(out, "{} requests had no answer yet: their latencies are missing", document.unanswered)?;
         }
@@ -193,7 +198,7 @@ fn write_nodes(out: &mut String, document: &Document) -> std::fmt::Result {
         out,
         "  * read- and write-like calls in /proc/PID/io; recv, send, epoll_wait, futex are not counted there"
     )?;
-    if document.nodes.iter().any(|node| node.cpu_us_per_request.is_none()) {
+    if document.requests > 0 && document.nodes.iter().any(|node| node.cpu_us_per_request.is_none()) {
         writeln!(out, "  - not on this machine, and not in its /metrics")?;
     }
     Ok(())

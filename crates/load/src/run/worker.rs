@@ -287,6 +287,11 @@ impl Worker {
         matches!(self.phase, Phase::Measure | Phase::Overtime)
     }
 
+    /// Whether the measured time has begun; it has not if the warm-up was interrupted.
+    fn has_measured(&self) -> bool {
+        self.is_measured() || matches!(self.phase, Phase::Drain(_)) && self.timeline.end > self.timeline.measure
+    }
+
     /// Whether an answer that comes now counts. A closed loop has as many requests under way when its time begins as
     /// when that ends: by when they were sent, its rate would lack an answer of each connection. What has a number of
     /// operations waits for the last of them.
@@ -443,7 +448,7 @@ impl Worker {
 
     fn take_bytes(&mut self, id: usize, mut bytes: &[u8]) {
         let now = Instant::now();
-        self.tally.bytes_read += count(bytes.len()) * u64::from(self.phase != Phase::Warmup);
+        self.tally.bytes_read += count(bytes.len()) * u64::from(self.has_measured());
         while !bytes.is_empty() {
             let Ok((taken, answer)) = self.connection(id).answers.take(bytes) else {
                 return self.lose(id, Some(Failure::Protocol));

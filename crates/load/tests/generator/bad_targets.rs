@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use kvorum_load::Error;
-use kvorum_load::knee::{Effort, Hunt, Knee, Point, Probe, Step, Watch, knee};
+use kvorum_load::knee::{Effort, Hunt, Knee, Point, Probe, Watch, knee};
 use kvorum_load::record::Failure;
 use kvorum_load::report::{Document, text};
 use kvorum_load::run::{Plan, Rate, run};
@@ -97,6 +97,7 @@ fn silence_is_a_timeout_and_ends() {
         let outcome = go(&Plan { pipeline, ..plan.clone() });
         assert!(outcome.tally.timeouts > 0 && outcome.tally.latency.is_empty(), "{:?}", outcome.tally.failures);
         assert!(outcome.tally.unsent > 0, "eight connections cannot send what is due");
+        assert_eq!(Document::new(&plan, &outcome).generator.limit, None, "it had nothing to do");
         all_accounted(&outcome, 350);
     }
 }
@@ -145,6 +146,10 @@ fn a_target_that_dies_half_way_leaves_a_report_of_both_halves() {
     assert!(tally.failures.get(&Failure::Connect).is_some_and(|count| *count > 0), "{:?}", tally.failures);
     assert!(tally.unsent > 0, "what could not be sent is told");
     assert!(outcome.seconds.len() >= 2, "seconds in which the target was dead are seconds, too");
+    assert!(outcome.seconds.last().is_some_and(|second| second.errors > 0), "{:?}", outcome.seconds.last());
+    let document = Document::new(&plan, &outcome);
+    assert_eq!(document.generator.limit, None);
+    assert!(document.said_of_unsent().is_some_and(|why| why.contains("no connection free")));
     all_accounted(&outcome, 1250);
 }
 
@@ -165,6 +170,7 @@ fn an_interrupt_of_the_warm_up_is_no_fault_of_the_generators() {
     let document = serde_json::to_value(Document::new(&plan, &outcome)).unwrap();
     let generator = &document["generator"];
     assert!(generator["limit"].is_null() && generator["busy_share"] == 0.0, "{generator}");
+    assert_eq!(document["bytes_read"], 0);
 }
 
 #[test]
@@ -237,7 +243,7 @@ struct Killer {
 }
 
 impl Watch for Killer {
-    fn probed(&mut self, _: &Probe, _: Step) {
+    fn probed(&mut self, _: &Probe, _: Option<&str>) {
         self.probes -= 1;
         if self.probes == 0 {
             self.server.die();
@@ -364,8 +370,8 @@ struct Stopper {
 }
 
 impl Watch for Stopper {
-    fn probed(&mut self, probe: &Probe, step: Step) {
-        let is_confirmed = self.half && probe.passed && matches!(step, Step::Confirm(_));
+    fn probed(&mut self, probe: &Probe, name: Option<&str>) {
+        let is_confirmed = self.half && probe.passed && name == Some("knee");
         self.armed.fetch_or(is_confirmed, Ordering::SeqCst);
     }
 

@@ -187,6 +187,19 @@ fn a_fill_whose_target_goes_away_or_falls_silent_ends_and_says_so() {
 }
 
 #[test]
+fn a_fill_that_reads_back_is_interrupted() {
+    let (store, stop) = (Arc::new(crate::support::Store::default()), Arc::new(AtomicBool::new(false)));
+    let (kept, stops) = (store.clone(), stop.clone());
+    let server = Server::start(move |request| {
+        // The first look, before anything is written, is a GET, too.
+        stops.fetch_or(request.method == "GET" && kept.puts.load(Ordering::SeqCst) > 0, Ordering::SeqCst);
+        kept.handle(request)
+    });
+    let filled = fill(&Plan { keys: 500, ..plan(&server.url, "put") }, &stop, &mut |_| {}).unwrap();
+    assert_eq!(filled, Filled { keys: 500, from: 0, sampled: 1, interrupted: true });
+}
+
+#[test]
 fn a_fill_that_waits_for_its_connections_is_interrupted() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

@@ -31,6 +31,7 @@ impl Worker {
         let flights = connection.abandon(now + pause);
         if failure == Some(Failure::Connect) && measured {
             self.tally.fail(Failure::Connect);
+            self.interval_at(now).errors += 1;
         }
         for flight in flights {
             self.flights -= 1;
