@@ -46,7 +46,7 @@ const WATCH_PERIOD: Duration = Duration::from_millis(20);
 
 /// `kvorum bench scenario`
 pub(super) fn scenario(args: &ScenarioArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
-    let (machine, commit) = (place::machine(), place::commit());
+    let (machine, commit) = (place::machine(), env!("KVORUM_COMMIT").to_owned());
     // Not every path is UTF-8.
     let command: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let command = format!("kvorum {}", command.join(" "));

@@ -1,6 +1,4 @@
-//! Where a scenario is run: the machine, and the commit that is checked out.
-
-use std::process::{Command, Stdio};
+//! Where a scenario is run.
 
 use kvorum_load::scenario::Machine;
 
@@ -15,18 +13,5 @@ pub(super) fn machine() -> Machine {
         cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64),
         memory_bytes: info.totalram.saturating_mul(u64::from(info.mem_unit)),
         system: format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy()),
-    }
-}
-
-/// Of the current directory, which is that of the build if it was built there.
-pub(super) fn commit() -> String {
-    let git = |args: &[&str]| {
-        let output = Command::new("git").args(args).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
-        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
-    let Some(commit) = git(&["rev-parse", "--short=10", "HEAD"]) else { return "unknown".into() };
-    match git(&["status", "--porcelain", "--untracked-files=no", "--", ":!docs/reports"]) {
-        Some(changes) if changes.is_empty() => commit,
-        _ => format!("{commit} and changes"),
     }
 }
