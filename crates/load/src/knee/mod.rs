@@ -5,12 +5,12 @@
 mod scalability;
 mod search;
 
-use std::fs;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +22,7 @@ use crate::numbers::{count, float, whole};
 use crate::report::{Document, Percentiles, RateAsked, knee_page, save, write_json};
 use crate::run::{Plan, Rate, run};
 
+const KNEE_FILE: &str = "knee.json";
 /// The least share of the asked rate that counts as sustained.
 pub(crate) const ACHIEVED_SHARE: f64 = 0.99;
 /// The grace of a run is at most one part in so many of its time, so that what is too fast for the target by more than
@@ -210,17 +211,26 @@ pub fn knee(hunt: &Hunt<'_>, watch: &mut dyn Watch) -> (Knee, Result<(), Error>)
         interrupted: false,
     };
     let mut bench = Bench { hunt, runs: 0, knee, saved: Ok(()) };
-    let made = dir.map_or(Ok(()), |dir| fs::create_dir_all(dir).map_err(Error::system(dir.display().to_string())));
+    let prepare = |dir: &Path| fs::create_dir_all(dir).and_then(|()| clear(dir));
+    let made = dir.map_or(Ok(()), |dir| prepare(dir).map_err(Error::system(dir.display().to_string())));
     let searched = made.and_then(|()| bench.search(watch));
     let mut knee = bench.knee;
     knee.interrupted = stop.load(Ordering::Relaxed);
     if !knee.interrupted {
         knee.generator_limit = what_ended(&knee.probes, knee.knee_rate.unwrap_or(0));
     }
-    let written = dir.map_or(Ok(()), |dir| {
-        write_json(&dir.join("knee.json"), &knee).and(knee_page(&dir.join("report.html"), &knee))
-    });
+    let written = dir
+        .map_or(Ok(()), |dir| write_json(&dir.join(KNEE_FILE), &knee).and(knee_page(&dir.join("report.html"), &knee)));
     (knee, searched.and(bench.saved).and(written))
+}
+
+/// Removes the runs of an earlier search: this one may have none.
+fn clear(dir: &Path) -> io::Result<()> {
+    let runs = if dir.join(KNEE_FILE).is_file() { ["knee", "half"].as_slice() } else { &[] };
+    runs.iter().try_for_each(|name| match fs::remove_dir_all(dir.join(name)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    })
 }
 
 /// Why the generator was the limit each time that the lowest rate above the knee failed; none if once it was not.

@@ -404,6 +404,9 @@ fn interrupted_search(half: bool, effort: Effort, objective: &str, dir: &Path) -
 #[test]
 fn a_run_at_half_the_knee_that_is_interrupted_is_no_result() {
     let dir = tempfile::tempdir().unwrap();
+    // Nor is that of an earlier search one of this.
+    std::fs::create_dir(dir.path().join("half")).unwrap();
+    std::fs::write(dir.path().join("knee.json"), "{}").unwrap();
     let found = interrupted_search(true, Effort::Rough, "p50=200ms", dir.path());
     assert!(found.knee_rate.is_some() && found.latency_ms.is_some() && found.half.is_none(), "{found:?}");
     let half = found.knee_rate.map(|rate| rate / 2);
