@@ -24,7 +24,7 @@ const TOP: usize = 20;
 /// For the node to name what it has found, and for its answer, after the profile's time.
 const AFTERWARDS: Duration = Duration::from_secs(60);
 /// Of an answer.
-const ANSWER_BYTES_MAX: u64 = 64 << 20;
+const ANSWER_BYTES_MAX: u64 = 256 << 20;
 /// Of what a refusal says.
 const REFUSAL_BYTES_MAX: usize = 4 << 10;
 /// Of the names in the table.
