@@ -22,11 +22,16 @@ struct Busy {
 
 impl Busy {
     fn start() -> Self {
+        Self::with(&[], "1000")
+    }
+
+    fn with(settings: &[(&str, &str)], rate: &str) -> Self {
         let admin = SocketAddr::from(([127, 0, 0, 1], free_port()));
-        let cluster = Cluster::with(1, &[("KVORUM_ADMIN_LISTEN", &admin.to_string())]);
+        let listen = admin.to_string();
+        let cluster = Cluster::with(1, &[&[("KVORUM_ADMIN_LISTEN", listen.as_str())], settings].concat());
         let mut load = kvorum();
         load.args(["bench", "run", "--url", &cluster.node(0).url(), "--workload", "mixed:put=50,get=50"]);
-        load.args(["--rate", "1000", "--duration", "10m", "--warmup", "0ms", "--keys", "5000", "--value-size", "2000"]);
+        load.args(["--rate", rate, "--duration", "10m", "--warmup", "0ms", "--keys", "5000", "--value-size", "2000"]);
         let load = load.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         wait_until("the load has begun", || cluster.metric(0, "kvorum_allocated_bytes_total") > 30e6);
         Self { cluster, admin, load }
@@ -117,6 +122,15 @@ fn all_three_kinds_show_this_code_and_the_engine_and_what_has_changed() {
     text(&busy.profile("lock", 1, &again, &["--diff", dir.to_str().unwrap()]), 0);
     let graph = std::fs::read_to_string(again.join("lock.diff.svg")).unwrap();
     assert!(graph.contains("compared") && graph.contains("commit"), "no differential flame graph");
+}
+
+#[test]
+fn what_waits_for_room_among_those_in_flight_is_shown() {
+    let busy = Busy::with(&[("KVORUM_COORDINATOR_REQUESTS_MAX", "4")], "max");
+    let dir = busy.cluster.root().join("profiles");
+    text(&busy.profile("lock", 2, &dir, &[]), 0);
+    let stacks = std::fs::read_to_string(dir.join("lock.collapsed")).unwrap();
+    assert!(has(&stacks, &["shard-", ";queue room "]), "{stacks}");
 }
 
 #[test]

@@ -89,7 +89,7 @@ fn who_allocates<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
 
 /// Whether everybody's allocations come through it: collections and boxes, and what is between them and jemalloc.
 fn is_on_the_way(name: &str) -> bool {
-    const FILES: [&str; 2] = ["(alloc/src/", "(core/src/"];
+    const FILES: [&str; 2] = ["(library/alloc/src/", "(library/core/src/"];
     const FUNCTIONS: [&str; 4] = ["operator new", "__rust_alloc", "strdup", "ZSTD_customMalloc"];
     FILES.iter().any(|file| name.contains(file)) || FUNCTIONS.iter().any(|function| name.starts_with(function))
 }
@@ -208,9 +208,10 @@ mod tests {
 
     #[test]
     fn a_stack_ends_with_who_wants_the_memory() {
-        let boxed = "call_once (core/src/ops/function.rs)";
-        let kept = ["start_thread", boxed, "push_key (load/src/workload/requests.rs)"];
-        let ways = ["push<u8> (alloc/src/vec/mod.rs)", "alloc (alloc/src/alloc.rs)", "_rjem_malloc", "imalloc"];
+        let boxed = "call_once (library/core/src/ops/function.rs)";
+        let kept = ["start_thread", boxed, "value (core/src/record.rs)"];
+        let ways =
+            ["push (library/alloc/src/vec/mod.rs)", "alloc (library/alloc/src/alloc.rs)", "_rjem_malloc", "imalloc"];
         assert_eq!(who_allocates(kept.into_iter().chain(ways)), kept);
         let engine = ["start_thread", "rocksdb::Arena::AllocateNewBlock(unsigned long)"];
         assert_eq!(who_allocates(engine.into_iter().chain(["operator new(unsigned long)", "malloc"])), engine);

@@ -82,9 +82,13 @@ fn title(name: &str, file: Option<&Path>) -> String {
     let function = name.find('<').filter(|at| *at > 0).map_or(name, |at| name.split_at(at).0);
     let path = file.to_string_lossy();
     let after = |mark: &str| path.rsplit_once(mark).map(|(_, rest)| rest);
+    // Its `core` is not ours.
+    if let Some(file) = after("/library/").filter(|_| !path.contains("/registry/src/")) {
+        return format!("{function} (library/{file})");
+    }
     let below = after("/registry/src/").and_then(|rest| rest.split_once('/')).map(|(_, rest)| rest);
     // The last is where a build script has had C compiled.
-    let marks = ["/library/", "/crates/", "/out/build/"];
+    let marks = ["/crates/", "/out/build/"];
     let shown = below.or_else(|| marks.into_iter().find_map(after)).unwrap_or(&path);
     format!("{function} ({shown})")
 }
@@ -120,6 +124,6 @@ mod tests {
         assert_eq!(title("poll<T>", index), "poll (hyper-1.12.0/src/lib.rs)");
         let built = "/home/x/target/release/build/tikv-jemalloc-sys-9eea/out/build/src/arena.c";
         assert_eq!(title("_rjem_arena", built), "_rjem_arena (src/arena.c)");
-        assert_eq!(title("<A>::b<c>", "/rustc/1/library/core/src/a.rs"), "<A>::b<c> (core/src/a.rs)");
+        assert_eq!(title("<A>::b<c>", "/rustc/1/library/core/src/a.rs"), "<A>::b<c> (library/core/src/a.rs)");
     }
 }
