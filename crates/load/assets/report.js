@@ -1,4 +1,4 @@
-const { run, host, latency, service } = data;
+const { run, host, unsent, latency, service } = data;
 place("title").textContent = `${run.workload} at ${run.rate_asked === "max" ? "the highest rate" : number(run.rate_asked) + "/s"} → ${run.targets.join(", ")}`;
 place("asked").textContent =
   `${new Date(run.started_unix_ms).toISOString()} · ${number(run.duration_s)} s after ${number(run.warmup_s)} s of warm-up · ` +
@@ -11,6 +11,7 @@ warnings.push(...host);
 if (run.interrupted) warnings.push("The run was interrupted: this is what there was until then.");
 if (run.unanswered) warnings.push(`${number(run.unanswered)} requests had no answer yet: their latencies are missing.`);
 if (run.unsent) warnings.push(`${number(run.unsent)} requests were due and never sent: their latencies are missing.`);
+if (unsent) warnings.push(unsent);
 warn(warnings);
 table("summary", [
   ["", "achieved/s", "requests", "p50 ms", "p90", "p99", "p99.9", "p99.99", "max", "mean"],

@@ -125,8 +125,9 @@ fn fill(args: &FillArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
     });
     bar.finish_and_clear();
     let filled = filled.inspect_err(|_| {
-        let there = there.unwrap_or_default();
-        warn(format_args!("{there} keys were there; where the target takes them, the same command goes on from there"));
+        if let Some(there) = there.filter(|keys| *keys > 0) {
+            warn(format_args!("about {there} keys were written: once the target takes more, the same command goes on"));
+        }
     })?;
     let seconds = begin.elapsed().as_secs_f64();
     let written = filled.keys - filled.from;

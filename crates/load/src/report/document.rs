@@ -271,10 +271,11 @@ impl Document {
         has_none.then_some("404: keys that were not written; `kvorum bench fill` writes them")
     }
 
-    /// Why requests were never sent, where the generator had time to send them; none if all were sent.
+    /// Why many requests were never sent, where the generator had time to send them; none if all were, or nearly.
     #[must_use]
     pub fn said_of_unsent(&self) -> Option<String> {
-        (self.unsent > 0 && self.generator.limit.is_none()).then(|| {
+        let many = float(self.requests + self.unanswered + self.unsent) * LATE_SHARE;
+        (float(self.unsent) > many && self.generator.limit.is_none()).then(|| {
             format!(
                 "What was never sent found no connection free: all {} were broken or had as many requests under way as \
                  they may; with more --connections the target may do more",
