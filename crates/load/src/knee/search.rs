@@ -3,8 +3,9 @@
 //! Grows from a first rate until one fails, then bisects, then confirms at full length. It doubles while that is far from
 //! what a closed loop achieved, and takes small steps from there: what is asked too much leaves a store with work that
 //! the next probe is measured beside. One failure proves nothing on a busy machine: a probe fails if it fails twice in a
-//! row, and the knee holds if two of at most three full-length probes pass; else it is looked for a step lower. How far
-//! a step is and where it begins is its [`Effort`].
+//! row, and the knee holds if two of at most three full-length probes pass; else it is looked for a step lower. Nor do two
+//! where the next rate is still far from the closed loop's: that one is tried, too, and if it passes it was the machine.
+//! How far a step is and where it begins is its [`Effort`].
 
 use crate::numbers::{float, whole};
 
@@ -62,6 +63,8 @@ pub struct Search {
     near: u64,
     good: Option<u64>,
     bad: Option<u64>,
+    /// A rate that failed, and twice of which is still far from the closed loop's: whether that passes decides.
+    doubted: Option<u64>,
     /// Failures in a row at the rate that is probed.
     failures: u32,
     confirmed: u32,
@@ -74,13 +77,17 @@ impl Search {
     pub fn new(effort: Effort, first: Option<u64>, closed_loop_rate: f64) -> Self {
         let near = rounded(closed_loop_rate * NEAR_SHARE);
         let first = if effort == Effort::Whole { first.unwrap_or(FIRST) } else { near };
-        Self { effort, first: first.max(LEAST), near, good: None, bad: None, failures: 0, confirmed: 0, refuted: 0 }
+        let first = first.max(LEAST);
+        Self { effort, first, near, good: None, bad: None, doubted: None, failures: 0, confirmed: 0, refuted: 0 }
     }
 
     /// What to do next; the same until something is told.
     #[must_use]
     pub fn next(&self) -> Step {
         let (growth, precision) = self.effort.steps();
+        if let Some(doubted) = self.doubted {
+            return Step::Probe(doubted * 2);
+        }
         match (self.good, self.bad) {
             (None, None) => Step::Probe(self.first),
             (Some(good), None) if good <= self.near / 2 => Step::Probe(good * 2),
@@ -97,14 +104,18 @@ impl Search {
     pub fn tell(&mut self, passed: bool) {
         match self.next() {
             Step::Probe(rate) if passed => {
-                self.good = Some(rate);
+                (self.good, self.doubted) = (Some(rate), None);
                 self.failures = 0;
             }
             Step::Probe(rate) => {
                 self.failures += 1;
-                if self.failures == 2 {
-                    self.bad = Some(rate);
-                    self.failures = 0;
+                if self.failures < 2 {
+                    return;
+                }
+                self.failures = 0;
+                match self.doubted.take() {
+                    None if self.bad.is_none() && rate <= self.near / 2 => self.doubted = Some(rate),
+                    doubted => self.bad = doubted.or(Some(rate)),
                 }
             }
             Step::Confirm(_) if passed => self.confirmed += 1,
@@ -182,6 +193,27 @@ mod tests {
         let near =
             (0..200).filter(|_| search(20_000, 0.05, &mut random).0.is_some_and(|found| found >= 17_000)).count();
         assert!(near >= 185, "{near} of 200");
+    }
+
+    #[test]
+    fn a_rate_far_below_the_closed_loop_that_fails_is_no_knee_if_twice_of_it_passes() {
+        for (bad_moment, knee) in [(1_000, 20_000), (2_000, 20_000), (4_000, 20_000), (4_000, 5_000)] {
+            let mut search = Search::new(Effort::Whole, None, 25_000.0);
+            let mut failures = 0;
+            let found = loop {
+                match search.next() {
+                    Step::Done(found) => break found.unwrap(),
+                    Step::Probe(rate) | Step::Confirm(rate) => {
+                        let is_bad = rate == bad_moment && failures < 2;
+                        failures += u32::from(is_bad);
+                        search.tell(!is_bad && rate <= knee);
+                    }
+                }
+            };
+            // Where twice of it fails as well, it is believed.
+            let expected = if bad_moment * 2 <= knee { knee * 95 / 100..=knee } else { 3_500..=bad_moment };
+            assert!(expected.contains(&found), "{found} after {bad_moment}");
+        }
     }
 
     #[test]
