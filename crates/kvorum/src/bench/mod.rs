@@ -12,7 +12,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use kvorum_load::compare::{
-    Comparison, Contest, Side, Turn, compare as compare_runs, compare_saved, kill_server, live,
+    COMPARISON_FILE, Comparison, Contest, Side, Turn, compare as compare_runs, compare_saved, kill_server, live,
 };
 use kvorum_load::fill::{fill as fill_load, keys_for};
 use kvorum_load::knee::{Effort, Hunt, Knee, Point, Probe, Watch, knee as find_knee};
@@ -258,7 +258,7 @@ fn tell_turn(turn: Turn<'_>) {
 fn tell(comparison: &Comparison, args: &CompareArgs) -> Result<Outcome> {
     let told = write!(io::stdout(), "{}", comparison.text());
     if let Some(dir) = &args.out {
-        write_json(&dir.join("compare.json"), comparison)?;
+        write_json(&dir.join(COMPARISON_FILE), comparison)?;
     }
     told?;
     Ok(Outcome::Done)

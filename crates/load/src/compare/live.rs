@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
@@ -25,6 +26,8 @@ const STOP_DEADLINE: Duration = Duration::from_secs(20);
 /// For whoever serves at a command's place to go away.
 const FREE_DEADLINE: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(50);
+/// What was found, beside the runs.
+pub const COMPARISON_FILE: &str = "compare.json";
 
 /// What a side is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,20 +96,31 @@ pub struct Contest<'a> {
     pub stop: &'a Arc<AtomicBool>,
 }
 
-/// Runs A B A B. Blocks. If it is stopped or fails, the pairs that were whole are returned.
+/// Runs A B A B. Blocks. If it is stopped or fails, the pairs that were whole are returned. The runs of an earlier
+/// contest in the same directory, and what was found of them, are removed first: they would be compared with these.
 ///
 /// # Errors
 /// Beside those pairs, those of [`run()`] and [`fill()`], and [`Error::Refused`] if a command's server does not start, or
-/// a run has no success; else the first of saving, which ends nothing.
+/// a run has no success; else the first of removing and saving, which ends nothing.
 pub fn live(
     contest: &Contest<'_>,
     a: &Side,
     b: &Side,
     watch: &mut dyn FnMut(Turn<'_>),
 ) -> ([Vec<Measurement>; 2], Result<(), Error>) {
-    let mut turns = Turns { contest, measured: [Vec::new(), Vec::new()], saved: Ok(()) };
+    let cleared = contest.dir.map_or(Ok(()), |dir| clear(dir).map_err(Error::system(dir.display().to_string())));
+    let mut turns = Turns { contest, measured: [Vec::new(), Vec::new()], saved: cleared };
     let ended = turns.take(a, b, watch);
     (turns.measured, ended.and(turns.saved))
+}
+
+/// Removes an earlier contest.
+fn clear(dir: &Path) -> io::Result<()> {
+    if !dir.join(COMPARISON_FILE).is_file() {
+        return Ok(());
+    }
+    ["a", "b"].map(|side| dir.join(side)).iter().filter(|side| side.is_dir()).try_for_each(fs::remove_dir_all)?;
+    fs::remove_file(dir.join(COMPARISON_FILE))
 }
 
 struct Turns<'a> {

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-pub use live::{Contest, Side, Turn, kill_server, live};
+pub use live::{COMPARISON_FILE, Contest, Side, Turn, kill_server, live};
 
 use crate::Error;
 use crate::numbers::{count, float, median};
