@@ -5,8 +5,8 @@
 //! the subcode's text directly after the code's, before anything of the environment's (`util/status.cc`).
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -37,6 +37,7 @@ use crate::cpu_share::CpuShare;
 use crate::data_dir::{DataDir, DataDirError, Log, SyncMarker};
 use crate::histogram::Histogram;
 use crate::priority;
+use crate::sync::{Mutex, MutexGuard};
 
 const METADATA: &str = "metadata";
 const HINTS: &str = "hints";
@@ -44,6 +45,8 @@ const HINTS: &str = "hints";
 const SPACE_RESERVED: u64 = 4 << 20;
 /// Space that hints leave to commits besides.
 const SPACE_BEYOND_HINTS: usize = 64 << 20;
+/// A commit's memory that is kept for the next one, at most: many times what clients of small values fill.
+const WRITES_KEPT_MAX: usize = 256 << 10;
 
 /// RocksDB in one directory. Dropping it closes it without a flush: the log has everything.
 pub struct RocksStore {
@@ -64,6 +67,8 @@ pub struct RocksStore {
     /// The last sequence number of the last commit, or of what was recovered. The engine's own may be that of a
     /// hint that is not synced.
     committed: AtomicU64,
+    /// The engine's batch of the last commit, emptied by the next.
+    writes: Mutex<Option<WriteBatch>>,
     marker: Option<SyncMarker>,
     zeros: Arc<LogZeros>,
     path: PathBuf,
@@ -186,6 +191,7 @@ impl RocksStore {
             synced,
             unsynced: WriteOptions::default(),
             patient,
+            writes: Mutex::default(),
             marker: None,
             zeros,
             path: path.to_owned(),
@@ -222,6 +228,11 @@ impl RocksStore {
     /// Gives up compactions and flushes, and fails what waits for them. For the end: there is no way back.
     pub fn cancel_background_work(&self) {
         self.db.cancel_all_background_work(false);
+    }
+
+    #[track_caller]
+    fn kept_writes(&self) -> MutexGuard<'_, Option<WriteBatch>> {
+        self.writes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn family(&self, name: &str) -> &ColumnFamily {
@@ -345,7 +356,8 @@ impl Store for RocksStore {
             self.health.set_refused_bytes(Some(batch.bytes()));
             return Err(StoreError::DiskFull);
         }
-        let mut writes = WriteBatch::with_capacity_bytes(batch.bytes() + 16 * batch.records().len() + 64);
+        let mut writes = self.kept_writes().take().unwrap_or_default();
+        writes.clear();
         for (key, record) in batch.records() {
             writes.put(key.as_bytes(), record);
         }
@@ -374,6 +386,9 @@ impl Store for RocksStore {
         }
         if durability == Durability::Fsync {
             self.zeros.note_synced(writes.size_in_bytes());
+        }
+        if writes.size_in_bytes() <= WRITES_KEPT_MAX {
+            *self.kept_writes() = Some(writes);
         }
         Ok(())
     }
