@@ -79,12 +79,11 @@ pub enum Data {
 /// What is done with the clusters of a group.
 #[derive(Clone, Copy, Debug)]
 pub enum Stage {
-    /// On each of them: the knee, runs at it, at half of it and at the report's rates.
+    /// On each of them: the knee, runs at it, at half of it and at the report's rates, and profiles of the coordinator
+    /// at the first two.
     Knee {
         /// As on the command line.
         workload: &'static str,
-        /// Whether the coordinator is profiled at the knee and at half of it.
-        profiled: bool,
     },
     /// The second against the first, in turns.
     Compare {
@@ -97,13 +96,13 @@ pub enum Stage {
 
 const MIXED: &str = "mixed:put=50,get=50";
 
-const fn knee(workload: &'static str, profiled: bool) -> Stage {
-    Stage::Knee { workload, profiled }
+const fn knee(workload: &'static str) -> Stage {
+    Stage::Knee { workload }
 }
 
-/// The knees that every scenario has somewhere, profiled.
-const ALL_KNEES: &[Stage] = &[knee("put", true), knee("get", true), knee(MIXED, true)];
-const PUT_AND_GET: &[Stage] = &[knee("put", false), knee("get", false)];
+/// The knees that every scenario has somewhere.
+const ALL_KNEES: &[Stage] = &[knee("put"), knee("get"), knee(MIXED)];
+const PUT_AND_GET: &[Stage] = &[knee("put"), knee("get")];
 
 const fn cluster(name: &'static str, nodes: u8) -> Cluster {
     Cluster { name, nodes, settings: &[] }
@@ -155,14 +154,14 @@ pub static SCENARIOS: &[Scenario] = &[
                     Cluster { name: "fsync", nodes: 3, settings: &[("KVORUM_DURABILITY", "fsync")] },
                     Cluster { name: "os", nodes: 3, settings: &[("KVORUM_DURABILITY", "os")] },
                 ],
-                &[Stage::Compare { workload: "put", rate: 2_000 }, knee("put", true), knee(MIXED, false)],
+                &[Stage::Compare { workload: "put", rate: 2_000 }, knee("put"), knee(MIXED)],
             ),
             group(
                 &[
                     Cluster { name: "all", nodes: 3, settings: &[("KVORUM_COORDINATOR_READ_FANOUT", "all")] },
                     Cluster { name: "hedged", nodes: 3, settings: &[("KVORUM_COORDINATOR_READ_FANOUT", "hedged")] },
                 ],
-                &[Stage::Compare { workload: "get", rate: 2_000 }, knee("get", true)],
+                &[Stage::Compare { workload: "get", rate: 2_000 }, knee("get")],
             ),
         ],
     },
@@ -193,7 +192,7 @@ pub static SCENARIOS: &[Scenario] = &[
             data: Data::Memory { limit_bytes: 192 << 20 },
             ..group(
                 &[Cluster { name: "3-nodes", nodes: 3, settings: LITTLE_MEMORY }],
-                &[knee("get", true), knee("put", true), knee(MIXED, true)],
+                &[knee("get"), knee("put"), knee(MIXED)],
             )
         }],
     },
@@ -281,20 +280,16 @@ mod tests {
     use crate::workload::Workload;
 
     #[test]
-    fn every_scenario_finds_knees_with_profiles_and_has_published_figures() {
+    fn every_scenario_finds_knees_and_has_published_figures() {
         for scenario in SCENARIOS {
             let stages: Vec<&Stage> = scenario.groups.iter().flat_map(|group| group.stages).collect();
             for wanted in ["put", "get", "mixed"] {
-                let is_profiled = |stage: &Stage| match stage {
-                    Stage::Knee { workload, profiled } if short_name(workload) == wanted => Some(*profiled),
-                    _ => None,
-                };
-                let found: Vec<bool> = stages.iter().filter_map(|stage| is_profiled(stage)).collect();
-                assert!(!found.is_empty(), "{}: no knee of {wanted}", scenario.name);
-                assert!(wanted == "mixed" || found.contains(&true), "{}: no profile of {wanted}", scenario.name);
+                let is_found =
+                    |stage: &Stage| matches!(stage, Stage::Knee { workload } if short_name(workload) == wanted);
+                assert!(stages.iter().any(|stage| is_found(stage)), "{}: no knee of {wanted}", scenario.name);
             }
             for stage in &stages {
-                let (Stage::Knee { workload, .. } | Stage::Compare { workload, .. }) = stage;
+                let (Stage::Knee { workload } | Stage::Compare { workload, .. }) = stage;
                 assert!(workload.parse::<Workload>().is_ok(), "{workload}");
             }
             assert!(published::figures(scenario.name).next().is_some(), "{}", scenario.name);

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
-use kvorum_load::compare::{Contest, Side, compare, live};
+use kvorum_load::compare::{COMPARISON_FILE, Contest, Side, compare, live};
 use kvorum_load::fill::fill;
 use kvorum_load::knee::{Hunt, Objective, knee};
 use kvorum_load::nodes::figures;
@@ -41,6 +41,8 @@ use profile::{Session, profiles};
 const FILL_PIPELINE: usize = 8;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const SETTLE_PERIOD: Duration = Duration::from_millis(200);
+/// The clusters whose coordinator a try profiles have so many nodes.
+const QUICK_PROFILES_NODES: u64 = 3;
 /// How soon a dead node is noticed.
 const WATCH_PERIOD: Duration = Duration::from_millis(20);
 
@@ -195,9 +197,9 @@ impl Runner<'_> {
         }
         for stage in group.stages {
             match stage {
-                Stage::Knee { workload, profiled } => {
+                Stage::Knee { workload } => {
                     for one in running {
-                        self.knee(group, one, workload, *profiled)?;
+                        self.knee(group, one, workload)?;
                     }
                 }
                 Stage::Compare { workload, rate } => self.compare(running, workload, *rate)?,
@@ -300,7 +302,7 @@ impl Runner<'_> {
     }
 
     /// The knee, the runs at it, at half of it and at the report's rates, and the profiles under the first two.
-    fn knee(&mut self, group: &Group, one: &Running, of: &str, profiled: bool) -> Result<()> {
+    fn knee(&mut self, group: &Group, one: &Running, of: &str) -> Result<()> {
         let name = self.cluster(one).name.clone();
         let own = format!("{name}-{}", short_name(of));
         if !self.begin(&name, short_name(of)) {
@@ -318,7 +320,8 @@ impl Runner<'_> {
         let read = read_points(&mut report, &dir);
         let done = searched.map_err(Into::into).and(read).and_then(|()| {
             // A try shows that profiles are taken; it need not take all of them.
-            if profiled && !(self.scale.is_quick && short_name(of) == "mixed") {
+            let is_shown = self.cluster(one).nodes == QUICK_PROFILES_NODES && short_name(of) != "mixed";
+            if is_shown || !self.scale.is_quick {
                 report.profiles = self.profiles(one, &plan, &report.points, &own);
             }
             let mut rates = self.published_rates(group, one, &report).into_iter();
@@ -398,7 +401,7 @@ impl Runner<'_> {
         let [name_a, name_b] = &names;
         let comparison = compare([name_a, name_b], &runs_a, &runs_b, false);
         say(format_args!("{}", comparison.text().trim_end()));
-        let written = write_json(&dir.join("compare.json"), &comparison);
+        let written = write_json(&dir.join(COMPARISON_FILE), &comparison);
         self.report.contests.push(Contested { workload: of.to_owned(), rate, nodes, comparison });
         Ok(ended.and(written)?)
     }
