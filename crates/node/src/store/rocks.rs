@@ -45,7 +45,7 @@ const HINTS: &str = "hints";
 const SPACE_RESERVED: u64 = 4 << 20;
 /// Space that hints leave to commits besides.
 const SPACE_BEYOND_HINTS: usize = 64 << 20;
-/// A commit's memory that is kept for the next one, at most: many times what clients of small values fill.
+/// The largest commit whose memory, at most twice of it, is kept for the next: many times what small values fill.
 const WRITES_KEPT_MAX: usize = 256 << 10;
 
 /// RocksDB in one directory. Dropping it closes it without a flush: the log has everything.
@@ -356,7 +356,11 @@ impl Store for RocksStore {
             self.health.set_refused_bytes(Some(batch.bytes()));
             return Err(StoreError::DiskFull);
         }
-        let mut writes = self.kept_writes().take().unwrap_or_default();
+        let size = batch.bytes() + 16 * batch.records().len() + 64;
+        let is_kept = size <= WRITES_KEPT_MAX;
+        // What is large is made in one piece: to grow copies it.
+        let kept = self.kept_writes().take().filter(|_| is_kept);
+        let mut writes = kept.unwrap_or_else(|| WriteBatch::with_capacity_bytes(size));
         writes.clear();
         for (key, record) in batch.records() {
             writes.put(key.as_bytes(), record);
@@ -387,7 +391,7 @@ impl Store for RocksStore {
         if durability == Durability::Fsync {
             self.zeros.note_synced(writes.size_in_bytes());
         }
-        if writes.size_in_bytes() <= WRITES_KEPT_MAX {
+        if is_kept {
             *self.kept_writes() = Some(writes);
         }
         Ok(())
