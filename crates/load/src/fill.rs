@@ -16,6 +16,7 @@ use crate::client::Client;
 use crate::numbers::count;
 use crate::random::Random;
 use crate::run::{Outcome, Plan, Rate, reach, run};
+use crate::target::Target;
 use crate::workload::{KEYS_MAX, KeyOrder, Operation, Requests, Values, Writer};
 
 /// Bytes of values in a stage, within the bounds of its keys.
@@ -67,37 +68,41 @@ pub fn fill(plan: &Plan, stop: &Arc<AtomicBool>, progress: &mut dyn FnMut(u64)) 
     let mut store = Store::new(plan)?;
     let stage = (STAGE_BYTES / plan.value_size.mean().max(1)).clamp(STAGE_KEYS_MIN, STAGE_KEYS_MAX);
     let begun = store.stages_begun(plan.keys.div_ceil(stage), stage, stop)?;
-    let from = stage * begun.saturating_sub(1);
-    progress(from);
-    let filled = fill_from(plan, &mut store, stage, from, stop, progress);
-    match filled {
-        // What was there were keys of something else.
-        Err(Error::Refused(_)) if from > 0 => fill_from(plan, &mut store, stage, 0, stop, progress),
-        filled => filled,
+    let mut from = stage * begun.saturating_sub(1);
+    loop {
+        progress(from);
+        let keys = write_stages(plan, stage, from, stop, progress)?;
+        if keys < plan.keys {
+            return Ok(Filled { keys, from, sampled: 0, interrupted: true });
+        }
+        match store.sample(plan, stop) {
+            // What was there were keys of something else.
+            Err(Error::Refused(_)) if from > 0 => from = 0,
+            sampled => return Ok(Filled { keys, from, sampled: sampled?, interrupted: stop.load(Ordering::Relaxed) }),
+        }
     }
 }
 
-fn fill_from(
+/// How far it came: less than all keys if it was stopped.
+fn write_stages(
     plan: &Plan,
-    store: &mut Store,
     stage: u64,
     from: u64,
     stop: &Arc<AtomicBool>,
     progress: &mut dyn FnMut(u64),
-) -> Result<Filled, Error> {
+) -> Result<u64, Error> {
     let mut at = from;
     while at < plan.keys {
         let keys = stage.min(plan.keys - at);
         let stage_plan = Plan { first_key: at, keys, ..puts(plan) };
         write_all(stage_plan, stop, &mut |done| progress(at + done))?;
         if stop.load(Ordering::Relaxed) {
-            return Ok(Filled { keys: at, from, sampled: 0, interrupted: true });
+            return Ok(at);
         }
         at += keys;
         progress(at);
     }
-    let sampled = store.sample(plan, stop)?;
-    Ok(Filled { keys: at, from, sampled, interrupted: stop.load(Ordering::Relaxed) })
+    Ok(at)
 }
 
 /// The plan that writes each of its keys once.
@@ -192,6 +197,7 @@ impl Stall {
 
 /// Reads keys, one at a time.
 struct Store {
+    target: Target,
     client: Client,
     requests: Requests,
     values: Values,
@@ -201,16 +207,25 @@ impl Store {
     fn new(plan: &Plan) -> Result<Self, Error> {
         let target = plan.targets.first().ok_or_else(|| Error::Usage("a target is needed".into()))?;
         Ok(Self {
+            target: target.clone(),
             client: Client::new(target.clone(), plan.timeout),
             requests: Requests::new(target, &plan.api, plan.ack, plan.from),
             values: Values::new(plan.value_size, plan.compressible, Writer::Fill),
         })
     }
 
-    /// Whether a key has the value that a fill gives it.
+    /// Whether a key has the value that a fill gives it. A server that cannot say so is asked again.
     fn has(&mut self, key: u64) -> Result<bool, Error> {
-        let page = self.client.get(&self.requests.path(key))?;
-        Ok(page.status == 200 && page.body == self.values.of(key))
+        let mut page = self.client.get(&self.requests.path(key))?;
+        for attempt in 1..=RETRIES {
+            if page.status < 500 {
+                return Ok(page.status == 200 && page.body == self.values.of(key));
+            }
+            thread::sleep(RETRY_PAUSE * attempt);
+            page = self.client.get(&self.requests.path(key))?;
+        }
+        let cause = io::Error::other(format!("key {key} could not be read, {RETRIES} times over ({})", page.status));
+        Err(Error::Unreachable { target: self.target.to_string(), cause })
     }
 
     /// How many stages have their first key, or so many at least if it is stopped.

@@ -226,7 +226,7 @@ Examples:
   kvorum bench fill --size 1.2GB
   kvorum bench fill --keys 200000 --value-size 100
 
-Exit codes: 0 filled, 2 usage, 4 the target could not be reached, or does not keep what is written.")]
+Exit codes: 0 filled, 1 interrupted, 2 usage, 4 the target could not be reached, or does not keep what is written.")]
 pub(crate) struct FillArgs {
     #[command(flatten)]
     pub(crate) target: TargetArgs,

@@ -133,6 +133,39 @@ fn a_fill_that_finds_others_keys_begins_anew() {
 }
 
 #[test]
+fn a_fill_that_cannot_go_on_does_not_begin_anew() {
+    #[derive(Default)]
+    struct Full {
+        store: crate::support::Store,
+        is_full: AtomicBool,
+        busy: AtomicU64,
+        again: AtomicU64,
+    }
+    let full = Arc::new(Full::default());
+    let shared = full.clone();
+    let server = Server::start(move |request| {
+        let is_get = request.method == "GET";
+        if is_get && shared.busy.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+            return answer(503, b"");
+        }
+        if is_get || !shared.is_full.load(Ordering::SeqCst) {
+            return shared.store.handle(request);
+        }
+        let is_old = request.path.rsplit('=').next().unwrap() < "key00001024";
+        shared.again.fetch_add(u64::from(is_old), Ordering::SeqCst);
+        answer(507, b"")
+    });
+    let plan = Plan { keys: 1100, value_size: "64KiB".parse().unwrap(), ..plan(&server.url, "put") };
+    fill_now(&plan).unwrap();
+    full.is_full.store(true, Ordering::SeqCst);
+    // Nor does it take a store that is not ready yet for an empty one.
+    full.busy.store(2, Ordering::SeqCst);
+    let error = fill_now(&Plan { keys: 1200, ..plan }).unwrap_err().to_string();
+    assert!(error.contains("could not be written") && error.contains("507"), "{error}");
+    assert_eq!(full.again.load(Ordering::SeqCst), 0, "its first stage is whole");
+}
+
+#[test]
 fn a_fill_does_not_take_what_a_run_wrote_for_its_own() {
     let (store, server) = store();
     let plan = Plan { keys: 2500, value_size: "64KiB".parse().unwrap(), ..plan(&server.url, "put") };
