@@ -1,12 +1,12 @@
 const percentiles = ["p50", "p90", "p99", "p999", "max"];
 place("title").textContent = `Knee of ${data.workload}: ${data.knee_rate == null ? "none" : number(data.knee_rate) + "/s"} → ${data.targets.join(", ")}`;
 place("asked").textContent = `Objective: at least 99 % of the rate, no errors, ${data.objective}`;
-if (data.generator_limit) {
-  const line = document.createElement("p");
-  line.className = "warning";
-  line.textContent = `The generator ended the search, not the target: ${data.generator_limit}`;
-  place("warnings").append(line);
-}
+const warnings = [];
+if (data.interrupted) warnings.push("The search was interrupted: this is what there was until then.");
+if (data.generator_limit) warnings.push(`The generator ended the search, not the target: ${data.generator_limit}`);
+if (data.half?.missed) warnings.push(`Half of it missed the objective, so the knee is not one: ${data.half.missed}`);
+if (data.hint) warnings.push(data.hint);
+warn(warnings);
 const at = (name, rate, latency) => [name, number(rate, 0), ...percentiles.map((p) => number(latency?.[p], 3))];
 table("summary", [
   ["", "rate/s", "p50 ms", "p90", "p99", "p99.9", "max"],
@@ -27,5 +27,6 @@ chart("scalability", points.map((point) => point.n),
 table("probes", [
   ["asked/s", "achieved/s", "seconds", "p50 ms", "p99", "p99.9", "errors", "result"],
   ...data.probes.map((probe) => [number(probe.rate_asked), number(probe.rate_achieved, 0), number(probe.duration_s, 1),
-    number(probe.latency_ms.p50, 3), number(probe.latency_ms.p99, 3), number(probe.latency_ms.p999, 3), number(probe.errors), probe.missed ?? "ok"]),
+    number(probe.latency_ms.p50, 3), number(probe.latency_ms.p99, 3), number(probe.latency_ms.p999, 3), number(probe.errors), 
+    [probe.missed ?? "ok", probe.generator_limit ? "the generator is the limit" : null, probe.stolen].filter(Boolean).join("; ")]),
 ]);

@@ -41,6 +41,15 @@ for (const contest of report.contests) {
   const title = document.createElement("p");
   title.textContent = `${contest.workload} at ${number(contest.rate)}/s, A ${contest.comparison.a}, B ${contest.comparison.b}: ${contest.comparison.verdict}`;
   place("contests").append(title);
+  const { errors: [a, b], doubts, unlike } = contest.comparison;
+  const failed = a || b ? [`A had ${number(a)} errors and timeouts, B ${number(b)}: latencies are of what succeeded`] : [];
+  const asked = unlike.length ? [`The runs were not asked for the same: ${unlike.join("; ")}`] : [];
+  for (const said of [...failed, ...doubts, ...asked]) {
+    const line = document.createElement("p");
+    line.className = "warning";
+    line.textContent = said;
+    place("contests").append(line);
+  }
   table("contests", [
     ["", "A", "B", "change", "95 % interval", "p"],
     ...contest.comparison.rows.map((row) => [row.figure, number(row.a, 3), number(row.b, 3), `${number((row.ratio - 1) * 100, 1)} %`,

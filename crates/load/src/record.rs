@@ -31,6 +31,8 @@ pub enum Failure {
     Closed,
     /// What came is not HTTP/1.1.
     Protocol,
+    /// Something came although no request was under way; it had no request.
+    Unasked,
 }
 
 impl Failure {
@@ -42,6 +44,7 @@ impl Failure {
             Self::Reset => "reset",
             Self::Closed => "closed",
             Self::Protocol => "protocol",
+            Self::Unasked => "unasked",
         }
     }
 }
@@ -113,11 +116,11 @@ impl Tally {
     /// Operations that ended, well or badly.
     #[must_use]
     pub fn requests(&self) -> u64 {
-        let connects = self.failures.get(&Failure::Connect).copied().unwrap_or(0);
-        self.latency.len() + self.error_count() - connects + self.timeouts
+        let without = [Failure::Connect, Failure::Unasked].iter().filter_map(|failure| self.failures.get(failure));
+        self.latency.len() + self.error_count() - without.sum::<u64>() + self.timeouts
     }
 
-    /// What went wrong, timeouts apart: refused and failed requests, and connections that could not be made.
+    /// What went wrong, timeouts apart: refused and failed requests, and what had no request.
     #[must_use]
     pub fn error_count(&self) -> u64 {
         self.refused.values().sum::<u64>() + self.failures.values().sum::<u64>()
@@ -192,7 +195,8 @@ impl Interval {
     }
 }
 
-/// Records a time in a histogram of microseconds.
+/// Records a time in a histogram of microseconds. What is longer than the longest that is told apart counts as that: the
+/// histogram itself has room for a tenth more, which would put the longest below the long.
 pub(crate) fn record(histogram: &mut Histogram<u64>, time: Duration) {
-    histogram.saturating_record(micros(time));
+    histogram.saturating_record(micros(time).min(LATENCY_MAX_US));
 }

@@ -158,8 +158,9 @@ fn a_search_among_keys_that_were_never_written_says_so() {
     let (url, dir) = (serve_with("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"), tempfile::tempdir().unwrap());
     let ended = run(&mut hopeless_knee(&url, dir.path()));
     assert_eq!(ended.code, 1, "{}", ended.stderr);
-    let mut probes = ended.stdout.lines().filter(|line| line.starts_with("probe"));
-    assert!(probes.all(|line| line.contains("only 0 % of the rate, ") && line.contains(" (404: ")), "{}", ended.stdout);
+    let probes: Vec<&str> = ended.stdout.lines().filter(|line| line.starts_with("probe")).collect();
+    let is_told = |line: &&str| line.contains("only 0.0 % of the rate, ") && line.contains(" (404: ");
+    assert!(!probes.is_empty() && probes.iter().all(is_told), "{}", ended.stdout);
     assert!(ended.stdout.contains("\nNo knee") && ended.stdout.contains("`kvorum bench fill`"), "{}", ended.stdout);
 }
 

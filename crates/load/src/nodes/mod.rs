@@ -24,6 +24,8 @@ use crate::target::Target;
 const PAGE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Between two samples.
 const PERIOD: Duration = Duration::from_secs(1);
+/// Of the time of a run between its first and last sample, at least: all requests are counted, not those between them.
+const SAMPLED_SHARE: f64 = 0.9;
 /// How soon an interrupt is noticed.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -113,6 +115,8 @@ pub(crate) struct Nodes(Vec<Node>);
 pub(crate) struct Series {
     url: String,
     source: Source,
+    /// Of the run.
+    time: Duration,
     samples: Vec<(Duration, Sample)>,
 }
 
@@ -148,12 +152,14 @@ impl Nodes {
 
 impl Node {
     fn new(target: Target) -> Self {
-        let processes = if is_here(&target) { proc::listening_on(target.port()) } else { Vec::new() };
+        let processes =
+            if is_here(&target) { proc::listening_on(&target.addresses().unwrap_or_default()) } else { Vec::new() };
         Self { client: Client::new(target.clone(), PAGE_TIMEOUT), processes, target }
     }
 
     fn watch(mut self, begin: Instant, end: Instant, stop: &AtomicBool) -> Series {
-        let mut series = Series { url: self.target.to_string(), source: Source::None, samples: Vec::new() };
+        let mut series =
+            Series { url: self.target.to_string(), source: Source::None, time: end - begin, samples: Vec::new() };
         let mut next = begin;
         loop {
             while Instant::now() < next && !stop.load(Ordering::Relaxed) {
@@ -165,6 +171,7 @@ impl Node {
                 series.samples.push((begin.elapsed(), sample));
             }
             if next >= end || stop.load(Ordering::Relaxed) {
+                series.time = series.time.min(begin.elapsed());
                 return series;
             }
             // A sample that took long is followed by the next one that is due.
@@ -218,9 +225,11 @@ impl Series {
     pub(crate) fn row(&self, requests: u64) -> NodeRow {
         let (first, last) = (self.samples.first(), self.samples.last());
         let per_request = |count: fn(&Sample) -> Option<f64>| {
-            let spent = count(&last?.1)? - count(&first?.1)?;
-            // A node that was started anew counts from 0 again.
-            (requests > 0 && spent >= 0.0).then(|| spent / float(requests))
+            let ((begin, first), (end, last)) = (first?, last?);
+            let spent = count(last)? - count(first)?;
+            // A node that was started anew counts from 0 again; of one that was silent at an end a part is missing.
+            let is_whole = (*end - *begin).as_secs_f64() >= self.time.as_secs_f64() * SAMPLED_SHARE && spent >= 0.0;
+            (requests > 0 && is_whole).then(|| spent / float(requests))
         };
         NodeRow {
             url: self.url.clone(),

@@ -1,6 +1,7 @@
-//! `/proc`, of the processes that listen on a port of this machine.
+//! `/proc`, of the processes that listen on an address of this machine.
 
 use std::fs;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use rustix::param::{clock_ticks_per_second, page_size};
@@ -12,13 +13,14 @@ use crate::numbers::{count, float};
 #[derive(Clone, Debug)]
 pub(super) struct Process(PathBuf);
 
-/// The processes that have a listening socket of this port, as far as this user may look; a server that forks has
-/// several.
-pub(super) fn listening_on(port: u16) -> Vec<Process> {
+/// The processes that have a listening socket of one of these addresses, or of all of the machine's, as far as this user
+/// may look; a server that forks has several.
+pub(super) fn listening_on(addresses: &[SocketAddr]) -> Vec<Process> {
+    let names: Vec<String> = addresses.iter().flat_map(names).collect();
     let sockets: Vec<PathBuf> = ["/proc/net/tcp", "/proc/net/tcp6"]
         .iter()
         .filter_map(|path| fs::read_to_string(path).ok())
-        .flat_map(|table| inodes(&table, port))
+        .flat_map(|table| inodes(&table, &names))
         .map(|inode| PathBuf::from(format!("socket:[{inode}]")))
         .collect();
     let has = |dir: &Path| {
@@ -32,14 +34,29 @@ pub(super) fn listening_on(port: u16) -> Vec<Process> {
     dirs.filter(|dir| !sockets.is_empty() && has(dir)).map(Process).collect()
 }
 
-/// The inodes of the listening sockets of a port, from the kernel's table.
-fn inodes(table: &str, port: u16) -> Vec<String> {
+/// How the kernel's tables name the sockets that may have a connection to this address: words of 32 bits as the
+/// processor reads them.
+fn names(address: &SocketAddr) -> impl Iterator<Item = String> {
+    let ips = match address.ip() {
+        IpAddr::V4(ip) => vec![hexadecimal(&ip.octets()), hexadecimal(&ip.to_ipv6_mapped().octets()), "0".repeat(8)],
+        IpAddr::V6(ip) => vec![hexadecimal(&ip.octets())],
+    };
+    let port = address.port();
+    ips.into_iter().chain(["0".repeat(32)]).map(move |ip| format!("{ip}:{port:04X}"))
+}
+
+fn hexadecimal(octets: &[u8]) -> String {
+    let words = octets.as_chunks().0.iter().map(|word| u32::from_ne_bytes(*word));
+    words.map(|word| format!("{word:08X}")).collect()
+}
+
+/// The inodes of the listening sockets of these names, from the kernel's table.
+fn inodes(table: &str, names: &[String]) -> Vec<String> {
     const LISTENING: &str = "0A";
-    let suffix = format!(":{port:04X}");
     let of = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let (local, state, inode) = (fields.get(1)?, fields.get(3)?, fields.get(9)?);
-        (local.ends_with(&suffix) && *state == LISTENING).then(|| (*inode).to_owned())
+        (names.iter().any(|name| name == local) && *state == LISTENING).then(|| (*inode).to_owned())
     };
     table.lines().skip(1).filter_map(of).collect()
 }
@@ -97,12 +114,15 @@ fn named(text: &str, name: &str) -> Option<u64> {
 mod tests {
     use std::net::TcpListener;
 
-    use super::{inodes, listening_on, sum};
+    use super::{inodes, listening_on, names, sum};
 
     #[test]
     fn a_listening_process_is_found_and_read() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let processes = listening_on(listener.local_addr().unwrap().port());
+        let address = listener.local_addr().unwrap();
+        // Another address of this machine, where somebody else may have the same port.
+        assert!(listening_on(&[([127, 0, 0, 2], address.port()).into()]).is_empty());
+        let processes = listening_on(&[address]);
         assert_eq!(processes.len(), 1);
         assert_eq!(processes[0].0.file_name().unwrap().to_str().unwrap(), std::process::id().to_string());
         let sample = sum(&processes).unwrap();
@@ -111,11 +131,17 @@ mod tests {
     }
 
     #[test]
-    fn only_listening_sockets_of_the_port_count() {
+    fn only_listening_sockets_of_the_address_count() {
         let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n\
             0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 111 1 0 100 0\n\
             1: 0100007F:1F90 0100007F:D431 01 00000000:00000000 00:00000000 00000000     0        0 222 1 0 100 0\n\
-            2: 0100007F:1F91 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 333 1 0 100 0\n";
-        assert_eq!(inodes(table, 8080), ["111"]);
+            2: 0100007F:1F91 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 333 1 0 100 0\n\
+            3: 0200007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 444 1 0 100 0\n\
+            4: 00000000:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 555 1 0 100 0\n";
+        let of = |address: &str| inodes(table, &names(&address.parse().unwrap()).collect::<Vec<_>>());
+        assert_eq!(of("127.0.0.1:8080"), ["111", "555"]);
+        assert_eq!(of("127.0.0.3:8080"), ["555"]);
+        let all: Vec<String> = names(&"[::1]:8080".parse().unwrap()).collect();
+        assert_eq!(all, ["00000000000000000000000001000000:1F90", "00000000000000000000000000000000:1F90"]);
     }
 }

@@ -206,7 +206,9 @@ pub fn run(plan: &Plan, stop: &Arc<AtomicBool>, progress: &mut dyn FnMut(Progres
         }
         drop(starts);
         let started = SystemTime::now() + plan.warmup;
-        let watcher = nodes.map(|nodes| scope.spawn(move || nodes.watch(timeline.measure, timeline.end, stop)));
+        // Where a thread has failed there is nothing to wait for.
+        let watched = nodes.filter(|_| settled);
+        let watcher = watched.map(|nodes| scope.spawn(move || nodes.watch(timeline.measure, timeline.end, stop)));
         let mut outcome = collect(plan, timeline, &told, &done, progress);
         drop(told);
         join(workers)?;

@@ -450,14 +450,14 @@ impl Worker {
         let now = Instant::now();
         self.tally.bytes_read += count(bytes.len()) * u64::from(self.has_measured());
         while !bytes.is_empty() {
+            if self.connection(id).flights.is_empty() {
+                return self.lose(id, Some(Failure::Unasked));
+            }
             let Ok((taken, answer)) = self.connection(id).answers.take(bytes) else {
                 return self.lose(id, Some(Failure::Protocol));
             };
             bytes = bytes.get(taken..).unwrap_or_default();
             if let Some(answer) = answer {
-                if self.connection(id).flights.is_empty() {
-                    return self.lose(id, Some(Failure::Protocol));
-                }
                 self.take_answer(id, answer, now);
                 if answer.closes {
                     return self.lose(id, Some(Failure::Closed));

@@ -164,8 +164,11 @@ impl Inserts {
         if !well {
             return ended.failed.push(key);
         }
-        ended.ahead.insert(key);
         let mut upto = self.acknowledged();
+        // Those below it are where keys have begun anew, behind the last that there can be.
+        if key >= upto {
+            ended.ahead.insert(key);
+        }
         while ended.ahead.remove(&upto) {
             upto += 1;
         }

@@ -29,8 +29,10 @@ impl Worker {
         // One that never answered is not tried again at once.
         let pause = if connection.answered > 0 { Duration::ZERO } else { PAUSE };
         let flights = connection.abandon(now + pause);
-        if failure == Some(Failure::Connect) && measured {
-            self.tally.fail(Failure::Connect);
+        if let Some(alone @ (Failure::Connect | Failure::Unasked)) = failure
+            && measured
+        {
+            self.tally.fail(alone);
             self.interval_at(now).errors += 1;
         }
         for flight in flights {
