@@ -1,6 +1,6 @@
 //! How a command ended, as its exit code.
 
-use std::io;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// The exit codes. Scripts rely on them.
@@ -25,7 +25,8 @@ impl Outcome {
         if io == Some(io::ErrorKind::BrokenPipe) {
             return Self::Done;
         }
-        eprintln!("kvorum: {error:#}");
+        // Where it cannot be said the exit code says it.
+        let _ = writeln!(io::stderr(), "kvorum: {error:#}");
         if error.is::<Unreachable>() { Self::Refused } else { Self::Usage }
     }
 }

@@ -134,18 +134,6 @@ fn what_waits_for_room_among_those_in_flight_is_shown() {
 }
 
 #[test]
-fn allocations_are_shown_whatever_a_process_of_this_number_has_left() {
-    let admin = SocketAddr::from(([127, 0, 0, 1], free_port()));
-    let cluster = Cluster::with(1, &[("KVORUM_ADMIN_LISTEN", &admin.to_string())]);
-    // The kernel gives numbers again, and a kill leaves what is there.
-    let left = std::env::temp_dir().join(format!("kvorum-heap-{}", cluster.pid(0).as_raw_nonzero()));
-    std::fs::create_dir(&left).unwrap();
-    let answers = [(); 2].map(|()| Client::new(admin).get("/debug/profile/alloc?seconds=1"));
-    std::fs::remove_dir(&left).unwrap();
-    assert!(answers.iter().all(|answer| answer.status == 200), "{answers:?}");
-}
-
-#[test]
 fn a_profile_of_allocations_adds_up_to_what_the_node_counts() {
     let busy = Busy::start();
     let response = busy.client().get("/debug/profile/alloc?seconds=10");
@@ -180,7 +168,7 @@ fn a_second_profile_is_refused_until_whoever_wanted_the_first_has_gone() {
 fn a_node_that_is_told_to_stop_gives_up_its_profile() {
     let mut busy = Busy::start();
     let mut client = busy.client();
-    client.write(b"GET /debug/profile/cpu?seconds=120 HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    client.write(b"GET /debug/profile/lock?seconds=120 HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     busy.wait_begun();
     assert!(busy.cluster.terminate(0).success());
     assert_eq!(client.receive("GET").unwrap().status, 503);

@@ -150,7 +150,7 @@ pub struct Contested {
 pub struct Report {
     /// Version of the tool.
     pub version: String,
-    /// Of the directory it was started in.
+    /// That it was built of.
     pub commit: String,
     /// That was started.
     pub command: String,

@@ -203,17 +203,17 @@ impl ClusterReport {
 
 fn write_profiles(out: &mut String, clusters: &[ClusterReport]) -> std::fmt::Result {
     let all = || clusters.iter().flat_map(|cluster| cluster.knees.iter().map(move |knee| (cluster, knee)));
-    let mut missing: Vec<&str> =
-        all().flat_map(|(_, knee)| &knee.profiles).filter_map(|profile| profile.missing.as_deref()).collect();
-    missing.sort_unstable();
-    missing.dedup();
     writeln!(out, "## Profiles of the coordinator\n")?;
     writeln!(
         out,
         "The repository keeps graphs of PUT and GET at the knee; a run of the scenario leaves all of them.\n"
     )?;
-    for why in missing {
-        writeln!(out, "> **no profile: {why}**\n")?;
+    for (cluster, knee) in all() {
+        for profile in &knee.profiles {
+            if let Some(why) = &profile.missing {
+                writeln!(out, "> **no profile of {}, {}, {}: {why}**\n", cluster.name, knee.workload, profile.point)?;
+            }
+        }
     }
     for (cluster, knee) in all() {
         write_profiles_of(out, cluster, knee)?;
@@ -257,9 +257,13 @@ mod tests {
             missing: Some("it cannot".into()),
         });
         let text = report.markdown();
-        for said in
-            ["Quick:", "Interrupted:", "no memory limit", "Failed: 3-nodes get: node 2 ended", "no profile: it cannot"]
-        {
+        for said in [
+            "Quick:",
+            "Interrupted:",
+            "no memory limit",
+            "Failed: 3-nodes get: node 2 ended",
+            "no profile of 3-nodes, put, knee: it cannot",
+        ] {
             assert!(text.contains(&format!("> **{said}")), "{said} in {text}");
         }
     }

@@ -118,7 +118,7 @@ impl Sampling {
             }
             Err(error) => Err(Refusal::Impossible(format!(
                 "the system lets this process sample none of its threads (perf_event_open: {error}): \
-                 set kernel.perf_event_paranoid to 2 or less, or give the node CAP_PERFMON"
+                 set kernel.perf_event_paranoid to 2 or less; a container's seccomp profile must allow it, too"
             ))),
         }
     }

@@ -23,14 +23,13 @@ impl Kept {
         Self { dir: args.out.join(name), new: args.out.join(format!("{name}.new")) }
     }
 
-    /// Refuses to replace a measurement by a try.
+    /// Refuses to replace a measurement by a try, and what cannot be read by one: it may have been a measurement.
     pub(super) fn check(&self, args: &ScenarioArgs) -> Result<()> {
-        match self.earlier() {
-            Some(report) if args.quick && !report.is_quick => {
-                bail!("{} is no quick report; --quick replaces none: give another --out", self.dir.display())
-            }
-            _ => Ok(()),
+        let is_there = self.dir.join(SCENARIO_FILE).is_file();
+        if args.quick && is_there && self.read()?.is_some_and(|report| !report.is_quick) {
+            bail!("{} is no quick report; --quick replaces none: give another --out", self.dir.display());
         }
+        Ok(())
     }
 
     /// Makes both, the second without what an earlier scenario left there; it is returned.
@@ -63,9 +62,13 @@ impl Kept {
         Ok(&self.dir)
     }
 
-    /// What cannot be read is worth nothing.
+    /// What cannot be read is worth nothing beside a measurement.
     fn earlier(&self) -> Option<Report> {
-        read_report(&self.dir.join(SCENARIO_FILE)).ok().flatten()
+        self.read().ok().flatten()
+    }
+
+    fn read(&self) -> Result<Option<Report>> {
+        Ok(read_report(&self.dir.join(SCENARIO_FILE))?)
     }
 }
 

@@ -282,23 +282,24 @@ impl Runner<'_> {
             return Ok(());
         }
         self.cluster(one).fill_seconds = begin.elapsed().as_secs_f64();
+        self.settle(&one.nodes);
         let evenness = evenness(&one.nodes)?;
         self.cluster(one).evenness = evenness;
-        self.settle(&one.nodes)
+        Ok(())
     }
 
-    /// Waits until compaction has caught up with the fill: it competes with what is measured.
-    fn settle(&self, nodes: &Nodes) -> Result<()> {
+    /// Waits until compaction has caught up with the fill: it competes with what is measured. A node that is so busy
+    /// with it that it tells nothing has not.
+    fn settle(&self, nodes: &Nodes) {
         let deadline = Instant::now() + self.scale.settle_max;
         for target in nodes.targets() {
-            while figures(target, ["kvorum_store_compaction_pending_bytes"])?.iter().any(|pending| *pending > 0.0) {
+            while !figures(target, ["kvorum_store_compaction_pending_bytes"]).is_ok_and(|[pending]| pending <= 0.0) {
                 if self.halted() || Instant::now() > deadline {
-                    return Ok(());
+                    return;
                 }
                 thread::sleep(SETTLE_PERIOD);
             }
         }
-        Ok(())
     }
 
     /// The knee, the runs at it, at half of it and at the report's rates, and the profiles under the first two.
@@ -339,7 +340,8 @@ impl Runner<'_> {
         let points = points.iter().take(if self.scale.is_quick { 1 } else { points.len() });
         let session = |point: &PointReport| {
             profiles(&Session {
-                plan: Plan { rate: Rate::PerSecond(point.rate_asked), ..plan.clone() },
+                // Other keys than any run asked for, which caches have.
+                plan: Plan { rate: Rate::PerSecond(point.rate_asked), seed: !point.rate_asked, ..plan.clone() },
                 admin_url: one.nodes.admin_url(),
                 seconds: self.scale.profile_seconds,
                 report_dir: self.dir,
