@@ -1,6 +1,10 @@
 //! How the store and the node share their memory.
 
 const MIB: usize = 1 << 20;
+/// Memtables are no smaller where there is more to flush.
+const MEMTABLE_MIN: usize = 4 * MIB;
+/// The most memtables that are flushed together.
+const MERGED_MAX: usize = 8;
 
 /// How `memory_bytes` is shared out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,8 +13,9 @@ pub struct MemoryBudget {
     pub cache: usize,
     /// The part of `cache` that write buffers may take.
     pub write_buffers: usize,
-    /// One memtable: four of them fill `write_buffers`, so that one can be flushed while others fill.
-    pub memtable: usize,
+    /// What is flushed at a time, into one table: four times that fills `write_buffers`, so that one part can be
+    /// flushed while others fill.
+    pub table: usize,
     /// Whole records in front of the engine.
     pub records: usize,
     /// What is left for the node's own buffers: connections, queues, marks, recent versions.
@@ -31,17 +36,30 @@ impl MemoryBudget {
             Self {
                 cache: memory_bytes - quarter - records,
                 write_buffers: quarter,
-                memtable: quarter / 4,
+                table: quarter / 4,
                 records,
                 node_buffers: quarter,
             }
         })
     }
 
-    /// That of the node at `position` in the cluster's list: every second and third of three has smaller memtables, so
+    /// That of the node at `position` in the cluster's list: every second and third of three has smaller tables, so
     /// that replicas, which are given the same writes, do not all flush at the same moment (decision 0036).
     #[must_use]
     pub fn at(self, position: usize) -> Self {
-        Self { memtable: self.memtable - self.memtable / 6 * (position % 3), ..self }
+        Self { table: self.table - self.table / 6 * (position % 3), ..self }
+    }
+
+    /// One memtable, of those that are flushed together: the smaller, the fewer misses of the processor's caches is a
+    /// write into it; but each has a log of its own, and a read looks into all (decision 0055).
+    #[must_use]
+    pub fn memtable(self) -> usize {
+        self.table.min((self.table / MERGED_MAX).max(MEMTABLE_MIN))
+    }
+
+    /// How many memtables are flushed together: 1 to 8.
+    #[must_use]
+    pub fn merged(self) -> usize {
+        self.table.div_ceil(self.memtable())
     }
 }

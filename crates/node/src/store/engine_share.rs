@@ -46,20 +46,23 @@ fn has_prefix(_: &[u8]) -> bool {
 pub(super) struct EngineShare {
     cpu_share: CpuShare,
     health: Arc<Health>,
+    /// How many memtables a flush merges.
+    merged: u32,
     memtables_sealed: AtomicU32,
     tables_flushed: AtomicU32,
     waiting: AtomicU32,
 }
 
 impl EngineShare {
-    pub(super) fn new(cpu_share: CpuShare, health: Arc<Health>) -> Self {
+    pub(super) fn new(cpu_share: CpuShare, health: Arc<Health>, merged: usize) -> Self {
         let [memtables_sealed, tables_flushed, waiting] = Default::default();
-        Self { cpu_share, health, memtables_sealed, tables_flushed, waiting }
+        let merged = u32::try_from(merged).unwrap_or(u32::MAX);
+        Self { cpu_share, health, merged, memtables_sealed, tables_flushed, waiting }
     }
 
-    /// The calling thread begins a flush of a full memtable, which is urgent when the next one is full.
+    /// The calling thread begins a flush of full memtables, which is urgent when as many more are full.
     pub(super) fn begin_flush(self: &Arc<Self>) {
-        self.begin(|share| &share.memtables_sealed, 1);
+        self.begin(|share| &share.memtables_sealed, self.merged);
     }
 
     /// The calling thread begins a compaction, which is urgent when there are tables for the next one.
@@ -167,20 +170,21 @@ mod tests {
     }
 
     fn share() -> Arc<EngineShare> {
-        Arc::new(EngineShare::new(CpuShare::new(10), Arc::default()))
+        Arc::new(EngineShare::new(CpuShare::new(10), Arc::default(), 2))
     }
 
     #[test]
-    fn a_flush_rests_until_the_next_memtable_is_full() {
+    fn a_flush_rests_until_as_many_more_memtables_are_full() {
         let share = share();
         share.begin_flush();
         assert!(rest(&share) >= 9 * WORK);
         share.note_table_flushed();
+        share.note_memtable_sealed();
         assert!(rest(&share) >= 9 * WORK);
         share.note_memtable_sealed();
         assert_eq!(rest(&share), Duration::ZERO);
         share.begin_flush();
-        assert!(rest(&share) >= 9 * WORK, "it is that memtable's own now");
+        assert!(rest(&share) >= 9 * WORK, "it is those memtables' own now");
     }
 
     #[test]

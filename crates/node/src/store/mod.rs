@@ -14,7 +14,11 @@ mod engine_share;
 #[cfg(feature = "rocksdb")]
 mod engine_waits;
 pub mod floors;
+#[cfg(feature = "rocksdb")]
+mod flushes;
 pub mod health;
+#[cfg(feature = "rocksdb")]
+mod listener;
 #[cfg(feature = "rocksdb")]
 pub mod log_zeros;
 pub mod memory;

@@ -43,9 +43,9 @@ pub(super) fn database(budget: MemoryBudget) -> (Options, Cache) {
 }
 
 /// The options of the few named values of the node's own.
-pub(super) fn metadata(cache: &Cache) -> Options {
+pub(super) fn metadata(budget: MemoryBudget, cache: &Cache) -> Options {
     let mut options = Options::default();
-    options.set_write_buffer_size(MIB);
+    memtables(&mut options, budget, MIB);
     options.set_block_based_table_factory(&blocks(cache));
     never_holds_writes_back(&mut options);
     options
@@ -54,10 +54,10 @@ pub(super) fn metadata(cache: &Cache) -> Options {
 /// The options of the hints: many are written, few are read, and all of them go.
 pub(super) fn hints(budget: MemoryBudget, cache: &Cache) -> Options {
     let mut options = Options::default();
-    options.set_write_buffer_size(budget.memtable);
+    memtables(&mut options, budget, budget.memtable());
     never_holds_writes_back(&mut options);
     options.set_prefix_extractor(engine_share::extractor());
-    options.set_target_file_size_base(u64::try_from(budget.memtable).unwrap_or(u64::MAX));
+    options.set_target_file_size_base(u64::try_from(budget.table).unwrap_or(u64::MAX));
     options.set_compression_type(DBCompressionType::Lz4);
     options.set_block_based_table_factory(&blocks(cache));
     // What was delivered is dropped as ranges, after which nothing may be written that would have them compacted.
@@ -73,8 +73,16 @@ pub(super) fn hints(budget: MemoryBudget, cache: &Cache) -> Options {
 fn never_holds_writes_back(options: &mut Options) {
     options.set_level_zero_slowdown_writes_trigger(i32::MAX);
     options.set_level_zero_stop_writes_trigger(i32::MAX);
-    // As many as the records may have.
-    options.set_max_write_buffer_number(8);
+}
+
+/// Those of one family, of `size` bytes each.
+fn memtables(options: &mut Options, budget: MemoryBudget, size: usize) {
+    // Twice what the budget holds, so that a slow flush stalls writes late.
+    let most = i32::try_from(8 * budget.merged()).unwrap_or(i32::MAX);
+    options.set_write_buffer_size(size);
+    options.set_max_write_buffer_number(most);
+    // By itself the engine flushes only what would stall writes: otherwise it is asked to (`flushes.rs`).
+    options.set_min_write_buffer_number_to_merge(most - 1);
 }
 
 fn newest<'a>(kept: Option<&'a [u8]>, more: impl Iterator<Item = &'a [u8]>) -> Option<&'a [u8]> {
@@ -87,9 +95,7 @@ fn memory(options: &mut Options, budget: MemoryBudget, cache: &Cache) {
         false,
         cache.clone(),
     ));
-    options.set_write_buffer_size(budget.memtable);
-    // More than the budget holds: the manager flushes before a count of memtables would stall writes.
-    options.set_max_write_buffer_number(8);
+    memtables(options, budget, budget.memtable());
     options.set_memtable_prefix_bloom_ratio(0.02);
     options.set_memtable_whole_key_filtering(true);
     options.set_max_open_files(512);
@@ -102,9 +108,6 @@ fn logs(options: &mut Options, budget: MemoryBudget) {
     // A log that vanished or was cut between two others ends the recovery there, where the sync marker
     // notices it, instead of leaving a hole.
     options.set_track_and_verify_wals(true);
-    // Both families at once: so recovery up to a point is never behind the tables of one of them, and the
-    // seldom written one keeps no old log alive.
-    options.set_atomic_flush(true);
     options.set_max_total_wal_size(u64::try_from(budget.write_buffers).unwrap_or(u64::MAX));
     options.set_max_manifest_file_size(16 * MIB);
     options.set_log_level(LogLevel::Info);
@@ -117,10 +120,10 @@ fn logs(options: &mut Options, budget: MemoryBudget) {
 }
 
 fn levels(options: &mut Options, budget: MemoryBudget) {
-    let memtable = u64::try_from(budget.memtable).unwrap_or(u64::MAX);
+    let table = u64::try_from(budget.table).unwrap_or(u64::MAX);
     options.set_level_compaction_dynamic_level_bytes(true);
-    options.set_target_file_size_base(memtable);
-    options.set_max_bytes_for_level_base(memtable.saturating_mul(8));
+    options.set_target_file_size_base(table);
+    options.set_max_bytes_for_level_base(table.saturating_mul(8));
     // Filters keep many unmerged files cheap to read past: let them pile up before writes are held back.
     options.set_level_zero_file_num_compaction_trigger(i32::from(engine_share::TABLES));
     options.set_level_zero_slowdown_writes_trigger(48);

@@ -13,32 +13,29 @@ use bytes::Bytes;
 use kvorum_core::key::Key;
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::compaction_filter::Decision;
-use rocksdb::event_listener::{
-    BackgroundErrorRecoveryInfo, CompactionJobInfo, DBBackgroundErrorReason, DBFlushReason, DBWriteStallCondition,
-    EventListener, FlushJobInfo, MemTableInfo, MutableStatus, StatusSeverity, WriteStallInfo,
-};
 use rocksdb::statistics::Ticker;
 use rocksdb::{
-    BottommostLevelCompaction, Cache, ColumnFamily, ColumnFamilyDescriptor, CompactOptions, DB, ErrorKind,
-    FlushOptions, Options, ReadOptions, ReadTier, WriteBatch, WriteOptions, properties,
+    BottommostLevelCompaction, Cache, ColumnFamily, ColumnFamilyDescriptor, CompactOptions, DB, ErrorKind, Options,
+    ReadOptions, ReadTier, WriteBatch, WriteOptions, properties,
 };
 
 use super::budget::MemoryBudget;
 use super::engine_share::EngineShare;
 use super::engine_waits::noted;
+use super::flushes::Flushes;
+use super::listener::Listener;
 use super::log_zeros::{self, LogZeros};
-use super::options;
 use super::record_cache::{Lookup, RecordCache};
 use super::{
-    Batch, Durability, Floors, Health, HealthState, HintChange, Page, PageLimit, Stall, Store, StoreError, StoreStats,
-    Tier,
+    Batch, Durability, Floors, Health, HealthState, HintChange, Page, PageLimit, Store, StoreError, StoreStats, Tier,
 };
+use super::{flushes, options};
 use crate::cpu_share::CpuShare;
 use crate::data_dir::{DataDir, DataDirError, Log, SyncMarker};
 use crate::histogram::Histogram;
-use crate::priority;
 use crate::sync::{Mutex, MutexGuard};
 
+const DEFAULT: &str = "default";
 const METADATA: &str = "metadata";
 const HINTS: &str = "hints";
 /// Space that commits leave on the disk.
@@ -57,6 +54,7 @@ pub struct RocksStore {
     records: RecordCache,
     health: Arc<Health>,
     share: Arc<EngineShare>,
+    flushes: Arc<Flushes>,
     read_cache: ReadOptions,
     read_disk: ReadOptions,
     read_unchecked: ReadOptions,
@@ -145,10 +143,15 @@ impl RocksStore {
     pub fn open(path: &Path, budget: MemoryBudget, share: CpuShare) -> Result<Self, StoreError> {
         let (mut options, cache) = options::database(budget);
         let health = Arc::new(Health::default());
-        let share = Arc::new(EngineShare::new(share, Arc::clone(&health)));
+        let share = Arc::new(EngineShare::new(share, Arc::clone(&health), budget.merged()));
+        let flushes = Arc::new(Flushes::new(budget));
         let zeros = Arc::new(LogZeros::new(path));
-        let listener = Listener { health: Arc::clone(&health), share: Arc::clone(&share), zeros: Arc::clone(&zeros) };
-        options.add_event_listener(listener);
+        options.add_event_listener(Listener {
+            health: Arc::clone(&health),
+            share: Arc::clone(&share),
+            flushes: Arc::clone(&flushes),
+            zeros: Arc::clone(&zeros),
+        });
         let (floors, dropped): (Arc<Floors>, Arc<AtomicU64>) = Default::default();
         let mut records = options.clone();
         // Called by several threads at once; it only reads atomics and counts in one.
@@ -162,8 +165,8 @@ impl RocksStore {
             }
         });
         let families = [
-            ColumnFamilyDescriptor::new("default", records),
-            ColumnFamilyDescriptor::new(METADATA, options::metadata(&cache)),
+            ColumnFamilyDescriptor::new(DEFAULT, records),
+            ColumnFamilyDescriptor::new(METADATA, options::metadata(budget, &cache)),
             ColumnFamilyDescriptor::new(HINTS, options::hints(budget, &cache)),
         ];
         log_zeros::cut(path).map_err(|error| StoreError::Io(error.to_string()))?;
@@ -185,6 +188,7 @@ impl RocksStore {
             records: RecordCache::new(budget.records),
             health,
             share,
+            flushes,
             read_cache,
             read_disk: ReadOptions::default(),
             read_unchecked,
@@ -240,6 +244,11 @@ impl RocksStore {
     }
 
     /// What a failed read was, counted.
+    /// All of them.
+    fn families(&self) -> [&ColumnFamily; 3] {
+        [DEFAULT, METADATA, HINTS].map(|name| self.family(name))
+    }
+
     fn read_error(&self, error: &rocksdb::Error) -> StoreError {
         let error = classify(error);
         if matches!(error, StoreError::Corrupt(_)) {
@@ -337,13 +346,13 @@ impl Store for RocksStore {
     }
 
     fn scan(&self, start: &[u8], end: Option<&[u8]>, limit: PageLimit) -> Result<Page, StoreError> {
-        noted("scan", || self.page("default", ReadOptions::default(), start, end, limit))
+        noted("scan", || self.page(DEFAULT, ReadOptions::default(), start, end, limit))
     }
 
     fn scan_unchecked(&self, start: &[u8], limit: PageLimit) -> Result<Page, StoreError> {
         let mut options = ReadOptions::default();
         options.set_verify_checksums(false);
-        noted("scan", || self.page("default", options, start, None, limit))
+        noted("scan", || self.page(DEFAULT, options, start, None, limit))
     }
 
     fn forget(&self, key: &Key) {
@@ -394,6 +403,7 @@ impl Store for RocksStore {
         if is_kept {
             *self.kept_writes() = Some(writes);
         }
+        self.flushes.begin_if_due(&self.db, || self.families());
         Ok(())
     }
 
@@ -416,6 +426,7 @@ impl Store for RocksStore {
         }
         let written = noted("change hints", || self.db.write_opt(&writes, &self.patient));
         self.zeros.note_written(writes.size_in_bytes());
+        self.flushes.begin_if_due(&self.db, || self.families());
         match written {
             Err(error) if error.kind() == ErrorKind::Incomplete => Err(StoreError::Busy),
             written => written.map_err(|error| self.write_error(&error)),
@@ -448,15 +459,8 @@ impl Store for RocksStore {
 
     fn flush(&self) -> Result<(), StoreError> {
         self.sync_log()?;
-        let default = self.db.cf_handle("default").expect("every database has the default family");
-        let mut options = FlushOptions::default();
-        // Otherwise it waits until it would hold no write back, and at the end there is none.
-        options.set_allow_write_stall(true);
-        let families = [default, self.family(METADATA), self.family(HINTS)];
-        self.share.waited_for(|| self.db.flush_cfs_opt(&families, &options)).map_err(|error| {
-            // The log still has everything: a failed flush is the engine's to retry, and poisons nothing.
-            classify(&error)
-        })
+        // The log still has everything: a failed flush is the engine's to retry, and poisons nothing.
+        self.share.waited_for(|| flushes::all(&self.db, &self.families(), true)).map_err(|error| classify(&error))
     }
 
     fn health(&self) -> HealthState {
@@ -497,89 +501,13 @@ impl Store for RocksStore {
     }
 }
 
-/// Where the engine's threads report to. Atomics, and a line of log where one changes: a callback must not
-/// block.
-struct Listener {
-    health: Arc<Health>,
-    share: Arc<EngineShare>,
-    zeros: Arc<LogZeros>,
-}
-
-impl EventListener for Listener {
-    fn on_memtable_sealed(&self, _: &MemTableInfo) {
-        self.share.note_memtable_sealed();
-        self.zeros.begin_log();
-    }
-
-    fn on_flush_begin(&self, info: &FlushJobInfo) {
-        priority::lower_to(priority::WORK);
-        // Not where somebody waits for it, or the engine for space on the disk.
-        use DBFlushReason::{KWalFull, KWriteBufferFull, KWriteBufferManager};
-        if matches!(info.flush_reason(), KWalFull | KWriteBufferFull | KWriteBufferManager) {
-            self.share.begin_flush();
-        } else {
-            // There is no call for one that has failed.
-            EngineShare::end();
-        }
-    }
-
-    fn on_flush_completed(&self, info: &FlushJobInfo) {
-        if info.cf_name().as_deref() == Some(b"default") {
-            self.share.note_table_flushed();
-        }
-        EngineShare::end();
-    }
-
-    fn on_compaction_begin(&self, _: &CompactionJobInfo) {
-        priority::lower_to(priority::WORK);
-        self.share.begin_compaction();
-    }
-
-    fn on_compaction_completed(&self, _: &CompactionJobInfo) {
-        EngineShare::end();
-    }
-
-    fn on_background_error(&self, reason: DBBackgroundErrorReason, status: MutableStatus) {
-        self.health.background_errors.fetch_add(1, Ordering::Relaxed);
-        let Err(error) = status.result() else { return };
-        match classify(error) {
-            // A damaged block met by compaction: reads of it fail, a newer record or a write-back mends it,
-            // and that needs a store that takes writes. The compaction is tried again.
-            StoreError::Corrupt(_) if reason == DBBackgroundErrorReason::KCompaction => {
-                self.health.note_damaged_compaction(error.as_ref());
-                status.reset();
-            }
-            StoreError::DiskFull if status.severity() == StatusSeverity::KHardError => {
-                self.health.set_disk_full(error.as_ref());
-            }
-            _ if status.severity() >= StatusSeverity::KFatalError => self.health.set_poisoned(error.as_ref()),
-            _ => {}
-        }
-    }
-
-    fn on_error_recovery_end(&self, info: &BackgroundErrorRecoveryInfo) {
-        if info.new_bg_error().result().is_ok() {
-            self.health.set_space();
-            self.health.recoveries.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    fn on_stall_conditions_changed(&self, info: &WriteStallInfo) {
-        self.health.set_stall(match info.cur() {
-            DBWriteStallCondition::KDelayed => Stall::Delayed,
-            DBWriteStallCondition::KStopped => Stall::Stopped,
-            DBWriteStallCondition::KNormal => Stall::None,
-        });
-    }
-}
-
 fn wall_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// What an error of RocksDB is to us.
-fn classify(error: &rocksdb::Error) -> StoreError {
+pub(super) fn classify(error: &rocksdb::Error) -> StoreError {
     let text: &str = error.as_ref();
     let is_full = ["IO error: No space left on device", "IO error: Space limit reached"];
     if is_full.iter().any(|prefix| text.starts_with(prefix)) {
