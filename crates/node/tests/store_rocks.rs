@@ -688,6 +688,11 @@ fn all_memory_follows_from_one_number() {
     assert_eq!(MemoryBudget::new(MemoryBudget::BYTES_MIN - 1), None);
     for memory_bytes in [64 << 20, 512 << 20, 5_000_000_001] {
         let budget = MemoryBudget::new(memory_bytes).unwrap();
+        for budget in (0..3).map(|position| budget.at(position)) {
+            let (merged, memtable) = (budget.merged(), budget.memtable());
+            assert!((1..=8).contains(&merged) && memtable * merged >= budget.table, "{budget:?}");
+            assert!(memtable * (merged - 1) < budget.table && 4 * budget.table <= budget.write_buffers, "{budget:?}");
+        }
         assert!(budget.write_buffers <= memory_bytes / 4);
         assert!(budget.write_buffers < budget.cache);
         let sum = budget.cache + budget.records + budget.node_buffers;
