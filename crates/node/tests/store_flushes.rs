@@ -79,6 +79,8 @@ fn several_memtables_are_flushed_into_one_table_and_all_families_at_once() {
     assert_eq!(files(path, "sst").len(), 0, "three full memtables are not enough");
     let next = put_until(&store, next, || !files(path, "sst").is_empty());
     put_until_flushed(path, &store, next);
+    let log = std::fs::read_to_string(path.join("store/LOG")).unwrap();
+    assert!(log.contains("Manual atomic flush"), "{log}");
     let mut lengths: Vec<u64> = files(path, "sst").iter().map(|table| table.metadata().unwrap().len()).collect();
     lengths.sort_unstable();
     assert!(
@@ -107,7 +109,7 @@ fn damage_in_any_log_is_noticed_and_refuses_no_start() {
     damage(put_until(&store, next, || files(&live, "log").len() == 3));
 }
 
-/// A compaction that is asked for begins with a flush of the records alone, and a checkpoint with one after the other.
+/// A compaction that is asked for begins with a flush of the records alone.
 #[test]
 fn families_that_were_flushed_by_themselves_are_even_after_the_next_writes() {
     let outer = tempfile::tempdir().unwrap();
@@ -116,8 +118,6 @@ fn families_that_were_flushed_by_themselves_are_even_after_the_next_writes() {
     put(&store, 0, 100);
     store.compact().unwrap();
     let next = put_until_flushed(&live, &store, 1);
-    store.checkpoint(&outer.path().join("backup")).unwrap();
-    let next = put_until_flushed(&live, &store, next);
     let next = put_until(&store, next, || files(&live, "log").len() == 2);
     let (_, damaged, log) = open_damaged(&live, &killed);
     assert!(matches!(log, Log::Shortened { .. }), "{log:?}");

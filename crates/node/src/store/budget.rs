@@ -54,7 +54,7 @@ impl MemoryBudget {
     /// write into it; but each has a log of its own, and a read looks into all (decision 0055).
     #[must_use]
     pub fn memtable(self) -> usize {
-        self.table.min((self.table / MERGED_MAX).max(MEMTABLE_MIN))
+        self.table.min(self.table.div_ceil(MERGED_MAX).max(MEMTABLE_MIN))
     }
 
     /// How many memtables are flushed together: 1 to 8.

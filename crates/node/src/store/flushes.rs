@@ -51,14 +51,17 @@ impl Flushes {
         let sum = |name| -> u64 {
             families.iter().filter_map(|family| db.property_int_value_cf(family, name).ok().flatten()).sum()
         };
-        if sum(properties::NUM_RUNNING_FLUSHES) > 0 || sum(properties::MEM_TABLE_FLUSH_PENDING) > 0 {
+        // Of the whole database.
+        let running = db.property_int_value(properties::NUM_RUNNING_FLUSHES).ok().flatten().unwrap_or(0);
+        if running > 0 || sum(properties::MEM_TABLE_FLUSH_PENDING) > 0 {
             // Looked at again after the next write.
             return self.note_change();
         }
         let uneven = self.uneven.swap(false, Ordering::Acquire);
         let due = uneven || sum(properties::CUR_SIZE_ALL_MEM_TABLES) >= self.due_from;
         if due && all(db, &families, false).is_err() {
-            // Refused only where writes are, too.
+            // Writes are held back. After an error of the engine's it is dropped without one: the engine's recovery
+            // flushes everything.
             self.uneven.fetch_or(uneven, Ordering::Release);
             self.note_change();
         }

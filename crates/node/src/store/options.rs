@@ -33,6 +33,7 @@ pub(super) fn database(budget: MemoryBudget) -> (Options, Cache) {
     records.set_prepopulate_block_cache(FLUSHED_AND_COMPACTED);
     options.set_block_based_table_factory(&records);
     options.set_prefix_extractor(engine_share::extractor());
+    // One thread for flushes, one for compactions: that no two flushes are under way is relied upon (`flushes.rs`).
     options.set_max_background_jobs(2);
     options.set_writable_file_max_buffer_size(WRITE_BYTES);
     // Explicit, so that the engine's own recovery from a full disk has what it polls free space with.
@@ -67,7 +68,7 @@ pub(super) fn hints(budget: MemoryBudget, cache: &Cache) -> Options {
     options
 }
 
-/// Every flush is of all families, and one compaction at a time is of any: while a long one is of the records, the
+/// Flushes are of all families, and one compaction at a time is of any: while a long one is of the records, the
 /// others get a file in level 0 for each flush, by which the engine would hold back all writes. Only the records' files
 /// are a measure of that (decision 0046).
 fn never_holds_writes_back(options: &mut Options) {

@@ -243,12 +243,11 @@ impl RocksStore {
         self.db.cf_handle(name).expect("the family is created when the database is opened")
     }
 
-    /// What a failed read was, counted.
-    /// All of them.
     fn families(&self) -> [&ColumnFamily; 3] {
         [DEFAULT, METADATA, HINTS].map(|name| self.family(name))
     }
 
+    /// What a failed read was, counted.
     fn read_error(&self, error: &rocksdb::Error) -> StoreError {
         let error = classify(error);
         if matches!(error, StoreError::Corrupt(_)) {
@@ -426,7 +425,9 @@ impl Store for RocksStore {
         }
         let written = noted("change hints", || self.db.write_opt(&writes, &self.patient));
         self.zeros.note_written(writes.size_in_bytes());
-        self.flushes.begin_if_due(&self.db, || self.families());
+        if written.is_ok() {
+            self.flushes.begin_if_due(&self.db, || self.families());
+        }
         match written {
             Err(error) if error.kind() == ErrorKind::Incomplete => Err(StoreError::Busy),
             written => written.map_err(|error| self.write_error(&error)),
