@@ -114,6 +114,26 @@ fn damage_in_any_log_is_noticed_and_refuses_no_start() {
     damage(put_until(&store, next, || files(&live, "log").len() == 3));
 }
 
+#[test]
+fn what_a_killed_store_had_in_several_memtables_is_one_table_after_its_start() {
+    let outer = tempfile::tempdir().unwrap();
+    let (live, killed) = (outer.path().join("live"), outer.path().join("killed"));
+    let (_directory, store, _) = open(&live);
+    let next = put_until(&store, 0, || files(&live, "log").len() == 4);
+    copy_live(&live, &killed);
+    let (_directory, store, log) = open(&killed);
+    assert_eq!(log, Log::Whole);
+    assert!((0..next).all(|number| store.get(&key(number), Tier::Disk).unwrap() == Some(noise(number, 100_000))));
+    let lengths: Vec<u64> = files(&killed, "sst").iter().map(|table| table.metadata().unwrap().len()).collect();
+    let (small, large): (Vec<u64>, Vec<u64>) = lengths.into_iter().partition(|length| *length < 10_000);
+    assert!(
+        matches!((&small[..], &large[..]), ([_], [10_000_000..=20_000_000])),
+        "metadata, and records: {small:?}, {large:?}"
+    );
+    let full = put_until(&store, next, || files(&killed, "log").len() == 2);
+    assert!(full - next < 60, "memtables of 4 MiB again: {} records", full - next);
+}
+
 /// A compaction that is asked for begins with a flush of the records alone.
 #[test]
 fn families_that_were_flushed_by_themselves_are_even_after_the_next_writes() {

@@ -12,7 +12,7 @@ use kvorum_node::data_dir::{ClusterId, DataDir, Log};
 use kvorum_node::store::budget::MemoryBudget;
 use kvorum_node::store::log_zeros;
 use kvorum_node::store::rocks::RocksStore;
-use kvorum_node::store::{Batch, Durability, HealthState, HintChange, Store, StoreError, Tier};
+use kvorum_node::store::{Batch, Durability, HealthState, HintChange, Stall, Store, StoreError, Tier};
 
 mod store_files;
 
@@ -503,6 +503,26 @@ fn damage_met_by_compaction_is_counted_and_stops_no_writes() {
     assert_eq!(store.health(), HealthState::Healthy);
     try_put(&store, 3, 300).unwrap();
     assert_has(&store, 3..4, 300);
+}
+
+/// No compaction of the damaged file succeeds, so others pile up in level 0.
+#[test]
+fn writes_that_are_held_back_when_a_store_is_opened_are_known_to_be() {
+    let outer = tempfile::tempdir().unwrap();
+    damage(outer.path(), 3);
+    let (directory, store, _) = open(outer.path());
+    assert_eq!(store.stats().stall, Stall::None);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while store.stats().stall == Stall::None {
+        assert!(Instant::now() < deadline, "no stall: {:?}", store.stats());
+        try_put(&store, 2, 300).unwrap();
+        try_put(&store, 4, 300).unwrap();
+        store.flush().unwrap();
+    }
+    drop((directory, store));
+    let (_directory, store, _) = open(outer.path());
+    assert_eq!((store.stats().stall, store.stats().stalls), (Stall::Delayed, 1));
+    try_put(&store, 4, 300).unwrap();
 }
 
 /// A small file system of its own, unmounted when dropped.

@@ -4,13 +4,18 @@
 use std::time::{Duration, Instant};
 
 use crate::support::disk::SmallDisk;
+use crate::support::random::Random;
 use crate::support::{Client, Cluster, entity, entity_at, wait_for, wait_until};
 
 /// A cluster whose node 0 lives on a small disk. The disk is dropped after the cluster.
 fn on_a_small_disk(n: usize) -> Option<(Cluster, SmallDisk)> {
-    let mut cluster = Cluster::prepare(n, &[("KVORUM_COORDINATOR_DEADLINE", "2s")]);
+    on_a_disk(n, 128, &[("KVORUM_COORDINATOR_DEADLINE", "2s")])
+}
+
+fn on_a_disk(n: usize, megabytes: usize, environment: &[(&str, &str)]) -> Option<(Cluster, SmallDisk)> {
+    let mut cluster = Cluster::prepare(n, environment);
     let at = cluster.root().join("small");
-    let disk = SmallDisk::mount(&at, 128)?;
+    let disk = SmallDisk::mount(&at, megabytes)?;
     cluster.set_data_dir(0, at.join("data"));
     cluster.spawn_all();
     cluster.wait_whole();
@@ -62,6 +67,44 @@ fn a_node_with_a_full_disk_refuses_writes_serves_reads_and_recovers() {
     cluster.restart(0);
     let mut client = cluster.client(0);
     for &number in &acknowledged {
+        assert!(client.value(&key(number)) == value(number), "write {number} was acknowledged and is lost");
+    }
+    drop(cluster);
+    drop(disk);
+}
+
+/// With the memory that a node has by default a flush is of eight memtables of 4 MiB, into one table. Here there is
+/// space for all of the logs, and not for that.
+#[test]
+fn a_flush_that_finds_no_space_loses_nothing_and_is_made_up_for() {
+    let environment = [("KVORUM_COORDINATOR_DEADLINE", "2s"), ("KVORUM_MEMORY_BYTES", "512MiB")];
+    let Some((mut cluster, disk)) = on_a_disk(1, 256, &environment) else { return };
+    let mut client = cluster.client(0);
+    let key = |number: usize| entity(format!("k{number}"));
+    let value = |number: usize| Random::new(number as u64).bytes(100_000);
+    let logs = |cluster: &Cluster| cluster.files(0, "store", ".log").len();
+    let mut acknowledged = 0;
+    let mut write = |client: &mut Client| {
+        let is_written = client.ok("PUT", &key(acknowledged), Some(&value(acknowledged))).status == 201;
+        acknowledged += usize::from(is_written);
+        is_written
+    };
+    wait_until("there are six memtables", || write(&mut client) && logs(&cluster) == 6);
+    disk.fill_but(24 << 20);
+    wait_until("the flush fails", || {
+        write(&mut client);
+        cluster.log(0).contains("sst: No space left on device")
+    });
+    assert!(logs(&cluster) > 8, "{}", logs(&cluster));
+    assert!(!write(&mut client));
+    disk.free();
+    wait_until("writing resumes by itself, and what could not be flushed is", || {
+        write(&mut client) && logs(&cluster) < 3
+    });
+    cluster.kill(0);
+    cluster.restart(0);
+    let mut client = cluster.client(0);
+    for number in 0..acknowledged {
         assert!(client.value(&key(number)) == value(number), "write {number} was acknowledged and is lost");
     }
     drop(cluster);

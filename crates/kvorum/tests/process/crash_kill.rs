@@ -12,30 +12,50 @@ use crate::support::{Cluster, entity, entity_at, number_from_environment, wait_u
 /// How long clients wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// 20 times, or KVORUM_TEST_KILL_ROUNDS.
-#[test]
-fn killing_all_nodes_20_times_loses_no_acknowledged_write() {
-    let rounds = number_from_environment("KVORUM_TEST_KILL_ROUNDS", 20);
+/// Kills all nodes under load once `moment` says so, `rounds` times, and looks for all that was acknowledged.
+fn kill_all(cluster: &mut Cluster, seen: &Seen, rounds: usize, mut moment: impl FnMut(&Cluster, usize, &mut Random)) {
     let mut random = Random::new(Random::seed());
-    let mut cluster = Cluster::start(3);
     let addresses: Vec<SocketAddr> = (0..3).map(|index| cluster.node(index).address).collect();
-    let seen = Seen::new();
     let mut checked = 0;
     for round in 0..rounds {
-        let writes = random.below(1_500);
+        let mut moments = Random::new(random.next());
         seen.under_load(&addresses, PATIENCE, &mut random, || {
-            seen.after_writes(writes);
+            moment(cluster, round, &mut moments);
             cluster.kill_all();
         });
         cluster.spawn_all();
         cluster.wait_whole();
         let before = checked;
-        checked = seen.check_once(&cluster, checked);
-        seen.check_shared(&cluster);
-        eprintln!("round {round}: killed after {writes} more writes, {} acknowledged keys are there", checked - before);
+        checked = seen.check_once(cluster, checked);
+        seen.check_shared(cluster);
+        eprintln!("round {round}: {} acknowledged keys are there", checked - before);
     }
-    assert_eq!(seen.check_once(&cluster, 0), checked);
+    assert_eq!(seen.check_once(cluster, 0), checked);
     assert!(checked > rounds * 50, "only {checked} writes were acknowledged: this shows nothing");
+}
+
+/// 20 times, or KVORUM_TEST_KILL_ROUNDS.
+#[test]
+fn killing_all_nodes_20_times_loses_no_acknowledged_write() {
+    let seen = Seen::new();
+    let rounds = number_from_environment("KVORUM_TEST_KILL_ROUNDS", 20);
+    kill_all(&mut Cluster::start(3), &seen, rounds, |_, _, random| seen.after_writes(random.below(1_500)));
+}
+
+/// With the memory that a node has by default a flush is of eight memtables, each with a log of its own. In every
+/// second round the nodes are killed about when node 0 is at one.
+#[test]
+fn killing_all_nodes_with_many_memtables_loses_no_acknowledged_write() {
+    let seen = Seen::with_bytes(20_000);
+    let mut cluster = Cluster::with(3, &[("KVORUM_MEMORY_BYTES", "512MiB")]);
+    let rounds = number_from_environment("KVORUM_TEST_KILL_ROUNDS", 20) / 3;
+    kill_all(&mut cluster, &seen, rounds, |cluster, round, random| {
+        seen.after_writes(random.below(3_000));
+        if round % 2 == 1 {
+            wait_until("node 0 begins a flush", || cluster.files(0, "store", ".log").len() > 8);
+            seen.after_writes(random.below(300));
+        }
+    });
 }
 
 /// Writers use two nodes while something happens to the third: nobody may notice, and nothing may be lost.
@@ -126,11 +146,9 @@ fn deletes_that_were_acknowledged_stay_after_killing_all() {
     }
 }
 
-/// The tables and logs in one of a node's directories.
+/// The tables and logs in one of node 0's directories.
 fn tables_and_logs(cluster: &Cluster, directory: &str) -> BTreeSet<OsString> {
-    let entries = std::fs::read_dir(cluster.node(0).data_dir.join(directory)).expect("the directory is there");
-    let names = entries.map(|entry| entry.expect("an entry").file_name());
-    names.filter(|name| [".sst", ".log"].iter().any(|kind| name.to_string_lossy().ends_with(kind))).collect()
+    [".sst", ".log"].iter().flat_map(|kind| cluster.files(0, directory, kind)).collect()
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use kvorum_core::record::Record;
 use rocksdb::statistics::StatsLevel;
 use rocksdb::{
-    BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, DataBlockIndexType, LogLevel, Options, SstFileManager,
-    WriteBufferManager,
+    BlockBasedOptions, Cache, ColumnFamily, DB, DBCompressionType, DBRecoveryMode, DataBlockIndexType, Error, LogLevel,
+    Options, SstFileManager, WriteBufferManager,
 };
 
 use super::budget::MemoryBudget;
@@ -55,7 +55,7 @@ pub(super) fn metadata(budget: MemoryBudget, cache: &Cache) -> Options {
 /// The options of the hints: many are written, few are read, and all of them go.
 pub(super) fn hints(budget: MemoryBudget, cache: &Cache) -> Options {
     let mut options = Options::default();
-    memtables(&mut options, budget, budget.memtable());
+    memtables(&mut options, budget, budget.table);
     never_holds_writes_back(&mut options);
     options.set_prefix_extractor(engine_share::extractor());
     options.set_target_file_size_base(u64::try_from(budget.table).unwrap_or(u64::MAX));
@@ -76,14 +76,25 @@ fn never_holds_writes_back(options: &mut Options) {
     options.set_level_zero_stop_writes_trigger(i32::MAX);
 }
 
-/// Those of one family, of `size` bytes each.
+/// Those of one family, of `size` bytes each while the log is replayed: each that is full becomes a table then, so they
+/// are as large as several together are afterwards ([`shrink_memtables`]).
 fn memtables(options: &mut Options, budget: MemoryBudget, size: usize) {
     // Twice what the budget holds, so that a slow flush stalls writes late.
     let most = i32::try_from(8 * budget.merged()).unwrap_or(i32::MAX);
     options.set_write_buffer_size(size);
+    // What the engine would choose for the size that they have afterwards.
+    options.set_arena_block_size((size.min(budget.memtable()) / 8).min(MIB));
     options.set_max_write_buffer_number(most);
     // By itself the engine flushes only what would stall writes: otherwise it is asked to (`flushes.rs`).
     options.set_min_write_buffer_number_to_merge(most - 1);
+}
+
+/// The log has been replayed: from now on memtables of the family, records or hints, are flushed together.
+pub(super) fn shrink_memtables(db: &DB, family: &ColumnFamily, budget: MemoryBudget) -> Result<(), Error> {
+    if budget.merged() == 1 {
+        return Ok(());
+    }
+    db.set_options_cf(family, &[("write_buffer_size", &budget.memtable().to_string())])
 }
 
 fn newest<'a>(kept: Option<&'a [u8]>, more: impl Iterator<Item = &'a [u8]>) -> Option<&'a [u8]> {
@@ -96,7 +107,7 @@ fn memory(options: &mut Options, budget: MemoryBudget, cache: &Cache) {
         false,
         cache.clone(),
     ));
-    memtables(options, budget, budget.memtable());
+    memtables(options, budget, budget.table);
     options.set_memtable_prefix_bloom_ratio(0.02);
     options.set_memtable_whole_key_filtering(true);
     options.set_max_open_files(512);

@@ -27,7 +27,8 @@ use super::listener::Listener;
 use super::log_zeros::{self, LogZeros};
 use super::record_cache::{Lookup, RecordCache};
 use super::{
-    Batch, Durability, Floors, Health, HealthState, HintChange, Page, PageLimit, Store, StoreError, StoreStats, Tier,
+    Batch, Durability, Floors, Health, HealthState, HintChange, Page, PageLimit, Stall, Store, StoreError, StoreStats,
+    Tier,
 };
 use super::{flushes, options};
 use crate::cpu_share::CpuShare;
@@ -180,7 +181,7 @@ impl RocksStore {
         synced.set_sync(true);
         let mut patient = WriteOptions::default();
         patient.set_no_slowdown(true);
-        Ok(Self {
+        let store = Self {
             committed: AtomicU64::new(db.latest_sequence_number()),
             db,
             options,
@@ -202,7 +203,31 @@ impl RocksStore {
             commit_micros: Arc::default(),
             floors,
             dropped,
-        })
+        };
+        for family in [DEFAULT, HINTS] {
+            let shrunk = options::shrink_memtables(&store.db, store.family(family), budget);
+            shrunk.map_err(|error| classify(&error))?;
+        }
+        store.note_stall();
+        Ok(store)
+    }
+
+    /// Notes how far writes are held back for the files that were found: the engine tells of changes alone. One that
+    /// comes meanwhile is seen by looking again.
+    fn note_stall(&self) {
+        let look = || match (
+            self.property(properties::IS_WRITE_STOPPED),
+            self.property(properties::ACTUAL_DELAYED_WRITE_RATE),
+        ) {
+            (0, 0) => Stall::None,
+            (0, _) => Stall::Delayed,
+            _ => Stall::Stopped,
+        };
+        let mut stall = look();
+        while stall != self.health.stall() {
+            self.health.set_stall(stall);
+            stall = look();
+        }
     }
 
     /// Makes everything durable that was committed, whatever was asked for. Blocks.

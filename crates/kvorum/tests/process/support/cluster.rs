@@ -1,5 +1,7 @@
 //! Nodes as child processes. Every node dies with its `Cluster`, whatever the test did to it.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -358,6 +360,13 @@ impl Cluster {
     /// Everything that the node has printed since the test began.
     pub fn log(&self, index: usize) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.nodes[index].log).unwrap_or_default()).into_owned()
+    }
+
+    /// The names of the files with this ending in one of a node's directories.
+    pub fn files(&self, index: usize, directory: &str, ending: &str) -> BTreeSet<OsString> {
+        let entries = std::fs::read_dir(self.nodes[index].data_dir.join(directory)).expect("the directory is there");
+        let names = entries.map(|entry| entry.expect("an entry").file_name());
+        names.filter(|name| name.to_string_lossy().ends_with(ending)).collect()
     }
 
     /// A field of `/proc/PID/status`, in bytes: `VmRSS`, or `VmHWM`, its greatest value so far.

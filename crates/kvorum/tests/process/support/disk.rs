@@ -31,10 +31,17 @@ impl SmallDisk {
 
     /// Takes all the space that is left.
     pub fn fill(&self) {
+        self.fill_but(0);
+    }
+
+    /// Takes all the space but `left` bytes.
+    pub fn fill_but(&self, left: u64) {
         let mut file = File::options().create(true).append(true).open(self.ballast()).unwrap();
         for size in [MEGABYTE, 4_096, 512, 1] {
             while file.write_all(&vec![0; size]).is_ok() {}
         }
+        let taken = file.metadata().unwrap().len();
+        file.set_len(taken.saturating_sub(left)).unwrap();
     }
 
     pub fn free(&self) {

@@ -19,6 +19,8 @@ pub struct Seen {
     begin: Instant,
     /// What requests to the shared keys ask for.
     acks: &'static str,
+    /// How long the values of keys of one write are.
+    once_bytes: usize,
     next_value: AtomicU64,
     shared: Vec<Mutex<Vec<Operation>>>,
     /// Values whose keys are `once-VALUE`.
@@ -38,11 +40,17 @@ impl Seen {
         Self::with("")
     }
 
+    /// Clients whose keys of one write have values of so many bytes.
+    pub fn with_bytes(once_bytes: usize) -> Self {
+        Self { once_bytes, ..Self::new() }
+    }
+
     /// Clients that ask for other than the default numbers of replicas.
     pub fn with(acks: &'static str) -> Self {
         Self {
             begin: Instant::now(),
             acks,
+            once_bytes: 1,
             next_value: AtomicU64::new(INITIAL + 1),
             shared: (0..SHARED).map(|_| Mutex::new(Vec::new())).collect(),
             once: Mutex::new(Vec::new()),
@@ -58,6 +66,11 @@ impl Seen {
 
     fn value(&self) -> u64 {
         self.next_value.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The number at the end, and zeros before it.
+    fn once_value(&self, value: u64) -> Vec<u8> {
+        format!("{value:0length$}", length = self.once_bytes).into_bytes()
     }
 
     /// One write of a shared key, or its deletion, recorded with what is known of its outcome.
@@ -91,7 +104,7 @@ impl Seen {
 
     fn write_once(&self, client: &mut Client) {
         let value = self.value();
-        match client.send("PUT", &once(value), &[], Some(value.to_string().as_bytes())) {
+        match client.send("PUT", &once(value), &[], Some(&self.once_value(value))) {
             Ok(response) if response.status == 201 => self.once.lock().unwrap().push(value),
             other => *self.refused.lock().unwrap() = Some(format!("{other:?}")),
         }
@@ -157,7 +170,7 @@ impl Seen {
         let mut clients = cluster.clients();
         for (number, &value) in values[from..].iter().enumerate() {
             let read = clients[number % cluster.len()].value(&once(value));
-            assert_eq!(read, value.to_string().as_bytes(), "an acknowledged write was lost");
+            assert!(read == self.once_value(value), "the acknowledged write {value} was lost");
         }
         values.len()
     }
