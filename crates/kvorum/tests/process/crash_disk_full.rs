@@ -96,7 +96,7 @@ fn a_flush_that_finds_no_space_loses_nothing_and_is_made_up_for() {
         cluster.log(0).contains("sst: No space left on device")
     });
     assert!(logs(&cluster) > 8, "{}", logs(&cluster));
-    assert!(!write(&mut client));
+    wait_until("writes are refused", || !write(&mut client));
     disk.free();
     wait_until("writing resumes by itself, and what could not be flushed is", || {
         write(&mut client) && logs(&cluster) < 3

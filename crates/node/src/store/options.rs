@@ -3,7 +3,7 @@
 use kvorum_core::record::Record;
 use rocksdb::statistics::StatsLevel;
 use rocksdb::{
-    BlockBasedOptions, Cache, ColumnFamily, DB, DBCompressionType, DBRecoveryMode, DataBlockIndexType, Error, LogLevel,
+    BlockBasedOptions, Cache, ColumnFamily, DB, DBCompressionType, DBRecoveryMode, DataBlockIndexType, LogLevel,
     Options, SstFileManager, WriteBufferManager,
 };
 
@@ -76,8 +76,8 @@ fn never_holds_writes_back(options: &mut Options) {
     options.set_level_zero_stop_writes_trigger(i32::MAX);
 }
 
-/// Those of one family, of `size` bytes each while the log is replayed: each that is full becomes a table then, so they
-/// are as large as several together are afterwards ([`shrink_memtables`]).
+/// Those of one family, of `size` bytes each while the log is replayed, when each that is full becomes a table: those of
+/// records and hints are as large then as several together are afterwards ([`shrink_memtables`]).
 fn memtables(options: &mut Options, budget: MemoryBudget, size: usize) {
     // Twice what the budget holds, so that a slow flush stalls writes late.
     let most = i32::try_from(8 * budget.merged()).unwrap_or(i32::MAX);
@@ -90,11 +90,14 @@ fn memtables(options: &mut Options, budget: MemoryBudget, size: usize) {
 }
 
 /// The log has been replayed: from now on memtables of the family, records or hints, are flushed together.
-pub(super) fn shrink_memtables(db: &DB, family: &ColumnFamily, budget: MemoryBudget) -> Result<(), Error> {
+pub(super) fn shrink_memtables(db: &DB, family: &ColumnFamily, budget: MemoryBudget) {
     if budget.merged() == 1 {
-        return Ok(());
+        return;
     }
-    db.set_options_cf(family, &[("write_buffer_size", &budget.memtable().to_string())])
+    // The engine writes its options into a file then, for which a full disk may have no room. Nothing reads it.
+    if let Err(error) = db.set_options_cf(family, &[("write_buffer_size", &budget.memtable().to_string())]) {
+        tracing::warn!(%error, "the engine's options were not changed, or not written down");
+    }
 }
 
 fn newest<'a>(kept: Option<&'a [u8]>, more: impl Iterator<Item = &'a [u8]>) -> Option<&'a [u8]> {

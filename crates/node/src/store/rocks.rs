@@ -205,8 +205,7 @@ impl RocksStore {
             dropped,
         };
         for family in [DEFAULT, HINTS] {
-            let shrunk = options::shrink_memtables(&store.db, store.family(family), budget);
-            shrunk.map_err(|error| classify(&error))?;
+            options::shrink_memtables(&store.db, store.family(family), budget);
         }
         store.note_stall();
         Ok(store)

@@ -19,7 +19,7 @@ pub struct Seen {
     begin: Instant,
     /// What requests to the shared keys ask for.
     acks: &'static str,
-    /// How long the values of keys of one write are.
+    /// How long the values of keys of one write are, besides a number.
     once_bytes: usize,
     next_value: AtomicU64,
     shared: Vec<Mutex<Vec<Operation>>>,
@@ -50,7 +50,7 @@ impl Seen {
         Self {
             begin: Instant::now(),
             acks,
-            once_bytes: 1,
+            once_bytes: 0,
             next_value: AtomicU64::new(INITIAL + 1),
             shared: (0..SHARED).map(|_| Mutex::new(Vec::new())).collect(),
             once: Mutex::new(Vec::new()),
@@ -68,9 +68,11 @@ impl Seen {
         self.next_value.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The number at the end, and zeros before it.
+    /// The number, and what no compressor shortens.
     fn once_value(&self, value: u64) -> Vec<u8> {
-        format!("{value:0length$}", length = self.once_bytes).into_bytes()
+        let mut bytes = value.to_string().into_bytes();
+        bytes.extend(Random::new(value).bytes(self.once_bytes));
+        bytes
     }
 
     /// One write of a shared key, or its deletion, recorded with what is known of its outcome.
