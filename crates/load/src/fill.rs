@@ -28,6 +28,8 @@ const SAMPLE: u64 = 1_000;
 /// How often the keys are written again whose write failed, and the pause before the n-th time, times n.
 const RETRIES: u32 = 10;
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
+/// How soon a fill that waits notices that it is stopped.
+const STOP_POLL: Duration = Duration::from_millis(20);
 /// A stage has no time limit of its own: while it gets on, it goes on.
 const STAGE_TIME: Duration = Duration::from_secs(24 * 3600);
 /// It ends if nothing was written for twice as long as a request may take, and this.
@@ -144,11 +146,22 @@ fn write_all(mut plan: Plan, stop: &Arc<AtomicBool>, progress: &mut dyn FnMut(u6
             let (keys, why) = (outcome.failed_keys.len(), failures(&outcome));
             return Err(Error::Refused(format!("{keys} keys could not be written, {RETRIES} times over ({why})")));
         }
-        thread::sleep(RETRY_PAUSE * attempt);
+        if !pause(RETRY_PAUSE * attempt, stop) {
+            return Ok(());
+        }
         plan.keys = count(outcome.failed_keys.len());
         plan.only_keys = Some(outcome.failed_keys.into());
     }
     Ok(())
+}
+
+/// Waits so long: whether it was not stopped meanwhile.
+fn pause(time: Duration, stop: &AtomicBool) -> bool {
+    let end = Instant::now() + time;
+    while Instant::now() < end && !stop.load(Ordering::Relaxed) {
+        thread::sleep(STOP_POLL);
+    }
+    !stop.load(Ordering::Relaxed)
 }
 
 fn failures(outcome: &Outcome) -> String {
@@ -214,14 +227,17 @@ impl Store {
         })
     }
 
-    /// Whether a key has the value that a fill gives it. A server that cannot say so is asked again.
-    fn has(&mut self, key: u64) -> Result<bool, Error> {
+    /// Whether a key has the value that a fill gives it, or none if it is stopped. A server that cannot say so is asked
+    /// again.
+    fn has(&mut self, key: u64, stop: &AtomicBool) -> Result<Option<bool>, Error> {
         let mut page = self.client.get(&self.requests.path(key))?;
         for attempt in 1..=RETRIES {
             if page.status < 500 {
-                return Ok(page.status == 200 && page.body == self.values.of(key));
+                return Ok(Some(page.status == 200 && page.body == self.values.of(key)));
             }
-            thread::sleep(RETRY_PAUSE * attempt);
+            if !pause(RETRY_PAUSE * attempt, stop) {
+                return Ok(None);
+            }
             page = self.client.get(&self.requests.path(key))?;
         }
         let cause = io::Error::other(format!("key {key} could not be read, {RETRIES} times over ({})", page.status));
@@ -233,10 +249,10 @@ impl Store {
         let (mut begun, mut not) = (0, stages);
         while begun < not && !stop.load(Ordering::Relaxed) {
             let middle = begun.midpoint(not);
-            if self.has(middle * stage)? {
-                begun = middle + 1;
-            } else {
-                not = middle;
+            match self.has(middle * stage, stop)? {
+                Some(true) => begun = middle + 1,
+                Some(false) => not = middle,
+                None => break,
             }
         }
         Ok(begun)
@@ -249,7 +265,8 @@ impl Store {
         // Fewer keys than that are all read.
         while read < SAMPLE.min(keys) && !stop.load(Ordering::Relaxed) {
             let key = if keys <= SAMPLE { read } else { random.below(keys) };
-            wrong += u64::from(!self.has(key)?);
+            let Some(is_right) = self.has(key, stop)? else { break };
+            wrong += u64::from(!is_right);
             read += 1;
         }
         if wrong > 0 {

@@ -188,11 +188,16 @@ fn pairs_that_were_whole_are_compared_whatever_ends_the_turns() {
         ended.stderr
     );
     assert_eq!(json(&dir.path().join("compare.json"))["runs"], serde_json::json!([1, 1]));
-    // What the next contest in the same place leaves is its own, though it ends before its first pair.
+    // A contest in the same place that has no run removes nothing.
+    let mut compare = kvorum(&["bench", "compare", "exit 1", "exit 1", "--url", "http://127.0.0.1:1", "--rate", "9"]);
+    let ended = run(compare.args(["--pairs", "3", "--out", dir.path().to_str().unwrap()]).args(SHORT));
+    assert!(ended.code == 4 && ended.stderr.contains("before it served"), "{}", ended.stderr);
+    let left = |name: &str| dir.path().join(name).exists();
+    assert_eq!(["compare.json", "a/01", "b/01"].map(left), [true; 3]);
+    // What the next one leaves is its own, though it ends before its first pair.
     let mut compare = kvorum(&["bench", "compare", &serve(), &serve_with(REFUSED), "--workload", "put", "--rate", "9"]);
     let ended = run(compare.args(["--pairs", "3", "--out", dir.path().to_str().unwrap()]).args(SHORT));
     assert_eq!(ended.code, 4, "{}", ended.stderr);
-    let left = |name: &str| dir.path().join(name).exists();
     assert_eq!(["compare.json", "a/01", "a/02", "b/02"].map(left), [false, true, false, false]);
 }
 

@@ -1,5 +1,6 @@
 //! Live sides, in turn: a server that runs, or a command that starts one.
 
+use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -7,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use std::{fs, io};
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
@@ -97,7 +97,8 @@ pub struct Contest<'a> {
 }
 
 /// Runs A B A B. Blocks. If it is stopped or fails, the pairs that were whole are returned. The runs of an earlier
-/// contest in the same directory, and what was found of them, are removed first: they would be compared with these.
+/// contest in the same directory, and what was found of them, are removed before the first of these is saved: they would
+/// be compared with these.
 ///
 /// # Errors
 /// Beside those pairs, those of [`run()`] and [`fill()`], and [`Error::Refused`] if a command's server does not start, or
@@ -108,19 +109,9 @@ pub fn live(
     b: &Side,
     watch: &mut dyn FnMut(Turn<'_>),
 ) -> ([Vec<Measurement>; 2], Result<(), Error>) {
-    let cleared = contest.dir.map_or(Ok(()), |dir| clear(dir).map_err(Error::system(dir.display().to_string())));
-    let mut turns = Turns { contest, measured: [Vec::new(), Vec::new()], saved: cleared };
+    let mut turns = Turns { contest, measured: [Vec::new(), Vec::new()], saved: Ok(()) };
     let ended = turns.take(a, b, watch);
     (turns.measured, ended.and(turns.saved))
-}
-
-/// Removes an earlier contest.
-fn clear(dir: &Path) -> io::Result<()> {
-    if !dir.join(COMPARISON_FILE).is_file() {
-        return Ok(());
-    }
-    ["a", "b"].map(|side| dir.join(side)).iter().filter(|side| side.is_dir()).try_for_each(fs::remove_dir_all)?;
-    fs::remove_file(dir.join(COMPARISON_FILE))
 }
 
 struct Turns<'a> {
@@ -172,7 +163,7 @@ impl Turns<'_> {
         let document = Document::new(&plan, &outcome);
         // One that was interrupted is of no pair, and shall not be found beside those that are.
         if let Some(dir) = dir.filter(|_| !outcome.interrupted) {
-            let forgotten = if (name, number) == ('A', 1) { forget_runs(dir) } else { Ok(()) };
+            let forgotten = if (name, number) == ('A', 1) { forget(dir) } else { Ok(()) };
             let run = dir.join(name.to_ascii_lowercase().to_string()).join(format!("{number:02}"));
             let saved = forgotten.and(save(&run, &outcome, &document));
             self.saved = std::mem::replace(&mut self.saved, Ok(())).and(saved);
@@ -181,15 +172,19 @@ impl Turns<'_> {
     }
 }
 
-/// Removes the runs of an earlier contest, of which there may have been more.
-fn forget_runs(dir: &Path) -> Result<(), Error> {
+/// Removes an earlier contest, which may have had more runs: what was found of it first, since it is of all of them.
+fn forget(dir: &Path) -> Result<(), Error> {
+    let comparison = dir.join(COMPARISON_FILE);
+    if comparison.is_file() {
+        fs::remove_file(&comparison).map_err(Error::system(comparison.display().to_string()))?;
+    }
     for side in ["a", "b"] {
-        let Ok(entries) = std::fs::read_dir(dir.join(side)) else { continue };
+        let Ok(entries) = fs::read_dir(dir.join(side)) else { continue };
         let is_number =
             |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().parse::<u32>().is_ok());
         let runs = entries.flatten().map(|entry| entry.path());
         for run in runs.filter(|path| is_number(path) && path.join(RUN_FILE).is_file()) {
-            std::fs::remove_dir_all(&run).map_err(Error::system(run.display().to_string()))?;
+            fs::remove_dir_all(&run).map_err(Error::system(run.display().to_string()))?;
         }
     }
     Ok(())

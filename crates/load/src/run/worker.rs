@@ -296,8 +296,11 @@ impl Worker {
     /// when that ends: by when they were sent, its rate would lack an answer of each connection. What has a number of
     /// operations waits for the last of them.
     fn counts_answer(&self, flight: &Flight) -> bool {
-        let by_arrival = self.pace.is_none() && self.job.operations_max.is_none();
-        if by_arrival { self.is_measured() } else { flight.measured }
+        if self.counts_by_arrival() { self.is_measured() } else { flight.measured }
+    }
+
+    fn counts_by_arrival(&self) -> bool {
+        self.pace.is_none() && self.job.operations_max.is_none()
     }
 
     /// Whether it counts that there is none, which is found out after the end, too.
@@ -448,7 +451,8 @@ impl Worker {
 
     fn take_bytes(&mut self, id: usize, mut bytes: &[u8]) {
         let now = Instant::now();
-        self.tally.bytes_read += count(bytes.len()) * u64::from(self.has_measured());
+        let counts = if self.counts_by_arrival() { self.is_measured() } else { self.has_measured() };
+        self.tally.bytes_read += count(bytes.len()) * u64::from(counts);
         while !bytes.is_empty() {
             if self.connection(id).flights.is_empty() {
                 return self.lose(id, Some(Failure::Unasked));

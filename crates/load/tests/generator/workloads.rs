@@ -233,6 +233,20 @@ fn a_fill_that_reads_back_is_interrupted() {
 }
 
 #[test]
+fn a_fill_whose_reads_are_refused_is_interrupted() {
+    let (reads, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let (counted, stops) = (reads.clone(), stop.clone());
+    let server = Server::start(move |request| {
+        counted.fetch_add(u64::from(request.method == "GET"), Ordering::SeqCst);
+        stops.store(true, Ordering::SeqCst);
+        answer(503, b"")
+    });
+    let filled = fill(&Plan { keys: 500, ..plan(&server.url, "put") }, &stop, &mut |_| {}).unwrap();
+    assert_eq!(filled, Filled { keys: 0, from: 0, sampled: 0, interrupted: true });
+    assert_eq!(reads.load(Ordering::SeqCst), 1, "reads after it was stopped");
+}
+
+#[test]
 fn a_fill_that_waits_for_its_connections_is_interrupted() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
