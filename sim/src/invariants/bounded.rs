@@ -14,7 +14,7 @@ pub fn check(plan: &Plan, process: &Process, clients: usize) -> Result<(), Strin
     let bytes = if load.works > 1 { load.bytes } else { 0 };
     let recent = usize::try_from(process.commit.recent_entries.load(Ordering::Relaxed)).expect("it fits");
     // What has come from the queue: at most a batch beyond the entries.
-    let recent_max = 2 * (plan.recent_entries_max + plan.queue.works_max);
+    let recent_max = plan.recent_entries_max + plan.queue.works_max;
     let waiting_max = 2 * plan.queue.works_max + plan.jobs_max + crate::machine::READERS;
     let figures = [
         ("works that wait for the commit", load.works, plan.queue.works_max),

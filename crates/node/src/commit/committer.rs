@@ -37,7 +37,7 @@ const READS_AHEAD_MAX: u8 = 2;
 pub struct CommitConfig {
     /// From a write's stamp to its coordinator's last use of an answer.
     pub retention: Duration,
-    /// Entries per generation of the recent set.
+    /// Entries of the recent set.
     pub recent_entries_max: usize,
     /// How far ahead of the wall clock a version may claim to be.
     pub skew_max: Duration,
@@ -104,7 +104,7 @@ impl<S: Store> Committer<S> {
         };
         let facts = Facts::load(&*store)?;
         let mut marks = Marks::at(bound);
-        marks.raise_all(Version::last_of(store.floors().bounds().1));
+        marks.raise_all(store.floors().bounds().1);
         Ok(Self {
             store,
             config,
@@ -159,6 +159,7 @@ impl<S: Store> Committer<S> {
         self.recent.advance(boot);
         let first = done.len();
         let count = self.batch_length(works);
+        self.marks.prefetch(works.iter().take(count).filter_map(Work::hash));
         for work in works.drain(..count) {
             let (submission, reads) = match work {
                 Work::Store(submission) => (submission, Reads::Ahead(0)),
@@ -250,7 +251,7 @@ impl<S: Store> Committer<S> {
     }
 
     /// Exactly what the key has, this batch included.
-    fn look_up(&self, submission: &Submission, reads: Reads) -> Result<Current, Miss> {
+    fn look_up(&mut self, submission: &Submission, reads: Reads) -> Result<Current, Miss> {
         if let Some(version) = self.overlay.get(&submission.key, submission.hash) {
             return Ok(Current::Record(version));
         }

@@ -84,18 +84,13 @@ impl Facts {
     }
 
     /// After the commit's attempt: publishes the floors and tells who asked. The highest new floor, if any.
-    pub(super) fn finish(
-        &mut self,
-        result: Result<(), Failure>,
-        floors: &Floors,
-        done: &mut Vec<Done>,
-    ) -> Option<Version> {
+    pub(super) fn finish(&mut self, result: Result<(), Failure>, floors: &Floors, done: &mut Vec<Done>) -> Option<Hlc> {
         let mut highest = None;
         if result.is_ok() {
             self.durable = self.fence;
             for (partitions, to) in &self.floors {
                 floors.raise(partitions, *to);
-                highest = highest.max(Some(Version::last_of(*to)));
+                highest = highest.max(Some(*to));
             }
         }
         self.floors.clear();

@@ -1,36 +1,47 @@
-//! The greatest version applied, per stripe of the key hash: what spares most writes the lookup.
+//! The greatest stamp applied, per stripe of the key hash: what spares most writes the lookup.
 //!
-//! Invariant: no key of a stripe holds, or ever held, anything newer than the stripe's mark. So a version
-//! above the mark is newer than whatever its key has. No partition's floor is above a mark either. A mark that is too high costs a lookup, no more.
+//! Invariant: no key of a stripe holds, or ever held, anything newer than the last version of the stripe's mark. So a
+//! version above that is newer than whatever its key has. No partition's floor is above a mark either. A mark that is
+//! too high costs a lookup, no more.
 
 use kvorum_core::key::{KeyHash, STRIPES};
 use kvorum_core::version::{Hlc, Version};
 
-/// One version per stripe: 1 MiB.
+/// One stamp per stripe: 512 KiB, every part of which is as likely to be needed next. So most of it is in no cache of the
+/// processor (decision 0056).
 #[derive(Debug)]
-pub struct Marks(Box<[Version]>);
+pub struct Marks(Box<[Hlc]>);
 
 impl Marks {
     /// After a restart: nothing with a stamp above `bound` was applied before.
     #[must_use]
     pub fn at(bound: Hlc) -> Self {
-        Self(vec![Version::last_of(bound); STRIPES].into_boxed_slice())
+        Self(vec![bound; STRIPES].into_boxed_slice())
     }
 
-    /// The stripe's mark.
+    /// Nothing of the stripe is newer than this.
     #[must_use]
     pub fn get(&self, hash: KeyHash) -> Version {
+        Version::last_of(self.mark(hash))
+    }
+
+    fn mark(&self, hash: KeyHash) -> Hlc {
         *self.0.get(hash.stripe()).expect("a stripe is below STRIPES")
+    }
+
+    /// Has the processor load marks that will be asked for, all at once: one by one each would be waited for.
+    pub fn prefetch(&self, hashes: impl Iterator<Item = KeyHash>) {
+        std::hint::black_box(hashes.map(|hash| self.mark(hash)).max());
     }
 
     /// Notes that `version` is about to be applied.
     pub fn raise(&mut self, hash: KeyHash, version: Version) {
         let mark = self.0.get_mut(hash.stripe()).expect("a stripe is below STRIPES");
-        *mark = version.max(*mark);
+        *mark = version.hlc.max(*mark);
     }
 
     /// Notes that some partition's floor is `floor` now: every stripe has keys of every partition.
-    pub fn raise_all(&mut self, floor: Version) {
+    pub fn raise_all(&mut self, floor: Hlc) {
         for mark in &mut self.0 {
             *mark = floor.max(*mark);
         }

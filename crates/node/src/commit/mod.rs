@@ -114,6 +114,15 @@ impl Work {
         }
     }
 
+    /// Of the key, where it is about one.
+    #[must_use]
+    pub fn hash(&self) -> Option<KeyHash> {
+        match self {
+            Self::Store(submission) | Self::Again { submission, .. } => Some(submission.hash),
+            Self::RaiseBound { .. } | Self::Heed { .. } => None,
+        }
+    }
+
     /// Whom to tell.
     #[must_use]
     pub fn ticket(&self) -> Ticket {

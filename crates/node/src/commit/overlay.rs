@@ -1,7 +1,7 @@
 //! What the batch in the making already applies: the newest version per key.
 //!
 //! By the key's hash, with a chain for keys that share one: hashes are not secret, so somebody may make
-//! many keys with the same.
+//! many keys with the same. Few batches look anything up, and the others have no index.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -14,13 +14,16 @@ use super::recent::Passthrough;
 /// Newest versions by key, until cleared.
 #[derive(Debug, Default)]
 pub struct Overlay {
-    last: HashMap<u64, usize, BuildHasherDefault<Passthrough>>,
     entries: Vec<Entry>,
+    /// By hash, the last of those entries that are indexed.
+    last: HashMap<u64, usize, BuildHasherDefault<Passthrough>>,
+    indexed: usize,
 }
 
 #[derive(Debug)]
 struct Entry {
     key: Key,
+    hash: KeyHash,
     version: Version,
     /// The entry before this one with the same hash.
     previous: Option<usize>,
@@ -29,13 +32,15 @@ struct Entry {
 impl Overlay {
     /// Notes that the batch applies `version`, newer than all it applied to the key before.
     pub fn insert(&mut self, key: &Key, hash: KeyHash, version: Version) {
-        let previous = self.last.insert(hash.get(), self.entries.len());
-        self.entries.push(Entry { key: key.clone(), version, previous });
+        self.entries.push(Entry { key: key.clone(), hash, version, previous: None });
     }
 
     /// The newest version that the batch applies to the key.
-    #[must_use]
-    pub fn get(&self, key: &Key, hash: KeyHash) -> Option<Version> {
+    pub fn get(&mut self, key: &Key, hash: KeyHash) -> Option<Version> {
+        for (index, entry) in self.entries.iter_mut().enumerate().skip(self.indexed) {
+            entry.previous = self.last.insert(entry.hash.get(), index);
+        }
+        self.indexed = self.entries.len();
         let mut next = self.last.get(&hash.get()).copied();
         while let Some(entry) = next.and_then(|index| self.entries.get(index)) {
             if entry.key == *key {
@@ -48,7 +53,8 @@ impl Overlay {
 
     /// Forgets everything and keeps its memory.
     pub fn clear(&mut self) {
-        self.last.clear();
         self.entries.clear();
+        self.last.clear();
+        self.indexed = 0;
     }
 }

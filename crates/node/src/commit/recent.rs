@@ -1,38 +1,63 @@
 //! The versions accepted here within the last `retention`, even if overwritten since.
 //!
-//! Two generations of a set, rotated when the younger one is over `retention` old: what is inserted stays for at
-//! least that long. Bounded: a generation that fills up before is rotated early, and then this cannot know for
-//! `retention` what it does not contain ([`Recent::Unsure`]). What an earlier run accepted need not be known: no
-//! store outlives the connection that it was sent on, and so the run (decision 0032).
+//! A queue of sets, *generations*. The youngest takes what is inserted; the oldest is dropped when all it has is older
+//! than `retention`. A generation ends after a small part of `retention`, so what is inserted now goes into a set that
+//! fits a processor's cache; and each knows the newest stamp that it and those before it have, so what is looked up,
+//! nearly always newer than that, is looked for in one or two (decision 0056).
+//!
+//! Bounded: where there are too many, the oldest generation is dropped before its time, and then this cannot know for a
+//! while what it does not contain ([`Recent::Unsure`]). What an earlier run accepted need not be known: no store outlives
+//! the connection that it was sent on, and so the run (decision 0032).
 //!
 //! An entry is 64 bits of a hash of key and version, so one lookup in 10^13 or so is answered "accepted" for
 //! something that was not; every record's digest takes the same chance.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::time::Duration;
 
 use kvorum_core::key::KeyHash;
 use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::quorum::replica::Recent;
-use kvorum_core::version::Version;
+use kvorum_core::version::{Hlc, Version};
+
+/// A generation ends after this part of `retention`, or of `entries_max`.
+const PARTS: u32 = 32;
 
 /// A set with a memory. Time is that of a clock that starts at boot and runs during suspend.
 #[derive(Debug)]
 pub struct RecentSet {
-    young: HashSet<Fingerprint, BuildHasherDefault<Passthrough>>,
-    old: HashSet<Fingerprint, BuildHasherDefault<Passthrough>>,
-    /// When `young` became the younger generation.
-    young_since: Duration,
+    /// Never empty; the youngest last. Fewer than three times [`PARTS`].
+    generations: VecDeque<Generation>,
+    /// Of all of them.
+    len: usize,
+    /// What the last that was dropped leaves to the next.
+    spare: Set,
     /// Until when what is not contained may have been accepted nevertheless.
     unsure_until: Option<Duration>,
     retention: Duration,
     entries_max: usize,
 }
 
-/// A hash of key and version.
+type Set = HashSet<u64, BuildHasherDefault<Passthrough>>;
+
+#[derive(Debug, Default)]
+struct Generation {
+    entries: Set,
+    /// When it became the youngest.
+    since: Duration,
+    /// The newest stamp in it.
+    newest: Hlc,
+    /// The newest in those before it, some of which may be gone.
+    newest_before: Hlc,
+}
+
+/// A hash of key and version, and the version's stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Fingerprint(u64);
+pub struct Fingerprint {
+    bits: u64,
+    stamp: Hlc,
+}
 
 impl Fingerprint {
     /// Of this key and version.
@@ -42,7 +67,7 @@ impl Fingerprint {
         // the three inputs reaches every bit of the result.
         let incarnation = u64::from(version.incarnation.0);
         let mixed = mix(hash.get() ^ mix(version.hlc.raw() ^ incarnation.rotate_left(32)));
-        Self(mix(mixed.wrapping_add(incarnation)))
+        Self { bits: mix(mixed.wrapping_add(incarnation)), stamp: version.hlc }
     }
 }
 
@@ -71,14 +96,13 @@ impl Hasher for Passthrough {
 }
 
 impl RecentSet {
-    /// Empty. At most twice `entries_max` entries, of 9 to 18 bytes each, and
-    /// those of one batch, are kept.
+    /// Empty. At most `entries_max` entries, of 9 to 21 bytes each, and those of one batch, are kept.
     #[must_use]
     pub fn new(now: Duration, retention: Duration, entries_max: usize) -> Self {
         Self {
-            young: HashSet::default(),
-            old: HashSet::default(),
-            young_since: now,
+            generations: VecDeque::from([Generation { since: now, ..Generation::default() }]),
+            len: 0,
+            spare: Set::default(),
             unsure_until: None,
             retention,
             entries_max,
@@ -87,24 +111,51 @@ impl RecentSet {
 
     /// Before each batch: forgets what may be forgotten, and what must be.
     pub fn advance(&mut self, now: Duration) {
-        let aged = now.saturating_sub(self.young_since) > self.retention;
-        if !aged && self.young.len() < self.entries_max {
-            return;
+        let (age_max, len_max) = (self.retention / PARTS, self.entries_max.div_ceil(PARTS as usize));
+        let young = self.young();
+        if now.saturating_sub(young.since) > age_max || young.entries.len() >= len_max {
+            self.begin(now);
         }
-        if !aged && !self.old.is_empty() && !is_on(Mutant::ForgetSilently) {
-            self.unsure_until = Some(now.saturating_add(self.retention));
+        while let Some(end) = self.generations.get(1).map(|next| next.since) {
+            let is_aged = now.saturating_sub(end) > self.retention;
+            if !is_aged && self.len <= self.entries_max {
+                break;
+            }
+            let forgotten = self.drop_oldest();
+            if !is_aged && forgotten > 0 && !is_on(Mutant::ForgetSilently) {
+                self.unsure_until = self.unsure_until.max(Some(end.saturating_add(self.retention)));
+            }
         }
-        std::mem::swap(&mut self.young, &mut self.old);
-        self.young.clear();
-        // A burst's memory is not kept for ever.
-        self.young.shrink_to(self.old.len());
-        self.young_since = now;
+    }
+
+    fn young(&mut self) -> &mut Generation {
+        self.generations.back_mut().expect("there is always one")
+    }
+
+    fn begin(&mut self, now: Duration) {
+        // What one before it needed and this one did not.
+        self.young().entries.shrink_to_fit();
+        let newest_before = self.generations.iter().map(|one| one.newest).max().unwrap_or_default();
+        let entries = std::mem::take(&mut self.spare);
+        self.generations.push_back(Generation { entries, since: now, newest_before, ..Generation::default() });
+    }
+
+    /// How many entries it had.
+    fn drop_oldest(&mut self) -> usize {
+        let Some(Generation { mut entries, .. }) = self.generations.pop_front() else { return 0 };
+        let forgotten = entries.len();
+        self.len -= forgotten;
+        entries.clear();
+        self.spare = entries;
+        forgotten
     }
 
     /// Whether this was accepted lately.
     #[must_use]
     pub fn contains(&self, entry: Fingerprint, now: Duration) -> Recent {
-        let is_known = self.young.contains(&entry) || self.old.contains(&entry);
+        let from_young = self.generations.iter().rev();
+        let mut may_have_it = from_young.take_while(|one| entry.stamp <= one.newest.max(one.newest_before));
+        let is_known = may_have_it.any(|one| one.entries.contains(&entry.bits));
         if is_known && !is_on(Mutant::ForgetRecent) {
             Recent::Accepted
         } else if self.is_unsure(now) {
@@ -120,20 +171,25 @@ impl RecentSet {
         self.unsure_until.is_some_and(|until| now <= until)
     }
 
-    /// Remembers an accept; whether the younger generation did not have it.
+    /// Remembers an accept; whether the youngest generation did not have it.
     pub fn insert(&mut self, entry: Fingerprint) -> bool {
-        self.young.insert(entry)
+        let young = self.young();
+        let is_new = young.entries.insert(entry.bits);
+        young.newest = young.newest.max(entry.stamp);
+        self.len += usize::from(is_new);
+        is_new
     }
 
     /// Takes back what [`RecentSet::insert`] called new since the last [`RecentSet::advance`].
     pub fn remove(&mut self, entry: Fingerprint) {
-        self.young.remove(&entry);
+        let was_there = self.young().entries.remove(&entry.bits);
+        self.len -= usize::from(was_there);
     }
 
     /// How many entries it has.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.young.len() + self.old.len()
+        self.len
     }
 
     /// Whether it has none.
@@ -193,7 +249,7 @@ mod tests {
         for number in 0..6 {
             recent.advance(at(101));
             recent.insert(entry(number));
-            assert!(recent.len() <= 4);
+            assert!(recent.len() <= 3);
         }
         assert_eq!(recent.contains(entry(5), at(102)), Recent::Accepted);
         assert_eq!(recent.contains(entry(0), at(102)), Recent::Unsure, "was forgotten early");
@@ -201,14 +257,50 @@ mod tests {
     }
 
     #[test]
-    fn a_full_generation_after_a_rest_forgets_nothing_young() {
-        let mut recent = RecentSet::new(at(0), RETENTION, 2);
-        recent.advance(at(100));
-        recent.insert(entry(1));
-        recent.insert(entry(2));
-        recent.advance(at(101));
-        assert!(!recent.is_unsure(at(101)), "the older generation was empty");
-        assert_eq!(recent.contains(entry(1), at(101)), Recent::Accepted);
+    fn as_many_as_there_may_be_are_kept() {
+        let mut recent = RecentSet::new(at(0), RETENTION, 64);
+        for number in 0..64 {
+            recent.insert(entry(number));
+            recent.advance(at(1));
+        }
+        assert!(!recent.is_unsure(at(1)));
+        assert!((0..64).all(|number| recent.contains(entry(number), at(1)) == Recent::Accepted));
+        recent.insert(entry(64));
+        recent.advance(at(2));
+        assert!(recent.is_unsure(at(2)) && recent.len() <= 64);
+        assert_eq!(recent.contains(entry(64), at(2)), Recent::Accepted, "the oldest go first");
+    }
+
+    /// Stamps that go back and forth: what has a newer stamp than all before it is looked for in fewer generations.
+    #[test]
+    fn entries_are_found_in_whatever_order_their_stamps_come() {
+        let mut recent = RecentSet::new(at(0), RETENTION, 1000);
+        let stamps: Vec<u64> = (0..200).map(|number: u64| number * 7919 % 200).collect();
+        for (second, stamp) in (0..).zip(&stamps) {
+            recent.advance(at(0) + Duration::from_millis(second * 40));
+            assert_eq!(recent.contains(entry(*stamp), at(0)), Recent::NotAccepted);
+            recent.insert(entry(*stamp));
+        }
+        assert!(recent.generations.len() > 10, "{}", recent.generations.len());
+        assert!(stamps.iter().all(|stamp| recent.contains(entry(*stamp), at(8)) == Recent::Accepted));
+    }
+
+    #[test]
+    fn generations_and_their_memory_are_bounded() {
+        let (mut recent, mut number) = (RecentSet::new(at(0), RETENTION, 10_000), 0);
+        let mut next = || {
+            number += 1;
+            entry(number)
+        };
+        for millisecond in 0..60_000_u64 {
+            recent.advance(Duration::from_millis(millisecond));
+            // A burst every second, and little else.
+            let inserts = if millisecond % 1000 == 0 { 1_500 } else { millisecond % 2 };
+            (0..inserts).for_each(|_| assert!(recent.insert(next())));
+            assert!(recent.generations.len() < 3 * PARTS as usize);
+            let room: usize = recent.generations.iter().map(|one| one.entries.capacity()).sum();
+            assert!(room + recent.spare.capacity() < 30_000, "{room}");
+        }
     }
 
     #[test]

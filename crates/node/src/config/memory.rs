@@ -15,8 +15,8 @@ use crate::store::budget::MemoryBudget;
 const CODE_AND_CONNECTIONS_BYTES: u64 = 48 << 20;
 /// What the node may take beyond `memory_bytes`.
 const BEYOND_BYTES: u64 = 128 << 20;
-/// An accepted version in both generations of the set, at its emptiest.
-const RECENT_VERSION_BYTES: u64 = 2 * 18;
+/// An accepted version in a set at its emptiest, with its part of one that is kept for later.
+const RECENT_VERSION_BYTES: u64 = 24;
 /// Small frames that wait for a peer, at least: those of many requests in one turn of a shard.
 const PEER_QUEUE_BYTES_MIN: u64 = 256 << 10;
 /// Marks and counts of changes of the stripes, and each shard's scratch.
