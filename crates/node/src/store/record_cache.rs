@@ -7,9 +7,12 @@
 //! is still the same: so a commit makes all its keys misses before any of it becomes visible, and what
 //! was read on either side of it is never taken for the present. (A sequence lock: Lameter, "Effective
 //! synchronization on Linux/NUMA systems", 2005, with the cached record as the optimistic reader.)
+//!
+//! What a hit costs is mostly misses of the processor's caches: so an entry is one piece of memory, its key and record
+//! behind each other, and a hit is a copy of it (decision 0057). By the key's hash: of two keys with the same, one is here.
 
-use bytes::Bytes;
-use kvorum_core::key::{Key, STRIPES};
+use bytes::{Buf, Bytes};
+use kvorum_core::key::{Key, KeyHash, STRIPES};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
@@ -18,7 +21,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 /// Larger records stay with the engine: copying them costs more than finding them.
 const RECORD_BYTES_MAX: usize = 4096;
 /// What an entry costs beside its bytes.
-const ENTRY_BYTES: usize = 160;
+const ENTRY_BYTES: usize = 112;
 /// Counts of changes: one for each stripe, but few where each costs a checker something.
 const COUNTS: usize = if cfg!(feature = "interleavings") { 16 } else { STRIPES };
 /// The size of entry that the number of slots is estimated by.
@@ -26,22 +29,37 @@ const ENTRY_BYTES_USUAL: usize = ENTRY_BYTES + 160;
 
 #[derive(Clone)]
 struct Entry {
-    record: Bytes,
+    /// The key, and the record behind it.
+    bytes: Box<[u8]>,
+    key_len: usize,
     changes: u64,
+}
+
+impl Entry {
+    /// The record, if it is the key's.
+    fn into_record(self, key: &Key) -> Option<Bytes> {
+        let Self { bytes, key_len, .. } = self;
+        if bytes.get(..key_len) != Some(key.as_bytes()) {
+            return None;
+        }
+        let mut record = Bytes::from(bytes);
+        record.advance(key_len);
+        Some(record)
+    }
 }
 
 #[derive(Clone)]
 struct ByBytes;
 
-impl Weighter<Key, Entry> for ByBytes {
-    fn weight(&self, key: &Key, entry: &Entry) -> u64 {
-        u64::try_from(key.as_bytes().len() + entry.record.len() + ENTRY_BYTES).unwrap_or(u64::MAX)
+impl Weighter<u64, Entry> for ByBytes {
+    fn weight(&self, _: &u64, entry: &Entry) -> u64 {
+        u64::try_from(entry.bytes.len() + ENTRY_BYTES).unwrap_or(u64::MAX)
     }
 }
 
 /// The cache of one store.
 pub(crate) struct RecordCache {
-    records: Cache<Key, Entry, ByBytes>,
+    records: Cache<u64, Entry, ByBytes>,
     changes: Box<[AtomicU64]>,
 }
 
@@ -66,16 +84,15 @@ impl RecordCache {
         }
     }
 
-    fn changes(&self, key: &Key) -> &AtomicU64 {
-        self.changes.get(key.hash().stripe() % COUNTS).expect("a remainder is below the divisor")
+    fn changes(&self, hash: KeyHash) -> &AtomicU64 {
+        self.changes.get(hash.stripe() % COUNTS).expect("a remainder is below the divisor")
     }
 
     pub(crate) fn get(&self, key: &Key) -> Lookup {
-        let changes = self.changes(key).load(Ordering::SeqCst);
-        match self.records.get(key) {
-            Some(entry) if entry.changes == changes => Lookup::Hit(entry.record),
-            _ => Lookup::Miss(Moment(changes)),
-        }
+        let hash = key.hash();
+        let changes = self.changes(hash).load(Ordering::SeqCst);
+        let entry = self.records.get(&hash.get()).filter(|entry| entry.changes == changes);
+        entry.and_then(|entry| entry.into_record(key)).map_or(Lookup::Miss(Moment(changes)), Lookup::Hit)
     }
 
     /// Keeps what the engine answered to a read that began after `moment`.
@@ -83,9 +100,8 @@ impl RecordCache {
         if record.len() > RECORD_BYTES_MAX || changes % 2 == 1 {
             return;
         }
-        // A key shares the buffer it came in, which must not live as long as this.
-        let key = Key::new(Bytes::copy_from_slice(key.as_bytes())).expect("it was a key");
-        self.records.insert(key, Entry { record: record.clone(), changes });
+        let bytes = [key.as_bytes(), record].concat().into_boxed_slice();
+        self.records.insert(key.hash().get(), Entry { bytes, key_len: key.as_bytes().len(), changes });
     }
 
     /// A commit of these keys is about to be written. For the one thread that commits.
@@ -101,7 +117,7 @@ impl RecordCache {
     /// Steps each stripe once, however many of its keys there are: those that are at `parity` still.
     fn step<'a>(&self, keys: impl Iterator<Item = &'a Key>, parity: u64) {
         for key in keys {
-            let changes = self.changes(key);
+            let changes = self.changes(key.hash());
             if changes.load(Ordering::Relaxed) % 2 == parity {
                 changes.fetch_add(1, Ordering::SeqCst);
             }
@@ -110,7 +126,7 @@ impl RecordCache {
 
     /// Forgets the record.
     pub(crate) fn forget(&self, key: &Key) {
-        self.records.remove(key);
+        self.records.remove(&key.hash().get());
     }
 
     /// Bytes held.
@@ -164,6 +180,20 @@ mod tests {
         let after = miss(&cache, &a);
         cache.keep(&a, &Bytes::from_static(b"new"), after);
         assert!(matches!(cache.get(&a), Lookup::Hit(record) if record == "new"));
+    }
+
+    #[test]
+    fn another_key_of_the_same_hash_is_no_hit() {
+        let (cache, a, b) = (RecordCache::new(1 << 20), key("a"), key("ab"));
+        let moment = miss(&cache, &a);
+        cache.keep(&a, &Bytes::from_static(b"bc"), moment);
+        let moment = miss(&cache, &b);
+        // As if both had the one hash.
+        let entry = cache.records.get(&a.hash().get()).unwrap();
+        cache.records.insert(b.hash().get(), Entry { changes: moment.0, ..entry });
+        miss(&cache, &b);
+        cache.keep(&b, &Bytes::from_static(b"2"), moment);
+        assert!(matches!(cache.get(&b), Lookup::Hit(record) if record == "2"));
     }
 
     #[test]
