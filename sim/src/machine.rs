@@ -69,7 +69,7 @@ pub struct Plan {
     pub skew_max: Duration,
     /// Bounds of the commit queue.
     pub queue: QueueLimits,
-    /// Accepted versions remembered per generation.
+    /// Accepted versions remembered.
     pub recent_entries_max: usize,
     /// Jobs that wait for the read pool, or for the scan pool.
     pub jobs_max: usize,

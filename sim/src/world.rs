@@ -443,7 +443,7 @@ fn plan(chance: &mut Chance, nodes: usize) -> Plan {
         } else {
             QueueLimits { works_max: 1000, bytes_max: 4 << 20 }
         },
-        recent_entries_max: *chance.pick(&[1, 2, 4, 10_000]),
+        recent_entries_max: *chance.pick(&[1, 2, 40, 10_000]),
         jobs_max: if is_cramped { 4 } else { 1000 },
         lingering_max: if is_cramped { 2 } else { 100 },
         value_bytes_max,

@@ -58,3 +58,28 @@ impl Overlay {
         self.indexed = 0;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use kvorum_core::version::{Hlc, Incarnation};
+
+    #[test]
+    fn keys_of_one_hash_are_told_apart_and_the_newest_version_is_found() {
+        let key = |name: &'static str| Key::new(name.into()).unwrap();
+        let (a, b) = (key("a"), key("b"));
+        let version = |number| Version { hlc: Hlc::from_raw(number), incarnation: Incarnation(1) };
+        let (hash, mut overlay) = (a.hash(), Overlay::default());
+        for round in 0..2 {
+            assert_eq!(overlay.get(&a, hash), None, "{round}");
+            overlay.insert(&a, hash, version(1));
+            overlay.insert(&b, hash, version(2));
+            assert_eq!(overlay.get(&a, hash), Some(version(1)));
+            overlay.insert(&a, hash, version(3));
+            assert_eq!((overlay.get(&a, hash), overlay.get(&b, hash)), (Some(version(3)), Some(version(2))));
+            assert_eq!(overlay.get(&key("c"), hash), None);
+            overlay.clear();
+        }
+    }
+}

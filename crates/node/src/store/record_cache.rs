@@ -20,7 +20,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Larger records stay with the engine: copying them costs more than finding them.
 const RECORD_BYTES_MAX: usize = 4096;
-/// What an entry costs beside its bytes.
+/// What an entry costs beside its bytes: its slot, its place in the table, and its part of what is remembered of others.
 const ENTRY_BYTES: usize = 112;
 /// Counts of changes: one for each stripe, but few where each costs a checker something.
 const COUNTS: usize = if cfg!(feature = "interleavings") { 16 } else { STRIPES };
@@ -53,7 +53,9 @@ struct ByBytes;
 
 impl Weighter<u64, Entry> for ByBytes {
     fn weight(&self, _: &u64, entry: &Entry) -> u64 {
-        u64::try_from(entry.bytes.len() + ENTRY_BYTES).unwrap_or(u64::MAX)
+        // What jemalloc gives for it: its classes are a quarter of a power of two apart.
+        let step = (entry.bytes.len().next_power_of_two() / 8).max(16);
+        u64::try_from(entry.bytes.len().next_multiple_of(step) + ENTRY_BYTES).unwrap_or(u64::MAX)
     }
 }
 
