@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(recent.contains(entry(64), at(2)), Recent::Accepted, "the oldest go first");
     }
 
-    /// Stamps that go back and forth: what has a newer stamp than all before it is looked for in fewer generations.
+    /// Stamps that go back and forth, so that generations overlap in theirs.
     #[test]
     fn entries_are_found_in_whatever_order_their_stamps_come() {
         let mut recent = RecentSet::new(at(0), RETENTION, 1000);
