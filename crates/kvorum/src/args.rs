@@ -279,7 +279,8 @@ pub(crate) struct RestoreArgs {
 #[command(after_help = "\
 Examples, with KVORUM_ADMIN_LISTEN=127.0.0.1:9080 set for the node:
   kvorum profile --url http://127.0.0.1:9080 --kind cpu --out before
-  kvorum profile --url http://127.0.0.1:9080 --kind cpu --out after --diff before")]
+  kvorum profile --url http://127.0.0.1:9080 --kind cpu --out after --diff before
+Exit codes: 0 done; 2 usage, or a file that cannot be written; 4 the node was not reached, or refused.")]
 pub(crate) struct ProfileArgs {
     /// The node's admin listener.
     #[arg(long, value_name = "URL", value_parser = node_url)]
@@ -287,10 +288,10 @@ pub(crate) struct ProfileArgs {
     /// Processor time, bytes allocated, or time spent waiting.
     #[arg(long)]
     pub(crate) kind: ProfileKind,
-    /// How long.
+    /// How long: 1 to 120.
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=120))]
     pub(crate) seconds: u32,
-    /// Samples of each thread in a second of its processor time; for `cpu`.
+    /// Samples of each thread in a second of its processor time, 1 to 999; for `cpu`.
     #[arg(long, value_name = "HZ", default_value_t = 99, value_parser = clap::value_parser!(u32).range(1..=999))]
     pub(crate) frequency: u32,
     /// Where the files go.

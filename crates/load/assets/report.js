@@ -51,8 +51,8 @@ table("statuses", [
   ["timeouts", number(run.timeouts)], ["sent more than 1 ms late", number(run.late_sends)], ["never sent", number(run.unsent)],
 ]);
 table("nodes", [
-  ["", "CPU µs", "I/O calls", "sleeps", "allocated B", "blocks", "disk B", "peak MiB", "from"],
-  ...run.nodes.map((node) => [node.url, number(node.cpu_us_per_request), number(node.io_calls_per_request),
+  ["", "CPU µs", "system calls", "sleeps", "allocated B", "blocks", "disk B", "peak MiB", "from"],
+  ...run.nodes.map((node) => [node.url, number(node.cpu_us_per_request), number(node.syscalls_per_request),
     number(node.sleeps_per_request), number(node.allocated_bytes_per_request, 0), number(node.block_reads_per_request),
     number(node.disk_read_bytes_per_request, 0), number(node.resident_bytes_max / 2 ** 20, 1), node.source]),
   ["generator", number(run.generator.cpu_us_per_request), "", "", "", "", "", "", "itself"],

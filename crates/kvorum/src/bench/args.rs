@@ -41,7 +41,7 @@ pub(crate) struct TargetArgs {
     /// Over all targets and threads.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = at_least_one)]
     pub(crate) connections: usize,
-    /// Of the generator; one drives 150,000 requests a second and more.
+    /// Of the generator; one drives some 150,000 requests a second.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one)]
     pub(crate) threads: usize,
     /// Requests under way on one connection at most.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{kvorum, run};
+use crate::support::{kvorum, listen, run};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 const REFUSED: &str = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
@@ -80,6 +80,27 @@ fn the_command_line_of_the_documentation_runs_and_its_json_has_every_name() {
     assert!(out.join("report.html").is_file() && out.join("latency.hdr").is_file());
 }
 
+/// What is asked for where nothing is said.
+#[test]
+fn the_defaults_are_those_of_the_documentation() {
+    for (command, option, value) in [
+        ("run", "connections", "64"),
+        ("run", "threads", "1"),
+        ("run", "pipeline", "1"),
+        ("run", "duration", "30s"),
+        ("run", "warmup", "5s"),
+        ("run", "keys", "200000"),
+        ("run", "value-size", "100"),
+        ("run", "workload", "put"),
+        ("knee", "objective", "p99=50ms"),
+    ] {
+        let help = run(&mut kvorum(&["bench", command, "--help"])).stdout;
+        let said = help.split("\n      --").find(|said| said.starts_with(option)).unwrap_or_else(|| panic!("{option}"));
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.contains(&format!("[default: {value}]")), "{said}");
+    }
+}
+
 #[test]
 fn what_cannot_be_run_is_told_by_the_exit_code() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -128,6 +149,35 @@ fn the_knee_of_a_server_that_sustains_nothing_is_none() {
     assert!(probes.len() >= 4 && probes.iter().all(|probe| probe["passed"] == false), "{knee}");
     assert_eq!(probes[0]["rate_asked"], 640, "where the search begins");
     assert!(ended.stdout.lines().filter(|line| line.starts_with("probe")).count() == probes.len());
+}
+
+#[test]
+fn a_knee_is_told_and_its_json_has_every_name() {
+    // Eight connections, 10 ms for each answer: 800/s at most.
+    let slow = serve_by(|| {
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_millis(10) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        OK
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let mut search = kvorum(&["bench", "knee", "--url", &slow, "--workload", "get", "--objective", "p50=200ms"]);
+    search.args(["--rate", "100", "--connections", "8", "--duration", "700ms", "--warmup", "100ms"]);
+    let ended = run(search.arg("--out").arg(dir.path()));
+    assert_eq!(ended.code, 0, "{}{}", ended.stdout, ended.stderr);
+    let knee = json(&dir.path().join("knee.json"));
+    let (rate, half) = (knee["knee_rate"].as_u64().unwrap(), knee["half"]["rate"].as_u64().unwrap());
+    assert!(half == rate / 2 && knee["half"]["missed"].is_null(), "{knee}");
+    for latency in [&knee["latency_ms"], &knee["half"]["latency_ms"], &knee["probes"][0]["latency_ms"]] {
+        assert!(
+            ["p50", "p99", "p999"].iter().all(|name| latency[name].as_f64().is_some_and(|of| of >= 10.0)),
+            "{knee}"
+        );
+    }
+    for said in [format!("\nKnee: {rate}/s under p50=200ms: p50 "), format!("\nAt half of it, {half}/s: p50 ")] {
+        assert!(ended.stdout.contains(&said), "{}", ended.stdout);
+    }
 }
 
 /// A search in a hurry for a knee that is not there.
@@ -330,7 +380,27 @@ fn an_interrupt_ends_a_run_with_the_report_of_what_there_was() {
     let (url, dir) = (serve(), tempfile::tempdir().unwrap());
     let out = dir.path().join("report");
     let args = ["bench", "run", "--url", &url, "--rate", "100", "--duration", "1h", "--warmup", "0ms", "--out"];
-    let mut child = kvorum(&args).arg(&out).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let (code, text) = interrupted(kvorum(&args).arg(&out), &url);
+    assert_eq!(code, 0);
+    assert!(text.contains("Interrupted") && text.contains("Requests/sec:"), "{text}");
+    assert_eq!(json(&out.join("run.json"))["interrupted"], true);
+}
+
+#[test]
+fn a_search_and_a_fill_that_are_interrupted_say_so() {
+    let (url, dir) = (serve(), tempfile::tempdir().unwrap());
+    let search = ["bench", "knee", "--url", &url, "--workload", "get", "--duration", "1h", "--out"];
+    let (code, text) = interrupted(kvorum(&search).arg(dir.path()), &url);
+    assert_eq!((code, text.trim_end()), (1, "Interrupted before the knee was found"));
+    assert_eq!(json(&dir.path().join("knee.json"))["interrupted"], true);
+    let fill = ["bench", "fill", "--url", &url, "--keys", "90000000"];
+    let (code, text) = interrupted(&mut kvorum(&fill), &url);
+    assert!(code == 1 && text.ends_with("interrupted: the same command goes on from here\n"), "{code} {text}");
+}
+
+/// Starts what runs for long over 64 connections, interrupts it, and gives its exit code and what it printed.
+fn interrupted(command: &mut Command, url: &str) -> (i32, String) {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let stat = format!("/proc/{}/net/tcp", child.id());
     let port = format!(":{:04X} ", url.rsplit(':').next().unwrap().parse::<u16>().unwrap());
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -340,11 +410,25 @@ fn an_interrupt_ends_a_run_with_the_report_of_what_there_was() {
         thread::sleep(Duration::from_millis(10));
     }
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    assert_eq!(ended_within(&mut child, Duration::from_secs(20)), 0);
-    let mut text = String::new();
-    child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
-    assert!(text.contains("Interrupted") && text.contains("Requests/sec:"), "{text}");
-    assert_eq!(json(&out.join("run.json"))["interrupted"], true);
+    let code = ended_within(&mut child, Duration::from_secs(20));
+    (code, std::io::read_to_string(child.stdout.take().unwrap()).unwrap())
+}
+
+#[test]
+fn a_second_interrupt_ends_a_command_at_once() {
+    let (url, listener) = listen();
+    let args = ["bench", "run", "--url", &url, "--rate", "max", "--duration", "1h", "--connections", "1"];
+    let mut child = kvorum(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    // A request that is not answered: the first interrupt waits for it, for a second.
+    let asked = listener.incoming().map(Result::unwrap).find(|stream| (&*stream).read(&mut [0]).unwrap() == 1);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while child.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < deadline, "it does not end");
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    drop(asked);
 }
 
 #[test]
@@ -363,27 +447,44 @@ fn a_comparison_that_is_interrupted_says_after_which_pair() {
     assert!(lines.any(|line| line == told), "no `{told}`");
 }
 
-/// A file system of its own, without room for a report. Needs root.
+/// A file system of its own, without room for anything. Needs root.
+struct FullDisk(tempfile::TempDir);
+
+impl FullDisk {
+    fn mount() -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let mount =
+            Command::new("mount").args(["-t", "tmpfs", "-o", "size=4k", "kvorum-load-test"]).arg(dir.path()).output();
+        if !mount.is_ok_and(|mount| mount.status.success()) {
+            eprintln!("SKIPPED: a full disk needs mount(8) and root");
+            return None;
+        }
+        let disk = Self(dir);
+        std::fs::write(disk.0.path().join("full"), [1; 4096]).unwrap();
+        Some(disk)
+    }
+}
+
+impl Drop for FullDisk {
+    fn drop(&mut self) {
+        let unmounted = Command::new("umount").arg(self.0.path()).status().unwrap();
+        assert!(unmounted.success() || thread::panicking());
+    }
+}
+
 #[test]
 fn a_full_disk_costs_the_files_and_not_the_text() {
-    let (url, dir) = (serve(), tempfile::tempdir().unwrap());
-    let mount = std::process::Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=4k", "kvorum-load-test"])
-        .arg(dir.path())
-        .output();
-    if !mount.is_ok_and(|mount| mount.status.success()) {
-        eprintln!("SKIPPED: a full disk needs mount(8) and root");
-        return;
-    }
-    let out = dir.path().join("report");
+    let (url, Some(disk)) = (serve(), FullDisk::mount()) else { return };
+    let out = disk.0.path().join("report");
     let ended =
         run(kvorum(&["bench", "run", "--url", &url, "--rate", "100", "--out", out.to_str().unwrap()]).args(SHORT));
     let left: Vec<_> = std::fs::read_dir(&out)
         .map(|entries| entries.flatten().map(|entry| entry.file_name()).collect())
         .unwrap_or_default();
-    let unmounted = std::process::Command::new("umount").arg(dir.path()).status().unwrap();
-    assert!(unmounted.success());
     assert_eq!(ended.code, 2, "{}", ended.stderr);
     assert!(ended.stdout.contains("Requests/sec:") && ended.stderr.contains("No space left"), "{}", ended.stderr);
     assert!(left.iter().all(|name| !name.to_string_lossy().ends_with(".partial")), "{left:?}");
+    let ended = run(&mut hopeless_knee(&url, &disk.0.path().join("knee")));
+    assert_eq!(ended.code, 2, "{}", ended.stderr);
+    assert!(ended.stdout.contains("\nNo knee") && ended.stderr.contains("No space left"), "{}", ended.stderr);
 }

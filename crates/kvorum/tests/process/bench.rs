@@ -22,7 +22,8 @@ const SHORT: [&str; 8] = ["--duration", "1s", "--warmup", "0ms", "--keys", "2000
 fn a_fill_and_every_workload_run_without_an_error_and_all_nodes_are_told_of() {
     let cluster = Cluster::start(3);
     let url = cluster.node(0).url();
-    assert!(bench(&["fill", "--url", &url, "--keys", "2000"]).contains("1000 keys were read back"));
+    assert!(bench(&["fill", "--url", &url, "--size", "200kB"]).contains("1000 keys were read back"));
+    assert!(bench(&["fill", "--url", &url, "--size", "200kB"]).starts_with("2000 keys of 100 bytes"));
     for workload in ["get", "range", "ycsb-a", "ycsb-d", "ycsb-e", "ycsb-f", "mixed:put=1,get=2,delete=1", "delete"] {
         let dir = cluster.root().join(workload);
         let out = dir.to_str().unwrap();

@@ -291,6 +291,10 @@ fn a_knee_is_in_the_report_although_a_run_after_it_fails() {
     assert!(knee["knee_rate"].is_u64() && knee["profiles"].as_array().unwrap().len() == 3, "{report}");
     let points: Vec<&str> = knee["points"].as_array().unwrap().iter().filter_map(|at| at["name"].as_str()).collect();
     assert_eq!(points, ["knee", "half", "100"]);
+    // Either the nodes were held to their memory, or the report says that they were not.
+    let warned =
+        report["warnings"].as_array().unwrap().iter().any(|of| of.as_str().unwrap().contains("NO MEMORY LIMIT"));
+    assert_eq!(report["clusters"][0]["memory_limit_bytes"].is_u64(), !warned, "{report}");
 }
 
 #[test]

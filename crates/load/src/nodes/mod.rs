@@ -4,6 +4,7 @@
 //! other is asked for `/metrics`, in the names that Prometheus' clients agree on. The nodes are the targets and,
 //! where a target answers `/v0/cluster`, the rest of its cluster.
 
+mod calls;
 mod metrics;
 mod proc;
 
@@ -15,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use self::calls::Calls;
 use crate::Error;
 use crate::client::Client;
 use crate::numbers::float;
@@ -34,8 +36,6 @@ const POLL: Duration = Duration::from_millis(50);
 struct Sample {
     cpu_seconds: Option<f64>,
     resident_bytes: Option<u64>,
-    /// `read` and `write` and their kin as the kernel's accounting of I/O counts them: without `recv` and `send`.
-    io_calls: Option<u64>,
     /// Turns given up because there was nothing to do.
     switches: Option<u64>,
     allocated_bytes: Option<u64>,
@@ -81,9 +81,9 @@ pub struct NodeRow {
     pub cpu_us_per_request: Option<f64>,
     /// Bytes that it allocated, if its metrics tell.
     pub allocated_bytes_per_request: Option<f64>,
-    /// `read`- and `write`-like system calls as `/proc/PID/io` counts them; `recv`, `send`, `epoll_wait`, `futex` and
-    /// `fdatasync` are not among them.
-    pub io_calls_per_request: Option<f64>,
+    /// System calls, where the kernel tells (tracefs, and `CAP_PERFMON` or root): those of the first second, since to
+    /// count them costs the node something with each.
+    pub syscalls_per_request: Option<f64>,
     /// Times that a thread went to sleep.
     pub sleeps_per_request: Option<f64>,
     /// What `/proc/PID/io` says was read from a disk: what came from the system's cache is not in it.
@@ -118,6 +118,7 @@ pub(crate) struct Series {
     /// Of the run.
     time: Duration,
     samples: Vec<(Duration, Sample)>,
+    calls_per_second: Option<f64>,
 }
 
 impl Nodes {
@@ -158,9 +159,15 @@ impl Node {
     }
 
     fn watch(mut self, begin: Instant, end: Instant, stop: &AtomicBool) -> Series {
-        let mut series =
-            Series { url: self.target.to_string(), source: Source::None, time: end - begin, samples: Vec::new() };
+        let mut series = Series {
+            url: self.target.to_string(),
+            source: Source::None,
+            time: end - begin,
+            samples: Vec::new(),
+            calls_per_second: None,
+        };
         let mut next = begin;
+        let mut calls = None;
         loop {
             while Instant::now() < next && !stop.load(Ordering::Relaxed) {
                 thread::sleep(next.saturating_duration_since(Instant::now()).min(POLL));
@@ -169,6 +176,11 @@ impl Node {
             if let Some(sample) = sample {
                 series.source = source;
                 series.samples.push((begin.elapsed(), sample));
+            }
+            if next == begin {
+                calls = Calls::of(&self.processes);
+            } else if let Some(calls) = calls.take() {
+                series.calls_per_second = calls.per_second();
             }
             if next >= end || stop.load(Ordering::Relaxed) {
                 series.time = series.time.min(begin.elapsed());
@@ -236,7 +248,10 @@ impl Series {
             source: self.source,
             cpu_us_per_request: per_request(|sample| sample.cpu_seconds.map(|seconds| seconds * 1e6)),
             allocated_bytes_per_request: per_request(|sample| sample.allocated_bytes.map(float)),
-            io_calls_per_request: per_request(|sample| sample.io_calls.map(float)),
+            syscalls_per_request: self
+                .calls_per_second
+                .filter(|_| requests > 0)
+                .map(|calls| calls * self.time.as_secs_f64() / float(requests)),
             sleeps_per_request: per_request(|sample| sample.switches.map(float)),
             disk_read_bytes_per_request: per_request(|sample| sample.disk_read_bytes.map(float)),
             block_reads_per_request: per_request(|sample| sample.block_reads.map(float)),

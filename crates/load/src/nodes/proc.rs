@@ -67,7 +67,6 @@ pub(super) fn sum(processes: &[Process]) -> Option<Sample> {
     processes.iter().filter_map(Process::sample).reduce(|a, b| Sample {
         cpu_seconds: a.cpu_seconds.zip(b.cpu_seconds).map(|(a, b)| a + b),
         resident_bytes: add(a.resident_bytes, b.resident_bytes),
-        io_calls: add(a.io_calls, b.io_calls),
         switches: add(a.switches, b.switches),
         disk_read_bytes: add(a.disk_read_bytes, b.disk_read_bytes),
         ..Sample::default()
@@ -83,15 +82,19 @@ impl Process {
         let field = |place: usize| fields.get(place)?.parse::<u64>().ok();
         let ticks = field(11)? + field(12)?;
         let pages = field(21)?;
-        let io = read("io");
         Some(Sample {
             cpu_seconds: Some(float(ticks) / float(clock_ticks_per_second())),
             resident_bytes: Some(pages * count(page_size())),
-            io_calls: io.as_ref().and_then(|io| Some(named(io, "syscr")? + named(io, "syscw")?)),
             switches: self.switches(),
-            disk_read_bytes: io.as_ref().and_then(|io| named(io, "read_bytes")),
+            disk_read_bytes: read("io").and_then(|io| named(&io, "read_bytes")),
             ..Sample::default()
         })
+    }
+
+    /// Those that are there now.
+    pub(super) fn threads(&self) -> impl Iterator<Item = i32> + use<> {
+        let entries = fs::read_dir(self.0.join("task")).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().to_string_lossy().parse().ok())
     }
 
     /// Of all its threads that are still there.
@@ -127,7 +130,7 @@ mod tests {
         assert_eq!(processes[0].0.file_name().unwrap().to_str().unwrap(), std::process::id().to_string());
         let sample = sum(&processes).unwrap();
         assert!(sample.cpu_seconds.is_some() && sample.resident_bytes.unwrap() > 1 << 20, "{sample:?}");
-        assert!(sample.io_calls.unwrap() > 0 && sample.switches.is_some(), "{sample:?}");
+        assert!(sample.switches.is_some() && sample.disk_read_bytes.is_some(), "{sample:?}");
     }
 
     #[test]

@@ -184,7 +184,7 @@ pub struct Document {
     pub requests: u64,
     /// Answers by status.
     pub statuses: BTreeMap<String, u64>,
-    /// What went wrong: by status, or `connect`, `reset`, `closed`, `protocol`.
+    /// What went wrong: by status, or `connect`, `reset`, `closed`, `protocol`, `unasked`.
     pub errors: BTreeMap<String, u64>,
     /// Requests without an answer within the limit.
     pub timeouts: u64,

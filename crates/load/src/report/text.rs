@@ -105,16 +105,10 @@ pub(super) fn steps(latency: &Histogram<u64>) -> Vec<(f64, f64, u64)> {
 
 fn write_errors(out: &mut String, document: &Document) -> std::fmt::Result {
     let of = |name: &str| document.errors.get(name).copied().unwrap_or(0);
-    let (connect, broken) = (of("connect"), of("reset") + of("closed") + of("protocol"));
-    if connect + broken + document.timeouts > 0 {
-        writeln!(
-            out,
-            "  Socket errors: connect {connect}, reset {}, closed {}, protocol {}, timeout {}",
-            of("reset"),
-            of("closed"),
-            of("protocol"),
-            document.timeouts
-        )?;
+    let names = ["connect", "reset", "closed", "protocol", "unasked"];
+    if names.iter().map(|name| of(name)).sum::<u64>() + document.timeouts > 0 {
+        let each = names.map(|name| format!("{name} {}", of(name))).join(", ");
+        writeln!(out, "  Socket errors: {each}, timeout {}", document.timeouts)?;
     }
     let statuses = document.errors.iter().filter(|(name, _)| name.parse::<u16>().is_ok());
     let refused: u64 = statuses.clone().map(|(_, count)| count).sum();
@@ -179,7 +173,7 @@ fn write_nodes(out: &mut String, document: &Document) -> std::fmt::Result {
     if document.nodes.is_empty() {
         return Ok(());
     }
-    writeln!(out, "Per request:         CPU us   I/O calls*    sleeps   allocated   disk read   peak memory")?;
+    writeln!(out, "Per request:         CPU us    syscalls*    sleeps   allocated   disk read   peak memory")?;
     let cell = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
     for node in &document.nodes {
         writeln!(
@@ -187,17 +181,14 @@ fn write_nodes(out: &mut String, document: &Document) -> std::fmt::Result {
             "  {:<22}{:>5} {:>12} {:>9} {:>11} {:>11} {:>13}",
             node.url.trim_start_matches("http://"),
             node.cpu_us_per_request.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}")),
-            cell(node.io_calls_per_request),
+            cell(node.syscalls_per_request),
             cell(node.sleeps_per_request),
             node.allocated_bytes_per_request.map_or_else(|| "-".to_owned(), bytes),
             node.disk_read_bytes_per_request.map_or_else(|| "-".to_owned(), bytes),
             bytes(float(node.resident_bytes_max))
         )?;
     }
-    writeln!(
-        out,
-        "  * read- and write-like calls in /proc/PID/io; recv, send, epoll_wait, futex are not counted there"
-    )?;
+    writeln!(out, "  * in the first second; where the kernel counts them: tracefs, and CAP_PERFMON or root")?;
     if document.requests > 0 && document.nodes.iter().any(|node| node.cpu_us_per_request.is_none()) {
         writeln!(out, "  - not on this machine, and not in its /metrics")?;
     }

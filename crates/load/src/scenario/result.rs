@@ -99,10 +99,24 @@ pub struct KneeReport {
     pub knee_rate: Option<u64>,
     /// Why the generator, and not the nodes, ended the search.
     pub generator_limit: Option<String>,
+    /// What half of it missed of the objective, if it did: then it is no knee.
+    #[serde(default)]
+    pub half_missed: Option<String>,
     /// At the knee, at half of it, and at the report's rates.
     pub points: Vec<PointReport>,
     /// Three for each of the first two points.
     pub profiles: Vec<Profile>,
+}
+
+const GENERATOR_ENDED: &str = "where the GENERATOR ended the search";
+const HALF_MISSED: &str = "where half of the knee MISSED the objective";
+
+impl KneeReport {
+    /// Why it says nothing of the nodes, if so.
+    fn is_none_because(&self) -> Option<&'static str> {
+        let half_missed = self.half_missed.as_ref().map(|_| HALF_MISSED);
+        self.generator_limit.as_ref().map(|_| GENERATOR_ENDED).or(half_missed)
+    }
 }
 
 /// A cluster, and what was found of it.
@@ -284,7 +298,12 @@ impl Report {
                             );
                             "knee".to_owned()
                         }
-                        "half" => "half of it".to_owned(),
+                        "half" => {
+                            notes.extend(
+                                knee.half_missed.iter().map(|why| format!("MISSED, {why}: the knee is not one")),
+                            );
+                            "half of it".to_owned()
+                        }
                         _ => per_second(point.rate_asked),
                     };
                     rows.push(row(&whose, at, float(point.rate_asked), six(&point.latency_ms), notes.join("; ")));
@@ -295,30 +314,34 @@ impl Report {
     }
 
     /// For each workload that has knees of at least three sizes of cluster: what bends their curve, in a line. Of
-    /// clusters of one size the first counts: others differ in more than that. A knee that the generator ended is on
-    /// no curve of the nodes: it is left out, and named.
+    /// clusters of one size the first counts: others differ in more than that. A knee that the generator ended, or half
+    /// of which missed the objective, is on no curve of the nodes: it is left out, and named.
     #[must_use]
     pub fn what_bends(&self) -> Vec<String> {
-        let mut knees: BTreeMap<&str, Vec<(Point, bool)>> = BTreeMap::new();
+        let mut knees: BTreeMap<&str, Vec<(Point, Option<&str>)>> = BTreeMap::new();
         for cluster in &self.clusters {
             for knee in &cluster.knees {
                 let points = knees.entry(short_name(&knee.workload)).or_default();
                 if let Some(rate) = knee.knee_rate
                     && points.iter().all(|(point, _)| point.n != cluster.nodes)
                 {
-                    points.push((Point { n: cluster.nodes, rate: float(rate) }, knee.generator_limit.is_some()));
+                    points.push((Point { n: cluster.nodes, rate: float(rate) }, knee.is_none_because()));
                 }
             }
         }
         let lines = knees.into_iter().filter_map(|(workload, points)| {
-            let of = |limited| points.iter().filter(move |(_, is)| *is == limited).map(|(point, _)| *point);
-            let law = fit(Over::Nodes, &of(false).collect::<Vec<_>>())?;
-            let (lambda, sigma, kappa) = (law.lambda, law.sigma, law.kappa);
-            let limited: Vec<String> = of(true).map(|point| point.n.to_string()).collect();
-            let without = match limited.as_slice() {
-                [] => String::new(),
-                sizes => format!("; without N = {}, where the GENERATOR ended the search", sizes.join(", ")),
+            let of = |why: Option<&'static str>| {
+                points.iter().filter(move |(_, because)| *because == why).map(|(point, _)| *point)
             };
+            let law = fit(Over::Nodes, &of(None).collect::<Vec<_>>())?;
+            let (lambda, sigma, kappa) = (law.lambda, law.sigma, law.kappa);
+            let without: String = [GENERATOR_ENDED, HALF_MISSED]
+                .into_iter()
+                .filter_map(|why| {
+                    let sizes: Vec<String> = of(Some(why)).map(|point| point.n.to_string()).collect();
+                    (!sizes.is_empty()).then(|| format!("; without N = {}, {why}", sizes.join(", ")))
+                })
+                .collect();
             Some(format!(
                 "What bends {workload} (R² {:.3}, λ {lambda:.0}/s, σ {sigma:.3}, κ {kappa:.3}{without}): {}",
                 law.r_squared, law.verdict
@@ -439,7 +462,7 @@ impl ClusterReport {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::{ClusterReport, Contested, KneeReport, Machine, PointReport, Report};
+    use super::{ClusterReport, Contested, GENERATOR_ENDED, HALF_MISSED, KneeReport, Machine, PointReport, Report};
     use crate::compare::{Measurement, compare};
     use crate::numbers::float;
     use crate::report::Percentiles;
@@ -474,6 +497,7 @@ pub(super) mod tests {
             workload: "put".into(),
             knee_rate: Some(40_000),
             generator_limit: None,
+            half_missed: None,
             points: vec![point("knee", 40_000, 9.0), point("half", 20_000, 3.0), point("31500", 31_500, 4.0)],
             profiles: Vec::new(),
         });
@@ -577,11 +601,25 @@ pub(super) mod tests {
             report.clusters.push(cluster);
         }
         report.clusters[3].knees[0].generator_limit = Some("slow".into());
-        let lines = report.what_bends();
+        let by_generator = report.what_bends();
+        let knee = &mut report.clusters[3].knees[0];
+        (knee.generator_limit, knee.half_missed) = (None, Some("p99 is 70.00 ms".into()));
+        let by_half = report.what_bends();
         report.clusters.pop();
-        let said = "; without N = 3, where the GENERATOR ended the search";
-        assert!(lines[0].contains(said), "{lines:?}");
-        assert_eq!(lines[0].replace(said, ""), report.what_bends()[0], "it counts for nothing");
+        for (lines, why) in [(by_generator, GENERATOR_ENDED), (by_half, HALF_MISSED)] {
+            let said = format!("; without N = 3, {why}");
+            assert!(lines[0].contains(&said), "{lines:?}");
+            assert_eq!(lines[0].replace(&said, ""), report.what_bends()[0], "it counts for nothing");
+        }
+    }
+
+    #[test]
+    fn a_knee_half_of_which_missed_the_objective_is_told_as_none() {
+        let mut report = report("quorum");
+        report.clusters[0].knees[0].half_missed = Some("p99 is 70.00 ms".into());
+        let rows = report.beside();
+        let row = rows.iter().find(|row| row.at == "half of it").unwrap();
+        assert!(row.note.contains("MISSED, p99 is 70.00 ms: the knee is not one"), "{}", row.note);
     }
 
     #[test]

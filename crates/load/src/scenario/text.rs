@@ -206,7 +206,7 @@ fn write_profiles(out: &mut String, clusters: &[ClusterReport]) -> std::fmt::Res
     writeln!(out, "## Profiles of the coordinator\n")?;
     writeln!(
         out,
-        "The repository keeps graphs of PUT and GET at the knee; a run of the scenario leaves all of them.\n"
+        "Each with its table; a run of the scenario leaves a graph beside it, with the same name and `.svg`.\n"
     )?;
     for (cluster, knee) in all() {
         for profile in &knee.profiles {
@@ -225,7 +225,7 @@ fn write_profiles_of(out: &mut String, cluster: &ClusterReport, knee: &KneeRepor
     for profile in knee.profiles.iter().filter(|profile| profile.missing.is_none()) {
         let (dir, kind, at) = (&profile.dir, &profile.kind, &profile.point);
         let workload = short_name(&knee.workload);
-        writeln!(out, "### {} {workload}, {at}: [{kind}]({dir}/{kind}.svg)\n", cluster.name)?;
+        writeln!(out, "### {} {workload}, {at}: [{kind}]({dir}/{kind}.md)\n", cluster.name)?;
         let lines = profile.table.lines().filter(|line| line.starts_with('|')).take(PROFILE_LINES_MAX);
         lines.for_each(|line| {
             out.push_str(line);

@@ -49,18 +49,22 @@ fn refusals_are_counted_by_status_and_apart_from_latencies() {
 }
 
 #[test]
-fn connections_that_are_closed_are_made_again() {
-    let count = AtomicU64::new(0);
-    let server =
-        Server::start(
-            move |_| {
-                if count.fetch_add(1, Ordering::SeqCst) % 5 == 4 { Reply::Close } else { answer(200, b"") }
-            },
-        );
-    let outcome = go(&Plan { warmup: millis(0), ..plan(&server.url, "get") });
-    all_accounted(&outcome, 500);
-    let lost: u64 = outcome.tally.failures.values().sum();
-    assert!(lost > 0 && outcome.tally.latency.len() > lost, "{:?}", outcome.tally.failures);
+fn connections_that_are_closed_or_reset_are_made_again() {
+    for (reply, failure) in [(Reply::Close, Failure::Closed), (Reply::Reset, Failure::Reset)] {
+        let count = AtomicU64::new(0);
+        let server =
+            Server::start(
+                move |_| {
+                    if count.fetch_add(1, Ordering::SeqCst) % 5 == 4 { reply.clone() } else { answer(200, b"") }
+                },
+            );
+        let plan = Plan { warmup: millis(0), ..plan(&server.url, "get") };
+        let outcome = go(&plan);
+        all_accounted(&outcome, 500);
+        let lost = outcome.tally.failures.get(&failure).copied().unwrap_or(0);
+        assert!(lost > 0 && outcome.tally.latency.len() > lost, "{failure:?}: {:?}", outcome.tally.failures);
+        assert_eq!(outcome.tally.failures.len(), 1, "{:?}", outcome.tally.failures);
+    }
 }
 
 #[test]
@@ -85,11 +89,14 @@ fn garbage_is_a_protocol_error() {
 fn an_answer_that_nobody_asked_for_is_an_error() {
     let twice = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_vec();
     let server = Server::start(move |_| Reply::Bytes(twice.clone()));
-    let outcome = go(&Plan { warmup: millis(0), ..plan(&server.url, "get") });
+    let plan = Plan { warmup: millis(0), ..plan(&server.url, "get") };
+    let outcome = go(&plan);
     all_accounted(&outcome, 500);
     // Each second answer came where nothing was asked, unless the next request was sent in between.
     let (answered, unasked) = (outcome.tally.latency.len(), outcome.tally.failures.get(&Failure::Unasked));
     assert!(unasked.is_some_and(|unasked| *unasked >= answered / 2), "{answered} {:?}", outcome.tally.failures);
+    let told = text(&plan, &outcome, &Document::new(&plan, &outcome), false);
+    assert!(told.contains(&format!(", unasked {}, timeout 0", unasked.unwrap())), "{told}");
 }
 
 #[test]

@@ -22,11 +22,14 @@ pub(crate) struct Request {
 }
 
 /// What a handler does with a connection.
+#[derive(Clone)]
 pub(crate) enum Reply {
     /// Sends this and goes on.
     Bytes(Vec<u8>),
     /// Closes the connection.
     Close,
+    /// Resets it.
+    Reset,
     /// Does nothing until the other side closes.
     Silence,
 }
@@ -100,6 +103,11 @@ pub(crate) fn serve(mut stream: TcpStream, handler: &dyn Fn(&Request) -> Reply) 
             }
             Reply::Close => {
                 let _ = stream.shutdown(std::net::Shutdown::Both);
+                return;
+            }
+            Reply::Reset => {
+                // To take a connection's peer away resets it, whoever else has the socket (connect(2)).
+                rustix::net::connect_unspec(&stream).unwrap();
                 return;
             }
             Reply::Silence => {

@@ -315,9 +315,15 @@ impl Runner<'_> {
         let hunt =
             Hunt { plan: &plan, objective: &objective, effort: self.scale.effort, dir: Some(&dir), stop: &self.halt };
         let (found, searched) = knee(&hunt, &mut Lines);
-        let (workload, knee_rate) = (of.to_owned(), found.knee_rate);
-        let generator_limit = found.generator_limit;
-        let mut report = KneeReport { workload, knee_rate, generator_limit, points: Vec::new(), profiles: Vec::new() };
+        let knee_rate = found.knee_rate;
+        let mut report = KneeReport {
+            workload: of.to_owned(),
+            knee_rate,
+            generator_limit: found.generator_limit,
+            half_missed: found.half.and_then(|half| half.missed),
+            points: Vec::new(),
+            profiles: Vec::new(),
+        };
         let read = read_points(&mut report, &dir);
         let done = searched.map_err(Into::into).and(read).and_then(|()| {
             // A try shows that profiles are taken; it need not take all of them.

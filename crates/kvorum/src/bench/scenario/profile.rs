@@ -17,6 +17,8 @@ const KINDS: [&str; 3] = ["cpu", "alloc", "lock"];
 /// For a profile to be sent and written, beyond its time.
 const SLACK: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
+/// Samples a second: a run of seconds has hundreds to tell apart.
+const FREQUENCY: &str = "499";
 /// Characters of what it says of itself when it fails.
 const SAID_MAX: u64 = 2_000;
 
@@ -80,7 +82,7 @@ impl Session<'_> {
         let dir = self.report_dir.join(&self.dir);
         let mut command = Command::new(std::env::current_exe().map_err(|error| error.to_string())?);
         command.args(["profile", "--url", self.admin_url, "--kind", kind]);
-        command.args(["--seconds", &self.seconds.to_string(), "--out"]).arg(&dir);
+        command.args(["--seconds", &self.seconds.to_string(), "--frequency", FREQUENCY, "--out"]).arg(&dir);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| error.to_string())?;
         self.wait(&mut child)?;
