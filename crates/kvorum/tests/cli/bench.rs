@@ -168,7 +168,7 @@ fn a_knee_is_told_and_its_json_has_every_name() {
     assert_eq!(ended.code, 0, "{}{}", ended.stdout, ended.stderr);
     let knee = json(&dir.path().join("knee.json"));
     let (rate, half) = (knee["knee_rate"].as_u64().unwrap(), knee["half"]["rate"].as_u64().unwrap());
-    assert!(half == rate / 2 && knee["half"]["missed"].is_null(), "{knee}");
+    assert_eq!(half, rate / 2, "{knee}");
     for latency in [&knee["latency_ms"], &knee["half"]["latency_ms"], &knee["probes"][0]["latency_ms"]] {
         assert!(
             ["p50", "p99", "p999"].iter().all(|name| latency[name].as_f64().is_some_and(|of| of >= 10.0)),
@@ -393,6 +393,8 @@ fn a_search_and_a_fill_that_are_interrupted_say_so() {
     let (code, text) = interrupted(kvorum(&search).arg(dir.path()), &url);
     assert_eq!((code, text.trim_end()), (1, "Interrupted before the knee was found"));
     assert_eq!(json(&dir.path().join("knee.json"))["interrupted"], true);
+    // Another one: connections that were closed are still in the kernel's table.
+    let url = serve();
     let fill = ["bench", "fill", "--url", &url, "--keys", "90000000"];
     let (code, text) = interrupted(&mut kvorum(&fill), &url);
     assert!(code == 1 && text.ends_with("interrupted: the same command goes on from here\n"), "{code} {text}");

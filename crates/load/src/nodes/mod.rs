@@ -81,8 +81,8 @@ pub struct NodeRow {
     pub cpu_us_per_request: Option<f64>,
     /// Bytes that it allocated, if its metrics tell.
     pub allocated_bytes_per_request: Option<f64>,
-    /// System calls, where the kernel tells (tracefs, and `CAP_PERFMON` or root): those of the first second, since to
-    /// count them costs the node something with each.
+    /// System calls, where the kernel tells (tracefs, and `CAP_PERFMON` or root): those of the last second of the warm-up,
+    /// since to count them makes every call on the machine longer; none without a warm-up.
     pub syscalls_per_request: Option<f64>,
     /// Times that a thread went to sleep.
     pub sleeps_per_request: Option<f64>,
@@ -166,21 +166,19 @@ impl Node {
             samples: Vec::new(),
             calls_per_second: None,
         };
+        wait_until(begin.checked_sub(PERIOD).unwrap_or(begin), stop);
+        let mut calls = Calls::of(&self.processes);
         let mut next = begin;
-        let mut calls = None;
         loop {
-            while Instant::now() < next && !stop.load(Ordering::Relaxed) {
-                thread::sleep(next.saturating_duration_since(Instant::now()).min(POLL));
+            wait_until(next, stop);
+            // Before anything is measured: while some are counted, every call on the machine takes longer.
+            if let Some(calls) = calls.take() {
+                series.calls_per_second = calls.per_second();
             }
             let (source, sample) = self.sample();
             if let Some(sample) = sample {
                 series.source = source;
                 series.samples.push((begin.elapsed(), sample));
-            }
-            if next == begin {
-                calls = Calls::of(&self.processes);
-            } else if let Some(calls) = calls.take() {
-                series.calls_per_second = calls.per_second();
             }
             if next >= end || stop.load(Ordering::Relaxed) {
                 series.time = series.time.min(begin.elapsed());
@@ -204,6 +202,12 @@ impl Node {
             }
             None => (Source::Metrics, told),
         }
+    }
+}
+
+fn wait_until(time: Instant, stop: &AtomicBool) {
+    while Instant::now() < time && !stop.load(Ordering::Relaxed) {
+        thread::sleep(time.saturating_duration_since(Instant::now()).min(POLL));
     }
 }
 

@@ -188,7 +188,7 @@ fn write_nodes(out: &mut String, document: &Document) -> std::fmt::Result {
             bytes(float(node.resident_bytes_max))
         )?;
     }
-    writeln!(out, "  * in the first second; where the kernel counts them: tracefs, and CAP_PERFMON or root")?;
+    writeln!(out, "  * in the warm-up; where the kernel counts them: tracefs, and CAP_PERFMON or root")?;
     if document.requests > 0 && document.nodes.iter().any(|node| node.cpu_us_per_request.is_none()) {
         writeln!(out, "  - not on this machine, and not in its /metrics")?;
     }
