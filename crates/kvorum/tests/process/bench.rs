@@ -1,5 +1,6 @@
 //! `kvorum bench` against real nodes.
 
+use std::path::Path;
 use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -34,6 +35,23 @@ fn a_fill_and_every_workload_run_without_an_error_and_all_nodes_are_told_of() {
         let told = nodes.iter().filter(|node| node["source"] == "proc" && node["cpu_us_per_request"].is_f64());
         assert_eq!(told.count(), 3, "{nodes:?}");
     }
+}
+
+/// Needs root.
+#[test]
+fn system_calls_are_counted_in_the_warm_up_where_the_kernel_tells() {
+    let cluster = Cluster::start(1);
+    let out = cluster.root().join("run");
+    let args = ["run", "--url", &cluster.node(0).url(), "--rate", "200", "--duration", "1s", "--warmup", "1s"];
+    let text = bench(&[&args[..], &["--connections", "4", "--out", out.to_str().unwrap()]].concat());
+    let run: serde_json::Value = serde_json::from_slice(&std::fs::read(out.join("run.json")).unwrap()).unwrap();
+    let Some(calls) = run["nodes"][0]["syscalls_per_request"].as_f64() else {
+        assert!(!rustix::process::geteuid().is_root() || !Path::new("/sys/kernel/tracing/events").exists(), "{text}");
+        eprintln!("SKIPPED: to count system calls takes tracefs and CAP_PERFMON");
+        return;
+    };
+    // At least to receive, to write and sync the log, and to send; and not as many as there are in a hundred requests.
+    assert!((4.0..400.0).contains(&calls), "{text}");
 }
 
 #[test]
