@@ -33,6 +33,9 @@ const PROBE_SHARE: u32 = 3;
 const PROBE_MIN: Duration = Duration::from_secs(3);
 const BRIEF_PROBE_MIN: Duration = Duration::from_secs(2);
 const PROBE_WARMUP_MAX: Duration = Duration::from_secs(2);
+/// The run at half the knee has a warm-up of so long at least, or twice its own time: the rates that were too high have
+/// left a store work, which belongs to the search and not to that rate.
+const HALF_WARMUP_MIN: Duration = Duration::from_secs(5);
 /// Connections of the last point of the scalability curve at most.
 const SCALE_CONNECTIONS_MAX: usize = 256;
 
@@ -318,9 +321,15 @@ impl Bench<'_> {
     /// interrupted: what there was of it is not of that rate.
     fn probe(&mut self, rate: u64, name: Option<&str>, watch: &mut dyn Watch) -> Result<Option<Probe>, Error> {
         let mut plan = Plan { rate: Rate::PerSecond(rate), seed: self.next_seed(), ..self.hunt.plan.clone() };
-        if name.is_none() {
-            plan.duration = self.short();
-            plan.warmup = plan.warmup.min(PROBE_WARMUP_MAX);
+        match name {
+            None => {
+                plan.duration = self.short();
+                plan.warmup = plan.warmup.min(PROBE_WARMUP_MAX);
+            }
+            Some("half") if self.hunt.effort != Effort::Rough => {
+                plan.warmup = plan.warmup.max(HALF_WARMUP_MIN.min(plan.duration * 2));
+            }
+            Some(_) => {}
         }
         plan.grace = self.hunt.objective.grace(plan.duration);
         let outcome = run(&plan, self.hunt.stop, &mut |_| {})?;

@@ -318,8 +318,12 @@ fn the_knee_is_what_the_objective_allows_whatever_the_machine_does() {
     let law = found.scalability.expect("1, 2, 4 and 8 connections");
     assert!(law.points.len() == 4 && law.lambda <= 100.0 * 1.5, "{law:?}");
     assert!(["half/run.json", "knee.json"].iter().all(|name| dir.path().join(name).is_file()));
-    let kept = std::fs::read(dir.path().join("knee/run.json")).unwrap();
-    let kept: serde_json::Value = serde_json::from_slice(&kept).unwrap();
+    let run = |name: &str| -> serde_json::Value {
+        serde_json::from_slice(&std::fs::read(dir.path().join(name).join("run.json")).unwrap()).unwrap()
+    };
+    let (kept, half) = (run("knee"), run("half"));
+    let warmups = (kept["warmup_s"].as_f64(), half["warmup_s"].as_f64());
+    assert_eq!(warmups, (Some(0.1), Some(1.4)), "what the search has left is not of half the knee");
     let told = found.latency_ms.unwrap();
     assert_eq!((kept["rate_asked"].as_u64(), kept["latency_ms"]["p99"].as_f64()), (Some(rate), Some(told.p99)));
 }
