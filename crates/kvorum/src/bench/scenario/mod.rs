@@ -326,13 +326,16 @@ impl Runner<'_> {
         };
         let read = read_points(&mut report, &dir);
         let done = searched.map_err(Into::into).and(read).and_then(|()| {
+            let searched = report.points.clone();
+            // Right behind half the knee, so that nothing is measured beside what a higher rate has left to do.
+            let mut rates = self.published_rates(group, one, &report).into_iter();
+            rates.try_for_each(|rate| self.at(&plan, rate, &dir, &mut report))?;
             // A try shows that profiles are taken; it need not take all of them.
             let is_shown = self.cluster(one).nodes == QUICK_PROFILES_NODES && short_name(of) != "mixed";
             if is_shown || !self.scale.is_quick {
-                report.profiles = self.profiles(one, &plan, &report.points, &own);
+                report.profiles = self.profiles(one, &plan, &searched, &own);
             }
-            let mut rates = self.published_rates(group, one, &report).into_iter();
-            rates.try_for_each(|rate| self.at(&plan, rate, &dir, &mut report))
+            Ok(())
         });
         // A knee that was found is in the report, whatever failed after it.
         if knee_rate.is_some() || (done.is_ok() && !self.halted()) {
@@ -341,7 +344,8 @@ impl Runner<'_> {
         done
     }
 
-    /// Of the coordinator, at each of these points; a try shows that it is done, with the first.
+    /// Of the coordinator, at each of these points, the last first, for the same reason; a try shows that it is done, with
+    /// the first.
     fn profiles(&self, one: &Running, plan: &Plan, points: &[PointReport], own: &str) -> Vec<Profile> {
         let points = points.iter().take(if self.scale.is_quick { 1 } else { points.len() });
         let session = |point: &PointReport| {
@@ -356,7 +360,9 @@ impl Runner<'_> {
                 stop: &self.halt,
             })
         };
-        points.take_while(|_| !self.halted()).flat_map(session).collect()
+        let mut taken: Vec<_> = points.rev().take_while(|_| !self.halted()).map(session).collect();
+        taken.reverse();
+        taken.concat()
     }
 
     /// Rates of the report that are sustained here, at which it has latencies to compare.
