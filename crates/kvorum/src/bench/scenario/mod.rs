@@ -326,14 +326,14 @@ impl Runner<'_> {
         };
         let read = read_points(&mut report, &dir);
         let done = searched.map_err(Into::into).and(read).and_then(|()| {
-            let searched = report.points.clone();
+            let points = report.points.clone();
             // Right behind half the knee, so that nothing is measured beside what a higher rate has left to do.
             let mut rates = self.published_rates(group, one, &report).into_iter();
             rates.try_for_each(|rate| self.at(&plan, rate, &dir, &mut report))?;
             // A try shows that profiles are taken; it need not take all of them.
             let is_shown = self.cluster(one).nodes == QUICK_PROFILES_NODES && short_name(of) != "mixed";
             if is_shown || !self.scale.is_quick {
-                report.profiles = self.profiles(one, &plan, &searched, &own);
+                report.profiles = self.profiles(one, &plan, &points, &own);
             }
             Ok(())
         });
