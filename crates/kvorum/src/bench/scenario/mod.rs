@@ -329,13 +329,13 @@ impl Runner<'_> {
             let points = report.points.clone();
             // Right behind half the knee, so that nothing is measured beside what a higher rate has left to do.
             let mut rates = self.published_rates(group, one, &report).into_iter();
-            rates.try_for_each(|rate| self.at(&plan, rate, &dir, &mut report))?;
+            let measured = rates.try_for_each(|rate| self.at(&plan, rate, &dir, &mut report));
             // A try shows that profiles are taken; it need not take all of them.
             let is_shown = self.cluster(one).nodes == QUICK_PROFILES_NODES && short_name(of) != "mixed";
             if is_shown || !self.scale.is_quick {
                 report.profiles = self.profiles(one, &plan, &points, &own);
             }
-            Ok(())
+            measured
         });
         // A knee that was found is in the report, whatever failed after it.
         if knee_rate.is_some() || (done.is_ok() && !self.halted()) {
@@ -344,8 +344,8 @@ impl Runner<'_> {
         done
     }
 
-    /// Of the coordinator, at each of these points, the last first, for the same reason; a try shows that it is done, with
-    /// the first.
+    /// Of the coordinator, at the knee and at half of it: half first, which is not to be beside what the knee has left to
+    /// do. A try shows that it is done, with the knee.
     fn profiles(&self, one: &Running, plan: &Plan, points: &[PointReport], own: &str) -> Vec<Profile> {
         let points = points.iter().take(if self.scale.is_quick { 1 } else { points.len() });
         let session = |point: &PointReport| {
