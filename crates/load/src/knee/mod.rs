@@ -326,9 +326,7 @@ impl Bench<'_> {
                 plan.duration = self.short();
                 plan.warmup = plan.warmup.min(PROBE_WARMUP_MAX);
             }
-            Some("half") if self.hunt.effort != Effort::Rough => {
-                plan.warmup = plan.warmup.max(HALF_WARMUP_MIN.min(plan.duration * 2));
-            }
+            Some("half") => plan.warmup = plan.warmup.max(HALF_WARMUP_MIN.min(plan.duration * 2)),
             Some(_) => {}
         }
         plan.grace = self.hunt.objective.grace(plan.duration);
