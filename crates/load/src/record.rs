@@ -82,6 +82,8 @@ pub struct Tally {
     pub bytes_read: u64,
     /// Bytes sent.
     pub bytes_written: u64,
+    /// The time of all threads, of which `busy` and `kept_waiting` are parts.
+    pub thread_time: Duration,
     /// The threads' processor time.
     pub busy: Duration,
     /// How long threads were ready to run and another process had the processor; none where the system does not say.
@@ -106,6 +108,7 @@ impl Default for Tally {
             in_time: 0,
             bytes_read: 0,
             bytes_written: 0,
+            thread_time: Duration::ZERO,
             busy: Duration::ZERO,
             kept_waiting: Some(Duration::ZERO),
         }
@@ -168,6 +171,7 @@ impl Tally {
         self.in_time += other.in_time;
         self.bytes_read += other.bytes_read;
         self.bytes_written += other.bytes_written;
+        self.thread_time += other.thread_time;
         self.busy += other.busy;
         self.kept_waiting = self.kept_waiting.zip(other.kept_waiting).map(|(ours, theirs)| ours + theirs);
     }

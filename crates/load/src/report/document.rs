@@ -332,7 +332,7 @@ fn row(second: &crate::run::Second) -> SecondRow {
 
 fn generator(plan: &Plan, outcome: &Outcome) -> Generator {
     let tally = &outcome.tally;
-    let time = (outcome.measured.as_secs_f64() * float(count(plan.threads))).max(1e-9);
+    let time = tally.thread_time.as_secs_f64().max(1e-9);
     let busy_share = tally.busy.as_secs_f64() / time;
     let kept_waiting_share = tally.kept_waiting.map(|waited| waited.as_secs_f64() / time);
     let never_rests = busy_share + kept_waiting_share.unwrap_or(0.0) >= BUSY_SHARE;

@@ -9,19 +9,21 @@ use crate::record::Tally;
 /// Processor time of the calling thread, and how long it was kept from running.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ThreadCost {
+    /// Of the clock. The time that it was to be asked for is another: a thread without a processor asks later.
+    time: Duration,
     busy: Duration,
     kept_waiting: Option<Duration>,
 }
 
 impl ThreadCost {
-    /// Since the thread began.
+    /// Since the thread began; its time since the machine did.
     pub(super) fn now() -> Self {
-        let time = clock_gettime(ClockId::ThreadCPUTime);
-        let busy = Duration::try_from(time).unwrap_or_default();
+        let read = |clock| Duration::try_from(clock_gettime(clock)).unwrap_or_default();
+        let (time, busy) = (read(ClockId::Monotonic), read(ClockId::ThreadCPUTime));
         // Nanoseconds on a processor, nanoseconds ready and waiting for one, turns.
         let waited = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
         let waited = waited.and_then(|text| text.split_whitespace().nth(1)?.parse().ok());
-        Self { busy, kept_waiting: waited.map(Duration::from_nanos) }
+        Self { time, busy, kept_waiting: waited.map(Duration::from_nanos) }
     }
 
     /// What was spent since.
@@ -29,12 +31,14 @@ impl ThreadCost {
         let now = Self::now();
         let waited = now.kept_waiting.zip(self.kept_waiting);
         Self {
+            time: now.time.saturating_sub(self.time),
             busy: now.busy.saturating_sub(self.busy),
             kept_waiting: waited.map(|(now, then)| now.saturating_sub(then)),
         }
     }
 
     pub(super) fn store(self, tally: &mut Tally) {
+        tally.thread_time = self.time;
         tally.busy = self.busy;
         tally.kept_waiting = self.kept_waiting;
     }
