@@ -38,6 +38,12 @@ pub(crate) fn milliseconds(micros: u64) -> f64 {
     float(micros) / 1e3
 }
 
+/// None if one of them is not known, or there are none.
+pub(crate) fn sum_of_known(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+    let known: Vec<f64> = values.collect::<Option<_>>()?;
+    (!known.is_empty()).then(|| known.iter().sum())
+}
+
 /// The middle; between the two middle ones of an even number. 0 of none.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();

@@ -44,6 +44,8 @@ pub struct Measurement {
     pub rate: f64,
     /// In ms, of successes.
     pub latency_ms: Percentiles,
+    /// Processor time of all nodes for a request, in µs; none if it is not known of one of them, and of a block.
+    pub cpu_us: Option<f64>,
     /// Errors, timeouts, and what an interrupt left without an answer.
     pub errors: u64,
     /// Requests that were due.
@@ -71,6 +73,7 @@ impl Measurement {
         Ok(Self {
             rate: document.rate_achieved,
             latency_ms: document.latency_ms,
+            cpu_us: document.cpu_us_per_request(),
             errors,
             due: document.requests + document.unanswered + document.unsent,
             unsent: document.unsent,
@@ -81,9 +84,16 @@ impl Measurement {
     }
 
     /// The figures that are tested. The others are extremes, or follow from these.
-    fn figures(&self) -> [(&'static str, f64); 5] {
+    fn figures(&self) -> [(&'static str, Option<f64>); 6] {
         let latency = &self.latency_ms;
-        [("rate", self.rate), ("p50", latency.p50), ("p90", latency.p90), ("p99", latency.p99), ("p999", latency.p999)]
+        [
+            ("rate", Some(self.rate)),
+            ("p50", Some(latency.p50)),
+            ("p90", Some(latency.p90)),
+            ("p99", Some(latency.p99)),
+            ("p999", Some(latency.p999)),
+            ("cpu", self.cpu_us),
+        ]
     }
 }
 
@@ -102,7 +112,7 @@ pub enum Change {
 /// One figure, compared.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// `rate` in requests a second; percentiles in ms.
+    /// `rate` in requests a second; percentiles in ms; `cpu`, which is the nodes', in µs a request.
     pub figure: String,
     /// Median of A's runs.
     pub a: f64,
@@ -149,17 +159,18 @@ pub struct Comparison {
 #[must_use]
 pub fn compare(names: [&str; 2], a: &[Measurement], b: &[Measurement], blocks: bool) -> Comparison {
     let mut random = Random::new(1);
-    let figures = Measurement::default().figures().map(|(name, _)| name);
-    let column = |runs: &[Measurement], place: usize| -> Vec<f64> {
-        runs.iter().filter_map(|run| run.figures().get(place).map(|(_, value)| *value)).collect()
+    let column = |runs: &[Measurement], place: usize| -> Option<Vec<f64>> {
+        runs.iter().map(|run| run.figures().get(place).and_then(|(_, value)| *value)).collect()
     };
-    let columns: Vec<_> = (0..figures.len()).map(|place| (column(a, place), column(b, place))).collect();
-    let probabilities = holm(&columns.iter().map(|(a, b)| rank_test(a, b)).collect::<Vec<_>>());
-    let mut rows: Vec<Row> = figures
+    // What is not known of every run is not compared.
+    let figures = Measurement::default().figures().into_iter().enumerate();
+    let columns: Vec<_> =
+        figures.filter_map(|(place, (name, _))| Some((name, column(a, place)?, column(b, place)?))).collect();
+    let probabilities = holm(&columns.iter().map(|(_, a, b)| rank_test(a, b)).collect::<Vec<_>>());
+    let mut rows: Vec<Row> = columns
         .iter()
-        .zip(&columns)
         .zip(probabilities)
-        .map(|((figure, (a, b)), probability)| row(figure, a, b, probability, &mut random))
+        .map(|((figure, a, b), probability)| row(figure, a, b, probability, &mut random))
         .collect();
     let enough = a.len() >= RUNS_MIN && b.len() >= RUNS_MIN;
     if !enough {
@@ -201,7 +212,7 @@ fn row(figure: &str, a: &[f64], b: &[f64], probability: f64, random: &mut Random
     let ratio = ratio(median_a, median_b);
     let (ratio_low, ratio_high) = ratio_interval(a, b, random);
     let changed = probability < FALSE_ALARM && (ratio - 1.0).abs() >= CHANGE_MIN;
-    // More is better of a rate, less of a latency.
+    // More is better of a rate, less of all others.
     let change = match (changed, (ratio > 1.0) == (figure == "rate")) {
         (false, _) => Change::None,
         (true, true) => Change::Better,
@@ -425,6 +436,7 @@ mod tests {
                     p999: of(9.0, 0.15),
                     ..Percentiles::default()
                 },
+                cpu_us: Some(of(40.0, 0.02)),
                 ..Measurement::default()
             }
         };
@@ -471,6 +483,17 @@ mod tests {
         assert!(comparison.rows[0].probability < 0.05);
         assert_eq!(comparison.verdict, "no difference");
         assert!(!comparison.rows.iter().any(|row| row.change != Change::None));
+    }
+
+    #[test]
+    fn what_is_not_known_of_every_run_is_not_compared() {
+        let mut random = Random::new(14);
+        let (a, mut b) = (runs(6, 5.0, &mut random), runs(6, 5.0, &mut random));
+        let last = |b: &[Measurement]| compare(["a", "b"], &a, b, false).rows.pop().map(|row| (row.figure, row.change));
+        b.iter_mut().for_each(|run| run.cpu_us = run.cpu_us.map(|cost| cost / 2.0));
+        assert_eq!(last(&b), Some(("cpu".into(), Change::Better)));
+        b[3].cpu_us = None;
+        assert_eq!(last(&b), Some(("p999".into(), Change::None)));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::nodes::NodeRow;
-use crate::numbers::{count, float, median, micros, milliseconds};
+use crate::numbers::{count, float, median, micros, milliseconds, sum_of_known};
 use crate::record::Tally;
 use crate::run::{Outcome, Plan, Rate};
 
@@ -210,6 +210,12 @@ pub struct Document {
 }
 
 impl Document {
+    /// Processor time of all nodes for a request, in µs; none if it is not known of one of them, or no node is known.
+    #[must_use]
+    pub fn cpu_us_per_request(&self) -> Option<f64> {
+        sum_of_known(self.nodes.iter().map(|node| node.cpu_us_per_request))
+    }
+
     /// What to write down of a run.
     #[must_use]
     pub fn new(plan: &Plan, outcome: &Outcome) -> Self {

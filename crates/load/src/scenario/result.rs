@@ -11,7 +11,7 @@ use super::{Scale, Scenario, short_name};
 use crate::Error;
 use crate::compare::Comparison;
 use crate::knee::{ACHIEVED_SHARE, Over, Point, fit};
-use crate::numbers::{count, float};
+use crate::numbers::{float, sum_of_known};
 use crate::report::{Document, Percentiles, RateAsked, scenario_page, write_file, write_json};
 use crate::workload::{Operation, Workload};
 
@@ -455,8 +455,7 @@ impl ClusterReport {
 
     /// Processor time of all nodes for a request, in µs.
     pub(super) fn cpu_us(point: &PointReport) -> Option<f64> {
-        let told: Vec<f64> = point.cpu_us_per_request.iter().copied().collect::<Option<_>>()?;
-        (count(told.len()) > 0).then(|| told.iter().sum())
+        sum_of_known(point.cpu_us_per_request.iter().copied())
     }
 }
 
