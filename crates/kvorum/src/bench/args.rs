@@ -265,7 +265,7 @@ pub(crate) struct KneeArgs {
 ///
 /// A side is a directory of saved runs (what `run --out` wrote, or a directory of several such), the URLs of a
 /// server, or a command that serves at --url while it runs. Live sides take turns, A B A B. A difference counts only
-/// if it is none of chance (rank test over the runs, 5 % for all figures together) and at least 2 %.
+/// if it is none of chance (rank test, 5 % for all figures together) and at least 2 %.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -287,8 +287,8 @@ pub(crate) struct CompareArgs {
     /// Requests a second, or max; needed where the sides are live.
     #[arg(long, value_name = "N|max")]
     pub(crate) rate: Option<Rate>,
-    /// Runs of each side; fewer than 5 cannot tell anything.
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = at_least_one)]
+    /// Runs of each side; fewer than 8 cannot tell anything.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = at_least_one)]
     pub(crate) pairs: usize,
     /// Write compare.json there, and each run below `a` and `b`.
     #[arg(long, value_name = "DIR")]

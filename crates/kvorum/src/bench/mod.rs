@@ -12,7 +12,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use kvorum_load::compare::{
-    COMPARISON_FILE, Comparison, Contest, Side, Turn, compare as compare_runs, compare_saved, kill_server, live,
+    COMPARISON_FILE, Comparison, Contest, Kind, Side, Turn, compare as compare_runs, compare_saved, kill_server, live,
 };
 use kvorum_load::fill::{fill as fill_load, keys_for};
 use kvorum_load::knee::{Effort, Hunt, Knee, Point, Probe, Watch, knee as find_knee};
@@ -235,7 +235,7 @@ fn compare(args: &CompareArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
         }
         Ok(Outcome::Done)
     } else {
-        let mut comparison = compare_runs([&args.a.to_string(), &args.b.to_string()], &a, &b, false);
+        let mut comparison = compare_runs([&args.a.to_string(), &args.b.to_string()], &a, &b, Kind::Pairs);
         if interrupted {
             comparison.doubts.push(format!("Interrupted after {} of {} pairs", a.len(), args.pairs));
         }

@@ -1,9 +1,10 @@
 //! Two sides compared, percentile by percentile, by runs that were repeated.
 //!
-//! A difference is one if a rank test over the runs says so, for all figures together with a chance of 5 % for a
-//! false alarm, *and* it is at least 2 %. Runs of live sides are interleaved, A B A B, so that what changes with time
-//! on the machine meets both. Of a single saved run on each side the seconds are taken in blocks instead: that tells
-//! whether these two runs differ, not whether others would.
+//! A difference is one if a rank test says so, for all figures together with a chance of 5 % for a false alarm, *and* it
+//! is at least 2 %. Runs of live sides are interleaved, A B A B, so that what changes with time on the machine meets both
+//! runs of a pair, and it is pairs that are tested: their ratios lack what both had. Saved runs belong to no pairs, and
+//! are tested as two sets. Of a single saved run on each side the seconds are taken in blocks instead: that tells whether
+//! these two runs differ, not whether others would.
 
 mod live;
 mod statistics;
@@ -22,7 +23,7 @@ use crate::numbers::{count, float, median};
 use crate::random::Random;
 use crate::record::histogram;
 use crate::report::{Document, LATENCY_FILE, Percentiles, RUN_FILE, RateAsked, read_document, read_log};
-use statistics::{holm, rank_test, ratio, ratio_interval};
+use statistics::{holm, median_interval, rank_test, ratio, ratio_interval, signed_rank_test};
 
 /// The chance of seeing a difference in any figure where there is none.
 const FALSE_ALARM: f64 = 0.05;
@@ -30,12 +31,45 @@ const FALSE_ALARM: f64 = 0.05;
 const CHANGE_MIN: f64 = 0.02;
 /// An interval that reaches farther than this leaves room for changes of interest.
 const INTERVAL_WIDE: f64 = 0.25;
-/// With fewer on either side nothing can be told.
-const RUNS_MIN: usize = 5;
 /// Blocks that a single saved run is cut into.
 const BLOCKS: usize = 10;
 /// With this share of the requests never sent, p99.9 lacks all of its tail.
 const UNSENT_SHARE: f64 = 0.001;
+
+/// How measurements of two sides belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Each of A was followed by one of B.
+    Pairs,
+    /// Runs that were made at any time.
+    Sets,
+    /// Parts of one run of each side.
+    Blocks,
+}
+
+impl Kind {
+    /// With fewer on either side no ranks are so rare that six figures pass the test.
+    fn runs_min(self) -> usize {
+        if self == Self::Pairs { 8 } else { 5 }
+    }
+
+    fn probability(self, a: &[f64], b: &[f64]) -> f64 {
+        if self == Self::Pairs { signed_rank_test(&ratios(a, b)) } else { rank_test(a, b) }
+    }
+
+    /// B as a part of A, and where that lies with 95 %.
+    fn ratio(self, a: &[f64], b: &[f64], random: &mut Random) -> (f64, (f64, f64)) {
+        if self == Self::Pairs {
+            let ratios = ratios(a, b);
+            return (median(&ratios), median_interval(&ratios, random));
+        }
+        (ratio(median(a), median(b)), ratio_interval(a, b, random))
+    }
+}
+
+fn ratios(a: &[f64], b: &[f64]) -> Vec<f64> {
+    a.iter().zip(b).map(|(a, b)| ratio(*a, *b)).collect()
+}
 
 /// What is compared of one run, or of one block of one, and what puts that in doubt.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -118,7 +152,7 @@ pub struct Row {
     pub a: f64,
     /// Median of B's.
     pub b: f64,
-    /// B's as a part of A's.
+    /// B's as a part of A's; of pairs, the median of theirs.
     pub ratio: f64,
     /// Where it lies with 95 %.
     pub ratio_low: f64,
@@ -149,6 +183,9 @@ pub struct Comparison {
     pub unlike: Vec<String>,
     /// Whether they are blocks of one run each.
     pub blocks: bool,
+    /// Whether each of A's belongs to one of B's.
+    #[serde(default)]
+    pub paired: bool,
     /// Figure by figure.
     pub rows: Vec<Row>,
     /// In words.
@@ -157,7 +194,7 @@ pub struct Comparison {
 
 /// Compares two sets of measurements.
 #[must_use]
-pub fn compare(names: [&str; 2], a: &[Measurement], b: &[Measurement], blocks: bool) -> Comparison {
+pub fn compare(names: [&str; 2], a: &[Measurement], b: &[Measurement], kind: Kind) -> Comparison {
     let mut random = Random::new(1);
     let column = |runs: &[Measurement], place: usize| -> Option<Vec<f64>> {
         runs.iter().map(|run| run.figures().get(place).and_then(|(_, value)| *value)).collect()
@@ -166,13 +203,13 @@ pub fn compare(names: [&str; 2], a: &[Measurement], b: &[Measurement], blocks: b
     let figures = Measurement::default().figures().into_iter().enumerate();
     let columns: Vec<_> =
         figures.filter_map(|(place, (name, _))| Some((name, column(a, place)?, column(b, place)?))).collect();
-    let probabilities = holm(&columns.iter().map(|(_, a, b)| rank_test(a, b)).collect::<Vec<_>>());
+    let probabilities = holm(&columns.iter().map(|(_, a, b)| kind.probability(a, b)).collect::<Vec<_>>());
     let mut rows: Vec<Row> = columns
         .iter()
         .zip(probabilities)
-        .map(|((figure, a, b), probability)| row(figure, a, b, probability, &mut random))
+        .map(|((figure, a, b), probability)| row(figure, [a, b], probability, kind, &mut random))
         .collect();
-    let enough = a.len() >= RUNS_MIN && b.len() >= RUNS_MIN;
+    let enough = a.len().min(b.len()) >= kind.runs_min();
     if !enough {
         rows.iter_mut().for_each(|row| row.change = Change::None);
     }
@@ -183,8 +220,9 @@ pub fn compare(names: [&str; 2], a: &[Measurement], b: &[Measurement], blocks: b
         errors: [a, b].map(|runs| runs.iter().map(|run| run.errors).sum()),
         doubts: [doubts('A', a), doubts('B', b)].concat(),
         unlike: Vec::new(),
-        blocks,
-        verdict: verdict(&rows, enough, blocks),
+        blocks: kind == Kind::Blocks,
+        paired: kind == Kind::Pairs,
+        verdict: verdict(&rows, enough, kind),
         rows,
     }
 }
@@ -207,10 +245,8 @@ fn doubts(side: char, runs: &[Measurement]) -> Vec<String> {
     doubts.into_iter().flatten().map(|doubt| format!("{side}: {doubt}")).collect()
 }
 
-fn row(figure: &str, a: &[f64], b: &[f64], probability: f64, random: &mut Random) -> Row {
-    let (median_a, median_b) = (median(a), median(b));
-    let ratio = ratio(median_a, median_b);
-    let (ratio_low, ratio_high) = ratio_interval(a, b, random);
+fn row(figure: &str, [a, b]: [&[f64]; 2], probability: f64, kind: Kind, random: &mut Random) -> Row {
+    let (ratio, (ratio_low, ratio_high)) = kind.ratio(a, b, random);
     let changed = probability < FALSE_ALARM && (ratio - 1.0).abs() >= CHANGE_MIN;
     // More is better of a rate, less of all others.
     let change = match (changed, (ratio > 1.0) == (figure == "rate")) {
@@ -218,12 +254,12 @@ fn row(figure: &str, a: &[f64], b: &[f64], probability: f64, random: &mut Random
         (true, true) => Change::Better,
         (true, false) => Change::Worse,
     };
-    Row { figure: figure.to_owned(), a: median_a, b: median_b, ratio, ratio_low, ratio_high, probability, change }
+    Row { figure: figure.to_owned(), a: median(a), b: median(b), ratio, ratio_low, ratio_high, probability, change }
 }
 
-fn verdict(rows: &[Row], enough: bool, blocks: bool) -> String {
+fn verdict(rows: &[Row], enough: bool, kind: Kind) -> String {
     if !enough {
-        return format!("too little to tell: at least {RUNS_MIN} runs of each are needed");
+        return format!("too little to tell: at least {} runs of each are needed", kind.runs_min());
     }
     let of = |change: Change| -> Vec<String> {
         let rows = rows.iter().filter(|row| row.change == change);
@@ -236,7 +272,7 @@ fn verdict(rows: &[Row], enough: bool, blocks: bool) -> String {
         (true, false) => format!("B is worse: {}", worse.join(", ")),
         (false, false) => format!("B is better in {} and worse in {}", better.join(", "), worse.join(", ")),
     };
-    if blocks {
+    if kind == Kind::Blocks {
         text.push_str(" (between these two runs; whether it would be so again takes repeated runs)");
     }
     text
@@ -257,9 +293,12 @@ impl Comparison {
     /// As a table, and the verdict below it.
     #[must_use]
     pub fn text(&self) -> String {
-        let what = if self.blocks { "blocks of one run" } else { "runs" };
-        let mut out =
-            format!("A: {}\nB: {}\n{} and {} {what}, medians\n\n", self.a, self.b, self.runs[0], self.runs[1]);
+        let what = match (self.blocks, self.paired) {
+            (true, _) => "blocks of one run, medians",
+            (_, true) => "runs in turn, medians; changes are those of pairs",
+            _ => "runs, medians",
+        };
+        let mut out = format!("A: {}\nB: {}\n{} and {} {what}\n\n", self.a, self.b, self.runs[0], self.runs[1]);
         let mut line = |text: std::fmt::Arguments<'_>| writeln!(out, "{text}").expect("a string takes everything");
         line(format_args!("{:8}{:>12}{:>12}{:>10}{:>22}{:>9}", "", "A", "B", "change", "95 % interval", "p"));
         let percent = |ratio: f64| format!("{:+.1} %", (ratio - 1.0) * 100.0);
@@ -326,12 +365,12 @@ pub fn compare_saved(a: &Path, b: &Path) -> Result<Comparison, Error> {
     let (runs_a, runs_b) = (all(a)?, all(b)?);
     let (name_a, name_b) = (a.display().to_string(), b.display().to_string());
     let names = [name_a.as_str(), name_b.as_str()];
-    let whole = compare(names, &measured(&runs_a)?, &measured(&runs_b)?, false);
+    let whole = compare(names, &measured(&runs_a)?, &measured(&runs_b)?, Kind::Sets);
     let comparison = match (runs_a.as_slice(), runs_b.as_slice()) {
         // Of a block nothing is saved but its latencies.
         ([one], [other]) => {
             let (errors, doubts) = (whole.errors, whole.doubts);
-            Comparison { errors, doubts, ..compare(names, &blocks(one)?, &blocks(other)?, true) }
+            Comparison { errors, doubts, ..compare(names, &blocks(one)?, &blocks(other)?, Kind::Blocks) }
         }
         _ => whole,
     };
@@ -414,7 +453,7 @@ fn block(seconds: &[Histogram<u64>]) -> Measurement {
 
 #[cfg(test)]
 mod tests {
-    use super::{Change, Measurement, compare};
+    use super::{Change, Kind, Measurement, compare};
     use crate::random::Random;
     use crate::report::Percentiles;
 
@@ -446,7 +485,7 @@ mod tests {
     #[test]
     fn few_runs_change_nothing_however_far_apart() {
         let mut random = Random::new(5);
-        let comparison = compare(["a", "b"], &runs(2, 5.0, &mut random), &runs(30, 50.0, &mut random), false);
+        let comparison = compare(["a", "b"], &runs(2, 5.0, &mut random), &runs(30, 50.0, &mut random), Kind::Sets);
         assert!(comparison.rows.iter().any(|row| row.probability < 0.05), "it would be one");
         assert!(comparison.rows.iter().all(|row| row.change == Change::None), "{}", comparison.verdict);
     }
@@ -456,10 +495,44 @@ mod tests {
         let mut random = Random::new(11);
         for number in [5, 6, 10] {
             let repeats = (0..300).map(|_| (runs(number, 5.0, &mut random), runs(number, 5.0, &mut random)));
-            let same = repeats.filter(|(a, b)| compare(["a", "b"], a, b, false).verdict.starts_with("no difference"));
+            let same =
+                repeats.filter(|(a, b)| compare(["a", "b"], a, b, Kind::Sets).verdict.starts_with("no difference"));
             let same = same.count();
             assert!(same >= 285, "{same} of 300 with {number} runs");
         }
+    }
+
+    /// Two sides in turn on a machine that is up to twice as fast in one hour as in another.
+    fn pairs(number: usize, cost: f64, random: &mut Random) -> (Vec<Measurement>, Vec<Measurement>) {
+        let both = (0..number).map(|_| {
+            let hour = 20.0 * (1.0 + random.unit());
+            let mut run = |cost: f64| Measurement { cpu_us: Some(hour * cost), ..runs(1, 5.0, random).remove(0) };
+            (run(1.0), run(cost))
+        });
+        let (a, mut b): (Vec<_>, Vec<_>) = both.unzip();
+        let mut noise = |value: f64| value * (1.0 + (random.unit() - 0.5) / 10.0);
+        b.iter_mut().for_each(|run| run.cpu_us = run.cpu_us.map(&mut noise));
+        (a, b)
+    }
+
+    #[test]
+    fn pairs_tell_what_the_hour_would_hide() {
+        let mut random = Random::new(15);
+        let found = |number: usize, cost: f64, kind: Kind, random: &mut Random| {
+            let repeats = (0..100).map(|_| pairs(number, cost, random));
+            let is_none = |(a, b): &(Vec<_>, Vec<_>)| {
+                let rows = compare(["a", "b"], a, b, kind).rows;
+                rows.iter().all(|row| row.change == Change::None)
+            };
+            100 - repeats.filter(is_none).count()
+        };
+        let (paired, sets) = (found(20, 0.95, Kind::Pairs, &mut random), found(20, 0.95, Kind::Sets, &mut random));
+        assert!(paired >= 97 && sets <= 10, "{paired} and {sets} of 100");
+        let false_alarms = [8, 12, 20].map(|number| found(number, 1.0, Kind::Pairs, &mut random));
+        assert!(false_alarms.iter().all(|alarms| *alarms <= 5), "{false_alarms:?} of 100");
+        // All eight are needed.
+        assert_eq!(found(7, 0.5, Kind::Pairs, &mut random), 0);
+        assert_eq!(found(8, 0.5, Kind::Pairs, &mut random), 100);
     }
 
     #[test]
@@ -467,7 +540,7 @@ mod tests {
         let mut random = Random::new(12);
         let found = |random: &mut Random| {
             let (a, b) = (runs(6, 5.0, random), runs(6, 8.0, random));
-            compare(["a", "b"], &a, &b, false).rows[3].change == Change::Worse
+            compare(["a", "b"], &a, &b, Kind::Sets).rows[3].change == Change::Worse
         };
         let hits = (0..200).filter(|_| found(&mut random)).count();
         assert!(hits >= 190, "{hits} of 200");
@@ -479,7 +552,7 @@ mod tests {
             let run = |number: u32| Measurement { rate: rate + f64::from(number), ..Measurement::default() };
             (0..10).map(run).collect::<Vec<_>>()
         };
-        let comparison = compare(["a", "b"], &of(20_000.0), &of(20_200.0), false);
+        let comparison = compare(["a", "b"], &of(20_000.0), &of(20_200.0), Kind::Sets);
         assert!(comparison.rows[0].probability < 0.05);
         assert_eq!(comparison.verdict, "no difference");
         assert!(!comparison.rows.iter().any(|row| row.change != Change::None));
@@ -489,7 +562,8 @@ mod tests {
     fn what_is_not_known_of_every_run_is_not_compared() {
         let mut random = Random::new(14);
         let (a, mut b) = (runs(6, 5.0, &mut random), runs(6, 5.0, &mut random));
-        let last = |b: &[Measurement]| compare(["a", "b"], &a, b, false).rows.pop().map(|row| (row.figure, row.change));
+        let last =
+            |b: &[Measurement]| compare(["a", "b"], &a, b, Kind::Sets).rows.pop().map(|row| (row.figure, row.change));
         b.iter_mut().for_each(|run| run.cpu_us = run.cpu_us.map(|cost| cost / 2.0));
         assert_eq!(last(&b), Some(("cpu".into(), Change::Better)));
         b[3].cpu_us = None;
@@ -499,7 +573,7 @@ mod tests {
     #[test]
     fn something_against_nothing_is_a_difference() {
         let of = |rate: f64| vec![Measurement { rate, ..Measurement::default() }; 10];
-        let change = |a, b| compare(["a", "b"], &of(a), &of(b), false).rows[0].change;
+        let change = |a, b| compare(["a", "b"], &of(a), &of(b), Kind::Sets).rows[0].change;
         assert_eq!((change(0.0, 1000.0), change(1000.0, 0.0)), (Change::Better, Change::Worse));
         assert_eq!(change(0.0, 0.0), Change::None);
     }
@@ -507,7 +581,7 @@ mod tests {
     #[test]
     fn few_runs_tell_nothing() {
         let mut random = Random::new(13);
-        let comparison = compare(["a", "b"], &runs(4, 1.0, &mut random), &runs(4, 9.0, &mut random), false);
+        let comparison = compare(["a", "b"], &runs(4, 1.0, &mut random), &runs(4, 9.0, &mut random), Kind::Sets);
         assert!(comparison.verdict.starts_with("too little"), "{}", comparison.verdict);
     }
 }

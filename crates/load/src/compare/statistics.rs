@@ -1,12 +1,12 @@
 //! Whether two sets of repeated measurements differ: exact rank tests and bootstrapped intervals.
 //!
-//! Source: Mann and Whitney (1947), exact where it can be enumerated; Holm (1979) for several tests at once; Efron's
-//! percentile bootstrap for intervals of a ratio of medians.
+//! Source: Mann and Whitney (1947), and Wilcoxon (1945) for pairs, exact where they can be enumerated; Holm (1979) for
+//! several tests at once; Efron's percentile bootstrap for intervals of a ratio.
 
 use crate::numbers::{count, float, index, median, whole};
 use crate::random::Random;
 
-/// Splits that are enumerated at most; beyond, the normal approximation is as good.
+/// Splits, or signs of all pairs, that are enumerated at most; beyond, the normal approximation is as good.
 const SPLITS_MAX: f64 = 200_000.0;
 const RESAMPLES: usize = 1_000;
 
@@ -29,6 +29,28 @@ pub(super) fn rank_test(a: &[f64], b: &[f64]) -> f64 {
         tried.1 += 1;
     });
     float(tried.0) / float(tried.1)
+}
+
+/// The probability, two-sided, of ratios of pairs as far from 1, and as many of them on one side of it, if neither side
+/// makes a difference. Pairs without one say nothing.
+pub(super) fn signed_rank_test(ratios: &[f64]) -> f64 {
+    let changes: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).filter(|change| *change != 0.0).collect();
+    let ranks = ranks(&changes.iter().map(|change| change.abs()).collect::<Vec<_>>());
+    let observed: f64 = ranks.iter().zip(&changes).filter(|(_, change)| **change > 0.0).map(|(rank, _)| rank).sum();
+    let expected = ranks.iter().sum::<f64>() / 2.0;
+    let distance = (observed - expected).abs() - 1e-9;
+    // Each change is as likely up as down.
+    let signs = f64::from(2_u32).powf(float(count(ranks.len())));
+    if signs > SPLITS_MAX {
+        let deviation = ranks.iter().map(|rank| rank.powi(2)).sum::<f64>().sqrt() / 2.0;
+        return two_sided((distance - 0.5).max(0.0) / deviation);
+    }
+    let is_up = |choice: u64, place: usize| choice >> place & 1 == 1;
+    let sum = |choice: u64| -> f64 {
+        ranks.iter().enumerate().filter(|(place, _)| is_up(choice, *place)).map(|(_, rank)| rank).sum()
+    };
+    let far = (0..whole(signs)).filter(|choice| (sum(*choice) - expected).abs() >= distance).count();
+    float(count(far)) / signs
 }
 
 /// Ranks from 1; those that are equal share the mean of theirs.
@@ -100,17 +122,26 @@ pub(super) fn ratio(a: f64, b: f64) -> f64 {
 
 /// The interval in which the ratio of the medians, b to a, lies with 95 %.
 pub(super) fn ratio_interval(a: &[f64], b: &[f64], random: &mut Random) -> (f64, f64) {
-    let draw = |values: &[f64], random: &mut Random| {
-        let length = count(values.len());
-        let drawn: Vec<f64> = (0..length).filter_map(|_| values.get(index(random.below(length))).copied()).collect();
-        median(&drawn)
-    };
-    let mut ratios: Vec<f64> = (0..RESAMPLES)
-        .map(|_| {
-            let (a, b) = (draw(a, random), draw(b, random));
-            ratio(a, b)
-        })
-        .collect();
+    interval(|| {
+        let (a, b) = (draw(a, random), draw(b, random));
+        ratio(a, b)
+    })
+}
+
+/// The interval in which the median lies with 95 %.
+pub(super) fn median_interval(values: &[f64], random: &mut Random) -> (f64, f64) {
+    interval(|| draw(values, random))
+}
+
+/// The median of as many values, drawn from these.
+fn draw(values: &[f64], random: &mut Random) -> f64 {
+    let length = count(values.len());
+    let drawn: Vec<f64> = (0..length).filter_map(|_| values.get(index(random.below(length))).copied()).collect();
+    median(&drawn)
+}
+
+fn interval(mut draw: impl FnMut() -> f64) -> (f64, f64) {
+    let mut ratios: Vec<f64> = (0..RESAMPLES).map(|_| draw()).collect();
     ratios.sort_unstable_by(f64::total_cmp);
     let at = |quantile: f64| {
         let place = index(whole(quantile * float(count(RESAMPLES - 1))));
@@ -121,7 +152,7 @@ pub(super) fn ratio_interval(a: &[f64], b: &[f64], random: &mut Random) -> (f64,
 
 #[cfg(test)]
 mod tests {
-    use super::{holm, rank_test, ratio_interval, two_sided};
+    use super::{holm, median_interval, rank_test, ratio_interval, signed_rank_test, two_sided};
     use crate::numbers::median;
     use crate::random::Random;
 
@@ -139,6 +170,22 @@ mod tests {
     }
 
     #[test]
+    fn known_probabilities_of_pairs_are_found() {
+        // Of all 256 signs of eight pairs, two are as far apart.
+        let higher: Vec<f64> = (1..=8).map(|pair| 1.0 + f64::from(pair) / 100.0).collect();
+        assert!((signed_rank_test(&higher) - 2.0 / 256.0).abs() < 1e-12);
+        // Of the sums of 1, 2 and 3, those of 0, 1, 5 and 6 are as far from the middle as 5.
+        assert!((signed_rank_test(&[0.9, 1.2, 1.4]) - 0.5).abs() < 1e-12);
+        // Two that are equal and opposite, and one without a change.
+        assert_eq!(signed_rank_test(&[0.5, 2.0, 1.0]), 1.0);
+        assert_eq!((signed_rank_test(&[]), signed_rank_test(&[1.0])), (1.0, 1.0));
+        let never: Vec<f64> = [f64::INFINITY, 0.0].repeat(4);
+        assert_eq!(signed_rank_test(&never), 1.0);
+        let many: Vec<f64> = (0..100).map(|pair| 1.0 + f64::from(pair - 30) / 1000.0).collect();
+        assert!(signed_rank_test(&many) < 1e-4 && signed_rank_test(&[0.5, 2.0].repeat(50)) > 0.9);
+    }
+
+    #[test]
     fn several_tests_are_judged_together() {
         let expected = [0.03, 0.06, 0.06];
         assert!(holm(&[0.01, 0.04, 0.03]).iter().zip(expected).all(|(got, want)| (got - want).abs() < 1e-12));
@@ -149,5 +196,6 @@ mod tests {
         assert_eq!((median(&[3.0, 1.0, 2.0]), median(&[4.0, 1.0, 2.0, 3.0]), median(&[])), (2.0, 2.5, 0.0));
         let (low, high) = ratio_interval(&[10.0, 10.1, 9.9, 10.0], &[20.0, 20.2, 19.8, 20.0], &mut Random::new(1));
         assert!((1.95..2.0).contains(&low) && (2.0..2.05).contains(&high), "{low} {high}");
+        assert_eq!(median_interval(&[1.0, 1.1, 1.1, 1.1, 1.1, 1.1, 1.1, 1.2], &mut Random::new(1)), (1.1, 1.1));
     }
 }

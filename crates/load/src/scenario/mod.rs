@@ -230,7 +230,7 @@ impl Scale {
             duration,
             warmup: Duration::from_millis(500).min(duration),
             effort: Effort::Brief,
-            pairs: 5,
+            pairs: 8,
             profile_seconds: (duration.as_secs() * 4 / 5).clamp(1, 30),
             keys: 200_000,
             memory_times: 4,

@@ -462,7 +462,7 @@ impl ClusterReport {
 #[cfg(test)]
 pub(super) mod tests {
     use super::{ClusterReport, Contested, GENERATOR_ENDED, HALF_MISSED, KneeReport, Machine, PointReport, Report};
-    use crate::compare::{Measurement, compare};
+    use crate::compare::{Kind, Measurement, compare};
     use crate::numbers::float;
     use crate::report::Percentiles;
     use crate::scenario::{SCENARIOS, Scale, Scenario};
@@ -537,7 +537,7 @@ pub(super) mod tests {
         knee.points[2].generator_late = Some("slow".into());
         knee.points[2].stolen = Some("the host took 7 % of the processors' time".into());
         let run = |rate| Measurement { rate, ..Measurement::default() };
-        let comparison = compare(["A", "B"], &[run(9_000.0)], &[run(9_950.0)], false);
+        let comparison = compare(["A", "B"], &[run(9_000.0)], &[run(9_950.0)], Kind::Sets);
         report.contests.push(Contested { workload: "put".into(), rate: 10_000, nodes: 3, comparison });
         let rows = report.beside();
         let notes: Vec<&str> = rows.iter().filter(|row| row.whose != "report").map(|row| row.note.as_str()).collect();

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
-use kvorum_load::compare::{COMPARISON_FILE, Contest, Side, compare, live};
+use kvorum_load::compare::{COMPARISON_FILE, Contest, Kind, Side, compare, live};
 use kvorum_load::fill::fill;
 use kvorum_load::knee::{Hunt, Objective, knee};
 use kvorum_load::nodes::figures;
@@ -413,7 +413,7 @@ impl Runner<'_> {
             return Ok(ended?);
         }
         let [name_a, name_b] = &names;
-        let comparison = compare([name_a, name_b], &runs_a, &runs_b, false);
+        let comparison = compare([name_a, name_b], &runs_a, &runs_b, Kind::Pairs);
         say(format_args!("{}", comparison.text().trim_end()));
         let written = write_json(&dir.join(COMPARISON_FILE), &comparison);
         self.report.contests.push(Contested { workload: of.to_owned(), rate, nodes, comparison });
