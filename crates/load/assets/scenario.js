@@ -51,7 +51,7 @@ for (const contest of report.contests) {
     place("contests").append(line);
   }
   table("contests", [
-    ["", "A", "B", "change", "95 % interval", "p"],
+    ["", "A", "B", contest.comparison.paired ? "change of pairs" : "change", "95 % interval", "p"],
     ...contest.comparison.rows.map((row) => [row.figure, number(row.a, 3), number(row.b, 3), `${number((row.ratio - 1) * 100, 1)} %`,
       `${number((row.ratio_low - 1) * 100, 1)} … ${number((row.ratio_high - 1) * 100, 1)} %`, number(row.probability, 3)]),
   ]);

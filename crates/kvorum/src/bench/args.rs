@@ -287,8 +287,8 @@ pub(crate) struct CompareArgs {
     /// Requests a second, or max; needed where the sides are live.
     #[arg(long, value_name = "N|max")]
     pub(crate) rate: Option<Rate>,
-    /// Runs of each side; fewer than 8 cannot tell anything.
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = at_least_one)]
+    /// Runs of each side; fewer than 8 cannot tell anything, 8 only what all of them show.
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = at_least_one)]
     pub(crate) pairs: usize,
     /// Write compare.json there, and each run below `a` and `b`.
     #[arg(long, value_name = "DIR")]

@@ -273,7 +273,8 @@ fn live_sides_take_turns_and_their_runs_can_be_compared_again() {
     let turns: Vec<&str> =
         ended.stdout.lines().filter_map(|line| line.split_once(':')).map(|(turn, _)| turn).take(4).collect();
     assert_eq!(turns, ["A1", "B1", "A2", "B2"]);
-    assert_eq!(json(&out.join("compare.json"))["runs"], serde_json::json!([2, 2]));
+    let comparison = json(&out.join("compare.json"));
+    assert_eq!((&comparison["runs"], &comparison["paired"]), (&serde_json::json!([2, 2]), &true.into()));
     let (a, b) = (out.join("a"), out.join("b"));
     let compare = ["bench", "compare", a.to_str().unwrap(), b.to_str().unwrap()];
     let saved = run(kvorum(&compare).env("KVORUM_URL", &url));

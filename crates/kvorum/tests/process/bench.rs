@@ -97,7 +97,9 @@ fn commands_are_started_filled_and_stopped_in_turn() {
         assert!(line.ends_with(" 0 errors"), "{line}");
     }
     assert!(text.contains("too little to tell"), "{text}");
-    assert!(text.lines().any(|line| line.starts_with("cpu ")), "what a request cost the nodes: {text}");
+    // Or it says in how many runs a sample came so late that a part of what requests cost is missing.
+    let is_told = text.lines().any(|line| line.starts_with("cpu ") || line.contains(": cpu is not compared"));
+    assert!(is_told, "what a request cost the nodes: {text}");
     assert!(dir.path().join("a").is_dir() && dir.path().join("b").is_dir(), "each kept its own data");
     assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_err(), "the last one was stopped too");
 }

@@ -39,7 +39,7 @@ const UNSENT_SHARE: f64 = 0.001;
 /// How measurements of two sides belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Each of A was followed by one of B.
+    /// Each of A was followed by the one of B in its place.
     Pairs,
     /// Runs that were made at any time.
     Sets,
@@ -48,7 +48,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// With fewer on either side no ranks are so rare that six figures pass the test.
+    /// With fewer on both sides no ranks are so rare that six figures pass the test.
     fn runs_min(self) -> usize {
         if self == Self::Pairs { 8 } else { 5 }
     }
@@ -107,7 +107,8 @@ impl Measurement {
         Ok(Self {
             rate: document.rate_achieved,
             latency_ms: document.latency_ms,
-            cpu_us: document.cpu_us_per_request(),
+            // Less than a tick of the system's clock is not known.
+            cpu_us: document.cpu_us_per_request().filter(|cost| *cost > 0.0),
             errors,
             due: document.requests + document.unanswered + document.unsent,
             unsent: document.unsent,
@@ -192,9 +193,10 @@ pub struct Comparison {
     pub verdict: String,
 }
 
-/// Compares two sets of measurements.
+/// Compares the measurements of two sides: as many of each if they are pairs.
 #[must_use]
 pub fn compare(names: [&str; 2], a: &[Measurement], b: &[Measurement], kind: Kind) -> Comparison {
+    assert!(kind != Kind::Pairs || a.len() == b.len(), "a pair has two sides");
     let mut random = Random::new(1);
     let column = |runs: &[Measurement], place: usize| -> Option<Vec<f64>> {
         runs.iter().map(|run| run.figures().get(place).and_then(|(_, value)| *value)).collect()
@@ -239,6 +241,9 @@ fn doubts(side: char, runs: &[Measurement]) -> Vec<String> {
         those(|run| run.is_limited).map(|runs| format!("the generator was the limit in {runs}")),
         those(|run| run.is_late)
             .map(|runs| format!("the generator was late, and latencies are partly its own, in {runs}")),
+        those(|run| run.cpu_us.is_none())
+            .filter(|_| runs.iter().any(|run| run.cpu_us.is_some()))
+            .map(|runs| format!("cpu is not compared, it is not known in {runs}")),
         (unsent >= UNSENT_SHARE).then(|| format!("{:.1} % of the requests were never sent", unsent * 100.0)),
         those(|run| run.is_interrupted).map(|runs| format!("an interrupt ended {runs}")),
     ];
@@ -259,7 +264,8 @@ fn row(figure: &str, [a, b]: [&[f64]; 2], probability: f64, kind: Kind, random: 
 
 fn verdict(rows: &[Row], enough: bool, kind: Kind) -> String {
     if !enough {
-        return format!("too little to tell: at least {} runs of each are needed", kind.runs_min());
+        let what = if kind == Kind::Pairs { "pairs" } else { "runs of each" };
+        return format!("too little to tell: at least {} {what} are needed", kind.runs_min());
     }
     let of = |change: Change| -> Vec<String> {
         let rows = rows.iter().filter(|row| row.change == change);
@@ -283,7 +289,7 @@ fn hidden(rows: &[Row]) -> &'static str {
     let far = |ratio: f64| (ratio - 1.0).abs() > INTERVAL_WIDE;
     match rows.iter().any(|row| far(row.ratio_low) || far(row.ratio_high)) {
         true => {
-            " to be told from noise: runs of one side differ so much that even a large one could hide; more runs of each, or a quieter machine, would tell"
+            " to be told from noise: runs, or pairs, differ so much that even a large one could hide; more of them, or a quieter machine, would tell"
         }
         false => "",
     }
@@ -568,6 +574,8 @@ mod tests {
         assert_eq!(last(&b), Some(("cpu".into(), Change::Better)));
         b[3].cpu_us = None;
         assert_eq!(last(&b), Some(("p999".into(), Change::None)));
+        let doubts = compare(["a", "b"], &a, &b, Kind::Sets).doubts;
+        assert_eq!(doubts, ["B: cpu is not compared, it is not known in 1 of 6 runs"]);
     }
 
     #[test]

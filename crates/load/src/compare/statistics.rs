@@ -1,12 +1,12 @@
-//! Whether two sets of repeated measurements differ: exact rank tests and bootstrapped intervals.
+//! Whether two sides of repeated measurements differ: rank tests and bootstrapped intervals.
 //!
-//! Source: Mann and Whitney (1947), and Wilcoxon (1945) for pairs, exact where they can be enumerated; Holm (1979) for
+//! Source: Mann and Whitney (1947), exact where it can be enumerated; Wilcoxon (1945) for pairs, exact; Holm (1979) for
 //! several tests at once; Efron's percentile bootstrap for intervals of a ratio.
 
 use crate::numbers::{count, float, index, median, whole};
 use crate::random::Random;
 
-/// Splits, or signs of all pairs, that are enumerated at most; beyond, the normal approximation is as good.
+/// Splits that are enumerated at most; beyond, the normal approximation is as good.
 const SPLITS_MAX: f64 = 200_000.0;
 const RESAMPLES: usize = 1_000;
 
@@ -31,26 +31,28 @@ pub(super) fn rank_test(a: &[f64], b: &[f64]) -> f64 {
     float(tried.0) / float(tried.1)
 }
 
-/// The probability, two-sided, of ratios of pairs as far from 1, and as many of them on one side of it, if neither side
-/// makes a difference. Pairs without one say nothing.
+/// The probability, two-sided, that the ratios of pairs are as far to one side of 1, by their ranks, if the sides are alike.
+/// Pairs without a difference are left out.
 pub(super) fn signed_rank_test(ratios: &[f64]) -> f64 {
     let changes: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).filter(|change| *change != 0.0).collect();
     let ranks = ranks(&changes.iter().map(|change| change.abs()).collect::<Vec<_>>());
     let observed: f64 = ranks.iter().zip(&changes).filter(|(_, change)| **change > 0.0).map(|(rank, _)| rank).sum();
     let expected = ranks.iter().sum::<f64>() / 2.0;
     let distance = (observed - expected).abs() - 1e-9;
-    // Each change is as likely up as down.
-    let signs = f64::from(2_u32).powf(float(count(ranks.len())));
-    if signs > SPLITS_MAX {
-        let deviation = ranks.iter().map(|rank| rank.powi(2)).sum::<f64>().sqrt() / 2.0;
-        return two_sided((distance - 0.5).max(0.0) / deviation);
+    // Each change is as likely up as down. By twice the sum of those that are up, which is whole where ranks are shared.
+    let mut chances = vec![1.0];
+    for rank in &ranks {
+        let up = index(whole(rank * 2.0));
+        let mut with = vec![0.0; chances.len() + up];
+        for (sum, chance) in chances.iter().enumerate() {
+            for sum in [sum, sum + up] {
+                with.get_mut(sum).into_iter().for_each(|slot| *slot += chance / 2.0);
+            }
+        }
+        chances = with;
     }
-    let is_up = |choice: u64, place: usize| choice >> place & 1 == 1;
-    let sum = |choice: u64| -> f64 {
-        ranks.iter().enumerate().filter(|(place, _)| is_up(choice, *place)).map(|(_, rank)| rank).sum()
-    };
-    let far = (0..whole(signs)).filter(|choice| (sum(*choice) - expected).abs() >= distance).count();
-    float(count(far)) / signs
+    let far = (0_u64..).zip(&chances).filter(|(sum, _)| (float(*sum) / 2.0 - expected).abs() >= distance);
+    far.map(|(_, chance)| chance).sum()
 }
 
 /// Ranks from 1; those that are equal share the mean of theirs.
@@ -183,6 +185,9 @@ mod tests {
         assert_eq!(signed_rank_test(&never), 1.0);
         let many: Vec<f64> = (0..100).map(|pair| 1.0 + f64::from(pair - 30) / 1000.0).collect();
         assert!(signed_rank_test(&many) < 1e-4 && signed_rank_test(&[0.5, 2.0].repeat(50)) > 0.9);
+        // Exact for any number: of 2^20 signs, two.
+        let twenty: Vec<f64> = (1..=20).map(|pair| 1.0 + f64::from(pair) / 100.0).collect();
+        assert!((signed_rank_test(&twenty) * f64::from(1 << 19) - 1.0).abs() < 1e-9);
     }
 
     #[test]

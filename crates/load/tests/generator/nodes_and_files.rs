@@ -143,7 +143,7 @@ fn saved_runs_are_compared() {
         save(&dir.path().join(name), &outcome, &Document::new(&plan, &outcome)).unwrap();
     }
     let sets = compare_saved(&dir.path().join("a"), &dir.path().join("b")).unwrap();
-    assert_eq!((sets.runs, sets.blocks), ([2, 2], false));
+    assert_eq!((sets.runs, sets.blocks, sets.paired), ([2, 2], false, false));
     assert!(sets.verdict.starts_with("too little"), "{}", sets.verdict);
     let (_, outcome, document) = one(&server.url);
     save(&dir.path().join("c"), &outcome, &document).unwrap();
