@@ -39,13 +39,13 @@ pub(crate) struct TargetArgs {
     )]
     pub(crate) url: Vec<Target>,
     /// Over all targets and threads.
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = at_least_one)]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = up_to::<100_000>)]
     pub(crate) connections: usize,
     /// Of the generator; one drives some 150,000 requests a second.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = up_to::<100_000>)]
     pub(crate) threads: usize,
     /// Requests under way on one connection at most.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = up_to::<100_000>)]
     pub(crate) pipeline: usize,
     /// Different keys.
     #[arg(long, value_name = "N", default_value_t = 200_000)]
@@ -288,7 +288,7 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "N|max")]
     pub(crate) rate: Option<Rate>,
     /// Runs of each side; fewer than 8 cannot tell anything, 8 only what all of them show.
-    #[arg(long, value_name = "N", default_value_t = 12, value_parser = at_least_one)]
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = up_to::<1_000>)]
     pub(crate) pairs: usize,
     /// Write compare.json there, and each run below `a` and `b`.
     #[arg(long, value_name = "DIR")]
@@ -338,11 +338,9 @@ fn size(text: &str) -> Result<u64, String> {
     bytes(text).ok_or_else(|| format!("`{text}` is not a size such as 1.2GB or 4GiB"))
 }
 
-fn at_least_one(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(number @ 1..=100_000) => Ok(number),
-        _ => Err("it takes a number from 1 to 100000".into()),
-    }
+fn up_to<const MAX: usize>(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=MAX).contains(number));
+    number.ok_or_else(|| format!("it takes a number from 1 to {MAX}"))
 }
 
 const DAY: Duration = Duration::from_secs(24 * 3600);

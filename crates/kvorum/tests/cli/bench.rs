@@ -120,6 +120,7 @@ fn what_cannot_be_run_is_told_by_the_exit_code() {
         &["bench", "knee", "--url", &url, "--objective", "p98=1ms"],
         &["bench", "compare", "/nonexistent-a", "/nonexistent-b"],
         &["bench", "compare", &url, &url, "--rate", "10", "--url", &url, "--pairs", "1", "--duration", "1ms"],
+        &["bench", "compare", &url, &url, "--rate", "10", "--pairs", "1001"],
     ] {
         assert_eq!(run(&mut kvorum(bad)).code, 2, "{bad:?}");
     }
