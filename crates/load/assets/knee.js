@@ -28,5 +28,5 @@ table("probes", [
   ["asked/s", "achieved/s", "seconds", "p50 ms", "p99", "p99.9", "errors", "result"],
   ...data.probes.map((probe) => [number(probe.rate_asked), number(probe.rate_achieved, 0), number(probe.duration_s, 1),
     number(probe.latency_ms.p50, 3), number(probe.latency_ms.p99, 3), number(probe.latency_ms.p999, 3), number(probe.errors), 
-    [probe.missed ?? "ok", probe.generator_limit ? "the generator is the limit" : null, probe.stolen].filter(Boolean).join("; ")]),
+    [probe.missed ?? "ok", probe.generator_limit ? "the generator is the limit" : null, probe.stolen, probe.slow_commits].filter(Boolean).join("; ")]),
 ]);

@@ -1,4 +1,4 @@
-const { run, host, unsent, latency, service } = data;
+const { run, host, slow_commits, unsent, latency, service } = data;
 place("title").textContent = `${run.workload} at ${run.rate_asked === "max" ? "the highest rate" : number(run.rate_asked) + "/s"} → ${run.targets.join(", ")}`;
 place("asked").textContent =
   `${new Date(run.started_unix_ms).toISOString()} · ${number(run.duration_s)} s after ${number(run.warmup_s)} s of warm-up · ` +
@@ -8,6 +8,7 @@ const warnings = [];
 if (run.generator.limit) warnings.push(`The generator was the limit, not the target: ${run.generator.limit}`);
 if (run.generator.late) warnings.push(`The generator was late, and the latencies are partly its own: ${run.generator.late}`);
 warnings.push(...host);
+if (slow_commits) warnings.push(`Nodes: ${slow_commits}`);
 if (run.interrupted) warnings.push("The run was interrupted: this is what there was until then.");
 if (run.unanswered) warnings.push(`${number(run.unanswered)} requests had no answer yet: their latencies are missing.`);
 if (run.unsent) warnings.push(`${number(run.unsent)} requests were due and never sent: their latencies are missing.`);
@@ -41,6 +42,8 @@ const byNode = (value) => run.nodes.filter((node) => node.seconds.length).map((n
   const known = new Map(node.seconds.map((second) => [Math.round(second.at_s), value(second)]));
   return [node.url, times.map((time) => known.get(time) ?? null)];
 });
+const commits = byNode((second) => second.slow_commits).filter(([, counts]) => counts.some((count) => count !== null));
+chart("commits", times, commits, { y: "commits" });
 chart("cpu", times, byNode((second) => second.cpu), { y: "processors" });
 chart("memory", times, byNode((second) => second.resident_bytes / 2 ** 20), { y: "MiB" });
 
@@ -51,9 +54,9 @@ table("statuses", [
   ["timeouts", number(run.timeouts)], ["sent more than 1 ms late", number(run.late_sends)], ["never sent", number(run.unsent)],
 ]);
 table("nodes", [
-  ["", "CPU µs", "system calls", "sleeps", "allocated B", "blocks", "disk B", "peak MiB", "from"],
+  ["", "CPU µs", "system calls", "sleeps", "allocated B", "blocks", "disk B", "commits", "ms each", "peak MiB", "from"],
   ...run.nodes.map((node) => [node.url, number(node.cpu_us_per_request), number(node.syscalls_per_request),
     number(node.sleeps_per_request), number(node.allocated_bytes_per_request, 0), number(node.block_reads_per_request),
-    number(node.disk_read_bytes_per_request, 0), number(node.resident_bytes_max / 2 ** 20, 1), node.source]),
-  ["generator", number(run.generator.cpu_us_per_request), "", "", "", "", "", "", "itself"],
+    number(node.disk_read_bytes_per_request, 0), number(node.commits_per_request, 3), number(node.commit_ms, 3), number(node.resident_bytes_max / 2 ** 20, 1), node.source]),
+  ["generator", number(run.generator.cpu_us_per_request), "", "", "", "", "", "", "", "", "itself"],
 ]);

@@ -6,6 +6,7 @@ use std::process::Stdio;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::cluster::{free_port, kvorum};
+use crate::support::network::Network;
 use crate::support::{Cluster, wait_for, wait_until};
 
 /// Runs `kvorum bench` to its end: its exit code and what it printed.
@@ -47,11 +48,39 @@ fn system_calls_are_counted_in_the_warm_up_where_the_kernel_tells() {
     let run: serde_json::Value = serde_json::from_slice(&std::fs::read(out.join("run.json")).unwrap()).unwrap();
     let Some(calls) = run["nodes"][0]["syscalls_per_request"].as_f64() else {
         assert!(!rustix::process::geteuid().is_root() || !Path::new("/sys/kernel/tracing/events").exists(), "{text}");
-        eprintln!("SKIPPED: to count system calls takes tracefs and CAP_PERFMON");
+        eprintln!("SKIPPED: to count system calls takes root, or tracefs and CAP_PERFMON");
         return;
     };
     // At least to receive, to write and sync the log, and to send; and not as many as there are in a hundred requests.
     assert!((4.0..400.0).contains(&calls), "{text}");
+}
+
+/// Needs root.
+#[test]
+fn a_node_on_another_machine_is_asked_for_what_a_request_costs_it() {
+    let measure = |network: &Network| {
+        let mut cluster = Cluster::prepare(1, &[]);
+        cluster.place([(network.address(0), network.prefix(0))]);
+        cluster.spawn_all();
+        cluster.wait_whole();
+        let out = cluster.root().join("run");
+        let args = ["run", "--url", &cluster.node(0).url(), "--rate", "200", "--out", out.to_str().unwrap()];
+        let text = bench(&[&args[..], &SHORT].concat());
+        let run: serde_json::Value = serde_json::from_slice(&std::fs::read(out.join("run.json")).unwrap()).unwrap();
+        let node = &run["nodes"][0];
+        assert_eq!(node["source"], "metrics", "{text}");
+        for name in ["cpu_us_per_request", "allocated_bytes_per_request", "commits_per_request", "commit_ms"] {
+            assert!(node[name].as_f64().is_some_and(|figure| figure > 0.0), "{name}\n{text}");
+        }
+        assert!(node["resident_bytes_max"].as_f64().is_some_and(|bytes| bytes > 1e6), "{text}");
+        for name in ["syscalls_per_request", "sleeps_per_request", "disk_read_bytes_per_request"] {
+            assert!(node[name].is_null(), "only its own machine could tell: {name}\n{text}");
+        }
+    };
+    match Network::build(1) {
+        Ok(network) => network.inside(|| measure(&network)),
+        Err(why) => eprintln!("SKIPPED: a node with a network of its own needs root: {why}"),
+    }
 }
 
 #[test]

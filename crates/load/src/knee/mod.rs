@@ -129,6 +129,9 @@ pub struct Probe {
     pub generator_limit: Option<String>,
     /// How much of the processors the machine's host took, if it was much.
     pub stolen: Option<String>,
+    /// In how many seconds a node's commits took long, if these were slower than the others.
+    #[serde(default)]
+    pub slow_commits: Option<String>,
 }
 
 /// A run at a share of the knee.
@@ -407,6 +410,7 @@ impl Probe {
             missed,
             generator_limit: run.generator.limit.clone().or(late),
             stolen: run.generator.stolen(),
+            slow_commits: run.slow_commits(),
         }
     }
 
@@ -420,7 +424,8 @@ impl Probe {
     pub fn line(&self) -> String {
         let result = self.missed.as_ref().map_or_else(|| "ok".to_owned(), |why| format!("no: {why}"));
         let limit = self.generator_limit.as_ref().map(|_| "the generator is the limit".to_owned());
-        let whose: Vec<String> = limit.into_iter().chain(self.stolen.clone()).collect();
+        let whose: Vec<String> =
+            [limit, self.stolen.clone(), self.slow_commits.clone()].into_iter().flatten().collect();
         let whose = if whose.is_empty() { String::new() } else { format!(" ({})", whose.join("; ")) };
         format!(
             "{:>9}/s: {:>9}/s achieved, p50 {:.2} ms, p99 {:.2} ms: {result}{whose}",
@@ -450,6 +455,7 @@ mod tests {
             missed: None,
             generator_limit: limit.then(|| "busy".to_owned()),
             stolen: None,
+            slow_commits: None,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::Sample;
+use super::{SLOW_COMMIT_SECONDS, Sample};
 use crate::client::Client;
 use crate::numbers::whole;
 use crate::target::Target;
@@ -34,10 +34,23 @@ fn parse(text: &str) -> Sample {
             "kvorum_allocated_bytes_total" => sample.allocated_bytes = value.map(whole),
             "kvorum_coordinator_hedges_total" => sample.hedges = value.map(whole),
             "kvorum_store_block_reads_total" => sample.block_reads = value.map(whole),
+            "kvorum_commit_sync_duration_seconds_count" => sample.commits = value.map(whole),
+            "kvorum_commit_sync_duration_seconds_sum" => sample.commit_seconds = value,
+            // Of those that took at most so long: the first that reaches as far.
+            _ if sample.quick_commits.is_none()
+                && commit_bucket(name).is_some_and(|seconds| seconds >= SLOW_COMMIT_SECONDS) =>
+            {
+                sample.quick_commits = value.map(whole);
+            }
             _ => {}
         }
     }
     sample
+}
+
+/// Up to how long the commits took that this series counts, in seconds.
+fn commit_bucket(name: &str) -> Option<f64> {
+    name.strip_prefix("kvorum_commit_sync_duration_seconds_bucket{le=\"")?.strip_suffix("\"}")?.parse().ok()
 }
 
 /// What a page of metrics says under each of these names, over all labels; none for a name that is not on it.
@@ -63,6 +76,18 @@ mod tests {
         let expected = Sample { cpu_seconds: Some(12.5), resident_bytes: Some(1_500_000), ..Sample::default() };
         assert_eq!(parse(text), expected);
         assert_eq!(parse("<html> <body>"), Sample::default());
+    }
+
+    #[test]
+    fn commits_are_slow_beyond_the_first_bucket_that_reaches_sixteen_milliseconds() {
+        let name = "kvorum_commit_sync_duration_seconds";
+        let text = format!(
+            "{name}_sum 1.5\n{name}_count 90\n{name}_bucket{{le=\"0.008191\"}} 70\n\
+             {name}_bucket{{le=\"0.016382999999999999\"}} 80\n{name}_bucket{{le=\"+Inf\"}} 90\n"
+        );
+        let expected =
+            Sample { commits: Some(90), commit_seconds: Some(1.5), quick_commits: Some(80), ..Sample::default() };
+        assert_eq!(parse(&text), expected);
     }
 
     #[test]

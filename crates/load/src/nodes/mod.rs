@@ -28,6 +28,8 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_secs(1);
 /// Of the time of a run between its first and last sample, at least: all requests are counted, not those between them.
 const SAMPLED_SHARE: f64 = 0.9;
+/// A commit that takes longer than this is slow: whatever waits for it is the p99 of its second.
+const SLOW_COMMIT_SECONDS: f64 = 0.016;
 /// How soon an interrupt is noticed.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -45,6 +47,12 @@ struct Sample {
     block_reads: Option<u64>,
     /// Reads that it asked one replica more for.
     hedges: Option<u64>,
+    /// Batches that it wrote: into the log, which is synced, and the memtable.
+    commits: Option<u64>,
+    /// What they took together.
+    commit_seconds: Option<f64>,
+    /// Of them those that were not slow.
+    quick_commits: Option<u64>,
 }
 
 /// Where a node's samples come from.
@@ -68,6 +76,9 @@ pub struct NodeSecond {
     pub cpu: f64,
     /// Resident memory.
     pub resident_bytes: u64,
+    /// Commits that took longer than 16 ms, if its metrics tell.
+    #[serde(default)]
+    pub slow_commits: Option<u64>,
 }
 
 /// One node over a run. Per request means: of all requests of the run, whichever node they went to.
@@ -81,7 +92,7 @@ pub struct NodeRow {
     pub cpu_us_per_request: Option<f64>,
     /// Bytes that it allocated, if its metrics tell.
     pub allocated_bytes_per_request: Option<f64>,
-    /// System calls, where the kernel tells (tracefs, and `CAP_PERFMON` or root): those of the last second of the warm-up,
+    /// System calls, where the kernel tells (root, or tracefs and `CAP_PERFMON`): those of the last second of the warm-up,
     /// since to count them makes every call on the machine longer; none without a warm-up.
     pub syscalls_per_request: Option<f64>,
     /// Times that a thread went to sleep.
@@ -92,6 +103,12 @@ pub struct NodeRow {
     pub block_reads_per_request: Option<f64>,
     /// Reads that asked a replica more than they need, if its metrics tell.
     pub hedges_per_request: Option<f64>,
+    /// Commits: batches of writes that share a sync of the log, if its metrics tell.
+    #[serde(default)]
+    pub commits_per_request: Option<f64>,
+    /// What one took, in ms: the mean.
+    #[serde(default)]
+    pub commit_ms: Option<f64>,
     /// The most.
     pub resident_bytes_max: u64,
     /// Second by second.
@@ -197,8 +214,9 @@ impl Node {
         let told = metrics::sample(&mut self.client);
         match here {
             Some(here) => {
-                let Sample { allocated_bytes, block_reads, hedges, .. } = told.unwrap_or_default();
-                (Source::Proc, Some(Sample { allocated_bytes, block_reads, hedges, ..here }))
+                let Sample { cpu_seconds, resident_bytes, switches, disk_read_bytes, .. } = here;
+                let told = told.unwrap_or_default();
+                (Source::Proc, Some(Sample { cpu_seconds, resident_bytes, switches, disk_read_bytes, ..told }))
             }
             None => (Source::Metrics, told),
         }
@@ -240,13 +258,16 @@ impl Series {
     /// What it comes to, for so many requests.
     pub(crate) fn row(&self, requests: u64) -> NodeRow {
         let (first, last) = (self.samples.first(), self.samples.last());
-        let per_request = |count: fn(&Sample) -> Option<f64>| {
+        let spent = |count: fn(&Sample) -> Option<f64>| {
             let ((begin, first), (end, last)) = (first?, last?);
             let spent = count(last)? - count(first)?;
             // A node that was started anew counts from 0 again; of one that was silent at an end a part is missing.
             let is_whole = (*end - *begin).as_secs_f64() >= self.time.as_secs_f64() * SAMPLED_SHARE && spent >= 0.0;
-            (requests > 0 && is_whole).then(|| spent / float(requests))
+            is_whole.then_some(spent)
         };
+        let per_request = |count| spent(count).filter(|_| requests > 0).map(|spent| spent / float(requests));
+        let commits = spent(|sample| sample.commits.map(float)).filter(|commits| *commits > 0.0);
+        let commit_seconds = spent(|sample| sample.commit_seconds);
         NodeRow {
             url: self.url.clone(),
             source: self.source,
@@ -260,6 +281,8 @@ impl Series {
             disk_read_bytes_per_request: per_request(|sample| sample.disk_read_bytes.map(float)),
             block_reads_per_request: per_request(|sample| sample.block_reads.map(float)),
             hedges_per_request: per_request(|sample| sample.hedges.map(float)),
+            commits_per_request: per_request(|sample| sample.commits.map(float)),
+            commit_ms: commit_seconds.zip(commits).map(|(seconds, commits)| seconds * 1e3 / commits),
             resident_bytes_max: self.samples.iter().filter_map(|(_, sample)| sample.resident_bytes).max().unwrap_or(0),
             seconds: self.samples.windows(2).filter_map(second).collect(),
         }
@@ -270,9 +293,11 @@ fn second(two: &[(Duration, Sample)]) -> Option<NodeSecond> {
     let [(before, old), (at, new)] = two else { return None };
     let spent = new.cpu_seconds? - old.cpu_seconds?;
     let time = at.saturating_sub(*before).as_secs_f64();
+    let slow = |sample: &Sample| sample.commits.zip(sample.quick_commits).map(|(all, quick)| all.saturating_sub(quick));
     (spent >= 0.0 && time > 0.0).then(|| NodeSecond {
         at_s: at.as_secs_f64(),
         cpu: spent / time,
         resident_bytes: new.resident_bytes.unwrap_or(0),
+        slow_commits: slow(new).zip(slow(old)).map(|(new, old)| new.saturating_sub(old)),
     })
 }

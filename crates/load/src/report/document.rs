@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::nodes::NodeRow;
-use crate::numbers::{count, float, median, micros, milliseconds, sum_of_known};
+use crate::numbers::{count, float, index, median, micros, milliseconds, sum_of_known, whole};
 use crate::record::Tally;
 use crate::run::{Outcome, Plan, Rate};
 
@@ -300,19 +300,36 @@ impl Document {
 
     /// How slow the seconds were in which the host took processors; none if they were like the others.
     fn stolen_seconds(&self) -> Option<String> {
-        let answered = self.seconds.iter().filter(|second| second.requests > 0);
-        let of = |is_stolen: bool| -> Vec<f64> {
-            let of_them = answered.clone().filter(|second| second.stolen_share.is_some_and(|s| (s > 0.0) == is_stolen));
-            of_them.map(|second| second.p99).collect()
+        let slower = self.slower(|_, second| Some(second.stolen_share? > 0.0))?;
+        Some(format!("the host took processors in {slower}"))
+    }
+
+    /// How slow the seconds were in which a node's commits took long; none if they were like the others.
+    #[must_use]
+    pub fn slow_commits(&self) -> Option<String> {
+        let most = |place: usize| {
+            let seconds = self.nodes.iter().flat_map(|node| &node.seconds);
+            // It was sampled where a second ends, or the run.
+            let of_place = seconds.filter(|second| index(whole(second.at_s - 0.5)) == place);
+            of_place.filter_map(|second| second.slow_commits).max()
         };
-        let (stolen, others) = (of(true), of(false));
-        let (slow, usual) = (median(&stolen), median(&others));
-        (!others.is_empty() && slow > usual * STOLEN_SLOWER).then(|| {
+        let slower = self.slower(|place, _| Some(most(place)? > 0))?;
+        Some(format!("commits took more than 16 ms in {slower}"))
+    }
+
+    /// How slow the seconds were of which this is so; none if they were like the others.
+    fn slower(&self, is_so: impl Fn(usize, &SecondRow) -> Option<bool>) -> Option<String> {
+        let of = |wanted: bool| -> Vec<f64> {
+            let answered = self.seconds.iter().enumerate().filter(|(_, second)| second.requests > 0);
+            answered.filter(|(place, row)| is_so(*place, row) == Some(wanted)).map(|(_, row)| row.p99).collect()
+        };
+        let (these, others) = (of(true), of(false));
+        let (slow, usual) = (median(&these), median(&others));
+        (!others.is_empty() && slow > usual * SLOWER).then(|| {
             format!(
-                "the host took processors in {} of {} seconds: their p99 is {slow:.2} ms (median), that of the others \
-                 {usual:.2} ms",
-                stolen.len(),
-                stolen.len() + others.len()
+                "{} of {} seconds: their p99 is {slow:.2} ms (median), that of the others {usual:.2} ms",
+                these.len(),
+                these.len() + others.len()
             )
         })
     }
@@ -368,8 +385,8 @@ fn generator(plan: &Plan, outcome: &Outcome) -> Generator {
 
 /// Of the time that the machine's host took from it, so much that the figures are no longer the target's alone.
 const STOLEN_SHARE: f64 = 0.05;
-/// So much slower than the others are seconds, of which it took some, that they are told of.
-const STOLEN_SLOWER: f64 = 1.5;
+/// So much slower than the others are seconds that are told of.
+const SLOWER: f64 = 1.5;
 
 impl Generator {
     /// How much of the processors' time was taken by the machine's host, in words; none if it was little.

@@ -34,6 +34,7 @@ pub(super) fn page(outcome: &Outcome, document: &Document) -> String {
     let data = json!({
         "run": document,
         "host": document.said_of_host(),
+        "slow_commits": document.slow_commits(),
         "unsent": document.said_of_unsent(),
         "latency": curve(&outcome.tally.latency),
         "service": curve(&outcome.tally.service),

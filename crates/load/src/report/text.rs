@@ -154,6 +154,9 @@ fn write_own(out: &mut String, plan: &Plan, document: &Document) -> std::fmt::Re
     for sentence in document.said_of_host() {
         writeln!(out, "{sentence}")?;
     }
+    if let Some(slow) = document.slow_commits() {
+        writeln!(out, "Nodes: {slow}")?;
+    }
     if let Some(hint) = document.hint() {
         writeln!(out, "{hint}")?;
     }
@@ -173,22 +176,27 @@ fn write_nodes(out: &mut String, document: &Document) -> std::fmt::Result {
     if document.nodes.is_empty() {
         return Ok(());
     }
-    writeln!(out, "Per request:         CPU us    syscalls*    sleeps   allocated   disk read   peak memory")?;
+    writeln!(
+        out,
+        "Per request:         CPU us    syscalls*    sleeps   allocated   disk read     commits   each taking   peak memory"
+    )?;
     let cell = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
     for node in &document.nodes {
         writeln!(
             out,
-            "  {:<22}{:>5} {:>12} {:>9} {:>11} {:>11} {:>13}",
+            "  {:<22}{:>5} {:>12} {:>9} {:>11} {:>11} {:>11} {:>13} {:>13}",
             node.url.trim_start_matches("http://"),
             node.cpu_us_per_request.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}")),
             cell(node.syscalls_per_request),
             cell(node.sleeps_per_request),
             node.allocated_bytes_per_request.map_or_else(|| "-".to_owned(), bytes),
             node.disk_read_bytes_per_request.map_or_else(|| "-".to_owned(), bytes),
+            node.commits_per_request.map_or_else(|| "-".to_owned(), |commits| format!("{commits:.3}")),
+            node.commit_ms.map_or_else(|| "-".to_owned(), |ms| time(ms * 1e3)),
             bytes(float(node.resident_bytes_max))
         )?;
     }
-    writeln!(out, "  * in the warm-up; where the kernel counts them: tracefs, and CAP_PERFMON or root")?;
+    writeln!(out, "  * in the warm-up; where the kernel tells: root, or tracefs and CAP_PERFMON")?;
     if document.requests > 0 && document.nodes.iter().any(|node| node.cpu_us_per_request.is_none()) {
         writeln!(out, "  - not on this machine, and not in its /metrics")?;
     }

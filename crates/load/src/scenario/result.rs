@@ -73,6 +73,9 @@ pub struct PointReport {
     /// How much of the processors the machine's host took, if it was much.
     #[serde(default)]
     pub stolen: Option<String>,
+    /// In how many seconds a node's commits took long, if these were slower than the others.
+    #[serde(default)]
+    pub slow_commits: Option<String>,
 }
 
 /// A profile of the coordinator.
@@ -411,6 +414,7 @@ impl PointReport {
             generator_limit: run.generator.limit.clone(),
             generator_late: run.generator.late.clone(),
             stolen: run.generator.stolen(),
+            slow_commits: run.slow_commits(),
         }
     }
 
@@ -421,7 +425,8 @@ impl PointReport {
         let limit = self.generator_limit.is_some().then(|| "the GENERATOR was the limit".to_owned());
         let late = self.generator_late.is_some().then(|| "latencies are partly the generator's".to_owned());
         let achieved = missed(self.rate_asked, self.rate_achieved);
-        [achieved, unsent, errors, limit, late, self.stolen.clone()].into_iter().flatten().collect()
+        let (stolen, slow_commits) = (self.stolen.clone(), self.slow_commits.clone());
+        [achieved, unsent, errors, limit, late, stolen, slow_commits].into_iter().flatten().collect()
     }
 }
 
@@ -491,6 +496,7 @@ pub(super) mod tests {
             generator_limit: None,
             generator_late: None,
             stolen: None,
+            slow_commits: None,
         };
         cluster.knees.push(KneeReport {
             workload: "put".into(),
@@ -554,7 +560,7 @@ pub(super) mod tests {
     #[test]
     fn a_point_that_was_saved_without_them_says_nothing_of_them() {
         let mut point = serde_json::to_value(&report("quorum").clusters[0].knees[0].points[0]).unwrap();
-        for name in ["unsent", "generator_limit", "generator_late", "stolen"] {
+        for name in ["unsent", "generator_limit", "generator_late", "stolen", "slow_commits"] {
             assert!(point.as_object_mut().unwrap().remove(name).is_some(), "{name}");
         }
         assert!(serde_json::from_value::<PointReport>(point).unwrap().notes().is_empty());

@@ -4,10 +4,13 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
+use std::time::Instant;
 
 use kvorum_load::compare::compare_saved;
-use kvorum_load::nodes::Source;
+use kvorum_load::knee::Probe;
+use kvorum_load::nodes::{NodeRow, Source};
 use kvorum_load::report::{
     Document, LATENCY_FILE, PAGE_FILE, RUN_FILE, RateAsked, read_document, read_log, save, text,
 };
@@ -84,6 +87,96 @@ fn nodes_on_this_machine_are_read_from_proc() {
     assert_eq!((node.source, node.url.as_str()), (Source::Proc, server.url.as_str()));
     assert!(node.cpu_us_per_request.is_some_and(|micros| micros >= 0.0), "{node:?}");
     assert!(node.resident_bytes_max > 1 << 20 && !node.seconds.is_empty(), "{node:?}");
+}
+
+/// A store that writes nothing for 400 ms, once, and tells of its commits, of which each PUT is one.
+fn stalling_once() -> Server {
+    let (begin, writing) = (OnceLock::new(), Mutex::new(()));
+    let (commits, slow) = (AtomicU64::new(0), AtomicU64::new(0));
+    Server::start(move |request| {
+        if request.path == "/metrics" {
+            let (slow, commits) = (slow.load(Ordering::SeqCst), commits.load(Ordering::SeqCst));
+            let (name, quick) = ("kvorum_commit_sync_duration_seconds", commits - slow);
+            let text =
+                format!("{name}_count {commits}\n{name}_sum {commits}e-3\n{name}_bucket{{le=\"0.016383\"}} {quick}\n");
+            return answer(200, text.as_bytes());
+        }
+        if request.method == "PUT" {
+            let _alone = writing.lock().unwrap();
+            let begin = begin.get_or_init(Instant::now);
+            let is_slow = slow.load(Ordering::SeqCst) == 0 && begin.elapsed() >= millis(1300);
+            while is_slow && begin.elapsed() < millis(1700) {
+                thread::sleep(millis(10));
+            }
+            commits.fetch_add(1, Ordering::SeqCst);
+            slow.fetch_add(u64::from(is_slow), Ordering::SeqCst);
+        }
+        answer(200, b"")
+    })
+}
+
+#[test]
+fn a_second_that_a_slow_commit_made_slow_is_told_of() {
+    let server = stalling_once();
+    let plan = Plan { watch: true, duration: millis(3000), warmup: millis(0), ..plan(&server.url, "put") };
+    let outcome = go(&plan);
+    let document = Document::new(&plan, &outcome);
+    let node = &document.nodes[0];
+    assert!(node.commits_per_request.is_some_and(|commits| (0.8..1.2).contains(&commits)), "{node:?}");
+    assert!(node.commit_ms.is_some_and(|ms| (ms - 1.0).abs() < 1e-6), "{node:?}");
+    assert_eq!(node.seconds.iter().filter_map(|second| second.slow_commits).sum::<u64>(), 1, "{node:?}");
+    let told = "commits took more than 16 ms in 1 of ";
+    let text = text(&plan, &outcome, &document, false);
+    assert!(text.contains(told), "{text}\n{:?}", document.seconds);
+    let objective = "p99=50ms".parse().unwrap();
+    assert!(Probe::of(500, &document, &objective).line().contains(told), "a search for a knee tells it, too");
+    let mut usual = document;
+    usual.seconds.iter_mut().for_each(|second| second.p99 = 9.0);
+    assert_eq!(usual.slow_commits(), None, "what makes no difference is not told");
+}
+
+#[test]
+fn what_a_request_cost_each_node_is_a_table() {
+    let (_, server) = store();
+    let (plan, outcome, mut document) = one(&server.url);
+    let known = NodeRow {
+        url: "http://10.0.0.1:8080".into(),
+        source: Source::Proc,
+        cpu_us_per_request: Some(23.5),
+        allocated_bytes_per_request: Some(1536.0),
+        syscalls_per_request: Some(4.125),
+        sleeps_per_request: Some(0.5),
+        disk_read_bytes_per_request: Some(0.0),
+        block_reads_per_request: None,
+        hedges_per_request: None,
+        commits_per_request: Some(0.0874),
+        commit_ms: Some(0.3),
+        resident_bytes_max: 3 << 20,
+        seconds: Vec::new(),
+    };
+    let silent = NodeRow {
+        url: "http://10.0.0.2:8080".into(),
+        source: Source::None,
+        cpu_us_per_request: None,
+        allocated_bytes_per_request: None,
+        syscalls_per_request: None,
+        sleeps_per_request: None,
+        disk_read_bytes_per_request: None,
+        commits_per_request: None,
+        commit_ms: None,
+        resident_bytes_max: 0,
+        ..known.clone()
+    };
+    document.nodes = vec![known, silent];
+    let table = "\
+Per request:         CPU us    syscalls*    sleeps   allocated   disk read     commits   each taking   peak memory
+  10.0.0.1:8080          23.5         4.12      0.50      1.50KB       0.00B       0.087      300.00us        3.00MB
+  10.0.0.2:8080             -            -         -           -           -           -             -         0.00B
+  * in the warm-up; where the kernel tells: root, or tracefs and CAP_PERFMON
+  - not on this machine, and not in its /metrics
+";
+    let text = text(&plan, &outcome, &document, false);
+    assert!(text.contains(table), "{text}");
 }
 
 #[test]
