@@ -36,14 +36,14 @@ chart("throughput", seconds, throughput, { y: "per second" });
 chart("latency", seconds, ["p50", "p90", "p99", "max"].map((name) => [name, latencies(name)]), { y: "ms" });
 const stolen = column("stolen_share").map((share) => share === null ? null : share * 100);
 chart("stolen", seconds, stolen.some((share) => share !== null) ? [["taken", stolen]] : [], { y: "%" });
+const commits = column("slow_commits");
+chart("commits", seconds, commits.some((count) => count !== null) ? [["commits", commits]] : [], { y: "commits" });
 
 const times = [...new Set(run.nodes.flatMap((node) => node.seconds.map((second) => Math.round(second.at_s))))].sort((a, b) => a - b);
 const byNode = (value) => run.nodes.filter((node) => node.seconds.length).map((node) => {
   const known = new Map(node.seconds.map((second) => [Math.round(second.at_s), value(second)]));
   return [node.url, times.map((time) => known.get(time) ?? null)];
 });
-const commits = byNode((second) => second.slow_commits).filter(([, counts]) => counts.some((count) => count !== null));
-chart("commits", times, commits, { y: "commits" });
 chart("cpu", times, byNode((second) => second.cpu), { y: "processors" });
 chart("memory", times, byNode((second) => second.resident_bytes / 2 ** 20), { y: "MiB" });
 

@@ -29,9 +29,12 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// Of all threads that there are. None where the kernel does not tell: it takes root, or tracefs and
-    /// `CAP_PERFMON`.
-    pub(super) fn of(processes: &[Process]) -> Option<Self> {
+    /// Of all threads that there are. None where the kernel does not tell, for which it takes root, or tracefs and
+    /// `CAP_PERFMON`; or where there is no time for it until `end`.
+    pub(super) fn until(end: Instant, processes: &[Process]) -> Option<Self> {
+        if processes.is_empty() || end.saturating_duration_since(Instant::now()) < TIME_MIN {
+            return None;
+        }
         let id = fs::read_to_string(Path::new(TRACEFS).join(ID)).or_else(|_| read_unmounted(ID)).ok()?;
         let id = id.trim().parse().ok()?;
         let mut builder = Builder::new(Tracepoint::with_id(id));
@@ -73,7 +76,7 @@ fn read_unmounted(path: &str) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     use super::{Calls, TIME_MIN};
     use crate::nodes::proc::listening_on;
@@ -83,7 +86,9 @@ mod tests {
     fn calls_are_counted_where_the_kernel_tells() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let begin = Instant::now();
-        let Some(calls) = Calls::of(&listening_on(&[listener.local_addr().unwrap()])) else {
+        let processes = listening_on(&[listener.local_addr().unwrap()]);
+        assert!(Calls::until(begin, &processes).is_none(), "there is no time for it");
+        let Some(calls) = Calls::until(begin + Duration::from_secs(60), &processes) else {
             eprintln!("SKIPPED: to count system calls takes root, or tracefs and CAP_PERFMON");
             return;
         };

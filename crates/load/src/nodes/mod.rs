@@ -8,6 +8,7 @@ mod calls;
 mod metrics;
 mod proc;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use self::calls::Calls;
 use crate::Error;
 use crate::client::Client;
-use crate::numbers::float;
+use crate::numbers::{float, index};
 use crate::target::Target;
 
 /// For any page of a node.
@@ -28,8 +29,8 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_secs(1);
 /// Of the time of a run between its first and last sample, at least: all requests are counted, not those between them.
 const SAMPLED_SHARE: f64 = 0.9;
-/// A commit that takes longer than this is slow: whatever waits for it is the p99 of its second.
-const SLOW_COMMIT_SECONDS: f64 = 0.016;
+/// A commit that takes longer than this is slow: of the writes of its second, those that wait for it are the p99.
+pub(crate) const SLOW_COMMIT_SECONDS: f64 = 0.016;
 /// How soon an interrupt is noticed.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -47,7 +48,7 @@ struct Sample {
     block_reads: Option<u64>,
     /// Reads that it asked one replica more for.
     hedges: Option<u64>,
-    /// Batches that it wrote: into the log, which is synced, and the memtable.
+    /// Batches that it wrote, into its log and memtable, each with one sync at most.
     commits: Option<u64>,
     /// What they took together.
     commit_seconds: Option<f64>,
@@ -76,9 +77,6 @@ pub struct NodeSecond {
     pub cpu: f64,
     /// Resident memory.
     pub resident_bytes: u64,
-    /// Commits that took longer than 16 ms, if its metrics tell.
-    #[serde(default)]
-    pub slow_commits: Option<u64>,
 }
 
 /// One node over a run. Per request means: of all requests of the run, whichever node they went to.
@@ -103,7 +101,7 @@ pub struct NodeRow {
     pub block_reads_per_request: Option<f64>,
     /// Reads that asked a replica more than they need, if its metrics tell.
     pub hedges_per_request: Option<f64>,
-    /// Commits: batches of writes that share a sync of the log, if its metrics tell.
+    /// Commits: batches of writes that share what a sync of the log costs, if its metrics tell.
     #[serde(default)]
     pub commits_per_request: Option<f64>,
     /// What one took, in ms: the mean.
@@ -184,7 +182,7 @@ impl Node {
             calls_per_second: None,
         };
         wait_until(begin.checked_sub(PERIOD).unwrap_or(begin), stop);
-        let mut calls = Calls::of(&self.processes);
+        let mut calls = Calls::until(begin, &self.processes);
         let mut next = begin;
         loop {
             wait_until(next, stop);
@@ -287,17 +285,73 @@ impl Series {
             seconds: self.samples.windows(2).filter_map(second).collect(),
         }
     }
+
+    /// Those of each second that it told of: what lies between two samples is of the second in which their middle lies.
+    fn slow_commits(&self) -> BTreeMap<usize, u64> {
+        let slow = |sample: &Sample| Some(sample.commits?.saturating_sub(sample.quick_commits?));
+        let mut told = BTreeMap::new();
+        for two in self.samples.windows(2) {
+            let [(before, old), (at, new)] = two else { continue };
+            let Some((new, old)) = slow(new).zip(slow(old)) else { continue };
+            let middle = (*before + *at) / 2;
+            *told.entry(index(middle.as_secs())).or_default() += new.saturating_sub(old);
+        }
+        told
+    }
+}
+
+/// Commits of all nodes that were slow, for each of so many seconds; none where nobody tells of them, or a node that does
+/// did not tell of that second.
+pub(crate) fn slow_commits(nodes: &[Series], seconds: usize) -> Vec<Option<u64>> {
+    let told: Vec<_> = nodes.iter().map(Series::slow_commits).filter(|told| !told.is_empty()).collect();
+    let sum = |second| told.iter().map(|told| told.get(&second).copied()).sum::<Option<u64>>();
+    (0..seconds).map(|second| sum(second).filter(|_| !told.is_empty())).collect()
 }
 
 fn second(two: &[(Duration, Sample)]) -> Option<NodeSecond> {
     let [(before, old), (at, new)] = two else { return None };
     let spent = new.cpu_seconds? - old.cpu_seconds?;
     let time = at.saturating_sub(*before).as_secs_f64();
-    let slow = |sample: &Sample| sample.commits.zip(sample.quick_commits).map(|(all, quick)| all.saturating_sub(quick));
     (spent >= 0.0 && time > 0.0).then(|| NodeSecond {
         at_s: at.as_secs_f64(),
         cpu: spent / time,
         resident_bytes: new.resident_bytes.unwrap_or(0),
-        slow_commits: slow(new).zip(slow(old)).map(|(new, old)| new.saturating_sub(old)),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Sample, Series, Source, slow_commits};
+
+    /// Samples at these times, in ms, by each of which so many commits were slow.
+    fn series(samples: &[(u64, Option<u64>)]) -> Series {
+        let sample = |(at, slow): &(u64, Option<u64>)| {
+            let sample = Sample { commits: slow.map(|slow| 100 + slow), quick_commits: Some(100), ..Sample::default() };
+            (Duration::from_millis(*at), sample)
+        };
+        Series {
+            url: String::new(),
+            source: Source::Proc,
+            time: Duration::from_millis(3300),
+            samples: samples.iter().map(sample).collect(),
+            calls_per_second: None,
+        }
+    }
+
+    #[test]
+    fn slow_commits_are_of_the_second_in_which_most_of_the_time_between_two_samples_lies() {
+        let late = series(&[(0, Some(5)), (1000, Some(6)), (2600, Some(8)), (3000, Some(12)), (3300, Some(20))]);
+        let told = |nodes: &[&Series]| slow_commits(&nodes.iter().map(|of| (*of).clone()).collect::<Vec<_>>(), 4);
+        assert_eq!(told(&[&late]), [Some(1), Some(2), Some(4), Some(8)]);
+        assert_eq!(told(&[&late, &late]), [Some(2), Some(4), Some(8), Some(16)]);
+        let silent = series(&[(0, Some(0)), (1000, Some(0)), (2000, None), (3000, Some(0)), (3300, Some(1))]);
+        assert_eq!(told(&[&late, &silent]), [Some(1), None, None, Some(9)], "it may have had some then");
+        let no_kvorum = series(&[(0, None), (1000, None), (3300, None)]);
+        assert_eq!(told(&[&late, &no_kvorum]), [Some(1), Some(2), Some(4), Some(8)]);
+        assert_eq!(told(&[&no_kvorum]), [None; 4]);
+        let restarted = series(&[(0, Some(9)), (1000, Some(0)), (2000, Some(1))]);
+        assert_eq!(slow_commits(&[restarted], 2), [Some(0), Some(1)]);
+    }
 }

@@ -6,8 +6,8 @@ use std::time::UNIX_EPOCH;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use crate::nodes::NodeRow;
-use crate::numbers::{count, float, index, median, micros, milliseconds, sum_of_known, whole};
+use crate::nodes::{NodeRow, SLOW_COMMIT_SECONDS, slow_commits};
+use crate::numbers::{count, float, median, micros, milliseconds, sum_of_known};
 use crate::record::Tally;
 use crate::run::{Outcome, Plan, Rate};
 
@@ -118,6 +118,9 @@ pub struct SecondRow {
     pub max: f64,
     /// As the generator's, of this second.
     pub stolen_share: Option<f64>,
+    /// Commits of all nodes that took longer than 16 ms; none if a node did not tell of this second, or none tells.
+    #[serde(default)]
+    pub slow_commits: Option<u64>,
 }
 
 /// Successes and latencies of one operation.
@@ -260,7 +263,7 @@ impl Document {
             bytes_written: tally.bytes_written,
             generator: generator(plan, outcome),
             nodes: outcome.nodes.iter().map(|series| series.row(tally.requests())).collect(),
-            seconds: outcome.seconds.iter().map(row).collect(),
+            seconds: outcome.seconds.iter().zip(slow_commits(&outcome.nodes, outcome.seconds.len())).map(row).collect(),
         }
     }
 
@@ -300,32 +303,27 @@ impl Document {
 
     /// How slow the seconds were in which the host took processors; none if they were like the others.
     fn stolen_seconds(&self) -> Option<String> {
-        let slower = self.slower(|_, second| Some(second.stolen_share? > 0.0))?;
+        let slower = self.slower(0.0, |second| Some(second.stolen_share? > 0.0))?;
         Some(format!("the host took processors in {slower}"))
     }
 
     /// How slow the seconds were in which a node's commits took long; none if they were like the others.
     #[must_use]
     pub fn slow_commits(&self) -> Option<String> {
-        let most = |place: usize| {
-            let seconds = self.nodes.iter().flat_map(|node| &node.seconds);
-            // It was sampled where a second ends, or the run.
-            let of_place = seconds.filter(|second| index(whole(second.at_s - 0.5)) == place);
-            of_place.filter_map(|second| second.slow_commits).max()
-        };
-        let slower = self.slower(|place, _| Some(most(place)? > 0))?;
+        // A commit that nobody waited for is not why a second was slow.
+        let slower = self.slower(SLOW_COMMIT_SECONDS * 1e3, |second| Some(second.slow_commits? > 0))?;
         Some(format!("commits took more than 16 ms in {slower}"))
     }
 
-    /// How slow the seconds were of which this is so; none if they were like the others.
-    fn slower(&self, is_so: impl Fn(usize, &SecondRow) -> Option<bool>) -> Option<String> {
+    /// How slow the seconds were of which this is so; none if they were like the others, or faster than `least_ms`.
+    fn slower(&self, least_ms: f64, is_so: impl Fn(&SecondRow) -> Option<bool>) -> Option<String> {
         let of = |wanted: bool| -> Vec<f64> {
-            let answered = self.seconds.iter().enumerate().filter(|(_, second)| second.requests > 0);
-            answered.filter(|(place, row)| is_so(*place, row) == Some(wanted)).map(|(_, row)| row.p99).collect()
+            let answered = self.seconds.iter().filter(|second| second.requests > 0);
+            answered.filter(|second| is_so(second) == Some(wanted)).map(|second| second.p99).collect()
         };
         let (these, others) = (of(true), of(false));
         let (slow, usual) = (median(&these), median(&others));
-        (!others.is_empty() && slow > usual * SLOWER).then(|| {
+        (!others.is_empty() && slow > usual * SLOWER && slow >= least_ms).then(|| {
             format!(
                 "{} of {} seconds: their p99 is {slow:.2} ms (median), that of the others {usual:.2} ms",
                 these.len(),
@@ -347,10 +345,10 @@ fn operations(tally: &Tally) -> BTreeMap<String, OperationRow> {
     tally.operations.iter().map(|(operation, histogram)| (operation.name().to_owned(), row(histogram))).collect()
 }
 
-fn row(second: &crate::run::Second) -> SecondRow {
+fn row((second, slow_commits): (&crate::run::Second, Option<u64>)) -> SecondRow {
     let [p50, p90, p99, max] = second.latency_us.map(milliseconds);
     let stolen_share = second.stolen_share;
-    SecondRow { requests: second.requests, errors: second.errors, p50, p90, p99, max, stolen_share }
+    SecondRow { requests: second.requests, errors: second.errors, p50, p90, p99, max, stolen_share, slow_commits }
 }
 
 fn generator(plan: &Plan, outcome: &Outcome) -> Generator {

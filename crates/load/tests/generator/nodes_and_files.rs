@@ -124,15 +124,21 @@ fn a_second_that_a_slow_commit_made_slow_is_told_of() {
     let node = &document.nodes[0];
     assert!(node.commits_per_request.is_some_and(|commits| (0.8..1.2).contains(&commits)), "{node:?}");
     assert!(node.commit_ms.is_some_and(|ms| (ms - 1.0).abs() < 1e-6), "{node:?}");
-    assert_eq!(node.seconds.iter().filter_map(|second| second.slow_commits).sum::<u64>(), 1, "{node:?}");
+    let slow: Vec<_> = document.seconds.iter().filter_map(|second| second.slow_commits).collect();
+    assert_eq!(slow.iter().sum::<u64>(), 1, "{slow:?}");
     let told = "commits took more than 16 ms in 1 of ";
     let text = text(&plan, &outcome, &document, false);
     assert!(text.contains(told), "{text}\n{:?}", document.seconds);
     let objective = "p99=50ms".parse().unwrap();
     assert!(Probe::of(500, &document, &objective).line().contains(told), "a search for a knee tells it, too");
-    let mut usual = document;
-    usual.seconds.iter_mut().for_each(|second| second.p99 = 9.0);
-    assert_eq!(usual.slow_commits(), None, "what makes no difference is not told");
+    let with = |p99: [f64; 2]| {
+        let mut document = document.clone();
+        document.seconds.iter_mut().for_each(|second| second.p99 = p99[usize::from(second.slow_commits == Some(1))]);
+        document.slow_commits()
+    };
+    assert_eq!(with([90.0, 90.0]), None, "what makes no difference is not told");
+    assert_eq!(with([1.0, 9.0]), None, "nobody waited for that commit");
+    assert!(with([1.0, 90.0]).is_some());
 }
 
 #[test]
