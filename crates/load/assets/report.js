@@ -1,4 +1,4 @@
-const { run, host, slow_commits, unsent, latency, service } = data;
+const { run, host, slow_commits, unsent, hint, latency, service } = data;
 place("title").textContent = `${run.workload} at ${run.rate_asked === "max" ? "the highest rate" : number(run.rate_asked) + "/s"} → ${run.targets.join(", ")}`;
 place("asked").textContent =
   `${new Date(run.started_unix_ms).toISOString()} · ${number(run.duration_s)} s after ${number(run.warmup_s)} s of warm-up · ` +
@@ -13,6 +13,7 @@ if (run.interrupted) warnings.push("The run was interrupted: this is what there 
 if (run.unanswered) warnings.push(`${number(run.unanswered)} requests had no answer yet: their latencies are missing.`);
 if (run.unsent) warnings.push(`${number(run.unsent)} requests were due and never sent: their latencies are missing.`);
 if (unsent) warnings.push(unsent);
+if (hint) warnings.push(hint);
 warn(warnings);
 table("summary", [
   ["", "achieved/s", "requests", "p50 ms", "p90", "p99", "p99.9", "p99.99", "max", "mean"],
@@ -52,6 +53,7 @@ table("statuses", [
   ...Object.entries(run.statuses).map(([status, count]) => [`answered ${status}`, number(count)]),
   ...Object.entries(run.errors).filter(([name]) => isNaN(name)).map(([name, count]) => [`no answer: ${name}`, number(count)]),
   ["timeouts", number(run.timeouts)], ["sent more than 1 ms late", number(run.late_sends)], ["never sent", number(run.unsent)],
+  ["bytes received", number(run.bytes_read)], ["bytes sent", number(run.bytes_written)],
 ]);
 table("nodes", [
   ["", "CPU µs", "system calls", "sleeps", "allocated B", "blocks", "disk B", "commits", "ms each", "peak MiB", "from"],

@@ -368,7 +368,12 @@ fn commit(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
         MICROS,
         one(&metrics.batch_micros),
     )?;
-    page.histograms("commit_sync_duration_seconds", "Log write and fsync", MICROS, one(&view.commit_micros))?;
+    page.histograms(
+        "commit_sync_duration_seconds",
+        "Log write, fsync and memtable of a commit",
+        MICROS,
+        one(&view.commit_micros),
+    )?;
     let answers = [
         (label("answer", "accepted"), load(&metrics.accepted)),
         (label("answer", "stale"), load(&metrics.stale)),

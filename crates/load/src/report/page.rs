@@ -36,6 +36,7 @@ pub(super) fn page(outcome: &Outcome, document: &Document) -> String {
         "host": document.said_of_host(),
         "slow_commits": document.slow_commits(),
         "unsent": document.said_of_unsent(),
+        "hint": document.hint(),
         "latency": curve(&outcome.tally.latency),
         "service": curve(&outcome.tally.service),
     });
