@@ -47,9 +47,11 @@ fn system_calls_are_counted_in_the_warm_up_where_the_kernel_tells() {
     let text = bench(&[&args[..], &["--connections", "4", "--out", out.to_str().unwrap()]].concat());
     let run: serde_json::Value = serde_json::from_slice(&std::fs::read(out.join("run.json")).unwrap()).unwrap();
     let Some(calls) = run["nodes"][0]["syscalls_per_request"].as_f64() else {
-        let systems = std::fs::read_to_string("/proc/filesystems").unwrap();
-        let may = rustix::thread::capabilities(None).unwrap().effective.contains(CapabilitySet::SYS_ADMIN);
-        assert!(!may || !systems.contains("tracefs"), "{text}");
+        let read = |path: &str| std::fs::read_to_string(path).unwrap();
+        // Root of a container may be root of its own users alone.
+        let is_of_all_users = read("/proc/self/uid_map").split_whitespace().eq(["0", "0", "4294967295"]);
+        let is_root = rustix::thread::capabilities(None).unwrap().effective.contains(CapabilitySet::SYS_ADMIN);
+        assert!(!(is_root && is_of_all_users && read("/proc/filesystems").contains("tracefs")), "{text}");
         eprintln!("SKIPPED: to count system calls takes root, or tracefs and CAP_PERFMON");
         return;
     };
@@ -74,9 +76,9 @@ fn a_node_on_another_machine_is_asked_for_what_a_request_costs_it() {
         for name in ["cpu_us_per_request", "allocated_bytes_per_request", "commits_per_request", "commit_ms"] {
             assert!(node[name].as_f64().is_some_and(|figure| figure > 0.0), "{name}\n{text}");
         }
-        let slow_commits: Option<u64> =
-            run["seconds"].as_array().unwrap().iter().map(|one| one["slow_commits"].as_u64()).sum();
-        assert!(slow_commits.is_some(), "{run}");
+        // Not of each: a sample may be late, and an answer behind the end.
+        let seconds = run["seconds"].as_array().unwrap();
+        assert!(seconds.iter().any(|second| second["slow_commits"].is_u64()), "{run}");
         assert!(node["resident_bytes_max"].as_f64().is_some_and(|bytes| bytes > 1e6), "{text}");
         for name in ["syscalls_per_request", "sleeps_per_request", "disk_read_bytes_per_request"] {
             assert!(node[name].is_null(), "only its own machine could tell: {name}\n{text}");
