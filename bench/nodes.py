@@ -76,15 +76,19 @@ class Nodes:
     def url(self, index):
         return f"http://127.0.0.1:{self.ports[index]}"
 
-    def spawn(self, index):
+    def command(self, index):
         command = [self.options.binary, "serve", "--listen", f"127.0.0.1:{self.ports[index]}"]
         command += ["--cluster", ",".join(map(self.url, range(len(self.ports))))]
-        command += ["--data-dir", str(self.root / f"data-{index}")]
-        settings = {"KVORUM_MEMORY_BYTES": self.options.memory, "KVORUM_DURABILITY": self.options.durability}
+        return command + ["--data-dir", str(self.root / f"data-{index}")]
+
+    def environment(self):
         # The nodes share the cores, as with `kvorum dev`.
         shared = {"KVORUM_RUNTIME_SHARDS": str(max(1, os.cpu_count() // len(self.ports)))}
+        return {**shared, **os.environ, "KVORUM_MEMORY_BYTES": self.options.memory, "KVORUM_DURABILITY": self.options.durability}
+
+    def spawn(self, index):
         with open(self.root / f"node-{index}.log", "ab") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log, env={**shared, **os.environ, **settings})
+            process = subprocess.Popen(self.command(index), stdout=log, stderr=log, env=self.environment())
         self.processes[index] = process
 
     def wait_whole(self):
