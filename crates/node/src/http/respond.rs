@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use kvorum_core::{Record, Version};
@@ -190,16 +190,14 @@ fn versioned(headers: &mut HeaderMap, version: Version, receipt: Option<&Receipt
 /// answer has one.
 pub(super) fn etag(version: Version) -> HeaderValue {
     let digit = |nibble: u8| if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 };
-    let mut text = Vec::with_capacity(2 * Version::BYTES + 3);
-    text.push(b'"');
-    for (at, byte) in version.encode().into_iter().enumerate() {
-        if at == 8 {
-            text.push(b'-');
-        }
-        text.extend([digit(byte >> 4), digit(byte & 15)]);
+    let digits = version.encode().map(|byte| [digit(byte >> 4), digit(byte & 15)]);
+    let (hlc, incarnation) = digits.as_flattened().split_at(16);
+    let mut tag = [0; 2 * Version::BYTES + 3];
+    let mut rest = tag.as_mut_slice();
+    for part in [b"\"", hlc, b"-", incarnation, b"\""] {
+        rest.put_slice(part);
     }
-    text.push(b'"');
-    HeaderValue::from_maybe_shared(Bytes::from(text)).expect("hexadecimal digits are visible characters")
+    HeaderValue::from_bytes(&tag).expect("hexadecimal digits are visible characters")
 }
 
 fn last_modified(version: Version) -> HeaderValue {
@@ -236,13 +234,14 @@ fn traced(headers: &mut HeaderMap, receipt: &Receipt) {
 
 /// Whether one of the `If-None-Match` fields names this version.
 pub(super) fn none_match_fails(headers: &HeaderMap, version: Version) -> bool {
-    let mut fields = headers.get_all(header::IF_NONE_MATCH).iter().peekable();
-    if fields.peek().is_none() {
-        return false;
-    }
     let current = etag(version);
-    fields.flat_map(|field| field.as_bytes().split(|&byte| byte == b',')).map(<[u8]>::trim_ascii).any(|tag| {
-        // The comparison is the weak one (RFC 9110, 13.1.2).
-        tag == b"*" || tag.strip_prefix(b"W/").unwrap_or(tag) == current.as_bytes()
-    })
+    headers
+        .get_all(header::IF_NONE_MATCH)
+        .iter()
+        .flat_map(|field| field.as_bytes().split(|&byte| byte == b','))
+        .map(<[u8]>::trim_ascii)
+        .any(|tag| {
+            // The comparison is the weak one (RFC 9110, 13.1.2).
+            tag == b"*" || tag.strip_prefix(b"W/").unwrap_or(tag) == current.as_bytes()
+        })
 }

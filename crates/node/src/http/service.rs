@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use hyper::body::{Body, Incoming};
-use hyper::header::{self, HeaderMap};
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, Version};
 use kvorum_core::Key;
@@ -44,8 +44,9 @@ pub(super) async fn handle<E: Entities>(
     let busy = shard.busy(&watch);
     let (head, body) = request.into_parts();
     let method = MethodLabel::of(&head.method);
-    let form = Form { traced: is_traced(&head.headers), one_shot: head.version == Version::HTTP_10 };
-    let exchange = Exchange { shard: &shard, watch: &watch, busy: &busy, hello: &hello, head: &head, body };
+    let fields = Fields::of(&head.headers);
+    let form = Form { traced: fields.is_traced, one_shot: head.version == Version::HTTP_10 };
+    let exchange = Exchange { shard: &shard, watch: &watch, busy: &busy, hello: &hello, head: &head, fields, body };
     let mut answer = exchange.answer().await;
     if let Ok(Answer::Range(range)) = &mut answer {
         range.hold(busy);
@@ -57,8 +58,57 @@ pub(super) async fn handle<E: Entities>(
     Ok(response)
 }
 
-fn is_traced(headers: &HeaderMap) -> bool {
-    headers.get("kvorum-trace").is_some_and(|value| value.as_bytes() == b"1")
+static KVORUM_TRACE: HeaderName = HeaderName::from_static("kvorum-trace");
+
+/// What the headers of a request for an entity say, found in one pass: a request has a few of them, and to look one
+/// up is to hash its name.
+#[derive(Clone, Copy, Default)]
+struct Fields<'a> {
+    hosts: usize,
+    is_traced: bool,
+    /// `If-Match` or `If-None-Match`.
+    is_conditional: bool,
+    has_content_range: bool,
+    content_type: Option<&'a HeaderValue>,
+}
+
+impl<'a> Fields<'a> {
+    fn of(headers: &'a HeaderMap) -> Self {
+        let mut fields = Self::default();
+        for (name, value) in headers {
+            if name == header::HOST {
+                fields.hosts += 1;
+            } else if name == header::CONTENT_TYPE {
+                fields.content_type.get_or_insert(value);
+            } else if name == header::CONTENT_RANGE {
+                fields.has_content_range = true;
+            } else if name == header::IF_MATCH || name == header::IF_NONE_MATCH {
+                fields.is_conditional = true;
+            } else if *name == KVORUM_TRACE {
+                fields.is_traced = value.as_bytes() == b"1";
+            }
+        }
+        fields
+    }
+
+    /// What they can rule out.
+    fn check(&self, verb: Verb) -> Result<(), HttpError> {
+        if verb == Verb::Get {
+            return Ok(());
+        }
+        if self.is_conditional {
+            return Err(HttpError::ConditionalWrite);
+        }
+        if verb == Verb::Put {
+            if self.has_content_range {
+                return Err(BadRequest::ContentRange.into());
+            }
+            if self.content_type.is_some_and(|value| value.len() > CONTENT_TYPE_BYTES_MAX) {
+                return Err(BadRequest::LongContentType.into());
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A request being answered.
@@ -68,6 +118,7 @@ struct Exchange<'a, E> {
     busy: &'a Busy,
     hello: &'a Hello,
     head: &'a Parts,
+    fields: Fields<'a>,
     body: Incoming,
 }
 
@@ -96,13 +147,13 @@ impl<E: Entities> Exchange<'_, E> {
 
     /// Everything that can be said without the body.
     fn check(&self) -> Result<Action, HttpError> {
-        let Parts { method, uri, headers, .. } = self.head;
-        if self.head.version == Version::HTTP_11 && !has_one(headers, &header::HOST) {
+        let Parts { method, uri, version, .. } = self.head;
+        if *version == Version::HTTP_11 && self.fields.hosts != 1 {
             return Err(BadRequest::Host.into());
         }
         let action = parse(method, uri.path(), uri.query(), self.shard.defaults())?;
         if let Action::Entity { verb, .. } = &action {
-            check_entity(*verb, headers)?;
+            self.fields.check(*verb)?;
             if *verb == Verb::Put {
                 self.declared_length().map_err(|_| self.too_large())?;
             }
@@ -124,9 +175,8 @@ impl<E: Entities> Exchange<'_, E> {
         };
         self.serving();
         self.admit().await?;
-        let content_type = self.head.headers.get(header::CONTENT_TYPE).map(header::HeaderValue::as_bytes);
-        let traced = is_traced(&self.head.headers);
-        let written = self.shard.entities().put(key, acks, content_type, value, traced).await;
+        let content_type = self.fields.content_type.map(HeaderValue::as_bytes);
+        let written = self.shard.entities().put(key, acks, content_type, value, self.fields.is_traced).await;
         let written = written.map_err(|refused| kept(HttpError::Refused(refused)))?;
         Ok(Answer::Stored { version: written.version, receipt: written.receipt })
     }
@@ -141,7 +191,7 @@ impl<E: Entities> Exchange<'_, E> {
         match action {
             Action::Entity { verb: Verb::Get, key, acks } => self.get(key, acks).await,
             Action::Entity { verb: Verb::Delete, key, acks } => {
-                let deleted = self.shard.entities().delete(key, acks, is_traced(&self.head.headers)).await;
+                let deleted = self.shard.entities().delete(key, acks, self.fields.is_traced).await;
                 let deleted = deleted.map_err(HttpError::Refused)?;
                 Ok(Answer::Deleted { version: deleted.version, receipt: deleted.receipt })
             }
@@ -161,14 +211,16 @@ impl<E: Entities> Exchange<'_, E> {
     }
 
     async fn get(&self, key: Key, acks: Acks) -> Result<Answer, HttpError> {
-        let found = self.shard.entities().get(key, acks, is_traced(&self.head.headers)).await;
+        let found = self.shard.entities().get(key, acks, self.fields.is_traced).await;
         let Found { value, receipt } = found.map_err(HttpError::Refused)?;
         match value {
             Looked::Absent { .. } => Err(HttpError::NotFound { deleted: None, receipt }),
             Looked::Record(record) if record.is_deleted(self.shard.wall_ms()) => {
                 Err(HttpError::NotFound { deleted: Some(record.version()), receipt })
             }
-            Looked::Record(record) if none_match_fails(&self.head.headers, record.version()) => {
+            Looked::Record(record)
+                if self.fields.is_conditional && none_match_fails(&self.head.headers, record.version()) =>
+            {
                 Ok(Answer::NotModified { version: record.version(), receipt })
             }
             Looked::Record(record) => Ok(Answer::Value { record, receipt }),
@@ -244,28 +296,4 @@ impl<E: Entities> Exchange<'_, E> {
 
 fn kept(error: HttpError) -> Failure {
     Failure { error, framing: Framing::Kept }
-}
-
-/// What the headers of a request for an entity can rule out.
-fn check_entity(verb: Verb, headers: &HeaderMap) -> Result<(), HttpError> {
-    if verb == Verb::Get {
-        return Ok(());
-    }
-    if headers.contains_key(header::IF_MATCH) || headers.contains_key(header::IF_NONE_MATCH) {
-        return Err(HttpError::ConditionalWrite);
-    }
-    if verb == Verb::Put {
-        if headers.contains_key(header::CONTENT_RANGE) {
-            return Err(BadRequest::ContentRange.into());
-        }
-        if headers.get(header::CONTENT_TYPE).is_some_and(|value| value.len() > CONTENT_TYPE_BYTES_MAX) {
-            return Err(BadRequest::LongContentType.into());
-        }
-    }
-    Ok(())
-}
-
-fn has_one(headers: &HeaderMap, name: &header::HeaderName) -> bool {
-    let mut values = headers.get_all(name).iter();
-    values.next().is_some() && values.next().is_none()
 }
