@@ -9,6 +9,7 @@
 //! may take effect; a read is forgotten.
 
 mod behind;
+mod choice;
 mod handle;
 pub mod hedge;
 mod operation_id;

@@ -30,7 +30,8 @@ use kvorum_core::{Key, PartitionId, Record, Version};
 use slab::Slab;
 use tokio::sync::Notify;
 
-use super::behind::{Behind, Standing};
+use super::behind::Behind;
+use super::choice::Cost;
 use super::hedge::Hedging;
 pub use super::operation_id::OperationId;
 use super::repair::ReadRepair;
@@ -38,7 +39,7 @@ use super::{Found, Receipt, Refused, ReplicaReceipt, Written};
 use crate::hints::HintQueue;
 use crate::metrics::CoordinatorMetrics;
 use crate::replica::Held;
-use crate::shard::{Asker, FanOut, Shard};
+use crate::shard::{Asker, Shard};
 use crate::unanswered::Unanswered;
 
 /// What a client's future receives.
@@ -222,6 +223,7 @@ pub struct Operations {
     pub(super) inbox: RefCell<VecDeque<Letter>>,
     pub(super) is_handling: Cell<bool>,
     pub(super) commands: RefCell<Vec<Command>>,
+    pub(super) costs: RefCell<Vec<(Cost, Rank)>>,
     /// Reads by the time at which the rest of their replicas is asked.
     pub(super) hedges: RefCell<VecDeque<(Duration, OperationId)>>,
     pub(super) hedging: Hedging,
@@ -256,6 +258,7 @@ impl Operations {
             inbox: RefCell::default(),
             is_handling: Cell::new(false),
             commands: RefCell::default(),
+            costs: RefCell::default(),
             hedges: RefCell::default(),
             hedging,
             lingering: RefCell::default(),
@@ -386,7 +389,7 @@ impl Operations {
     /// Asks the fastest replicas, or all.
     pub fn begin_read(&self, shard: &Rc<Shard>, key: Key, acks: Acks, has_trace: bool) -> OperationId {
         let begin = Begin { now: shard.clock.boot(), partition: key.hash().partition(), has_trace };
-        let (first, record_from) = self.choose(shard, begin, acks);
+        let (first, record_from) = self.choose(shard, begin.partition, begin.now, acks);
         let mut machine = Read::new(acks, first, record_from);
         let mut commands = self.commands.take();
         machine.start(&mut |command| commands.push(command));
@@ -401,40 +404,6 @@ impl Operations {
             self.arm_hedge(id, begin.now);
         }
         id
-    }
-
-    /// The `ack` replicas that are asked first, and the one of them that is asked for the record: this node before
-    /// those that stand as it does, and of the others those that answer fastest.
-    fn choose(&self, shard: &Shard, begin: Begin, acks: Acks) -> (ReplicaSet, Rank) {
-        let replicas = shard.membership.layout().preference_list(begin.partition);
-        let now = begin.now;
-        let delay = self.hedging.delay();
-        let cost = |node: &NodeId| match shard.peer(*node) {
-            None if shard.membership.abstains().is_some() => (Standing::Out, false, 0),
-            None => {
-                let is_overdue = |after| self.own_disk.is_overdue(now, after);
-                (self.behind.standing(*node, now, delay, is_overdue), false, 0)
-            }
-            Some(peer) if !peer.is_up() || !peer.votes() => (Standing::Out, true, 0),
-            Some(peer) => {
-                let is_overdue = |after| peer.is_suspect(now, after);
-                (self.behind.standing(*node, now, delay, is_overdue), true, peer.cost())
-            }
-        };
-        let mut first = ReplicaSet::EMPTY;
-        let mut record_from = None;
-        let all = shard.settings.fan_out == FanOut::All || acks.ack() == acks.from();
-        let wanted = if all { acks.from() } else { acks.ack() };
-        while first.len() < wanted {
-            let ranks = (0..acks.from()).map(Rank).zip(replicas).filter(|(rank, _)| !first.contains(*rank));
-            let Some((best, _)) = ranks.min_by_key(|(_, node)| cost(node)) else { break };
-            first.insert(best);
-            record_from.get_or_insert(best);
-            if let Some(node) = replicas.get(usize::from(best.0)) {
-                self.behind.note_asked(*node, now);
-            }
-        }
-        (first, record_from.unwrap_or(Rank(0)))
     }
 
     /// The client's part: waits for the outcome. Dropping it releases the request.
