@@ -38,7 +38,7 @@ const STALL: Duration = Duration::from_secs(5);
 /// What a fill did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filled {
-    /// All keys that are there now.
+    /// All keys that are there now; if it was interrupted, those of the stages that are whole.
     pub keys: u64,
     /// Where it began: 0, or where an earlier one had come to.
     pub from: u64,
@@ -53,7 +53,11 @@ pub struct Filled {
 /// # Errors
 /// [`Error::Usage`] if that is none, or too many.
 pub fn keys_for(plan: &Plan, bytes: u64) -> Result<u64, Error> {
-    let keys = bytes.div_ceil(plan.value_size.mean().max(1));
+    let mean = plan.value_size.mean();
+    if mean == 0 {
+        return Err(Error::Usage("values without bytes never come to a size: give --keys instead of --size".into()));
+    }
+    let keys = bytes.div_ceil(mean);
     if (1..=KEYS_MAX).contains(&keys) {
         return Ok(keys);
     }

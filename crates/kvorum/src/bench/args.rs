@@ -201,7 +201,8 @@ Examples:
   kvorum bench run --rate max --workload get --connections 256 --out report
   kvorum bench run --rate 5000 --url http://127.0.0.1:8000 --path /kv/{key} --workload mixed:put=10,get=90
 
-Exit codes: 0 done, however the target did; 2 usage; 4 the target could not be reached at all.")]
+Exit codes: 0 done, however the target did; 1 interrupted before anything was measured; 2 usage; 4 the target could not be
+reached at all.")]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) load: LoadArgs,
@@ -246,7 +247,8 @@ Examples:
   kvorum bench knee --workload put --out knee
   kvorum bench knee --workload get --objective p99=5ms,p999=20ms --duration 60s
 
-Exit codes: 0 found, 1 none or interrupted, 2 usage, 4 the target could not be reached.")]
+Exit codes: 0 found; 1 none, half of it missed the objective, or interrupted; 2 usage; 4 the target could not be reached,
+or nothing succeeded.")]
 pub(crate) struct KneeArgs {
     #[command(flatten)]
     pub(crate) load: LoadArgs,

@@ -16,8 +16,9 @@ use kvorum_load::compare::{
 };
 use kvorum_load::fill::{fill as fill_load, keys_for};
 use kvorum_load::knee::{Effort, Hunt, Knee, Point, Probe, Watch, knee as find_knee};
-use kvorum_load::report::{Document, save, text, write_json};
+use kvorum_load::report::{Document, save, text, told_ms, write_json};
 use kvorum_load::run::run as run_load;
+use rustix::fs::Access;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::outcome::{Outcome, Unreachable};
@@ -91,6 +92,10 @@ fn run(args: &RunArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
     bar.finish_and_clear();
     let document = Document::new(&plan, &outcome);
     let told = write!(io::stdout(), "{}", text(&plan, &outcome, &document, args.latency));
+    if outcome.measured.is_zero() {
+        // Of nothing there is nothing to keep in the place of an earlier run.
+        return told.map(|()| Outcome::NotFound).map_err(Into::into);
+    }
     // Also where nobody reads the text any more.
     if let Some(dir) = &args.out {
         save(dir, &outcome, &document)?;
@@ -101,7 +106,11 @@ fn run(args: &RunArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
 
 /// Where a report shall go, before the work that it is of: a path that cannot be is found out then.
 fn make_dir(dir: Option<&Path>) -> Result<()> {
-    dir.map_or(Ok(()), |dir| std::fs::create_dir_all(dir).with_context(|| dir.display().to_string()))
+    let made = |dir: &Path| {
+        std::fs::create_dir_all(dir)?;
+        rustix::fs::access(dir, Access::WRITE_OK | Access::EXEC_OK).map_err(io::Error::from)
+    };
+    dir.map_or(Ok(()), |dir| made(dir).with_context(|| dir.display().to_string()))
 }
 
 fn fill(args: &FillArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
@@ -130,12 +139,18 @@ fn fill(args: &FillArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
         }
     })?;
     let seconds = begin.elapsed().as_secs_f64();
-    let written = filled.keys - filled.from;
-    let begun = if filled.from == 0 { String::new() } else { format!(" (of which {} were there)", filled.from) };
     let mut out = io::stdout();
+    if filled.interrupted && filled.keys < plan.keys {
+        let (keys, written) = (filled.keys, there.unwrap_or(0).saturating_sub(filled.from));
+        writeln!(out, "interrupted: about {written} keys of {mean} bytes were written in {seconds:.1} s")?;
+        writeln!(out, "{keys} are in stages that are whole: the same command goes on behind these")?;
+        return Ok(Outcome::NotFound);
+    }
+    let written = filled.keys - filled.from;
+    let begun = if filled.from == 0 { String::new() } else { format!(" ({} were there already)", filled.from) };
     writeln!(out, "{} keys of {mean} bytes{begun}; {written} written in {seconds:.1} s", filled.keys)?;
     if filled.interrupted {
-        writeln!(out, "interrupted: the same command goes on from here")?;
+        writeln!(out, "interrupted: not all of the sample was read back; the same command does that")?;
         return Ok(Outcome::NotFound);
     }
     writeln!(out, "{} keys were read back as they were written; to use all: --keys {}", filled.sampled, filled.keys)?;
@@ -169,12 +184,14 @@ impl Watch for Lines {
 fn knee(args: &KneeArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
     let plan = args.load.plan(args.rate);
     let (objective, dir) = (&args.objective, args.out.as_deref());
+    make_dir(dir)?;
     let (knee, searched) = find_knee(&Hunt { plan: &plan, objective, effort: Effort::Whole, dir, stop }, &mut Lines);
     // Also of a search that failed on its way, or cannot be written.
     let told = if searched.is_err() && knee.probes.is_empty() { Ok(()) } else { tell_knee(&knee, searched.is_ok()) };
     searched?;
     told?;
-    Ok(if knee.knee_rate.is_some() && !knee.interrupted { Outcome::Done } else { Outcome::NotFound })
+    let is_one = knee.knee_rate.is_some() && knee.half.as_ref().is_none_or(|half| half.missed.is_none());
+    Ok(if is_one && !knee.interrupted { Outcome::Done } else { Outcome::NotFound })
 }
 
 fn tell_knee(knee: &Knee, is_whole: bool) -> io::Result<()> {
@@ -193,7 +210,8 @@ fn tell_knee(knee: &Knee, is_whole: bool) -> io::Result<()> {
         let latency = &half.latency_ms;
         let missed =
             half.missed.as_ref().map(|why| format!(": MISSED, {why}; the knee is not one")).unwrap_or_default();
-        writeln!(out, "At half of it, {}/s: p50 {:.2} ms, p99 {:.2} ms{missed}", half.rate, latency.p50, latency.p99)?;
+        let (p50, p99) = (told_ms(latency.p50), told_ms(latency.p99));
+        writeln!(out, "At half of it, {}/s: p50 {p50}, p99 {p99}{missed}", half.rate)?;
     }
     if let Some(law) = &knee.scalability {
         writeln!(out, "What bends it (R² {:.3}): {}", law.r_squared, law.verdict)?;
@@ -206,6 +224,9 @@ fn tell_knee(knee: &Knee, is_whole: bool) -> io::Result<()> {
     }
     if knee.interrupted && knee.knee_rate.is_some() {
         writeln!(out, "Interrupted: this is what there was until then")?;
+    }
+    if knee.earlier_stays {
+        writeln!(out, "The search that was saved there before is whole, and stays")?;
     }
     Ok(())
 }
@@ -250,8 +271,12 @@ fn tell_turn(turn: Turn<'_>) {
     let (document, latency) = (turn.document, &turn.document.latency_ms);
     let errors = document.failures();
     say(format_args!(
-        "{}{}: {:.0}/s, p50 {:.2} ms, p99 {:.2} ms, {errors} errors",
-        turn.side, turn.number, document.rate_achieved, latency.p50, latency.p99
+        "{}{}: {:.0}/s, p50 {}, p99 {}, {errors} errors",
+        turn.side,
+        turn.number,
+        document.rate_achieved,
+        told_ms(latency.p50),
+        told_ms(latency.p99)
     ));
 }
 

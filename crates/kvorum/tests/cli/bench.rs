@@ -127,6 +127,8 @@ fn what_cannot_be_run_is_told_by_the_exit_code() {
     // It answers, and never what was written.
     let fill = ["bench", "fill", "--url", &url, "--keys", "10"];
     assert_eq!(run(&mut kvorum(&fill)).code, 4);
+    let never = run(&mut kvorum(&["bench", "fill", "--url", &url, "--size", "1MB", "--value-size", "0"]));
+    assert!(never.code == 2 && never.stderr.contains("--keys instead of --size"), "{}", never.stderr);
     for [option, value] in [["--workload", "get"], ["--key-order", "latest"], ["--duration", "1s"], ["--warmup", "1s"]]
     {
         let ended = run(kvorum(&fill).args([option, value]));
@@ -208,11 +210,57 @@ fn a_search_that_cannot_be_written_is_told_all_the_same() {
 fn a_search_among_keys_that_were_never_written_says_so() {
     let (url, dir) = (serve_with("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"), tempfile::tempdir().unwrap());
     let ended = run(&mut hopeless_knee(&url, dir.path()));
-    assert_eq!(ended.code, 1, "{}", ended.stderr);
-    let probes: Vec<&str> = ended.stdout.lines().filter(|line| line.starts_with("probe")).collect();
-    let is_told = |line: &&str| line.contains("only 0.0 % of the rate, ") && line.contains(" (404: ");
-    assert!(!probes.is_empty() && probes.iter().all(is_told), "{}", ended.stdout);
-    assert!(ended.stdout.contains("\nNo knee") && ended.stdout.contains("`kvorum bench fill`"), "{}", ended.stdout);
+    assert_eq!(ended.code, 4, "{}", ended.stdout);
+    let said = ["nothing succeeded in a closed loop over 2 connections", "(404: ", "`kvorum bench fill`"];
+    assert!(said.iter().all(|said| ended.stderr.contains(said)), "{}", ended.stderr);
+    assert!(!ended.stdout.contains("probe"), "{}", ended.stdout);
+}
+
+#[test]
+fn a_search_that_comes_to_no_end_leaves_one_that_did() {
+    let dir = tempfile::tempdir().unwrap();
+    let search = |url: &str| run(&mut hopeless_knee(url, dir.path()));
+    let knee = |rate: serde_json::Value, interrupted: bool| {
+        let mut saved = json(&dir.path().join("knee.json"));
+        (saved["knee_rate"], saved["interrupted"]) = (rate, interrupted.into());
+        std::fs::write(dir.path().join("knee.json"), saved.to_string()).unwrap();
+    };
+    assert_eq!(search(&serve()).code, 1);
+    // As if it had found one.
+    knee(500.into(), false);
+    std::fs::create_dir(dir.path().join("half")).unwrap();
+    let refused = search(&serve_with(REFUSED));
+    assert!(refused.code == 4 && refused.stderr.contains("(503: "), "{}", refused.stderr);
+    assert_eq!(json(&dir.path().join("knee.json"))["knee_rate"], 500);
+    assert!(dir.path().join("half").is_dir());
+    // One without a knee is not worth more than this one.
+    knee(serde_json::Value::Null, true);
+    assert_eq!(search(&serve_with(REFUSED)).code, 4);
+    let now = json(&dir.path().join("knee.json"));
+    assert!(now["interrupted"] == false && now["probes"].as_array().unwrap().is_empty(), "{now}");
+    assert!(!dir.path().join("half").exists());
+}
+
+#[test]
+fn a_run_without_a_success_has_no_latency_and_one_that_measured_nothing_keeps_the_earlier_one() {
+    let (url, dir) = (serve_with(REFUSED), tempfile::tempdir().unwrap());
+    let out = dir.path().join("report");
+    let args = ["bench", "run", "--url", &url, "--rate", "100", "--out"];
+    assert_eq!(run(kvorum(&args).arg(&out).args(SHORT)).code, 0);
+    let saved = json(&out.join("run.json"));
+    // 0 would meet every objective.
+    assert!(saved["latency_ms"]["p99"].is_null() && saved["refused_ms"]["p99"].as_f64().unwrap() > 0.0, "{saved}");
+    let args = ["bench", "run", "--url", &url, "--rate", "100", "--duration", "1s", "--warmup", "1h", "--out"];
+    let (code, text) = interrupted(kvorum(&args).arg(&out), &url);
+    assert!(code == 1 && text.contains("nothing was measured yet"), "{code} {text}");
+    assert_eq!(json(&out.join("run.json")), saved);
+}
+
+#[test]
+fn more_connections_than_files_may_be_open_are_refused() {
+    let command = format!("ulimit -n 100; exec {} bench run --url {} --rate 10", env!("CARGO_BIN_EXE_kvorum"), serve());
+    let ended = run(Command::new("sh").args(["-c", &command]).args(SHORT));
+    assert!(ended.code == 2 && ended.stderr.contains("may open 100 files"), "{}", ended.stderr);
 }
 
 #[test]
@@ -399,7 +447,7 @@ fn a_search_and_a_fill_that_are_interrupted_say_so() {
     let url = serve();
     let fill = ["bench", "fill", "--url", &url, "--keys", "90000000"];
     let (code, text) = interrupted(&mut kvorum(&fill), &url);
-    assert!(code == 1 && text.ends_with("interrupted: the same command goes on from here\n"), "{code} {text}");
+    assert!(code == 1 && text.starts_with("interrupted: about ") && text.contains(" are in stages"), "{code} {text}");
 }
 
 /// Starts what runs for long over 64 connections, interrupts it, and gives its exit code and what it printed.

@@ -398,7 +398,7 @@ fn unlike(a: &[Saved], b: &[Saved]) -> Vec<String> {
 }
 
 /// What makes two runs one measurement.
-fn asked(run: &Document) -> [(&'static str, String); 11] {
+fn asked(run: &Document) -> [(&'static str, String); 12] {
     let rate = match &run.rate_asked {
         RateAsked::PerSecond(rate) => rate.to_string(),
         RateAsked::Word(word) => word.clone(),
@@ -406,6 +406,7 @@ fn asked(run: &Document) -> [(&'static str, String); 11] {
     let replicas = |number: Option<u8>| number.map_or_else(|| "default".to_owned(), |number| number.to_string());
     [
         ("workload", run.workload.clone()),
+        ("path", run.path.clone()),
         ("rate", rate),
         ("keys", run.keys.to_string()),
         ("key order", run.key_order.clone()),

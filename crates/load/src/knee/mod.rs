@@ -5,6 +5,7 @@
 mod scalability;
 mod search;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -19,8 +20,8 @@ pub use search::{Effort, Search, Step};
 
 use crate::Error;
 use crate::numbers::{count, float, whole};
-use crate::report::{Document, Percentiles, RateAsked, knee_page, save, write_json};
-use crate::run::{Plan, Rate, reach, run};
+use crate::report::{Document, Percentiles, RateAsked, knee_page, save, told_ms, write_json};
+use crate::run::{Outcome, Plan, Rate, reach, run};
 
 const KNEE_FILE: &str = "knee.json";
 /// The least share of the asked rate that counts as sustained.
@@ -91,12 +92,7 @@ impl Objective {
             let tenths = (run.rate_achieved / float(asked) * 1000.0).floor();
             missed.push(format!("only {:.1} % of the rate", tenths / 10.0));
         }
-        if run.failures() > 0 {
-            let each = run.errors.iter().map(|(what, count)| format!("{what}: {count}"));
-            let timeouts = (run.timeouts > 0).then(|| format!("timeout: {}", run.timeouts));
-            let each: Vec<String> = each.chain(timeouts).collect();
-            missed.push(format!("{} errors and timeouts ({})", run.failures(), each.join(", ")));
-        }
+        missed.extend(run.said_of_failures());
         if !missed.is_empty() {
             return Some(missed.join(", "));
         }
@@ -172,6 +168,9 @@ pub struct Knee {
     pub hint: Option<String>,
     /// Whether it was stopped before its end.
     pub interrupted: bool,
+    /// It came to no end, and was not written in the place of one that had.
+    #[serde(skip)]
+    pub earlier_stays: bool,
 }
 
 /// What the search tells while it goes on.
@@ -197,8 +196,8 @@ pub struct Hunt<'a> {
     pub stop: &'a Arc<AtomicBool>,
 }
 
-/// Searches. Blocks: minutes. With `dir`, the runs at the knee and at half of it, and `knee.json`, are written there,
-/// also of a search that is interrupted or fails.
+/// Searches. Blocks: minutes. With `dir`, the runs at the knee and at half of it, and `knee.json`, are written there at
+/// its end, also of a search that is interrupted or fails; but without a knee it does not replace one that was whole.
 ///
 /// # Errors
 /// Beside what was found until then, those of [`run()`], else the first of writing. A target that dies on the way ends
@@ -217,29 +216,47 @@ pub fn knee(hunt: &Hunt<'_>, watch: &mut dyn Watch) -> (Knee, Result<(), Error>)
         generator_limit: None,
         hint: None,
         interrupted: false,
+        earlier_stays: false,
     };
-    let mut bench = Bench { hunt, runs: 0, knee, saved: Ok(()) };
+    let mut bench = Bench { hunt, runs: 0, knee, kept: BTreeMap::new() };
     // An earlier search is worth more than one that does not begin.
     if let Err(error) = plan.check().and_then(|()| plan.targets.iter().try_for_each(|target| reach(target).map(drop))) {
         return (bench.knee, Err(error));
     }
-    let prepare = |dir: &Path| fs::create_dir_all(dir).and_then(|()| clear(dir));
-    let made = dir.map_or(Ok(()), |dir| prepare(dir).map_err(Error::system(dir.display().to_string())));
+    let made = dir.map_or(Ok(()), |dir| fs::create_dir_all(dir).map_err(Error::system(dir.display().to_string())));
     let searched = made.and_then(|()| bench.search(watch));
-    let mut knee = bench.knee;
+    let (mut knee, kept) = (bench.knee, bench.kept);
     knee.interrupted = stop.load(Ordering::Relaxed);
     if !knee.interrupted {
         knee.generator_limit = what_ended(&knee.probes, knee.knee_rate.unwrap_or(0));
     }
-    let written = dir
-        .map_or(Ok(()), |dir| write_json(&dir.join(KNEE_FILE), &knee).and(knee_page(&dir.join("report.html"), &knee)));
-    (knee, searched.and(bench.saved).and(written))
+    let is_broken = (knee.interrupted || searched.is_err()) && knee.knee_rate.is_none();
+    knee.earlier_stays = is_broken && dir.is_some_and(has_whole);
+    let written = dir.filter(|_| !knee.earlier_stays).map_or(Ok(()), |dir| write(dir, &knee, &kept));
+    (knee, searched.and(written))
 }
 
-/// Removes the runs of an earlier search: this one may have none.
-fn clear(dir: &Path) -> io::Result<()> {
-    let runs = if dir.join(KNEE_FILE).is_file() { ["knee", "half"].as_slice() } else { &[] };
-    runs.iter().try_for_each(|name| remove(&dir.join(name)))
+/// Whether there is a search with a knee.
+fn has_whole(dir: &Path) -> bool {
+    let saved = fs::read(dir.join(KNEE_FILE)).ok().and_then(|bytes| serde_json::from_slice::<Knee>(&bytes).ok());
+    saved.is_some_and(|knee| knee.knee_rate.is_some() && !knee.interrupted)
+}
+
+/// Writes a search in the place of an earlier one, of whose runs it may have none: what cannot be written does not keep
+/// the rest from it.
+fn write(dir: &Path, knee: &Knee, kept: &BTreeMap<&str, (Outcome, Document)>) -> Result<(), Error> {
+    let mut written = if dir.join(KNEE_FILE).is_file() { clear(dir) } else { Ok(()) };
+    for (name, (outcome, document)) in kept {
+        written = written.and(save(&dir.join(name), outcome, document));
+    }
+    written.and(write_json(&dir.join(KNEE_FILE), knee)).and(knee_page(&dir.join("report.html"), knee))
+}
+
+fn clear(dir: &Path) -> Result<(), Error> {
+    ["knee", "half"]
+        .iter()
+        .try_for_each(|name| remove(&dir.join(name)))
+        .map_err(Error::system(dir.display().to_string()))
 }
 
 fn remove(dir: &Path) -> io::Result<()> {
@@ -257,24 +274,29 @@ fn what_ended(probes: &[Probe], knee: u64) -> Option<String> {
     limits.reduce(|limit, other| limit.and(other)).flatten()
 }
 
-/// What a closed loop did, and why the generator was its limit, if it was.
-type Loop = (Point, Option<String>);
-
 struct Bench<'a> {
     hunt: &'a Hunt<'a>,
     /// So far: each has another seed, so that none asks for what the one before brought into caches.
     runs: u64,
     /// What is known so far.
     knee: Knee,
-    /// The first failure to save a run.
-    saved: Result<(), Error>,
+    /// The runs to save, by their name: the better confirmation of the knee, and half of it.
+    kept: BTreeMap<&'static str, (Outcome, Document)>,
 }
 
 impl Bench<'_> {
     /// The knee, half of it, and the scalability curve.
     fn search(&mut self, watch: &mut dyn Watch) -> Result<(), Error> {
         let effort = self.hunt.effort;
-        let Some((point, _)) = self.closed_loop(self.hunt.plan.connections, watch)? else { return Ok(()) };
+        let Some((point, document)) = self.closed_loop(self.hunt.plan.connections, watch)? else { return Ok(()) };
+        if point.rate <= 0.0 {
+            // No rate would be sustained either.
+            let why = document.said_of_failures().unwrap_or_else(|| "no answer yet".into());
+            let hint = document.hint().map(|hint| format!("; {hint}")).unwrap_or_default();
+            let connections = self.hunt.plan.connections;
+            let text = format!("nothing succeeded in a closed loop over {connections} connections: {why}{hint}");
+            return Err(Error::Refused(text));
+        }
         let first = if let Rate::PerSecond(first) = self.hunt.plan.rate { Some(first) } else { None };
         let mut search = Search::new(effort, first, point.rate);
         let rate = loop {
@@ -293,8 +315,7 @@ impl Bench<'_> {
             } else if matches!(step, Step::Confirm(_)) && search.best() != Some(probe.rate_asked) {
                 // It did not hold: what was measured there is not of the knee.
                 self.knee.latency_ms = None;
-                let knee = self.hunt.dir.map(|dir| dir.join("knee"));
-                self.note(knee.map_or(Ok(()), |dir| remove(&dir).map_err(Error::system(dir.display().to_string()))));
+                self.kept.remove("knee");
             }
         };
         self.knee.knee_rate = rate;
@@ -322,7 +343,7 @@ impl Bench<'_> {
 
     /// Runs at a rate, and notes and tells how it went: at full length if it is saved under a name. None if it was
     /// interrupted: what there was of it is not of that rate.
-    fn probe(&mut self, rate: u64, name: Option<&str>, watch: &mut dyn Watch) -> Result<Option<Probe>, Error> {
+    fn probe(&mut self, rate: u64, name: Option<&'static str>, watch: &mut dyn Watch) -> Result<Option<Probe>, Error> {
         let mut plan = Plan { rate: Rate::PerSecond(rate), seed: self.next_seed(), ..self.hunt.plan.clone() };
         match name {
             None => {
@@ -343,15 +364,10 @@ impl Bench<'_> {
         self.knee.probes.push(probe.clone());
         watch.probed(&probe, name);
         let is_kept = name != Some("knee") || probe.is_better_than(self.knee.latency_ms);
-        if let (Some(dir), Some(name)) = (self.hunt.dir, name.filter(|_| is_kept)) {
-            self.note(save(&dir.join(name), &outcome, &document));
+        if let Some(name) = name.filter(|_| is_kept) {
+            self.kept.insert(name, (outcome, document));
         }
         Ok(Some(probe))
-    }
-
-    /// Keeps the first failure.
-    fn note(&mut self, saved: Result<(), Error>) {
-        self.saved = std::mem::replace(&mut self.saved, Ok(())).and(saved);
     }
 
     /// Closed loops of 1, 2, 4 … connections to each target, and what bends their curve.
@@ -361,16 +377,16 @@ impl Bench<'_> {
         let most = self.hunt.plan.connections.min(SCALE_CONNECTIONS_MAX);
         let mut connections = self.hunt.plan.targets.len();
         while connections <= most {
-            let Some((point, limit)) = self.closed_loop(connections, watch)? else { break };
+            let Some((point, document)) = self.closed_loop(connections, watch)? else { break };
             points.push(point);
-            limits.push(limit);
+            limits.push(document.generator.limit);
             connections *= 2;
         }
         Ok(fit(Over::Connections, &points).map(|law| law.with_generator(&limits)))
     }
 
-    /// With why the generator was its limit, if it was; none if it was interrupted.
-    fn closed_loop(&mut self, connections: usize, watch: &mut dyn Watch) -> Result<Option<Loop>, Error> {
+    /// None if it was interrupted.
+    fn closed_loop(&mut self, connections: usize, watch: &mut dyn Watch) -> Result<Option<(Point, Document)>, Error> {
         let (plan, seed) = (self.hunt.plan, self.next_seed());
         let plan = Plan {
             rate: Rate::Max,
@@ -388,7 +404,7 @@ impl Bench<'_> {
         }
         let point = Point { n: count(connections), rate: outcome.rate_achieved() };
         watch.scaled(point);
-        Ok(Some((point, Document::new(&plan, &outcome).generator.limit)))
+        Ok(Some((point, Document::new(&plan, &outcome))))
     }
 }
 
@@ -397,9 +413,10 @@ impl Probe {
     #[must_use]
     pub fn of(rate_asked: u64, run: &Document, objective: &Objective) -> Self {
         let missed = objective.missed(run);
-        // Lateness of its own is why it missed something if it is at least half of the latency.
+        // Lateness of its own is why it missed something if it is at least half of the latency. No error is its own.
         let (lag, latency) = (run.generator.lag_ms.p99, run.latency_ms.p99);
-        let late = run.generator.late.clone().filter(|_| missed.is_some() && lag * 2.0 >= latency);
+        let is_cause = missed.is_some() && run.failures() == 0 && lag * 2.0 >= latency;
+        let late = run.generator.late.clone().filter(|_| is_cause);
         Self {
             rate_asked,
             rate_achieved: run.rate_achieved,
@@ -428,11 +445,11 @@ impl Probe {
             [limit, self.stolen.clone(), self.slow_commits.clone()].into_iter().flatten().collect();
         let whose = if whose.is_empty() { String::new() } else { format!(" ({})", whose.join("; ")) };
         format!(
-            "{:>9}/s: {:>9}/s achieved, p50 {:.2} ms, p99 {:.2} ms: {result}{whose}",
+            "{:>9}/s: {:>9}/s achieved, p50 {}, p99 {}: {result}{whose}",
             self.rate_asked,
             whole(self.rate_achieved.round()),
-            self.latency_ms.p50,
-            self.latency_ms.p99,
+            told_ms(self.latency_ms.p50),
+            told_ms(self.latency_ms.p99),
         )
     }
 }

@@ -18,31 +18,44 @@ const LAG_MAX_US: u64 = 1_000;
 /// A thread that is this busy has no time to spare.
 const BUSY_SHARE: f64 = 0.95;
 
-/// Latencies in milliseconds.
+/// Latencies in milliseconds. Where nothing was measured each is not a number, in JSON `null`: 0 would meet every limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Percentiles {
     /// Half of all are at most this.
+    #[serde(deserialize_with = "or_none")]
     pub p50: f64,
     /// 90 of 100.
+    #[serde(deserialize_with = "or_none")]
     pub p90: f64,
     /// 99 of 100.
+    #[serde(deserialize_with = "or_none")]
     pub p99: f64,
     /// 999 of 1,000.
+    #[serde(deserialize_with = "or_none")]
     pub p999: f64,
     /// 9,999 of 10,000.
+    #[serde(deserialize_with = "or_none")]
     pub p9999: f64,
     /// The longest.
+    #[serde(deserialize_with = "or_none")]
     pub max: f64,
     /// Their mean.
+    #[serde(deserialize_with = "or_none")]
     pub mean: f64,
 }
 
 impl Percentiles {
-    /// Of a histogram of microseconds; all 0 if it is empty.
+    /// Of nothing.
+    pub const NONE: Self = {
+        let none = f64::NAN;
+        Self { p50: none, p90: none, p99: none, p999: none, p9999: none, max: none, mean: none }
+    };
+
+    /// Of a histogram of microseconds.
     #[must_use]
     pub fn of(histogram: &Histogram<u64>) -> Self {
         if histogram.is_empty() {
-            return Self::default();
+            return Self::NONE;
         }
         let at = |quantile| milliseconds(histogram.value_at_quantile(quantile));
         Self {
@@ -69,6 +82,17 @@ impl Percentiles {
             ("mean", self.mean),
         ]
     }
+}
+
+/// A number, or `null`.
+fn or_none<'de, D: serde::Deserializer<'de>>(figure: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(figure)?.unwrap_or(f64::NAN))
+}
+
+/// Milliseconds, as lines tell them; `-` if nothing was measured.
+#[must_use]
+pub fn told_ms(value: f64) -> String {
+    if value.is_nan() { "-".into() } else { format!("{value:.2} ms") }
 }
 
 /// What was asked for.
@@ -143,6 +167,9 @@ pub struct Document {
     pub targets: Vec<String>,
     /// As on the command line.
     pub workload: String,
+    /// Where the target keeps a key, as on the command line; empty in a run that was saved before this was written down.
+    #[serde(default)]
+    pub path: String,
     /// As on the command line.
     pub key_order: String,
     /// How many.
@@ -229,6 +256,7 @@ impl Document {
             started_unix_ms: micros(started) / 1000,
             targets: plan.targets.iter().map(ToString::to_string).collect(),
             workload: plan.workload.to_string(),
+            path: plan.api.to_string(),
             key_order: plan.order().to_string(),
             keys: plan.keys,
             value_size: plan.value_size.to_string(),
@@ -273,6 +301,15 @@ impl Document {
         self.errors.values().sum::<u64>() + self.timeouts
     }
 
+    /// How many failed, and how; none if none did.
+    #[must_use]
+    pub fn said_of_failures(&self) -> Option<String> {
+        let each = self.errors.iter().map(|(what, count)| format!("{what}: {count}"));
+        let timeouts = (self.timeouts > 0).then(|| format!("timeout: {}", self.timeouts));
+        let each: Vec<String> = each.chain(timeouts).collect();
+        (!each.is_empty()).then(|| format!("{} errors and timeouts ({})", self.failures(), each.join(", ")))
+    }
+
     /// What to do where the errors are not the target's fault; none if they are.
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
@@ -284,12 +321,15 @@ impl Document {
     #[must_use]
     pub fn said_of_unsent(&self) -> Option<String> {
         let many = float(self.requests + self.unanswered + self.unsent) * LATE_SHARE;
+        let broken = self.errors.iter().any(|(what, _)| what.parse::<u16>().is_err());
         (float(self.unsent) > many && self.generator.limit.is_none()).then(|| {
-            format!(
-                "What was never sent found no connection free: all {} were broken or had as many requests under way as \
-                 they may; with more --connections the target may do more",
-                self.connections
-            )
+            let (all, why) = match broken || self.timeouts > 0 || self.requests == 0 {
+                true => ("broke, or waited for answers that did not come", ""),
+                false => {
+                    ("had as many requests under way as they may", "; with more --connections the target may do more")
+                }
+            };
+            format!("What was never sent found no connection free: all {} {all}{why}", self.connections)
         })
     }
 
@@ -399,8 +439,10 @@ fn why(busy_share: f64, kept_waiting_share: f64, lag_p99: u64) -> String {
     let (busy, waiting) = (busy_share * 100.0, kept_waiting_share * 100.0);
     let cure = if kept_waiting_share > 0.1 {
         "other processes had its processors: give it a machine, or cores, of its own"
-    } else {
+    } else if busy_share > 0.5 {
         "give it more --threads"
+    } else {
+        "they had time, and this machine woke them late"
     };
     format!(
         "its threads ran {busy:.0} % of the time and waited {waiting:.0} % for a processor; requests left up to \

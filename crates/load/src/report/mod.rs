@@ -5,7 +5,7 @@ mod page;
 mod save;
 mod text;
 
-pub use document::{Document, Generator, OperationRow, Percentiles, RateAsked, SecondRow};
+pub use document::{Document, Generator, OperationRow, Percentiles, RateAsked, SecondRow, told_ms};
 pub(crate) use page::{knee_page, scenario_page};
 pub use save::{LATENCY_FILE, PAGE_FILE, RUN_FILE, read_document, read_log, save, write_file, write_json};
 pub(crate) use text::bytes;

@@ -64,7 +64,8 @@ fn thread_stats(out: &mut String, plan: &Plan, outcome: &Outcome) -> std::fmt::R
     let whole = outcome.seconds.get(..whole).unwrap_or_default();
     let rates: Vec<f64> = whole.iter().map(|second| float(second.requests) / float(count(plan.threads))).collect();
     let number = float(count(rates.len()).max(1));
-    let mean = rates.iter().sum::<f64>() / number;
+    // What nothing adds up to has a sign.
+    let mean = rates.iter().fold(0.0, |sum, rate| sum + rate) / number;
     let deviation = (rates.iter().map(|rate| (rate - mean).powi(2)).sum::<f64>() / number).sqrt();
     let within = rates.iter().filter(|rate| (*rate - mean).abs() <= deviation).count();
     let max = rates.iter().fold(0.0_f64, |max, rate| max.max(*rate));
@@ -198,7 +199,7 @@ fn write_nodes(out: &mut String, document: &Document) -> std::fmt::Result {
     }
     writeln!(out, "  * in the warm-up; where the kernel tells: root, or tracefs and CAP_PERFMON")?;
     if document.requests > 0 && document.nodes.iter().any(|node| node.cpu_us_per_request.is_none()) {
-        writeln!(out, "  - not on this machine, and not in its /metrics")?;
+        writeln!(out, "  - not known: neither on this machine nor in its /metrics, or not of nine tenths of the run")?;
     }
     Ok(())
 }

@@ -159,7 +159,8 @@ impl Answers {
         if length > HEAD_BYTES_MAX {
             return Err(Malformed);
         }
-        let (status, old) = (head.code.ok_or(Malformed)?, head.version == Some(0));
+        let status = head.code.filter(|status| *status >= 100).ok_or(Malformed)?;
+        let old = head.version == Some(0);
         let (mut closes, mut body, mut chunked) = (old, None, false);
         for header in head.headers.iter() {
             if header.name.eq_ignore_ascii_case("content-length") {

@@ -36,6 +36,8 @@ use worker::{Job, Note, Timeline, Worker};
 const REACH_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often progress is told.
 const PROGRESS: Duration = Duration::from_millis(100);
+/// Files that are open beside the connections: a socket or two for each node that is watched, and what it was started with.
+const OTHER_FILES: u64 = 64;
 /// Seconds that a thread may be ahead of the collector.
 const NOTES_MAX: usize = 64;
 
@@ -181,7 +183,7 @@ pub struct Progress {
 /// [`Error::Usage`], [`Error::Unreachable`] before anything was sent, [`Error::System`].
 pub fn run(plan: &Plan, stop: &Arc<AtomicBool>, progress: &mut dyn FnMut(Progress)) -> Result<Outcome, Error> {
     plan.check()?;
-    allow_open_files();
+    allow_open_files(plan.connections)?;
     let addresses = plan.targets.iter().map(reach).collect::<Result<Vec<_>, _>>()?;
     let nodes = plan.watch.then(|| Nodes::find(&plan.targets));
     let done = Arc::new(AtomicU64::new(0));
@@ -315,11 +317,16 @@ pub(crate) fn reach(target: &Target) -> Result<SocketAddr, Error> {
     Err(Error::Unreachable { target: target.to_string(), cause })
 }
 
-/// As many as the system allows: each connection is one.
-fn allow_open_files() {
+/// As many as the system allows: each connection is one, and the tool and its user have some of their own.
+fn allow_open_files(connections: usize) -> Result<(), Error> {
     let limit = getrlimit(Resource::Nofile);
-    // Where it may not be raised, the connections that are too many fail, and are counted.
+    // Where it may not be raised it stays as it is.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    if count(connections) + OTHER_FILES <= most {
+        return Ok(());
+    }
+    Err(Error::Usage(format!("--connections {connections}: this process may open {most} files (`ulimit -Hn` tells)")))
 }
 
 /// Seconds of which not every thread has told yet.

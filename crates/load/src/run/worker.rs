@@ -156,6 +156,10 @@ impl Worker {
             job,
         };
         for id in 0..worker.connections.len() {
+            // Where no port is free the system takes long to say so.
+            if worker.job.stop.load(Ordering::Relaxed) {
+                break;
+            }
             worker.connect(id, now);
         }
         Ok(worker)

@@ -373,7 +373,8 @@ fn per_second(rate: u64) -> String {
 }
 
 fn six(latency: &Percentiles) -> [Option<f64>; 6] {
-    [latency.mean, latency.p50, latency.p90, latency.p99, latency.p999, latency.max].map(Some)
+    [latency.mean, latency.p50, latency.p90, latency.p99, latency.p999, latency.max]
+        .map(|ms| Some(ms).filter(|ms| !ms.is_nan()))
 }
 
 /// Of a rate that was asked and not achieved, what was.

@@ -37,6 +37,16 @@ impl FromStr for Api {
     }
 }
 
+/// As on the command line.
+impl std::fmt::Display for Api {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.before.strip_suffix('\0') {
+            Some(page) => f.write_str(page),
+            None => write!(f, "{}{{key}}{}", self.before, self.after),
+        }
+    }
+}
+
 impl Api {
     /// Whether it is kvorum's, which alone has ranges.
     #[must_use]

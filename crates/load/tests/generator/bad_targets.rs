@@ -78,11 +78,13 @@ fn a_server_that_closes_after_each_answer_is_served() {
 
 #[test]
 fn garbage_is_a_protocol_error() {
-    let server = Server::start(|_| Reply::Bytes(b"220 mail.example.com ESMTP\r\n\r\n".to_vec()));
-    let outcome = go(&Plan { warmup: millis(0), ..plan(&server.url, "get") });
-    let tally = &outcome.tally;
-    assert!(tally.failures[&Failure::Protocol] > 0 && tally.latency.is_empty(), "{:?}", tally.failures);
-    all_accounted(&outcome, 500);
+    for garbage in ["220 mail.example.com ESMTP\r\n\r\n", "HTTP/1.1 000 Nothing\r\nContent-Length: 0\r\n\r\n"] {
+        let server = Server::start(|_| Reply::Bytes(garbage.into()));
+        let outcome = go(&Plan { warmup: millis(0), ..plan(&server.url, "get") });
+        let tally = &outcome.tally;
+        assert!(tally.failures[&Failure::Protocol] > 0 && tally.latency.is_empty(), "{:?}", tally.failures);
+        all_accounted(&outcome, 500);
+    }
 }
 
 #[test]
@@ -107,7 +109,10 @@ fn silence_is_a_timeout_and_ends() {
         let outcome = go(&Plan { pipeline, ..plan.clone() });
         assert!(outcome.tally.timeouts > 0 && outcome.tally.latency.is_empty(), "{:?}", outcome.tally.failures);
         assert!(outcome.tally.unsent > 0, "eight connections cannot send what is due");
-        assert_eq!(Document::new(&plan, &outcome).generator.limit, None, "it had nothing to do");
+        let document = Document::new(&plan, &outcome);
+        assert_eq!(document.generator.limit, None, "it had nothing to do");
+        let unsent = document.said_of_unsent().unwrap();
+        assert!(unsent.ends_with("or waited for answers that did not come"), "more would not help: {unsent}");
         all_accounted(&outcome, 350);
     }
 }

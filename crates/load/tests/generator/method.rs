@@ -153,6 +153,9 @@ fn a_rate_that_is_missed_by_the_generators_own_lateness_is_its_fault() {
     let late = probe(&outcome);
     assert!(late.line().ends_with("(the generator is the limit)"), "{}", late.line());
     assert!(late.generator_limit.is_some_and(|why| why.contains("58.")), "it says how late");
+    // A target that also refuses fails by itself.
+    outcome.tally.refused.insert(503, 1);
+    assert_eq!(probe(&outcome).generator_limit, None);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What becomes of connections that fail, and of requests that have no answer.
 
 use std::io;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -67,13 +68,15 @@ impl Worker {
     /// Ten times a second: timeouts, connections to be made again, the seconds that have passed.
     pub(super) fn tick(&mut self, now: Instant) {
         self.next_tick = now + TICK;
-        let draining = matches!(self.phase, Phase::Drain(_));
+        let drains = matches!(self.phase, Phase::Drain(_));
         for id in 0..self.connections.len() {
+            // Looked at each time: to connect may take long, where no port is free.
+            let is_stopped = self.job.stop.load(Ordering::Relaxed);
             let timeout = self.job.timeout;
             let over = |since: Instant| now.saturating_duration_since(since) >= timeout;
             let connection = self.connection(id);
             match connection.state {
-                State::Down(until) if until <= now && !draining => self.connect(id, now),
+                State::Down(until) if until <= now && !drains && !is_stopped => self.connect(id, now),
                 State::Connecting(since) if over(since) => self.lose(id, Some(Failure::Connect)),
                 State::Open if connection.flights.front().is_some_and(|flight| over(flight.sent)) => {
                     self.lose(id, None)
