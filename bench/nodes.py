@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import math
 import os
 import pathlib
 import re
@@ -191,7 +192,10 @@ def bench(options, url, workload, rate, seconds, warmup=0, meanwhile=lambda run:
                 raise
         if run.returncode:
             sys.exit(f"{command}\n{stdout}{stderr}")
-        return json.loads((pathlib.Path(out) / "run.json").read_text())
+        run = json.loads((pathlib.Path(out) / "run.json").read_text())
+        for latencies in ["latency_ms", "service_ms", "refused_ms"]:
+            run[latencies] = {name: math.nan if ms is None else ms for name, ms in run[latencies].items()}
+        return run
 
 
 def knee(options, url, workload, seconds):
@@ -201,9 +205,12 @@ def knee(options, url, workload, seconds):
         command += ["--warmup", "1s", "--connections", options.connections, "--keys", options.keys]
         command += ["--value-size", options.value, "--out", out]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
-        if done.returncode:
+        found = pathlib.Path(out) / "knee.json"
+        rate = json.loads(found.read_text())["knee_rate"] if found.exists() else None
+        # Half of a knee that missed its objective is code 1, too.
+        if done.returncode > 1 or rate is None:
             sys.exit(f"{command}\n{done.stdout}{done.stderr}")
-        return json.loads((pathlib.Path(out) / "knee.json").read_text())["knee_rate"]
+        return rate
 
 
 def metric(nodes, index, name):

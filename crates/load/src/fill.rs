@@ -53,11 +53,10 @@ pub struct Filled {
 /// # Errors
 /// [`Error::Usage`] if that is none, or too many.
 pub fn keys_for(plan: &Plan, bytes: u64) -> Result<u64, Error> {
-    let mean = plan.value_size.mean();
-    if mean == 0 {
+    if plan.value_size.most() == 0 {
         return Err(Error::Usage("values without bytes never come to a size: give --keys instead of --size".into()));
     }
-    let keys = bytes.div_ceil(mean);
+    let keys = bytes.div_ceil(plan.value_size.mean().max(1));
     if (1..=KEYS_MAX).contains(&keys) {
         return Ok(keys);
     }

@@ -92,7 +92,7 @@ fn run(args: &RunArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
     bar.finish_and_clear();
     let document = Document::new(&plan, &outcome);
     let told = write!(io::stdout(), "{}", text(&plan, &outcome, &document, args.latency));
-    if outcome.measured.is_zero() {
+    if outcome.interrupted && document.requests + document.unanswered == 0 {
         // Of nothing there is nothing to keep in the place of an earlier run.
         return told.map(|()| Outcome::NotFound).map_err(Into::into);
     }
@@ -188,6 +188,9 @@ fn knee(args: &KneeArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
     let (knee, searched) = find_knee(&Hunt { plan: &plan, objective, effort: Effort::Whole, dir, stop }, &mut Lines);
     // Also of a search that failed on its way, or cannot be written.
     let told = if searched.is_err() && knee.probes.is_empty() { Ok(()) } else { tell_knee(&knee, searched.is_ok()) };
+    if knee.earlier_stays {
+        say(format_args!("The search that was saved there before has a knee, and stays"));
+    }
     searched?;
     told?;
     let is_one = knee.knee_rate.is_some() && knee.half.as_ref().is_none_or(|half| half.missed.is_none());
@@ -224,9 +227,6 @@ fn tell_knee(knee: &Knee, is_whole: bool) -> io::Result<()> {
     }
     if knee.interrupted && knee.knee_rate.is_some() {
         writeln!(out, "Interrupted: this is what there was until then")?;
-    }
-    if knee.earlier_stays {
-        writeln!(out, "The search that was saved there before is whole, and stays")?;
     }
     Ok(())
 }

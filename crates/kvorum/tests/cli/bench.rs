@@ -168,8 +168,10 @@ fn a_knee_is_told_and_its_json_has_every_name() {
     let mut search = kvorum(&["bench", "knee", "--url", &slow, "--workload", "get", "--objective", "p50=200ms"]);
     search.args(["--rate", "100", "--connections", "8", "--duration", "700ms", "--warmup", "100ms"]);
     let ended = run(search.arg("--out").arg(dir.path()));
-    assert_eq!(ended.code, 0, "{}{}", ended.stdout, ended.stderr);
     let knee = json(&dir.path().join("knee.json"));
+    // One run is at half of it, and the machine may have its bad moment then.
+    let code = i32::from(!knee["half"]["missed"].is_null());
+    assert_eq!(ended.code, code, "{}{}", ended.stdout, ended.stderr);
     let (rate, half) = (knee["knee_rate"].as_u64().unwrap(), knee["half"]["rate"].as_u64().unwrap());
     assert_eq!(half, rate / 2, "{knee}");
     for latency in [&knee["latency_ms"], &knee["half"]["latency_ms"], &knee["probes"][0]["latency_ms"]] {
@@ -187,7 +189,7 @@ fn a_knee_is_told_and_its_json_has_every_name() {
 fn hopeless_knee(url: &str, out: &Path) -> Command {
     let objective = ["bench", "knee", "--url", url, "--workload", "get", "--objective", "p50=0.001us"];
     let mut command = kvorum(&objective);
-    command.args(["--duration", "50ms", "--warmup", "0ms", "--connections", "2", "--out"]).arg(out);
+    command.args(["--duration", "200ms", "--warmup", "0ms", "--connections", "2", "--out"]).arg(out);
     command
 }
 
@@ -231,6 +233,7 @@ fn a_search_that_comes_to_no_end_leaves_one_that_did() {
     std::fs::create_dir(dir.path().join("half")).unwrap();
     let refused = search(&serve_with(REFUSED));
     assert!(refused.code == 4 && refused.stderr.contains("(503: "), "{}", refused.stderr);
+    assert!(refused.stdout.contains("has a knee, and stays"), "{}", refused.stdout);
     assert_eq!(json(&dir.path().join("knee.json"))["knee_rate"], 500);
     assert!(dir.path().join("half").is_dir());
     // One without a knee is not worth more than this one.
@@ -258,9 +261,14 @@ fn a_run_without_a_success_has_no_latency_and_one_that_measured_nothing_keeps_th
 
 #[test]
 fn more_connections_than_files_may_be_open_are_refused() {
-    let command = format!("ulimit -n 100; exec {} bench run --url {} --rate 10", env!("CARGO_BIN_EXE_kvorum"), serve());
-    let ended = run(Command::new("sh").args(["-c", &command]).args(SHORT));
-    assert!(ended.code == 2 && ended.stderr.contains("may open 100 files"), "{}", ended.stderr);
+    let limited = |connections: &str| {
+        let load = ["bench", "run", "--url", &serve(), "--rate", "10", "--duration", "400ms", "--warmup", "0ms"];
+        let command = ["-c", "ulimit -n 100; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_kvorum")];
+        run(Command::new("sh").args(command).args(load).args(["--connections", connections]))
+    };
+    let refused = limited("101");
+    assert!(refused.code == 2 && refused.stderr.contains("may have 100 files open"), "{}", refused.stderr);
+    assert_eq!(limited("4").code, 0);
 }
 
 #[test]

@@ -393,7 +393,10 @@ fn unlike(a: &[Saved], b: &[Saved]) -> Vec<String> {
         values
     };
     let text = |values: BTreeSet<String>| values.into_iter().collect::<Vec<_>>().join(", ");
-    let differing = values(a).into_iter().zip(values(b).into_values()).filter(|((_, a), b)| a.union(b).count() > 1);
+    // What a run of an earlier version does not tell is not known to differ.
+    let known = |values: &BTreeSet<String>| !values.contains("");
+    let both = values(a).into_iter().zip(values(b).into_values()).filter(|((_, a), b)| known(a) && known(b));
+    let differing = both.filter(|((_, a), b)| a.union(b).count() > 1);
     differing.map(|((name, a), b)| format!("{name} A {}, B {}", text(a), text(b))).collect()
 }
 

@@ -21,7 +21,7 @@ pub use search::{Effort, Search, Step};
 use crate::Error;
 use crate::numbers::{count, float, whole};
 use crate::report::{Document, Percentiles, RateAsked, knee_page, save, told_ms, write_json};
-use crate::run::{Outcome, Plan, Rate, reach, run};
+use crate::run::{Outcome, Plan, Rate, allow_open_files, reach, run};
 
 const KNEE_FILE: &str = "knee.json";
 /// The least share of the asked rate that counts as sustained.
@@ -99,7 +99,7 @@ impl Objective {
         let of = |name: &str| run.latency_ms.named().into_iter().find(|(known, _)| *known == name);
         self.0.iter().find_map(|(name, limit)| {
             let (_, measured) = of(name)?;
-            (measured > *limit).then(|| format!("{name} is {measured:.2} ms"))
+            (measured.is_nan() || measured > *limit).then(|| format!("{name} is {measured:.2} ms"))
         })
     }
 }
@@ -220,7 +220,8 @@ pub fn knee(hunt: &Hunt<'_>, watch: &mut dyn Watch) -> (Knee, Result<(), Error>)
     };
     let mut bench = Bench { hunt, runs: 0, knee, kept: BTreeMap::new() };
     // An earlier search is worth more than one that does not begin.
-    if let Err(error) = plan.check().and_then(|()| plan.targets.iter().try_for_each(|target| reach(target).map(drop))) {
+    let reached = || plan.targets.iter().try_for_each(|target| reach(target).map(drop));
+    if let Err(error) = plan.check().and_then(|()| allow_open_files(plan.connections)).and_then(|()| reached()) {
         return (bench.knee, Err(error));
     }
     let made = dir.map_or(Ok(()), |dir| fs::create_dir_all(dir).map_err(Error::system(dir.display().to_string())));
@@ -231,25 +232,29 @@ pub fn knee(hunt: &Hunt<'_>, watch: &mut dyn Watch) -> (Knee, Result<(), Error>)
         knee.generator_limit = what_ended(&knee.probes, knee.knee_rate.unwrap_or(0));
     }
     let is_broken = (knee.interrupted || searched.is_err()) && knee.knee_rate.is_none();
-    knee.earlier_stays = is_broken && dir.is_some_and(has_whole);
+    knee.earlier_stays = is_broken && dir.is_some_and(has_knee);
     let written = dir.filter(|_| !knee.earlier_stays).map_or(Ok(()), |dir| write(dir, &knee, &kept));
     (knee, searched.and(written))
 }
 
 /// Whether there is a search with a knee.
-fn has_whole(dir: &Path) -> bool {
+fn has_knee(dir: &Path) -> bool {
     let saved = fs::read(dir.join(KNEE_FILE)).ok().and_then(|bytes| serde_json::from_slice::<Knee>(&bytes).ok());
-    saved.is_some_and(|knee| knee.knee_rate.is_some() && !knee.interrupted)
+    saved.is_some_and(|knee| knee.knee_rate.is_some())
 }
 
-/// Writes a search in the place of an earlier one, of whose runs it may have none: what cannot be written does not keep
-/// the rest from it.
+/// Writes a search in the place of an earlier one, of whose runs it may have none. Without room for `knee.json` the
+/// earlier one stays; what else cannot be written does not keep the rest from it.
 fn write(dir: &Path, knee: &Knee, kept: &BTreeMap<&str, (Outcome, Document)>) -> Result<(), Error> {
-    let mut written = if dir.join(KNEE_FILE).is_file() { clear(dir) } else { Ok(()) };
-    for (name, (outcome, document)) in kept {
+    let file = dir.join(KNEE_FILE);
+    let is_there = file.is_file();
+    write_json(&file, knee)?;
+    let mut written = if is_there { clear(dir) } else { Ok(()) };
+    // A confirmation whose knee was not found before an interrupt is of none.
+    for (name, (outcome, document)) in kept.iter().filter(|_| knee.knee_rate.is_some()) {
         written = written.and(save(&dir.join(name), outcome, document));
     }
-    written.and(write_json(&dir.join(KNEE_FILE), knee)).and(knee_page(&dir.join("report.html"), knee))
+    written.and(knee_page(&dir.join("report.html"), knee))
 }
 
 fn clear(dir: &Path) -> Result<(), Error> {
@@ -289,9 +294,9 @@ impl Bench<'_> {
     fn search(&mut self, watch: &mut dyn Watch) -> Result<(), Error> {
         let effort = self.hunt.effort;
         let Some((point, document)) = self.closed_loop(self.hunt.plan.connections, watch)? else { return Ok(()) };
-        if point.rate <= 0.0 {
-            // No rate would be sustained either.
-            let why = document.said_of_failures().unwrap_or_else(|| "no answer yet".into());
+        if point.rate <= 0.0
+            && let Some(why) = document.said_of_failures()
+        {
             let hint = document.hint().map(|hint| format!("; {hint}")).unwrap_or_default();
             let connections = self.hunt.plan.connections;
             let text = format!("nothing succeeded in a closed loop over {connections} connections: {why}{hint}");
@@ -364,7 +369,7 @@ impl Bench<'_> {
         self.knee.probes.push(probe.clone());
         watch.probed(&probe, name);
         let is_kept = name != Some("knee") || probe.is_better_than(self.knee.latency_ms);
-        if let Some(name) = name.filter(|_| is_kept) {
+        if let Some(name) = name.filter(|_| is_kept && self.hunt.dir.is_some()) {
             self.kept.insert(name, (outcome, document));
         }
         Ok(Some(probe))

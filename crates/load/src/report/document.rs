@@ -18,7 +18,7 @@ const LAG_MAX_US: u64 = 1_000;
 /// A thread that is this busy has no time to spare.
 const BUSY_SHARE: f64 = 0.95;
 
-/// Latencies in milliseconds. Where nothing was measured each is not a number, in JSON `null`: 0 would meet every limit.
+/// Latencies in milliseconds. Where nothing was measured each is not a number, in JSON `null`: 0 would look fast.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Percentiles {
     /// Half of all are at most this.
@@ -87,6 +87,10 @@ impl Percentiles {
 /// A number, or `null`.
 fn or_none<'de, D: serde::Deserializer<'de>>(figure: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(figure)?.unwrap_or(f64::NAN))
+}
+
+fn none() -> Percentiles {
+    Percentiles::NONE
 }
 
 /// Milliseconds, as lines tell them; `-` if nothing was measured.
@@ -208,7 +212,7 @@ pub struct Document {
     /// From when it was sent: what a generator sees that does not correct for coordinated omission.
     pub service_ms: Percentiles,
     /// As `latency_ms`, of answers that are no success: how soon the target says no.
-    #[serde(default)]
+    #[serde(default = "none")]
     pub refused_ms: Percentiles,
     /// Operations that ended: successes, errors and timeouts.
     pub requests: u64,
@@ -321,15 +325,17 @@ impl Document {
     #[must_use]
     pub fn said_of_unsent(&self) -> Option<String> {
         let many = float(self.requests + self.unanswered + self.unsent) * LATE_SHARE;
-        let broken = self.errors.iter().any(|(what, _)| what.parse::<u16>().is_err());
+        let lost = self.errors.iter().filter(|(what, _)| what.parse::<u16>().is_err()).map(|(_, count)| count);
+        let lost = float(lost.sum::<u64>() + self.timeouts);
         (float(self.unsent) > many && self.generator.limit.is_none()).then(|| {
-            let (all, why) = match broken || self.timeouts > 0 || self.requests == 0 {
-                true => ("broke, or waited for answers that did not come", ""),
-                false => {
-                    ("had as many requests under way as they may", "; with more --connections the target may do more")
-                }
-            };
-            format!("What was never sent found no connection free: all {} {all}{why}", self.connections)
+            let found = "What was never sent found no connection free";
+            if lost >= float(self.requests) * LATE_SHARE {
+                return format!("{found}: many of the {} broke, or waited for answers that did not come", self.connections);
+            }
+            format!(
+                "{found}: all {} had as many requests under way as they may; with more --connections the target may do more",
+                self.connections
+            )
         })
     }
 

@@ -36,7 +36,7 @@ use worker::{Job, Note, Timeline, Worker};
 const REACH_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often progress is told.
 const PROGRESS: Duration = Duration::from_millis(100);
-/// Files that are open beside the connections: a socket or two for each node that is watched, and what it was started with.
+/// Files that are open beside the connections: sockets to the nodes that are watched, and what it was started with.
 const OTHER_FILES: u64 = 64;
 /// Seconds that a thread may be ahead of the collector.
 const NOTES_MAX: usize = 64;
@@ -318,7 +318,7 @@ pub(crate) fn reach(target: &Target) -> Result<SocketAddr, Error> {
 }
 
 /// As many as the system allows: each connection is one, and the tool and its user have some of their own.
-fn allow_open_files(connections: usize) -> Result<(), Error> {
+pub(crate) fn allow_open_files(connections: usize) -> Result<(), Error> {
     let limit = getrlimit(Resource::Nofile);
     // Where it may not be raised it stays as it is.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
@@ -326,7 +326,10 @@ fn allow_open_files(connections: usize) -> Result<(), Error> {
     if count(connections) + OTHER_FILES <= most {
         return Ok(());
     }
-    Err(Error::Usage(format!("--connections {connections}: this process may open {most} files (`ulimit -Hn` tells)")))
+    Err(Error::Usage(format!(
+        "--connections {connections}: this process may have {most} files open (`ulimit -Hn` tells), {OTHER_FILES} of them \
+         for something else"
+    )))
 }
 
 /// Seconds of which not every thread has told yet.

@@ -290,7 +290,7 @@ fn a_search_whose_target_dies_leaves_the_probes_that_were() {
     let error = searched.unwrap_err();
     assert!(matches!(error, Error::Unreachable { .. }) && found.probes.len() == 3, "{error}");
     let told: Knee = serde_json::from_slice(&std::fs::read(dir.path().join("knee.json")).unwrap()).unwrap();
-    assert_eq!((told.probes.len(), told.knee_rate), (3, None));
+    assert_eq!((told.probes.len(), told.knee_rate, told.earlier_stays), (3, None, false));
     assert!(dir.path().join("report.html").is_file());
 }
 

@@ -316,6 +316,9 @@ fn runs_that_were_not_asked_alike_are_told_of_one_side_too() {
     let told: Vec<&str> = unlike.iter().map(|of| of.split(" A ").next().unwrap()).collect();
     assert_eq!(told, ["ack", "compressible", "connections", "from", "path", "pipeline", "timeout"]);
     assert_eq!(unlike[0], "ack A default, B 2");
+    // Saved before paths were written down.
+    keep("e", &Document { path: String::new(), ..document.clone() });
+    assert!(compare_saved(&knee.join("knee"), &dir.path().join("e")).unwrap().unlike.is_empty());
 }
 
 #[test]

@@ -45,7 +45,7 @@ pub(super) async fn handle<E: Entities>(
     let (head, body) = request.into_parts();
     let method = MethodLabel::of(&head.method);
     let fields = Fields::of(&head.headers);
-    let form = Form { traced: fields.is_traced, one_shot: head.version == Version::HTTP_10 };
+    let form = Form { traced: fields.is_traced(), one_shot: head.version == Version::HTTP_10 };
     let exchange = Exchange { shard: &shard, watch: &watch, busy: &busy, hello: &hello, head: &head, fields, body };
     let mut answer = exchange.answer().await;
     if let Ok(Answer::Range(range)) = &mut answer {
@@ -65,7 +65,7 @@ static KVORUM_TRACE: HeaderName = HeaderName::from_static("kvorum-trace");
 #[derive(Clone, Copy, Default)]
 struct Fields<'a> {
     hosts: usize,
-    is_traced: bool,
+    trace: Option<&'a HeaderValue>,
     /// `If-Match` or `If-None-Match`.
     is_conditional: bool,
     has_content_range: bool,
@@ -85,10 +85,14 @@ impl<'a> Fields<'a> {
             } else if name == header::IF_MATCH || name == header::IF_NONE_MATCH {
                 fields.is_conditional = true;
             } else if *name == KVORUM_TRACE {
-                fields.is_traced = value.as_bytes() == b"1";
+                fields.trace.get_or_insert(value);
             }
         }
         fields
+    }
+
+    fn is_traced(&self) -> bool {
+        self.trace.is_some_and(|value| value.as_bytes() == b"1")
     }
 
     /// What they can rule out.
@@ -176,7 +180,7 @@ impl<E: Entities> Exchange<'_, E> {
         self.serving();
         self.admit().await?;
         let content_type = self.fields.content_type.map(HeaderValue::as_bytes);
-        let written = self.shard.entities().put(key, acks, content_type, value, self.fields.is_traced).await;
+        let written = self.shard.entities().put(key, acks, content_type, value, self.fields.is_traced()).await;
         let written = written.map_err(|refused| kept(HttpError::Refused(refused)))?;
         Ok(Answer::Stored { version: written.version, receipt: written.receipt })
     }
@@ -191,7 +195,7 @@ impl<E: Entities> Exchange<'_, E> {
         match action {
             Action::Entity { verb: Verb::Get, key, acks } => self.get(key, acks).await,
             Action::Entity { verb: Verb::Delete, key, acks } => {
-                let deleted = self.shard.entities().delete(key, acks, self.fields.is_traced).await;
+                let deleted = self.shard.entities().delete(key, acks, self.fields.is_traced()).await;
                 let deleted = deleted.map_err(HttpError::Refused)?;
                 Ok(Answer::Deleted { version: deleted.version, receipt: deleted.receipt })
             }
@@ -211,7 +215,7 @@ impl<E: Entities> Exchange<'_, E> {
     }
 
     async fn get(&self, key: Key, acks: Acks) -> Result<Answer, HttpError> {
-        let found = self.shard.entities().get(key, acks, self.fields.is_traced).await;
+        let found = self.shard.entities().get(key, acks, self.fields.is_traced()).await;
         let Found { value, receipt } = found.map_err(HttpError::Refused)?;
         match value {
             Looked::Absent { .. } => Err(HttpError::NotFound { deleted: None, receipt }),
