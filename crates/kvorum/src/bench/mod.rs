@@ -92,7 +92,7 @@ fn run(args: &RunArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
     bar.finish_and_clear();
     let document = Document::new(&plan, &outcome);
     let told = write!(io::stdout(), "{}", text(&plan, &outcome, &document, args.latency));
-    if outcome.interrupted && document.requests + document.unanswered == 0 {
+    if outcome.interrupted && document.requests + document.unanswered + document.failures() == 0 {
         // Of nothing there is nothing to keep in the place of an earlier run.
         return told.map(|()| Outcome::NotFound).map_err(Into::into);
     }

@@ -99,7 +99,7 @@ impl Objective {
         let of = |name: &str| run.latency_ms.named().into_iter().find(|(known, _)| *known == name);
         self.0.iter().find_map(|(name, limit)| {
             let (_, measured) = of(name)?;
-            (measured.is_nan() || measured > *limit).then(|| format!("{name} is {measured:.2} ms"))
+            (measured.is_nan() || measured > *limit).then(|| format!("{name} is {}", told_ms(measured)))
         })
     }
 }
@@ -168,7 +168,7 @@ pub struct Knee {
     pub hint: Option<String>,
     /// Whether it was stopped before its end.
     pub interrupted: bool,
-    /// It came to no end, and was not written in the place of one that had.
+    /// Interrupted or failed without a knee, it was not written in the place of one that has one.
     #[serde(skip)]
     pub earlier_stays: bool,
 }
@@ -197,7 +197,7 @@ pub struct Hunt<'a> {
 }
 
 /// Searches. Blocks: minutes. With `dir`, the runs at the knee and at half of it, and `knee.json`, are written there at
-/// its end, also of a search that is interrupted or fails; but without a knee it does not replace one that was whole.
+/// its end, also of a search that is interrupted or fails; but without a knee it does not replace one that has one.
 ///
 /// # Errors
 /// Beside what was found until then, those of [`run()`], else the first of writing. A target that dies on the way ends

@@ -223,6 +223,7 @@ pub struct Operations {
     pub(super) inbox: RefCell<VecDeque<Letter>>,
     pub(super) is_handling: Cell<bool>,
     pub(super) commands: RefCell<Vec<Command>>,
+    /// Room to order a read's replicas in.
     pub(super) costs: RefCell<Vec<(Cost, Rank)>>,
     /// Reads by the time at which the rest of their replicas is asked.
     pub(super) hedges: RefCell<VecDeque<(Duration, OperationId)>>,
