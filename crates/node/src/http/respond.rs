@@ -1,8 +1,10 @@
 //! Answers as HTTP: statuses, headers and bodies, and nothing about why.
 
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::Write as _;
 
 use bytes::{BufMut, Bytes};
+use httpdate::HttpDate;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use kvorum_core::{Record, Version};
@@ -204,7 +206,10 @@ fn last_modified(version: Version) -> HeaderValue {
     // The calendar of HTTP ends with the year 9999.
     let millis = version.hlc.millis().min(253_402_300_799_000);
     let time = std::time::UNIX_EPOCH + std::time::Duration::from_millis(millis);
-    HeaderValue::try_from(httpdate::fmt_http_date(time)).expect("a date is visible characters")
+    // Into room of its own, because every answer with a value has one: a `String` would grow, and be copied.
+    let mut text = [0; "Thu, 01 Jan 1970 00:00:00 GMT".len()];
+    write!(text.as_mut_slice(), "{}", HttpDate::from(time)).expect("every date has this length");
+    HeaderValue::from_bytes(&text).expect("a date is visible characters")
 }
 
 fn content_type(record: &Record) -> HeaderValue {

@@ -18,15 +18,16 @@ const WAITS: [(PerfMetric, &str); 5] = [
 ];
 
 thread_local! {
-    static IS_COUNTING: Cell<bool> = const { Cell::new(false) };
+    /// Unknown at first: the engine begins with counts of each thread's calls, one for each comparison of two keys.
+    static IS_COUNTING: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
 /// Runs one call of the engine. Must not be nested.
 pub(super) fn noted<T>(call: &'static str, work: impl FnOnce() -> T) -> T {
     let watched = is_watched();
-    if IS_COUNTING.get() != watched {
+    if IS_COUNTING.get() != Some(watched) {
         set_perf_stats(if watched { PerfStatsLevel::EnableTime } else { PerfStatsLevel::Disable });
-        IS_COUNTING.set(watched);
+        IS_COUNTING.set(Some(watched));
     }
     if !watched {
         return work();
