@@ -189,10 +189,10 @@ impl Record {
         self.bytes.get(1).copied().expect("a checked record has its fixed fields") & TOMBSTONE != 0
     }
 
-    /// Whether a reader at `wall_ms` sees nothing: a deletion, or expired.
+    /// Whether a reader at `wall_ms` sees nothing: a deletion, or expired. The clock is asked if it can matter.
     #[must_use]
-    pub fn is_deleted(&self, wall_ms: u64) -> bool {
-        self.is_tombstone() || self.expires_ms.is_some_and(|at| at <= wall_ms)
+    pub fn is_deleted(&self, wall_ms: impl FnOnce() -> u64) -> bool {
+        self.is_tombstone() || self.expires_ms.is_some_and(|at| at <= wall_ms())
     }
 
     /// The stored content type.

@@ -337,7 +337,7 @@ impl Scan {
 }
 
 fn kind(floors: &Floors, key: &Key, record: &Record, wall_ms: u64) -> Kind {
-    if !record.is_deleted(wall_ms) {
+    if !record.is_deleted(|| wall_ms) {
         Kind::Value
     } else if record.version() <= floors.get(key.hash().partition()) {
         Kind::Droppable

@@ -169,7 +169,7 @@ fn after(key: &[u8]) -> Bytes {
 fn chunk(key: Bytes, raw: Bytes, wall_ms: u64) -> Result<Option<Bytes>, String> {
     let key = Key::new(key).map_err(|error| error.to_string())?;
     let record = Record::decode(&key, raw).map_err(|error| error.to_string())?;
-    if record.is_deleted(wall_ms) {
+    if record.is_deleted(|| wall_ms) {
         return Ok(None);
     }
     let value = record.payload();

@@ -6,6 +6,7 @@
 
 use std::convert::Infallible;
 use std::rc::Rc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use hyper::body::{Body, Incoming};
@@ -15,7 +16,6 @@ use hyper::{Method, Request, Response, Version};
 use kvorum_core::Key;
 use kvorum_core::quorum::Acks;
 use kvorum_core::record::CONTENT_TYPE_BYTES_MAX;
-use tokio::time::Instant;
 
 use super::body::{BodyError, ResponseBody, declared_length, gather, swallow};
 use super::error::{BadRequest, HttpError, Shed};
@@ -219,7 +219,7 @@ impl<E: Entities> Exchange<'_, E> {
         let Found { value, receipt } = found.map_err(HttpError::Refused)?;
         match value {
             Looked::Absent { .. } => Err(HttpError::NotFound { deleted: None, receipt }),
-            Looked::Record(record) if record.is_deleted(self.shard.wall_ms()) => {
+            Looked::Record(record) if record.is_deleted(|| self.shard.wall_ms()) => {
                 Err(HttpError::NotFound { deleted: Some(record.version()), receipt })
             }
             Looked::Record(record)

@@ -100,7 +100,7 @@ impl Floors {
         let Ok(key) = Key::new(Bytes::copy_from_slice(key)) else { return false };
         let Ok(record) = Record::decode(&key, Bytes::copy_from_slice(record)) else { return false };
         let is_proven = record.version() <= self.get(key.hash().partition()) || is_on(Mutant::TombstonesByAge);
-        is_proven && record.is_deleted(wall_ms())
+        is_proven && record.is_deleted(wall_ms)
     }
 
     fn slot(&self, partition: PartitionId) -> &AtomicU64 {
