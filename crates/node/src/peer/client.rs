@@ -260,7 +260,7 @@ impl PeerClient {
     async fn take_answers(&self, shard: &Rc<Shard>, link: &Rc<Link>, mut input: BytesMut) {
         let mut decoder = Decoder::new(shard.settings.frame_bytes_max, shard.settings.partial_bytes_max);
         loop {
-            // For all that have come together.
+            // When all of these had come: an answer in time counts as of then, however long those before it take.
             let now = shard.clock.boot();
             loop {
                 match decoder.decode(&mut input) {
