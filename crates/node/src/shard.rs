@@ -145,14 +145,13 @@ impl Shard {
         let mut events = Vec::new();
         loop {
             mailbox.take(&mut events).await;
-            let now = self.clock.boot();
             for event in events.drain(..) {
-                self.take_event(event, now);
+                self.take_event(event);
             }
         }
     }
 
-    fn take_event(self: &Rc<Self>, event: Event, now: Duration) {
+    fn take_event(self: &Rc<Self>, event: Event) {
         match event {
             Event::Commit(Done::Stored { ticket, answer }) => {
                 let (asker, abstains) = self.replica.answered(ticket);
@@ -163,9 +162,7 @@ impl Shard {
                 };
                 match asker {
                     Asker::Peer(asker) => asker.stored(self, answer),
-                    Asker::Operation(id) => {
-                        self.operations.on_stored(self, self.membership.own(), id.get(), answer, now);
-                    }
+                    Asker::Operation(id) => self.operations.on_stored(self, self.membership.own(), id.get(), answer),
                     // Whoever asked may have given up.
                     Asker::Call(waiting) => _ = waiting.send(Reply::Stored(answer)),
                     Asker::Durable(_) => unreachable!("that asks for no store"),
@@ -180,7 +177,7 @@ impl Shard {
                 let held = abstains.map_or(held, Held::Failed);
                 match asker {
                     Asker::Peer(asker) => asker.read(self, held),
-                    Asker::Operation(id) => self.operations.on_held(self, id.get(), held, now),
+                    Asker::Operation(id) => self.operations.on_held(self, id.get(), held),
                     // Whoever asked may have given up.
                     Asker::Call(waiting) => _ = waiting.send(Reply::Read(held)),
                     Asker::Durable(_) => unreachable!("that asks for no read"),

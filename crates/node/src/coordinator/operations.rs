@@ -422,20 +422,21 @@ impl Operations {
         .await
     }
 
-    /// A replica's answer to a store, which came at `now`.
-    pub fn on_stored(&self, shard: &Rc<Shard>, node: NodeId, id: u64, answer: StoreAnswer, now: Duration) {
+    /// A replica's answer to a store.
+    pub fn on_stored(&self, shard: &Rc<Shard>, node: NodeId, id: u64, answer: StoreAnswer) {
         self.post(id, node, Letters::Stored(answer));
-        self.handle_inbox(shard, now);
+        self.handle_inbox(shard, shard.clock.boot());
     }
 
-    /// A peer's answer to a read, which came at `now`.
-    pub fn on_read(&self, shard: &Rc<Shard>, node: NodeId, id: u64, answer: ReadAnswer, now: Duration) {
+    /// A peer's answer to a read.
+    pub fn on_read(&self, shard: &Rc<Shard>, node: NodeId, id: u64, answer: ReadAnswer) {
         self.post(id, node, Letters::Read(answer));
-        self.handle_inbox(shard, now);
+        self.handle_inbox(shard, shard.clock.boot());
     }
 
     /// This node's answer to a read that needed the disk.
-    pub fn on_held(&self, shard: &Rc<Shard>, id: u64, held: Held, now: Duration) {
+    pub fn on_held(&self, shard: &Rc<Shard>, id: u64, held: Held) {
+        let now = shard.clock.boot();
         self.own_disk.answered(now);
         self.post(id, shard.membership.own(), Letters::Held(held));
         self.handle_inbox(shard, now);

@@ -260,14 +260,12 @@ impl PeerClient {
     async fn take_answers(&self, shard: &Rc<Shard>, link: &Rc<Link>, mut input: BytesMut) {
         let mut decoder = Decoder::new(shard.settings.frame_bytes_max, shard.settings.partial_bytes_max);
         loop {
-            // When all of these had come: an answer in time counts as of then, however long those before it take.
-            let now = shard.clock.boot();
             loop {
                 match decoder.decode(&mut input) {
                     Ok(None) => break,
                     Ok(Some(frame)) => {
                         shard.clock.observe(frame.hlc);
-                        if let Err(error) = self.take(shard, frame, now) {
+                        if let Err(error) = self.take(shard, frame) {
                             return self.close_for(shard, &error);
                         }
                     }
@@ -285,18 +283,18 @@ impl PeerClient {
         shard.membership.note_protocol_error(self.node, error, shard.clock.boot());
     }
 
-    fn take(&self, shard: &Rc<Shard>, frame: Frame, now: Duration) -> Result<(), ProtocolError> {
+    fn take(&self, shard: &Rc<Shard>, frame: Frame) -> Result<(), ProtocolError> {
         if Calls::owns(frame.id) {
             return shard.calls.on_answer(shard, self.node, frame).ok_or(ProtocolError::NotAnAnswer);
         }
         match frame.message {
-            Message::StoreAnswer(answer) => shard.operations.on_stored(shard, self.node, frame.id, answer, now),
+            Message::StoreAnswer(answer) => shard.operations.on_stored(shard, self.node, frame.id, answer),
             Message::ReadAnswer(answer) => {
-                self.reads.answered(now);
-                shard.operations.on_read(shard, self.node, frame.id, answer, now);
+                self.reads.answered(shard.clock.boot());
+                shard.operations.on_read(shard, self.node, frame.id, answer);
             }
             Message::Pong { wall_ms, sequence, rebuilt } => {
-                self.take_pong(shard, wall_ms, now);
+                self.take_pong(shard, wall_ms);
                 if let Some((incarnation, run)) = self.met.get().filter(|_| rebuilt) {
                     shard.membership.note_rebuilt(self.node, incarnation, run, sequence);
                     self.votes.set(true);
@@ -313,8 +311,8 @@ impl PeerClient {
         Ok(())
     }
 
-    fn take_pong(&self, shard: &Shard, wall_ms: u64, now: Duration) {
-        let round_trip = now.saturating_sub(self.pinged_at.get());
+    fn take_pong(&self, shard: &Shard, wall_ms: u64) {
+        let round_trip = shard.clock.boot().saturating_sub(self.pinged_at.get());
         let peer = shard.membership.peer(self.node);
         peer.latency_us.store(u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
         let half_ms = i64::try_from(round_trip.as_millis() / 2).unwrap_or(0);
