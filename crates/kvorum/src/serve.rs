@@ -14,8 +14,11 @@ use crate::outcome::Outcome;
 
 /// `kvorum serve`: returns when the node was told to stop, or did not start.
 pub(crate) fn serve(args: &ServeArgs) -> Result<Outcome> {
-    let config = effective(&args.node)?.config;
+    let Effective { config, ignored, .. } = effective(&args.node)?;
     start_logging(config.log);
+    if !ignored.is_empty() {
+        tracing::info!(variables = ignored.join(" "), "variables of Kubernetes services are no settings: ignored");
+    }
     stop_at_a_broken_invariant();
     if let Err(error) = raise_open_files() {
         tracing::warn!(%error, "cannot raise the limit of open files");

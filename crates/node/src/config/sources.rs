@@ -149,6 +149,8 @@ pub struct Effective {
     pub config: Config,
     /// In the order of [`SETTINGS`].
     pub entries: Vec<Entry>,
+    /// Variables that Kubernetes sets in every pod for a service whose name begins with `kvorum`. Not settings.
+    pub ignored: Vec<String>,
 }
 
 /// Reads all sources. Flags win over the environment, that over the file, that over the defaults.
@@ -157,6 +159,8 @@ pub struct Effective {
 /// Everything that is wrong with any of them, and an own URL that is not in the cluster.
 pub fn load(sources: &Sources) -> Result<Effective, ConfigError> {
     let (mut config, mut entries) = settle(sources)?;
+    let of_services = |(name, _): &&(String, String)| is_of_a_service(name, &sources.environment);
+    let ignored = sources.environment.iter().filter(of_services).map(|(name, _)| name.clone()).collect();
     config.find_own().map_err(|problem| ConfigError { problems: vec![problem] })?;
     for entry in entries.iter_mut().filter(|entry| entry.origin == Origin::Default) {
         match entry.name {
@@ -171,7 +175,7 @@ pub fn load(sources: &Sources) -> Result<Effective, ConfigError> {
             _ => {}
         }
     }
-    Ok(Effective { config, entries })
+    Ok(Effective { config, entries, ignored })
 }
 
 /// Checks a file by itself. A file for all nodes says neither `listen` nor `advertise`: then this node
@@ -237,9 +241,34 @@ fn read_environment(environment: &[(String, String)], given: &mut Given, problem
         let origin = Origin::Environment(name.clone());
         match SETTINGS.iter().find(|setting| setting.variable() == *name) {
             Some(setting) => given.push((setting, value.clone(), origin)),
+            None if is_of_a_service(name, environment) => {}
             None => problems.push(unknown(name, origin, SETTINGS.iter().map(Setting::variable))),
         }
     }
+}
+
+/// Whether the variable is one that Kubernetes sets in every pod for a service called `kvorum` or `kvorum-…`: its
+/// host and ports, and what Docker's links were called. Source: the Kubernetes documentation, "Service", "Environment
+/// variables". No name of a setting is of this form, which a test checks.
+pub(super) fn is_of_a_service(name: &str, environment: &[(String, String)]) -> bool {
+    let Some(rest) = name.strip_prefix("KVORUM_") else { return false };
+    // `SERVICE_HOST`, `X_SERVICE_PORT_HTTP`, `PORT`, `PORT_80_TCP_ADDR`.
+    if rest.ends_with("SERVICE_HOST") || rest.contains("SERVICE_PORT") || rest == "PORT" || rest.starts_with("PORT_") {
+        return true;
+    }
+    // `X_PORT_80_TCP_ADDR`.
+    let is_link = |link: &str| {
+        let after = link.trim_start_matches(|letter: char| letter.is_ascii_digit());
+        after.len() < link.len() && after.starts_with("_TCP")
+    };
+    if rest.split("_PORT_").skip(1).any(is_link) {
+        return true;
+    }
+    // `X_PORT`: of any program, but for its host beside it.
+    rest.strip_suffix("_PORT").is_some_and(|service| {
+        let host = format!("KVORUM_{service}_SERVICE_HOST");
+        environment.iter().any(|(name, _)| *name == host)
+    })
 }
 
 fn read_file(path: &Path, given: &mut Given, problems: &mut Vec<Problem>) {

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::io::Write;
+use std::path::Path;
 
 use super::*;
 
@@ -111,7 +112,7 @@ fn a_flag_wins_over_the_environment_over_the_file_over_the_default() {
     let (_file, mut sources) = file("listen = \"127.0.0.1:1\"\ndata_dir = \"file\"\ndurability = \"os\"\n");
     sources.environment = environment(&[("KVORUM_LISTEN", "127.0.0.1:2"), ("KVORUM_DATA_DIR", "env")]).environment;
     sources.flags = flags(&[("listen", "127.0.0.1:3")]).flags;
-    let Effective { config, entries } = load(&sources).unwrap();
+    let Effective { config, entries, .. } = load(&sources).unwrap();
     assert_eq!(config.listen.port(), 3);
     assert_eq!(config.data_dir, PathBuf::from("env"));
     assert_eq!(config.durability, Durability::Os);
@@ -151,6 +152,32 @@ fn an_unknown_name_is_refused_with_the_nearest_known_one() {
 #[test]
 fn variables_of_the_command_line_and_of_others_are_not_settings() {
     load(&environment(&[("KVORUM_URL", "http://x"), ("KVORUM_CONFIG", "x"), ("PATH", "/bin")])).unwrap();
+}
+
+#[test]
+fn what_kubernetes_sets_for_a_service_of_that_name_is_ignored_and_told() {
+    let of_services = [
+        ("KVORUM_SERVICE_HOST", "10.0.0.7"),
+        ("KVORUM_SERVICE_PORT", "8080"),
+        ("KVORUM_SERVICE_PORT_HTTP", "8080"),
+        ("KVORUM_PORT", "tcp://10.0.0.7:8080"),
+        ("KVORUM_PORT_8080_TCP", "tcp://10.0.0.7:8080"),
+        ("KVORUM_PORT_8080_TCP_ADDR", "10.0.0.7"),
+        ("KVORUM_HEADLESS_SERVICE_HOST", "10.0.0.8"),
+        ("KVORUM_HEADLESS_SERVICE_PORT", "8080"),
+        ("KVORUM_HEADLESS_PORT", "tcp://10.0.0.8:8080"),
+        ("KVORUM_HEADLESS_PORT_8080_TCP_PROTO", "tcp"),
+    ];
+    let mut all = of_services.to_vec();
+    all.extend([("KVORUM_DATA_DIR", "there"), ("KVORUM_URL", "http://x"), ("SERVICE_HOST", "x")]);
+    let effective = load(&environment(&all)).unwrap();
+    assert_eq!(effective.ignored, of_services.map(|(name, _)| name.to_owned()));
+    assert_eq!(effective.config.data_dir, Path::new("there"));
+    for unknown in ["KVORUM_HEADLESS_PORT", "KVORUM_X_PORT_TCP", "KVORUM_X_PORT_80_UDP", "KVORUM_SERVICE", "KVORUM_X"] {
+        let text = refusal(&environment(&[(unknown, "1"), ("KVORUM_OTHER_SERVICE_HOST", "10.0.0.9")]));
+        assert!(text.starts_with(&format!("unknown setting `{unknown}`")), "{text}");
+    }
+    assert!(SETTINGS.iter().all(|setting| !sources::is_of_a_service(&setting.variable(), &[])));
 }
 
 #[test]
@@ -313,7 +340,7 @@ fn what_is_set_is_kept_and_the_rest_follows_from_memory_bytes() {
         ("peer.queue_bytes_max", "97MiB"),
         ("commit.recent_versions_max", "9600"),
     ];
-    let Effective { config, entries } = load(&flags(&sources)).unwrap();
+    let Effective { config, entries, .. } = load(&flags(&sources)).unwrap();
     assert_eq!(config.coordinator.request_bytes_max.get(), 99 << 20);
     assert_eq!(config.commit.queue_bytes_max.get(), 98 << 20);
     assert_eq!(config.peer.queue_bytes_max.get(), 97 << 20);
