@@ -90,17 +90,30 @@ async fn serve<E: Entities>(wire: &Rc<Wire>, watch: &Rc<Watch>, shard: &Rc<HttpS
     let mut connection = shard.protocol().serve_connection(Io(Rc::clone(wire)), service);
     let mut outcome = None;
     let stop = poll_fn(|cx| {
-        match watch.poll_verdict(cx) {
-            Some(Verdict::Drain) => Pin::new(&mut connection).graceful_shutdown(),
+        let drains = match watch.poll_verdict(cx) {
+            None => false,
+            Some(Verdict::Drain) => true,
             Some(verdict) => return Poll::Ready(Stop::Told(verdict)),
-            None => {}
+        };
+        let is_told = drains && !watch.is_idle();
+        if is_told {
+            Pin::new(&mut connection).graceful_shutdown();
         }
         if outcome.is_none()
             && let Poll::Ready(result) = Pin::new(&mut connection).poll(cx)
         {
             outcome = Some(result);
         }
-        match wire.poll_flush(cx) {
+        let flushed = wire.poll_flush(cx);
+        if drains && !is_told && outcome.is_none() {
+            // Nothing is owed to a client that keeps the connection for later: it need not notice the end first.
+            if watch.is_idle() && wire.is_quiet() {
+                return Poll::Ready(Stop::Told(Verdict::Drain));
+            }
+            // A request that has just come is answered, and what is said is written.
+            watch.tell_later(Verdict::Drain);
+        }
+        match flushed {
             Poll::Ready(Err(_)) => Poll::Ready(Stop::Cut),
             Poll::Ready(Ok(())) => outcome.take().map_or(Poll::Pending, |result| Poll::Ready(Stop::Done(result))),
             Poll::Pending => Poll::Pending,

@@ -17,7 +17,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use hyper::rt::ReadBufCursor;
-use rustix::net::SendFlags;
+use rustix::net::{RecvFlags, SendFlags};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -86,6 +86,13 @@ impl Wire {
     pub(super) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut byte = [0];
         self.stream.borrow().poll_peek(cx, &mut ReadBuf::new(&mut byte)).map_ok(|_| ())
+    }
+
+    /// Whether nothing waits to go out, and nothing has come that was not read. It asks the system, which knows of what
+    /// came a moment ago.
+    pub(super) fn is_quiet(&self) -> bool {
+        let peek = || rustix::net::recv(&*self.stream.borrow(), &mut [0; 1][..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        self.gathered.borrow().bytes.is_empty() && peek().is_err_and(|error| error == rustix::io::Errno::AGAIN)
     }
 
     /// Puts bytes back in front of what the socket has.

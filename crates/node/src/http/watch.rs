@@ -79,6 +79,11 @@ impl Watch {
         self.phase.get()
     }
 
+    /// Between requests, with nothing left that the client does not take.
+    pub(super) fn is_idle(&self) -> bool {
+        self.phase.get() == Phase::Idle && self.blocked_since.get().is_none()
+    }
+
     pub(super) fn enter(&self, phase: Phase, now: Coarse) {
         self.phase.set(phase);
         self.since.set(now);
@@ -122,8 +127,13 @@ impl Watch {
         self.verdict.take()
     }
 
-    pub(super) fn tell(&self, verdict: Verdict) {
+    /// Gives the verdict to whoever looks next.
+    pub(super) fn tell_later(&self, verdict: Verdict) {
         self.verdict.set(Some(verdict));
+    }
+
+    pub(super) fn tell(&self, verdict: Verdict) {
+        self.tell_later(verdict);
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();
         }
