@@ -139,7 +139,9 @@ async fn ask(
 fn refusal(refused: &Refused) -> Outcome {
     match refused {
         Refused::NotEnough { .. } => Outcome::Unknown,
-        Refused::Overloaded | Refused::CannotWrite | Refused::Fenced | Refused::NotServing => Outcome::Refused,
+        Refused::Overloaded | Refused::Behind | Refused::CannotWrite | Refused::Fenced | Refused::NotServing => {
+            Outcome::Refused
+        }
     }
 }
 

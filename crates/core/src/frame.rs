@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
+use crate::backpressure::Backpressure;
 use crate::key::{KEY_BYTES_MAX, Key};
 use crate::quorum::{Current, Failure, ReadAnswer, StoreAnswer};
 use crate::record::RECORD_OVERHEAD_MAX;
@@ -58,6 +59,9 @@ const VERSION_ONLY: u8 = 1 << 2;
 const UNCOUNTED: u8 = 1 << 3;
 /// On [`PONG`].
 const REBUILT: u8 = 1 << 4;
+/// On [`PONG`]: three bits, and their place.
+const BACKPRESSURE: u8 = 0b111 << BACKPRESSURE_SHIFT;
+const BACKPRESSURE_SHIFT: u32 = 5;
 
 /// The first byte of a [`STORE_ANSWER`].
 mod stored {
@@ -121,6 +125,8 @@ pub enum Message {
         sequence: u64,
         /// It votes, and has got back what it had once lost.
         rebuilt: bool,
+        /// What it asks its coordinators to refuse.
+        backpressure: Backpressure,
     },
     /// The driver of a round of anti-entropy asks: see [`crate::repair::wire`].
     Repair(Bytes),
@@ -241,10 +247,10 @@ fn put_fields<'a>(message: &'a Message, out: &mut BytesMut) -> (u8, u8, Option<&
             out.put_u64(*wall_ms);
             (PING, 0, None)
         }
-        Message::Pong { wall_ms, sequence, rebuilt } => {
+        Message::Pong { wall_ms, sequence, rebuilt, backpressure } => {
             out.put_u64(*wall_ms);
             out.put_u64(*sequence);
-            (PONG, flag(*rebuilt, REBUILT), None)
+            (PONG, flag(*rebuilt, REBUILT) | backpressure.level() << BACKPRESSURE_SHIFT, None)
         }
         Message::Repair(payload) => {
             out.put_slice(payload);
@@ -393,7 +399,7 @@ impl Decoder {
             STORE => MORE | REPAIR | UNCOUNTED,
             READ => VERSION_ONLY | UNCOUNTED,
             READ_ANSWER => MORE,
-            PONG => REBUILT,
+            PONG => REBUILT | BACKPRESSURE,
             STORE_ANSWER | PING | REPAIR_REQUEST | REPAIR_ANSWER => 0,
             unknown => return Err(FrameError::Opcode(unknown)),
         };
@@ -464,8 +470,9 @@ fn parse(head: Head, mut payload: Bytes) -> Result<Message, FrameError> {
         PING => parse_u64(&payload).map(|wall_ms| Message::Ping { wall_ms }),
         PONG => {
             let (wall_ms, sequence) = payload.split_at_checked(8).ok_or(FrameError::Payload)?;
-            let rebuilt = head.flags & REBUILT != 0;
-            Ok(Message::Pong { wall_ms: parse_u64(wall_ms)?, sequence: parse_u64(sequence)?, rebuilt })
+            let (wall_ms, sequence) = (parse_u64(wall_ms)?, parse_u64(sequence)?);
+            let backpressure = Backpressure::from_level(head.flags >> BACKPRESSURE_SHIFT);
+            Ok(Message::Pong { wall_ms, sequence, rebuilt: head.flags & REBUILT != 0, backpressure })
         }
         REPAIR_REQUEST => Ok(Message::Repair(payload)),
         REPAIR_ANSWER => Ok(Message::RepairAnswer(payload)),

@@ -1,8 +1,9 @@
 //! kvorum's rules, pure: no runtime, clock, randomness, files or logging. Time is an argument.
 //!
 //! Read in this order: [`key`], [`partitions`], [`version`], [`record`], [`placement`], [`quorum`], [`repair`], [`frame`],
-//! [`hints`].
+//! [`hints`], [`backpressure`].
 
+pub mod backpressure;
 pub mod frame;
 pub mod hints;
 pub mod key;

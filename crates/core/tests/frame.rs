@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_possible_truncation, missing_docs)]
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use kvorum_core::backpressure::Backpressure;
 use kvorum_core::frame::{
     CHUNK_BYTES, Decoder, Frame, FrameError, HEADER_BYTES, LargeFrame, Message, PAYLOAD_OVERHEAD_MAX, encode,
 };
@@ -89,7 +90,7 @@ fn samples() -> Vec<Message> {
         Message::ReadAnswer(ReadAnswer::Version { version: version(8), from: 1 }),
         Message::ReadAnswer(ReadAnswer::Absent { floor: version(9) }),
         Message::Ping { wall_ms: 0 },
-        Message::Pong { wall_ms: u64::MAX, sequence: 7, rebuilt: true },
+        Message::Pong { wall_ms: u64::MAX, sequence: 7, rebuilt: true, backpressure: Backpressure::from_level(5) },
     ];
     for failure in FAILURES {
         all.push(Message::StoreAnswer(StoreAnswer::Failed(failure)));
@@ -241,8 +242,8 @@ fn unknown_opcodes_and_flags_are_refused() {
     for opcode in (0..=u8::MAX).filter(|opcode| !(1..=8).contains(opcode)) {
         assert_eq!(refused(raw(opcode, 0, b"")), FrameError::Opcode(opcode));
     }
-    // MORE is 1, REPAIR 2, VERSION_ONLY 4, UNCOUNTED 8, REBUILT 16; each belongs to some opcodes alone.
-    for (opcode, known) in [(1, 11), (2, 12), (3, 0), (4, 1), (5, 0), (6, 16), (7, 0), (8, 0)] {
+    // MORE is 1, REPAIR 2, VERSION_ONLY 4, UNCOUNTED 8, REBUILT 16, BACKPRESSURE the rest; each belongs to some opcodes.
+    for (opcode, known) in [(1, 11), (2, 12), (3, 0), (4, 1), (5, 0), (6, 0b1111_0000), (7, 0), (8, 0)] {
         for flags in (1..=u8::MAX).filter(|flags| flags & !known != 0) {
             assert_eq!(refused(raw(opcode, flags, b"")), FrameError::Flags(flags));
         }
@@ -433,7 +434,9 @@ fn any_message() -> impl Strategy<Value = Message> {
         store_answer.prop_map(Message::StoreAnswer),
         read_answer.prop_map(Message::ReadAnswer),
         any::<u64>().prop_map(|wall_ms| Message::Ping { wall_ms }),
-        any::<(u64, u64, bool)>().prop_map(|(wall_ms, sequence, rebuilt)| Message::Pong { wall_ms, sequence, rebuilt }),
+        any::<(u64, u64, bool)>().prop_flat_map(|(wall_ms, sequence, rebuilt)| (0..8_u8).prop_map(move |level| {
+            Message::Pong { wall_ms, sequence, rebuilt, backpressure: Backpressure::from_level(level) }
+        })),
     ]
 }
 

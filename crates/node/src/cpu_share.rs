@@ -104,12 +104,19 @@ impl Work {
     /// For how long the thread is to rest for what it did since it was last asked; zero while no requests come.
     #[must_use]
     pub(crate) fn rest(&mut self) -> Duration {
+        self.rest_with(0)
+    }
+
+    /// The same for work that has at least `least_percent` of a core, whatever its share is.
+    #[must_use]
+    pub(crate) fn rest_with(&mut self, least_percent: u32) -> Duration {
         let (Some(percent), Some(before)) = (self.share.0.percent, self.rested_for) else { return Duration::ZERO };
         let now = cpu_time();
         self.rested_for = Some(now);
         if self.share.is_quiet() {
             return Duration::ZERO;
         }
+        let percent = percent.max(least_percent.saturating_mul(self.parts)).min(WHOLE_PERCENT * self.parts);
         now.saturating_sub(before) * (WHOLE_PERCENT * self.parts - percent) / percent
     }
 

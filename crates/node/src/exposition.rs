@@ -273,6 +273,11 @@ fn coordinator(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     page.counter("coordinator_read_repairs", "Stores to replicas behind a read", sum(|shard| &shard.read_repairs))?;
     let denied = sum(|shard| &shard.read_repairs_denied);
     page.counter("coordinator_read_repairs_denied", "Such stores over the budget", denied)?;
+    page.counter(
+        "coordinator_refused_behind",
+        "Writes refused because the replicas' stores owed their disks too much",
+        sum(|shard| &shard.refused_behind),
+    )?;
     page.counter("coordinator_restamps", "Writes started over with a newer version", sum(|shard| &shard.restamps))?;
     page.counter("coordinator_stale_answers", "Stores refused as stale", sum(|shard| &shard.stale_answers))?;
     page.counter("coordinator_corrupt_answers", "Damaged records met by reads", sum(|shard| &shard.corrupt_answers))?;

@@ -6,6 +6,7 @@
 #![cfg_attr(not(feature = "rocksdb"), allow(dead_code))]
 
 pub mod anti_entropy;
+pub mod backpressure;
 #[cfg(feature = "rocksdb")]
 pub mod backup;
 pub mod backup_label;

@@ -17,6 +17,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 use std::time::Duration;
 
+use kvorum_core::backpressure::Backpressure;
 use kvorum_core::key::PARTITIONS;
 use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::partitions::PartitionSet;
@@ -57,6 +58,8 @@ pub struct PeerState {
     pub clock_offset_ms: AtomicI64,
     /// It came back with another incarnation than the one remembered, or with less than it had.
     pub rebuilding: AtomicBool,
+    /// What it asks coordinators to refuse; of this node, what it asks for itself.
+    backpressure: AtomicU32,
     /// Connections made.
     pub connects: AtomicU64,
     /// Connections that it or we refused in the handshake.
@@ -482,6 +485,18 @@ impl Membership {
             let lost = if rebuilding > 0 { format!(", of which {rebuilding} rebuild") } else { String::new() };
             format!("met {met} of the {needed} peers needed{lost}; waiting for: {}", urls.join(", "))
         })
+    }
+
+    /// What a node asks coordinators to refuse of the writes that it takes part in.
+    #[must_use]
+    pub fn backpressure(&self, node: NodeId) -> Backpressure {
+        let level = self.peer(node).backpressure.load(Ordering::Relaxed);
+        Backpressure::from_level(u8::try_from(level).unwrap_or(u8::MAX))
+    }
+
+    /// Takes what a peer says in its pongs, or this node's own store.
+    pub fn note_backpressure(&self, node: NodeId, asked: Backpressure) {
+        self.peer(node).backpressure.store(u32::from(asked.level()), Ordering::Relaxed);
     }
 
     /// Whether the clock is too far from most peers' to accept or coordinate anything new.

@@ -72,6 +72,7 @@ pub(crate) fn run_background(config: &Config, parts: BackgroundParts) {
         let shard = shard(config, index, clock, &view, &mailbox);
         shard.start(mailbox);
         tokio::task::spawn_local(scrub::run(shard.clone(), view.store.clone(), view.scrub.clone()));
+        tokio::task::spawn_local(crate::backpressure::run(shard.clone(), view.store.clone()));
         tokio::task::spawn_local(crate::anti_entropy::driver::run(shard.clone()));
         Keeper::new(shard, view.store.clone(), view.hints.clone()).run(stop).await;
     });

@@ -23,7 +23,10 @@ pub(crate) mod tests;
 pub use handle::failure_name;
 
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 
+use kvorum_core::backpressure::Backpressure;
+use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::{Acks, Failure};
 use kvorum_core::{Hlc, Key, Record, Version};
 
@@ -92,6 +95,8 @@ pub struct Found {
 pub enum Refused {
     /// A queue is full.
     Overloaded,
+    /// The stores of too many of the replicas owe their disks too much.
+    Behind,
     /// The disk refuses, and the other replicas cannot be enough.
     CannotWrite,
     /// The clock is too far from most peers', or ahead of the wall clock.
@@ -182,6 +187,7 @@ impl Coordinator {
     /// Admits a write and stamps it, without asking anybody first.
     async fn begin_write(&self, key: &Key, acks: Acks) -> Result<Version, Refused> {
         self.admit()?;
+        self.give_way(key, acks)?;
         let version = stamp(&self.shard, Hlc::ZERO).await.map_err(|failure| match failure {
             Failure::Overloaded => Refused::Overloaded,
             Failure::ClockSkew => Refused::Fenced,
@@ -202,6 +208,23 @@ impl Coordinator {
             }
         }
         Ok(version)
+    }
+
+    /// Refuses as many writes as this one's replicas ask for, so that their stores can pay what they owe.
+    fn give_way(&self, key: &Key, acks: Acks) -> Result<(), Refused> {
+        let Shard { membership, .. } = &*self.shard;
+        let replicas = membership.layout().preference_list(key.hash().partition());
+        let is_reachable = |node: &&NodeId| self.shard.peer(**node).is_none_or(|peer| peer.is_up());
+        let reachable = replicas.iter().take(usize::from(acks.from())).filter(is_reachable);
+        let asked = Backpressure::met_by(acks, reachable.map(|node| membership.backpressure(*node)));
+        if asked == Backpressure::NONE {
+            return Ok(());
+        }
+        if self.shard.operations.admission.borrow_mut().refuses(asked) {
+            self.shard.operations.metrics.refused_behind.fetch_add(1, Ordering::Relaxed);
+            return Err(Refused::Behind);
+        }
+        Ok(())
     }
 
     /// Whether a write cannot succeed without this node's own disk: then nobody else is bothered.

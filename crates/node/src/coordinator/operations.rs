@@ -20,6 +20,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use kvorum_core::backpressure::Admission;
 use kvorum_core::frame::Message;
 use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::placement::NodeId;
@@ -235,6 +236,8 @@ pub struct Operations {
     lingering_max: usize,
     /// Stores for nobody so far: each has an id of its own, by which its chunks are put together.
     mends: Cell<u32>,
+    /// Which writes give way to what replicas owe their disks.
+    pub(super) admission: RefCell<Admission>,
     pub(super) behind: Behind,
     /// Reads of this node's own disk.
     pub(super) own_disk: Unanswered,
@@ -266,6 +269,7 @@ impl Operations {
             lingering_live: Cell::new(0),
             lingering_max,
             mends: Cell::new(0),
+            admission: RefCell::default(),
             behind: Behind::default(),
             own_disk: Unanswered::default(),
             repair: ReadRepair::default(),

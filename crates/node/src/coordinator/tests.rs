@@ -7,6 +7,7 @@ pub(crate) mod rig;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use kvorum_core::backpressure::Backpressure;
 use kvorum_core::frame::{Frame, Message};
 use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::{Acks, Current, Failure, ReadAnswer, StoreAnswer};
@@ -71,6 +72,45 @@ fn a_far_future_record_costs_its_own_key_a_504_and_nothing_else() {
         rig.answer(0, &store, accepted()).await;
         let written = put.await.unwrap().unwrap();
         assert!(!rig.shard.clock.is_too_far_ahead(written.version.hlc));
+    });
+}
+
+#[test]
+fn as_many_writes_are_refused_as_enough_of_their_replicas_ask_for_and_no_read() {
+    run(async {
+        let mut rig = Rig::start(3, Settings::default()).await;
+        let membership = rig.shard.membership.clone();
+        let ask = |levels: [u8; 3]| {
+            for (node, level) in (0..).zip(levels) {
+                membership.note_backpressure(NodeId(node), Backpressure::from_level(level));
+            }
+        };
+        ask([0, 7, 0]);
+        let put = rig.put(&key("k"), acks(QUORUM));
+        for peer in 0..2 {
+            let store = rig.next(peer).await;
+            rig.answer(peer, &store, accepted()).await;
+        }
+        assert!(put.await.unwrap().is_ok(), "two of three take it");
+        ask([7, 0, 7]);
+        let mut refused = 0;
+        for _ in 0..20 {
+            let put = rig.put(&key("k"), acks(QUORUM));
+            until(|| put.is_finished() || rig.shard.operations.under_way() > 0).await;
+            if rig.shard.operations.under_way() == 0 {
+                assert_eq!(put.await.unwrap(), Err(Refused::Behind));
+                refused += 1;
+                continue;
+            }
+            for peer in 0..2 {
+                let store = rig.next(peer).await;
+                rig.answer(peer, &store, accepted()).await;
+            }
+            assert!(put.await.unwrap().is_ok());
+            until(|| rig.shard.operations.under_way() == 0).await;
+        }
+        assert_eq!(refused, usize::from(Backpressure::MAX.refused_percent()) / 5);
+        assert!(rig.get(&key("k"), acks((1, 3))).await.unwrap().is_ok(), "reads go on");
     });
 }
 

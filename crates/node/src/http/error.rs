@@ -174,6 +174,10 @@ impl HttpError {
     fn refused(refused: &Refused) -> Problem {
         match refused {
             Refused::Overloaded => Problem::unavailable("Overloaded", "a queue is full; the request had no effect"),
+            Refused::Behind => Problem::unavailable(
+                "Overloaded",
+                "the replicas' disks are behind with what was written before; the request had no effect: write more slowly",
+            ),
             Refused::CannotWrite => {
                 Problem::unavailable("Cannot Write", "the node cannot write to its disk; the request had no effect")
             }
@@ -197,7 +201,9 @@ impl HttpError {
         match self {
             Self::NotFound { receipt, .. } => receipt.as_ref(),
             Self::Refused(Refused::NotEnough { receipt, .. }) => Some(receipt),
-            Self::Refused(Refused::Overloaded | Refused::CannotWrite | Refused::Fenced | Refused::NotServing)
+            Self::Refused(
+                Refused::Overloaded | Refused::Behind | Refused::CannotWrite | Refused::Fenced | Refused::NotServing,
+            )
             | Self::BadRequest(_)
             | Self::MethodNotAllowed { .. }
             | Self::Timeout

@@ -293,8 +293,9 @@ impl PeerClient {
                 self.reads.answered(shard.clock.boot());
                 shard.operations.on_read(shard, self.node, frame.id, answer);
             }
-            Message::Pong { wall_ms, sequence, rebuilt } => {
+            Message::Pong { wall_ms, sequence, rebuilt, backpressure } => {
                 self.take_pong(shard, wall_ms);
+                shard.membership.note_backpressure(self.node, backpressure);
                 if let Some((incarnation, run)) = self.met.get().filter(|_| rebuilt) {
                     shard.membership.note_rebuilt(self.node, incarnation, run, sequence);
                     self.votes.set(true);

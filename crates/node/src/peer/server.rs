@@ -195,6 +195,7 @@ fn take(shard: &Rc<Shard>, link: &Rc<Link>, taken: Frame, works: &mut Vec<Work>)
                 wall_ms: shard.clock.wall_ms(),
                 sequence: shard.membership.sequence(shard.replica.sequence()),
                 rebuilt: shard.membership.is_rebuilt(),
+                backpressure: shard.membership.backpressure(shard.membership.own()),
             };
             reply(link, &frame(shard, id, pong));
         }

@@ -2,8 +2,8 @@
 //!
 //! The engine has a thread for each, and no setting for this: its rate limit counts bytes, of which the same work writes
 //! many more in large records than in small ones, and cannot be changed while it runs. So they rest between records, as
-//! other work in the background does ([`crate::cpu_share`]), until so much has come that they must not
-//! (decision 0036).
+//! other work in the background does ([`crate::cpu_share`]): a flush until so much has come that it must not (decision
+//! 0036), a compaction the less, the more the store owes its disk ([`super::debt`], decision 0061).
 //!
 //! Where the engine calls us between records, on the thread that makes a table and without a lock, is the prefix
 //! extractor: it is asked of each key whether that has a prefix. None has, so tables are what they are without it.
@@ -24,8 +24,6 @@ const RECORDS: u32 = 64;
 const REST_MIN: Duration = Duration::from_millis(5);
 /// Between two looks at what has come meanwhile.
 const REST_MAX: Duration = Duration::from_millis(10);
-/// Of level 0, during a compaction: with as many the next one begins (`levels` in `options.rs`; decision 0053).
-pub(super) const TABLES: u8 = 8;
 
 thread_local! {
     /// What this thread of the engine is at.
@@ -49,32 +47,31 @@ pub(super) struct EngineShare {
     /// How many memtables a flush merges.
     merged: u32,
     memtables_sealed: AtomicU32,
-    tables_flushed: AtomicU32,
+    /// What a compaction has of a core at least, of a hundred.
+    compaction_percent: AtomicU32,
     waiting: AtomicU32,
 }
 
 impl EngineShare {
     pub(super) fn new(cpu_share: CpuShare, health: Arc<Health>, merged: usize) -> Self {
-        let [memtables_sealed, tables_flushed, waiting] = Default::default();
+        let [memtables_sealed, compaction_percent, waiting] = Default::default();
         let merged = u32::try_from(merged).unwrap_or(u32::MAX);
-        Self { cpu_share, health, merged, memtables_sealed, tables_flushed, waiting }
+        Self { cpu_share, health, merged, memtables_sealed, compaction_percent, waiting }
     }
 
     /// The calling thread begins a flush of full memtables, which is urgent when as many more are full.
     pub(super) fn begin_flush(self: &Arc<Self>) {
-        self.begin(|share| &share.memtables_sealed, self.merged);
+        self.begin(Kind::Flush { sealed_before: self.memtables_sealed.load(Ordering::Relaxed) });
     }
 
-    /// The calling thread begins a compaction, which is urgent when there are tables for the next one.
+    /// The calling thread begins a compaction.
     pub(super) fn begin_compaction(self: &Arc<Self>) {
-        self.begin(|share| &share.tables_flushed, u32::from(TABLES));
+        self.begin(Kind::Compaction);
     }
 
-    fn begin(self: &Arc<Self>, arrivals: fn(&Self) -> &AtomicU32, urgent_from: u32) {
+    fn begin(self: &Arc<Self>, kind: Kind) {
         JOB.set(Some(Job {
-            before: arrivals(self).load(Ordering::Relaxed),
-            arrivals,
-            urgent_from,
+            kind,
             work: self.cpu_share.begin(),
             records: 0,
             saved_up: Duration::ZERO,
@@ -91,8 +88,9 @@ impl EngineShare {
         self.memtables_sealed.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn note_table_flushed(&self) {
-        self.tables_flushed.fetch_add(1, Ordering::Relaxed);
+    /// What a compaction has of a core from now on, of a hundred, if that is more than the node's share.
+    pub(super) fn set_compaction_percent(&self, percent: u32) {
+        self.compaction_percent.store(percent, Ordering::Relaxed);
     }
 
     /// Calls what waits for flushes or compactions: all are urgent meanwhile.
@@ -104,12 +102,18 @@ impl EngineShare {
     }
 }
 
+#[derive(Clone, Copy)]
+enum Kind {
+    Flush {
+        /// Memtables that had been full before it began.
+        sealed_before: u32,
+    },
+    Compaction,
+}
+
 struct Job {
     share: Arc<EngineShare>,
-    /// The count of what makes the job urgent, what it was when it began, and by how much more it is urgent.
-    arrivals: fn(&EngineShare) -> &AtomicU32,
-    before: u32,
-    urgent_from: u32,
+    kind: Kind,
     work: Work,
     records: u32,
     saved_up: Duration,
@@ -117,9 +121,19 @@ struct Job {
 
 impl Job {
     fn is_urgent(&self) -> bool {
-        let arrived = (self.arrivals)(&self.share).load(Ordering::Relaxed).wrapping_sub(self.before);
         let is_waited_for = self.share.waiting.load(Ordering::Relaxed) > 0 || self.share.health.stall() != Stall::None;
-        is_waited_for || arrived >= self.urgent_from
+        is_waited_for
+            || match self.kind {
+                Kind::Flush { sealed_before } => {
+                    let sealed = self.share.memtables_sealed.load(Ordering::Relaxed);
+                    sealed.wrapping_sub(sealed_before) >= self.share.merged
+                }
+                Kind::Compaction => self.compaction_percent() >= 100,
+            }
+    }
+
+    fn compaction_percent(&self) -> u32 {
+        self.share.compaction_percent.load(Ordering::Relaxed)
     }
 
     fn note_record(&mut self) {
@@ -137,7 +151,10 @@ impl Job {
     }
 
     fn save_up(&mut self) {
-        self.saved_up += self.work.rest();
+        self.saved_up += match self.kind {
+            Kind::Flush { .. } => self.work.rest(),
+            Kind::Compaction => self.work.rest_with(self.compaction_percent()),
+        };
     }
 
     /// A part of what is saved up. An urgent job has nothing left, nor later for what it works now.
@@ -178,7 +195,7 @@ mod tests {
         let share = share();
         share.begin_flush();
         assert!(rest(&share) >= 9 * WORK);
-        share.note_table_flushed();
+        share.set_compaction_percent(100);
         share.note_memtable_sealed();
         assert!(rest(&share) >= 9 * WORK);
         share.note_memtable_sealed();
@@ -188,15 +205,19 @@ mod tests {
     }
 
     #[test]
-    fn a_compaction_rests_until_there_are_tables_for_the_next() {
+    fn a_compaction_rests_the_less_the_more_is_owed() {
         let share = share();
         share.begin_compaction();
-        for _ in 0..TABLES {
-            assert!(rest(&share) >= 9 * WORK);
-            share.note_memtable_sealed();
-            share.note_table_flushed();
-        }
+        share.note_memtable_sealed();
+        share.note_memtable_sealed();
+        assert!(rest(&share) >= 9 * WORK);
+        share.set_compaction_percent(50);
+        let half = rest(&share);
+        assert!(half >= WORK && half < 9 * WORK, "{half:?}");
+        share.set_compaction_percent(100);
         assert_eq!(rest(&share), Duration::ZERO);
+        share.set_compaction_percent(0);
+        assert!(rest(&share) >= 9 * WORK);
     }
 
     #[test]

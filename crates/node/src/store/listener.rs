@@ -44,9 +44,6 @@ impl EventListener for Listener {
     }
 
     fn on_flush_completed(&self, info: &FlushJobInfo) {
-        if info.cf_name().as_deref() == Some(b"default") {
-            self.share.note_table_flushed();
-        }
         // Those of these two reasons are of all families.
         use DBFlushReason::{KErrorRecovery, KManualFlush};
         if !matches!(info.flush_reason(), KErrorRecovery | KManualFlush) {

@@ -10,6 +10,8 @@
 
 pub mod budget;
 #[cfg(feature = "rocksdb")]
+mod debt;
+#[cfg(feature = "rocksdb")]
 mod engine_share;
 #[cfg(feature = "rocksdb")]
 mod engine_waits;
@@ -33,6 +35,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use kvorum_core::backpressure::Backpressure;
 use kvorum_core::key::Key;
 use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::version::Version;
@@ -250,6 +253,12 @@ pub trait Store: Send + Sync + 'static {
 
     /// Whether it takes writes. Cheap: for every request.
     fn health(&self) -> HealthState;
+
+    /// Looks at what is owed to the disk, has background work keep up with it, and says what to ask of coordinators.
+    /// Takes a lock of the engine: for a few times a second.
+    fn backpressure(&self) -> Backpressure {
+        Backpressure::NONE
+    }
 
     /// Figures for metrics. Takes a lock of the engine: for every scrape, not for every request.
     fn stats(&self) -> StoreStats;

@@ -8,7 +8,7 @@ use rocksdb::{
 };
 
 use super::budget::MemoryBudget;
-use super::engine_share;
+use super::{debt, engine_share};
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
@@ -19,6 +19,9 @@ const FLUSHED_AND_COMPACTED: i32 = 2;
 /// giving the processor to anybody meanwhile, and where a virtual machine's host has first to find the memory, that is
 /// 9 µs a page (decision 0048).
 const WRITE_BYTES: u64 = 16 * KIB as u64;
+
+/// Files in level 0 from which on the engine itself holds writes back.
+pub(super) const SLOWDOWN_FILES: u64 = 48;
 
 /// The options of a database with its records in the default column family, and the cache to ask for usage.
 pub(super) fn database(budget: MemoryBudget) -> (Options, Cache) {
@@ -140,8 +143,8 @@ fn levels(options: &mut Options, budget: MemoryBudget) {
     options.set_target_file_size_base(table);
     options.set_max_bytes_for_level_base(table.saturating_mul(8));
     // Filters keep many unmerged files cheap to read past: let them pile up before writes are held back.
-    options.set_level_zero_file_num_compaction_trigger(i32::from(engine_share::TABLES));
-    options.set_level_zero_slowdown_writes_trigger(48);
+    options.set_level_zero_file_num_compaction_trigger(i32::from(debt::TABLES));
+    options.set_level_zero_slowdown_writes_trigger(i32::try_from(SLOWDOWN_FILES).unwrap_or(i32::MAX));
     options.set_level_zero_stop_writes_trigger(96);
     options.set_bytes_per_sync(1 << 20);
     options.set_compression_type(DBCompressionType::Lz4);

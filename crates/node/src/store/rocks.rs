@@ -10,6 +10,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use kvorum_core::backpressure::Backpressure;
 use kvorum_core::key::Key;
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::compaction_filter::Decision;
@@ -20,6 +21,7 @@ use rocksdb::{
 };
 
 use super::budget::MemoryBudget;
+use super::debt::Debt;
 use super::engine_share::EngineShare;
 use super::engine_waits::noted;
 use super::flushes::Flushes;
@@ -55,6 +57,8 @@ pub struct RocksStore {
     records: RecordCache,
     health: Arc<Health>,
     share: Arc<EngineShare>,
+    /// What a flush writes.
+    table_bytes: u64,
     flushes: Arc<Flushes>,
     read_cache: ReadOptions,
     read_disk: ReadOptions,
@@ -189,6 +193,7 @@ impl RocksStore {
             records: RecordCache::new(budget.records),
             health,
             share,
+            table_bytes: u64::try_from(budget.table).unwrap_or(u64::MAX),
             flushes,
             read_cache,
             read_disk: ReadOptions::default(),
@@ -338,6 +343,11 @@ impl RocksStore {
         }
         iterator.status().map_err(|error| self.read_error(&error))?;
         Ok(page)
+    }
+
+    fn level0_files(&self) -> u64 {
+        let files = self.db.property_value(properties::num_files_at_level(0)).ok().flatten();
+        files.and_then(|text| text.parse().ok()).unwrap_or(0)
     }
 
     fn property(&self, name: &properties::PropName) -> u64 {
@@ -497,14 +507,23 @@ impl Store for RocksStore {
         self.health.state()
     }
 
+    fn backpressure(&self) -> Backpressure {
+        let debt = Debt {
+            level0_files: self.level0_files(),
+            pending_bytes: self.property(properties::ESTIMATE_PENDING_COMPACTION_BYTES),
+            table_bytes: self.table_bytes,
+        };
+        self.share.set_compaction_percent(debt.compaction_percent());
+        if self.health.stall() == Stall::Stopped { Backpressure::MAX } else { debt.backpressure() }
+    }
+
     fn stats(&self) -> StoreStats {
         let count = |ticker| self.options.get_ticker_count(ticker);
         let bytes = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
-        let level0 = self.db.property_value(properties::num_files_at_level(0)).ok().flatten();
         let health = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         StoreStats {
             compaction_pending_bytes: self.property(properties::ESTIMATE_PENDING_COMPACTION_BYTES),
-            level0_files: level0.and_then(|text| text.parse().ok()).unwrap_or(0),
+            level0_files: self.level0_files(),
             memtable_bytes: self.property(properties::SIZE_ALL_MEM_TABLES),
             table_bytes: self.property(properties::LIVE_SST_FILES_SIZE),
             records: self.property(properties::ESTIMATE_NUM_KEYS),

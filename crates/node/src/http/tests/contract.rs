@@ -163,7 +163,8 @@ fn not_enough_replicas_is_504_with_the_receipt() {
 #[test]
 fn what_had_no_effect_is_503_with_retry_after() {
     with(settings(), |node| async move {
-        for refused in [Refused::Overloaded, Refused::CannotWrite, Refused::Fenced, Refused::NotServing] {
+        let all = [Refused::Overloaded, Refused::Behind, Refused::CannotWrite, Refused::Fenced, Refused::NotServing];
+        for refused in all {
             *node.entities.refusal.borrow_mut() = Some(refused);
             let answer = node.ask("PUT /v0/entity?id=k").await;
             assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));

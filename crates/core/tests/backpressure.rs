@@ -1,0 +1,64 @@
+//! What a replica asks to refuse, and what a coordinator refuses of it.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use kvorum_core::backpressure::{Admission, Backpressure};
+use kvorum_core::quorum::Acks;
+use proptest::prelude::*;
+
+fn level(level: u8) -> Backpressure {
+    Backpressure::from_level(level)
+}
+
+#[test]
+fn nothing_is_refused_up_to_the_begin_and_never_everything() {
+    assert_eq!(Backpressure::of_debt(10, 10, 24), Backpressure::NONE);
+    assert_eq!(Backpressure::of_debt(11, 10, 24), Backpressure::NONE, "half a level is none");
+    assert_eq!(Backpressure::of_debt(12, 10, 24), level(1));
+    assert_eq!(Backpressure::of_debt(24, 10, 24), Backpressure::MAX);
+    assert_eq!(Backpressure::of_debt(u64::MAX, 10, 24), Backpressure::MAX);
+    assert_eq!(Backpressure::of_debt(5, 10, 10), Backpressure::NONE);
+    assert_eq!(Backpressure::of_debt(17, 10, 10), Backpressure::MAX, "no room between the bounds");
+    assert!(Backpressure::MAX.refused_percent() < 100, "somebody must find out that it is over");
+}
+
+#[test]
+fn a_write_meets_what_its_quorum_asks_for() {
+    for (ack, replicas, met) in [
+        (1, vec![7, 0, 7], 0),
+        (2, vec![7, 0, 3], 3),
+        (2, vec![7, 7, 0], 7),
+        (3, vec![0, 0, 1], 1),
+        (2, vec![5, 5, 5], 5),
+        // One is away, and both others are needed.
+        (2, vec![0, 4], 4),
+        // It fails by itself.
+        (2, vec![4], 0),
+        (1, vec![], 0),
+    ] {
+        let acks = Acks::new(ack, 3).unwrap();
+        let found = Backpressure::met_by(acks, replicas.iter().map(|asked| level(*asked)));
+        assert_eq!(found, level(met), "{ack} of {replicas:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn exactly_the_share_that_is_asked_for_is_refused_and_evenly(asked in 0..=7_u8, phase in 0..100_usize) {
+        let asked = level(asked);
+        let mut admission = Admission::default();
+        for _ in 0..phase {
+            admission.refuses(Backpressure::from_level(3));
+        }
+        let refused = (0..100).filter(|_| admission.refuses(asked)).count();
+        prop_assert_eq!(refused, usize::from(asked.refused_percent()));
+        let window = (0..20).filter(|_| admission.refuses(asked)).count();
+        let share = usize::from(asked.refused_percent()) * 20;
+        prop_assert!(window * 100 <= share + 100 && window * 100 + 100 >= share, "{} of 20", window);
+    }
+
+    #[test]
+    fn more_debt_never_asks_for_less(debt in 0..1_000_u64, more in 0..1_000_u64, begin in 0..100_u64, room in 0..500_u64) {
+        let of = |debt| Backpressure::of_debt(debt, begin, begin + room);
+        prop_assert!(of(debt) <= of(debt + more));
+    }
+}

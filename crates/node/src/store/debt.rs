@@ -1,0 +1,82 @@
+//! What the store owes its disk, and what follows from it.
+//!
+//! What was written has to be merged, again and again, until it lies in the last level. What is still to be merged is a
+//! debt: while there is little of it, compactions rest while requests come (decision 0038); the more there is, the more
+//! of a core they have, until they rest no more; and beyond that the node asks its coordinators for fewer writes, long
+//! before the engine makes everybody wait (decision 0061). Pure.
+
+use kvorum_core::backpressure::Backpressure;
+
+/// Files in level 0 that begin a compaction (`levels` in `options.rs`; decision 0053).
+pub(super) const TABLES: u8 = 8;
+/// With so many files in level 0 more, a compaction rests no more.
+const FILES_URGENT: u64 = 8;
+/// With so many, writes are refused first.
+const FILES_REFUSED: u64 = 16;
+/// With so many, nearly all are. The engine's own limit is beyond (`options.rs`).
+const FILES_FULL: u64 = 36;
+/// The engine's estimate of what is to be rewritten, in tables' sizes, for each of these files: it counts what lies
+/// below, too.
+const TABLES_PER_FILE: u64 = 4;
+
+/// What a store owes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Debt {
+    /// Files in level 0, or sorted runs.
+    pub(super) level0_files: u64,
+    /// What the engine says is to be rewritten.
+    pub(super) pending_bytes: u64,
+    /// What a flush writes.
+    pub(super) table_bytes: u64,
+}
+
+impl Debt {
+    /// Files in level 0 more than begin a compaction, or as many as the bytes to be rewritten are worth.
+    fn files(self) -> u64 {
+        let pending = self.pending_bytes / (self.table_bytes.max(1) * TABLES_PER_FILE);
+        self.level0_files.saturating_sub(u64::from(TABLES)).max(pending)
+    }
+
+    /// What a compaction has of a core at least, of a hundred.
+    pub(super) fn compaction_percent(self) -> u32 {
+        u32::try_from(self.files().min(FILES_URGENT) * 100 / FILES_URGENT).unwrap_or(100)
+    }
+
+    /// What to ask of coordinators.
+    pub(super) fn backpressure(self) -> Backpressure {
+        Backpressure::of_debt(self.files(), FILES_REFUSED, FILES_FULL)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn debt(level0_files: u64, pending_tables: u64) -> Debt {
+        Debt { level0_files, pending_bytes: pending_tables << 20, table_bytes: 1 << 20 }
+    }
+
+    #[test]
+    fn compactions_have_more_of_a_core_the_more_is_owed_and_all_of_it_before_a_write_is_refused() {
+        assert_eq!(debt(8, 3).compaction_percent(), 0);
+        assert_eq!(debt(12, 0).compaction_percent(), 50);
+        assert_eq!(debt(0, 16).compaction_percent(), 50, "whichever is more");
+        assert_eq!(debt(u64::MAX, 0).compaction_percent(), 100);
+        assert_eq!(debt(0, 1 << 43).compaction_percent(), 100);
+        for files in 0..100 {
+            let debt = debt(files, 0);
+            assert!(debt.backpressure() == Backpressure::NONE || debt.compaction_percent() == 100, "{files}");
+        }
+    }
+
+    #[test]
+    fn what_is_asked_of_coordinators_grows_until_the_engines_own_limit_is_near() {
+        assert_eq!(debt(24, 64).backpressure(), Backpressure::NONE);
+        assert_eq!(debt(44, 0).backpressure(), Backpressure::MAX);
+        assert_eq!(debt(0, 36 * 4).backpressure(), Backpressure::MAX);
+        assert!(
+            u64::from(TABLES) + FILES_FULL < super::super::options::SLOWDOWN_FILES,
+            "we ask before the engine acts"
+        );
+    }
+}
