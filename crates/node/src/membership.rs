@@ -28,6 +28,7 @@ use kvorum_core::{Incarnation, PartitionId};
 use crate::data_dir::{ClusterId, DataDir, DataDirError, PeerNote, Run, RunId, Runs};
 use crate::log_limit::LogLimit;
 use crate::peer::handshake::Stranger;
+use crate::peer::hellos::Hellos;
 use crate::peer::server::ProtocolError;
 use crate::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use crate::sync::{Condvar, Mutex, MutexGuard};
@@ -66,6 +67,8 @@ pub struct PeerState {
     pub refusals: AtomicU64,
     /// Connections closed for what came over them.
     pub protocol_errors: AtomicU64,
+    /// What it said when it connected to this node.
+    pub hellos: Hellos,
     /// For what it does wrong.
     pub log: LogLimit,
     /// Why there is no connection.

@@ -2,7 +2,9 @@
 //! hands answers to the shard's coordinator.
 //!
 //! A peer that is down costs a request nothing: [`PeerClient::send`] fails at once. When a connection
-//! ends, every request that waited on it fails at once, too.
+//! ends, every request that waited on it fails at once, too. But while a dial is *awaited*, what is sent waits for its
+//! end: the first since this node's start, and the first since the peer itself has said hello and thus is there. Such a
+//! dial begins at once, whatever the back-off.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,16 +14,20 @@ use std::time::Duration;
 use bytes::BytesMut;
 use kvorum_core::frame::{Decoder, Frame, Message};
 use kvorum_core::placement::NodeId;
-use kvorum_core::quorum::Failure;
+use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer};
 use kvorum_core::{Incarnation, Key};
 use tokio::time::MissedTickBehavior;
 
 use super::dial::{ConnectError, Dialled};
+use super::first_dials::FirstDial;
 use super::handshake::{self, Hello, Stranger};
+use super::hellos::{Heard, Hellos};
 use super::link::Link;
+use super::pending::{Pending, Question};
 use super::server::ProtocolError;
 use crate::calls::Calls;
 use crate::data_dir::Run;
+use crate::membership::Membership;
 use crate::shard::Shard;
 use crate::unanswered::Unanswered;
 
@@ -32,7 +38,8 @@ const PING_INTERVAL: Duration = Duration::from_secs(1);
 /// A connection on which so many pings in a row have brought nothing is closed. Counted instead of timed: a
 /// shard that was stopped itself has not asked meanwhile.
 const UNHEARD_PINGS_MAX: u32 = 3;
-/// The first delay before connecting again; doubled up to `peer.reconnect_delay_max`.
+/// The first delay before connecting again; doubled up to `peer.reconnect_delay_max`. Also the least from one dial's
+/// begin to the next, however often the peer says hello.
 const RECONNECT_DELAY_MIN: Duration = Duration::from_millis(20);
 /// A connection that lived for so long was none of a peer that takes connections and drops them.
 const LASTING: Duration = Duration::from_secs(1);
@@ -48,8 +55,14 @@ pub struct PeerClient {
     /// The peer has not lost what it acknowledged, as far as this node knows. It knows itself too, and then says
     /// so in its answers: this decides only who is asked first.
     votes: Cell<bool>,
-    /// Who the peer said it was.
+    /// Who the peer said it was on this connection, or while this dial runs.
     met: Cell<Option<(Incarnation, Run)>>,
+    /// How many hellos of the peer had counted when the dial began that has ended last.
+    settled: Cell<Option<u64>>,
+    /// What waits for the dial that is awaited.
+    pending: Pending,
+    /// Until the first dial has ended.
+    first_dial: Cell<Option<FirstDial>>,
     reads: Unanswered,
     /// Exponentially weighted mean of the time to answer a read, in microseconds.
     read_us: Cell<u32>,
@@ -86,11 +99,22 @@ impl PeerClient {
             link: RefCell::default(),
             votes: Cell::new(false),
             met: Cell::default(),
+            settled: Cell::default(),
+            pending: Pending::default(),
+            first_dial: Cell::default(),
             reads: Unanswered::default(),
             read_us: Cell::new(0),
             pinged_at: Cell::default(),
             unheard_pings: Cell::new(0),
         })
+    }
+
+    /// The same, whose first dial its node waits for before it is ready.
+    #[must_use]
+    pub fn with_first_dial(node: NodeId, first_dial: FirstDial) -> Rc<Self> {
+        let client = Self::new(node);
+        client.first_dial.set(Some(first_dial));
+        client
     }
 
     /// Whether there is a connection.
@@ -119,19 +143,34 @@ impl PeerClient {
         u64::from(self.read_us.get() + 1) * u64::from(self.reads.count() / READS_TOGETHER + 1)
     }
 
-    /// Sends a request.
+    /// Whether there is no connection, and the dial that is awaited has not ended.
+    fn is_awaited(&self, membership: &Membership) -> bool {
+        !self.is_up() && self.settled.get() != Some(membership.peer(self.node).hellos.count())
+    }
+
+    /// Sends a request. One of a client is kept while a dial is awaited, and fails with it.
     ///
     /// # Errors
     /// [`Failure::Unreachable`] without a connection, [`Failure::Overloaded`] if too much waits already.
     pub fn send(&self, shard: &Shard, id: u64, message: Message) -> Result<(), Failure> {
         let link = self.link.borrow();
-        let link = link.as_ref().ok_or(Failure::Unreachable)?;
+        let Some(link) = link.as_ref() else { return self.keep(shard, id, message) };
         let is_read = matches!(message, Message::Read { uncounted: false, .. });
         link.send(&Frame { id, hlc: shard.clock.reading(), message })?;
         if is_read {
             self.reads.asked(|| shard.clock.boot());
         }
         Ok(())
+    }
+
+    fn keep(&self, shard: &Shard, id: u64, message: Message) -> Result<(), Failure> {
+        let is_of_client =
+            matches!(message, Message::Store { uncounted: false, .. } | Message::Read { uncounted: false, .. });
+        if !is_of_client || !self.is_awaited(&shard.membership) {
+            return Err(Failure::Unreachable);
+        }
+        let question = Question { id, message, asked: shard.clock.boot() };
+        self.pending.push(question, shard.settings.peer_queue_bytes_max)
     }
 
     /// Asks for a record, or for its version.
@@ -152,9 +191,18 @@ impl PeerClient {
     /// Keeps a connection to the peer. Runs until it is dropped.
     pub async fn run(self: Rc<Self>, shard: Rc<Shard>) {
         let url = shard.membership.url(self.node).to_owned();
+        let hellos = &shard.membership.peer(self.node).hellos;
         let mut back_off = BackOff { next: RECONNECT_DELAY_MIN, max: shard.settings.reconnect_delay_max };
         loop {
-            let lived = match self.connect(&shard, &url).await {
+            let (begun, heard) = (shard.clock.boot(), hellos.heard());
+            self.met.set(None);
+            let dialled = tokio::select! {
+                biased;
+                dialled = self.connect(&shard, &url) => dialled,
+                () = self.outdated(&shard, hellos, heard, begun) => continue,
+            };
+            self.settled.set(Some(heard.count));
+            let lived = match dialled {
                 Ok((link, input, votes)) => {
                     let connected = shard.clock.boot();
                     self.serve(&shard, link, input, votes).await;
@@ -162,13 +210,75 @@ impl PeerClient {
                 }
                 Err(error) => {
                     self.note_trouble(&shard, &url, &error);
+                    self.give_up(&shard);
                     Duration::ZERO
                 }
             };
-            let delay = back_off.after(lived);
-            // Half of the delay is random, so that peers of a restarted node do not come in step.
-            let random = u32::from(u8::try_from(shard.clock.boot().subsec_nanos() >> 4 & 0xff).expect("eight bits"));
-            tokio::time::sleep(delay / 2 + delay * random / 512).await;
+            self.rest(&shard, hellos, begun, lived, &mut back_off).await;
+        }
+    }
+
+    /// Returns once there is a hello that this dial, which began at `begun` after what was `heard`, is not an answer to:
+    /// it may be on its way to a peer that was not there, and a new one is quicker.
+    async fn outdated(&self, shard: &Shard, hellos: &Hellos, heard: Heard, begun: Duration) {
+        let mut known = heard;
+        loop {
+            hellos.until_more_than(known.count).await;
+            tokio::time::sleep((begun + RECONNECT_DELAY_MIN).saturating_sub(shard.clock.boot())).await;
+            known = hellos.heard();
+            if self.met.get().map(|(_, run)| run.id) != known.run {
+                return;
+            }
+        }
+    }
+
+    /// Waits before the next dial, after one that began at `begun` and a connection that `lived` for so long: until the
+    /// peer says hello, or for as long as the back-off takes.
+    async fn rest(&self, shard: &Shard, hellos: &Hellos, begun: Duration, lived: Duration, back_off: &mut BackOff) {
+        let delay = back_off.after(lived);
+        // Half of the delay is random, so that peers of a restarted node do not come in step.
+        let random = u32::from(u8::try_from(shard.clock.boot().subsec_nanos() >> 4 & 0xff).expect("eight bits"));
+        tokio::select! {
+            biased;
+            () = hellos.until_more_than(self.settled.get().unwrap_or(0)) => {
+                back_off.next = RECONNECT_DELAY_MIN;
+                tokio::time::sleep((begun + RECONNECT_DELAY_MIN).saturating_sub(shard.clock.boot())).await;
+            }
+            () = tokio::time::sleep(delay / 2 + delay * random / 512) => {}
+        }
+    }
+
+    /// A dial has failed: so has what waited for it, unless the peer has said hello since it began.
+    fn give_up(&self, shard: &Rc<Shard>) {
+        drop(self.first_dial.take());
+        if !self.is_awaited(&shard.membership) {
+            self.pending.take().into_iter().for_each(|question| self.fail(shard, question, Failure::Unreachable));
+        }
+    }
+
+    /// There is a connection: sends what waited for it, but for what nobody waits for any more.
+    fn send_pending(&self, shard: &Rc<Shard>) {
+        drop(self.first_dial.take());
+        let now = shard.clock.boot();
+        for question in self.pending.take() {
+            let is_late = now > question.asked + shard.settings.deadline;
+            let sent = if is_late {
+                Err(Failure::Unreachable)
+            } else {
+                self.send(shard, question.id, question.message.clone())
+            };
+            if let Err(failure) = sent {
+                self.fail(shard, question, failure);
+            }
+        }
+    }
+
+    fn fail(&self, shard: &Rc<Shard>, question: Question, failure: Failure) {
+        match question.message {
+            Message::Store { .. } => {
+                shard.operations.on_stored(shard, self.node, question.id, StoreAnswer::Failed(failure));
+            }
+            _ => shard.operations.on_read(shard, self.node, question.id, ReadAnswer::Failed(failure)),
         }
     }
 
@@ -197,6 +307,9 @@ impl PeerClient {
             return Err(Stranger::Unknown(hello.url).into());
         }
         self.met.set(Some((hello.incarnation, hello.run)));
+        // The other shards need not wait for their next attempt to find that it is there.
+        let hellos = &shard.membership.peer(node).hellos;
+        hellos.note(hello.run.id, shard.clock.boot(), shard.settings.reconnect_delay_max);
         let votes = introduce(shard, node, hello).await.map_err(ConnectError::NotRemembered)?;
         let link = Link::new(transport, shard.settings.peer_queue_bytes_max, shard.flusher.clone());
         Ok((link, input, votes))
@@ -220,6 +333,7 @@ impl PeerClient {
         self.pinged_at.set(shard.clock.boot());
         shard.operations.note_return(self.node, shard.clock.boot());
         *self.link.borrow_mut() = Some(link.clone());
+        self.send_pending(shard);
         tokio::select! {
             biased;
             () = self.take_answers(shard, &link, input) => {}
@@ -228,6 +342,11 @@ impl PeerClient {
         }
         link.close();
         *self.link.borrow_mut() = None;
+        let heard = peer.hellos.heard();
+        // Unless it has restarted since, it is the peer itself that has gone.
+        if heard.run.is_none() || heard.run == self.met.get().map(|(_, run)| run.id) {
+            self.settled.set(Some(heard.count));
+        }
         self.reads.forget();
         if peer.links.fetch_sub(1, Ordering::Relaxed) == 1 {
             tracing::info!(peer = url, "peer connection ended");

@@ -2,11 +2,16 @@
 //! is for bulk traffic, the others are for requests.
 //!
 //! [`dial`] makes a connection, [`handshake`] decides who may talk, [`link`] writes frames over a
-//! [`transport`], [`client`] is the coordinator's side of a connection and [`server`] the replica's.
+//! [`transport`], [`client`] is the coordinator's side of a connection and [`server`] the replica's. [`hellos`] and
+//! [`first_dials`] are what the shards of a node know together of their dials; `pending` keeps questions that come a
+//! moment too soon.
 
 pub mod client;
 pub mod dial;
+pub mod first_dials;
 pub mod handshake;
+pub mod hellos;
 pub mod link;
+mod pending;
 pub mod server;
 pub mod transport;

@@ -52,9 +52,13 @@ impl PeerAsker {
 /// Why it is refused; noted already.
 pub fn answer(shard: &Shard, hello: Result<&Hello, Stranger>) -> Result<Hello, Stranger> {
     let (membership, deadline_ms) = (&shard.membership, shard.settings.deadline_ms());
-    let checked = hello.and_then(|hello| hello.check(membership, deadline_ms));
+    let checked = hello.and_then(|hello| Ok((hello.check(membership, deadline_ms)?, hello.run.id)));
     checked
-        .map(|node| Hello::ours(membership, deadline_ms, node))
+        .map(|(node, run)| {
+            // Before the peer has its answer: whoever has seen it ready finds all shards of this node dialling it.
+            membership.peer(node).hellos.note(run, shard.clock.boot(), shard.settings.reconnect_delay_max);
+            Hello::ours(membership, deadline_ms, node)
+        })
         .inspect_err(|stranger| membership.note_stranger(stranger, shard.clock.boot()))
 }
 

@@ -1,6 +1,7 @@
 //! A shard of node 0, and its peers, played.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,15 +28,16 @@ use crate::coordinator::hedge::Hedging;
 use crate::coordinator::operations::Operations;
 use crate::coordinator::{Coordinator, Found, Refused, Written};
 use crate::cpu_share::CpuShare;
-use crate::data_dir::{ClusterId, DataDir};
+use crate::data_dir::{ClusterId, DataDir, RunId};
 use crate::hints::{HintQueue, HintSettings};
 use crate::large_values::{Body, LargeValues};
 use crate::mailbox::{Event, Mailbox};
 use crate::membership::Membership;
 use crate::metrics::CoordinatorMetrics;
 use crate::peer::client::PeerClient;
-use crate::peer::dial::Tcp;
+use crate::peer::dial::{Dial, Tcp};
 use crate::peer::handshake::Hello;
+use crate::peer::server;
 use crate::read_pool::{ReadPool, ReadPoolThreads};
 use crate::replica::Replica;
 use crate::shard::{FanOut, Shard, ShardSettings};
@@ -98,10 +100,17 @@ impl Sink for Post {
 }
 
 /// What it was asked, pings aside; and where its answers go.
-struct Peer {
+pub(crate) struct Peer {
     asked: mpsc::Receiver<Frame>,
     answers: OwnedWriteHalf,
     reader: JoinHandle<()>,
+}
+
+/// A peer before it takes calls.
+pub(crate) struct Idle {
+    address: SocketAddr,
+    listener: Option<TcpListener>,
+    membership: Membership,
     _dir: TempDir,
 }
 
@@ -111,7 +120,7 @@ pub(crate) struct Rig {
     metrics: Arc<CoordinatorMetrics>,
     pub(crate) hints: Arc<HintQueue>,
     commits: Option<CommitThread<MemoryStore>>,
-    peers: Vec<Peer>,
+    pub(crate) peers: Vec<Peer>,
     _pool: Option<ReadPoolThreads>,
     _dir: TempDir,
 }
@@ -119,6 +128,21 @@ pub(crate) struct Rig {
 impl Rig {
     /// Node 0 of `nodes`, connected to all others.
     pub(crate) async fn start(nodes: usize, settings: Settings) -> Self {
+        let (mut rig, idle) = Self::dialling(nodes, settings).await;
+        for peer in &idle {
+            rig.connect(peer).await;
+        }
+        until(|| rig.shard.peers.iter().flatten().all(|peer| peer.is_up() && peer.votes())).await;
+        rig
+    }
+
+    /// Node 0 of `nodes`, which all others know already, and which waits for their answers to its first dials.
+    pub(crate) async fn dialling(nodes: usize, settings: Settings) -> (Self, Vec<Idle>) {
+        Self::dialling_with(nodes, settings, Box::new(Tcp)).await
+    }
+
+    /// The same with another way to make connections.
+    pub(crate) async fn dialling_with(nodes: usize, settings: Settings, dial: Box<dyn Dial>) -> (Self, Vec<Idle>) {
         let mut listeners = Vec::new();
         for _ in 1..nodes {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -129,19 +153,33 @@ impl Rig {
         let urls = std::iter::once("http://127.0.0.1:1").chain(listeners.iter().map(|(url, _)| url.as_str()));
         let members = urls.map(member).collect();
         let layout = Layout::new(1, members).unwrap();
-        let mut rig = Self::alone(layout.clone(), &settings);
+        let rig = Self::alone(layout.clone(), &settings, dial);
+        let mut idle = Vec::new();
         for (index, (_, listener)) in (1..).zip(listeners) {
             let dir = TempDir::new().unwrap();
             let membership = membership(layout.clone(), NodeId(index), &dir);
             let ours = &rig.shard.membership;
             membership.meet(NodeId(0), ours.incarnation(), ours.run(), true).unwrap();
-            rig.peers.push(Peer::connect(&listener, &membership, &rig.shard.settings, dir).await);
+            ours.meet(NodeId(index), membership.incarnation(), membership.run(), true).unwrap();
+            let address = listener.local_addr().unwrap();
+            idle.push(Idle { address, listener: Some(listener), membership, _dir: dir });
         }
-        until(|| rig.shard.peers.iter().flatten().all(|peer| peer.is_up() && peer.votes())).await;
-        rig
+        (rig, idle)
     }
 
-    fn alone(layout: Layout, settings: &Settings) -> Self {
+    /// Has a peer take the call of node 0; it is the last of `peers` from then on.
+    pub(crate) async fn connect(&mut self, idle: &Idle) {
+        self.peers.push(Peer::connect(idle, &self.shard.settings).await);
+    }
+
+    /// A run of a peer says hello to node 0, and gets its answer.
+    pub(crate) fn hello(&self, idle: &Idle, run: u64) {
+        let mut hello = idle.hello(&self.shard.settings);
+        hello.run.id = RunId(run);
+        server::answer(&self.shard, Ok(&hello)).unwrap();
+    }
+
+    fn alone(layout: Layout, settings: &Settings, dial: Box<dyn Dial>) -> Self {
         let dir = TempDir::new().unwrap();
         let membership = Arc::new(membership(layout, NodeId(0), &dir));
         let time: Arc<dyn TimeSource> = Arc::new(SystemTime);
@@ -196,7 +234,7 @@ impl Rig {
             pool,
             large_values,
             flusher: Rc::default(),
-            dial: Box::new(Tcp),
+            dial,
             peers: peers.map(|node| (node != NodeId(0)).then(|| PeerClient::new(node))).collect(),
             operations: Operations::new(
                 Hedging::new(5, Duration::from_millis(100)),
@@ -305,9 +343,26 @@ impl Drop for Rig {
     }
 }
 
+impl Idle {
+    fn hello(&self, settings: &ShardSettings) -> Hello {
+        Hello::ours(&self.membership, settings.deadline_ms(), NodeId(0))
+    }
+
+    /// Refuses connections from now on.
+    pub(crate) fn close(&mut self) {
+        self.listener = None;
+    }
+
+    /// Takes them again.
+    pub(crate) async fn listen(&mut self) {
+        self.listener = Some(TcpListener::bind(self.address).await.unwrap());
+    }
+}
+
 impl Peer {
-    async fn connect(listener: &TcpListener, membership: &Membership, settings: &ShardSettings, dir: TempDir) -> Self {
-        let (mut stream, _) = listener.accept().await.unwrap();
+    async fn connect(idle: &Idle, settings: &ShardSettings) -> Self {
+        let accepted = idle.listener.as_ref().expect("it listens").accept();
+        let (mut stream, _) = tokio::time::timeout(LONG, accepted).await.expect("it is called").unwrap();
         let mut input = BytesMut::new();
         let end = loop {
             assert!(stream.read_buf(&mut input).await.unwrap() > 0);
@@ -316,17 +371,17 @@ impl Peer {
             }
         };
         let _head = input.split_to(end);
-        let hello = Hello::ours(membership, settings.deadline_ms(), NodeId(0)).headers();
+        let hello = idle.hello(settings).headers();
         let mut head = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\n".to_owned();
         for (name, value) in &hello {
             head.push_str(&format!("{name}: {}\r\n", value.to_str().unwrap()));
         }
         head.push_str("\r\n");
         stream.write_all(head.as_bytes()).await.unwrap();
-        Self::serve(stream, input, dir)
+        Self::serve(stream, input)
     }
 
-    fn serve(stream: TcpStream, mut input: BytesMut, dir: TempDir) -> Self {
+    fn serve(stream: TcpStream, mut input: BytesMut) -> Self {
         let (mut questions, answers) = stream.into_split();
         let (ask, asked) = mpsc::channel(1000);
         let reader = tokio::task::spawn_local(async move {
@@ -342,7 +397,7 @@ impl Peer {
                 }
             }
         });
-        Self { asked, answers, reader, _dir: dir }
+        Self { asked, answers, reader }
     }
 }
 

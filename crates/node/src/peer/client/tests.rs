@@ -1,6 +1,12 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
+use kvorum_core::Record;
+use kvorum_core::quorum::Acks;
+use tokio::task::JoinHandle;
+
 use super::*;
+use crate::coordinator::tests::rig::{Idle, LONG, Rig, Settings, run, until};
+use crate::coordinator::{Found, Refused};
 
 #[test]
 fn the_back_off_grows_until_a_connection_lasts() {
@@ -21,4 +27,173 @@ fn reads_of_a_turn_rank_as_one_and_more_than_that_are_shared_out() {
     assert_eq!(peer.cost(), alone);
     peer.reads.asked(|| Duration::ZERO);
     assert_eq!(peer.cost(), 2 * alone);
+}
+
+fn key() -> Key {
+    Key::new("key".into()).unwrap()
+}
+
+/// Asks both nodes of two.
+fn get(rig: &Rig) -> JoinHandle<Result<Found, Refused>> {
+    rig.get(&key(), Acks::new(2, 2).unwrap())
+}
+
+/// The only peer of `rig` answers the next question, and with that the request is answered.
+async fn is_answered(rig: &mut Rig, request: JoinHandle<Result<Found, Refused>>) {
+    let question = rig.next(0).await;
+    rig.answer(0, &question, Message::ReadAnswer(ReadAnswer::Absent { floor: kvorum_core::Version::ZERO })).await;
+    request.await.unwrap().unwrap();
+}
+
+async fn is_unreachable(request: JoinHandle<Result<Found, Refused>>) {
+    let Err(Refused::NotEnough { receipt, .. }) = request.await.unwrap() else { panic!("it is not refused") };
+    assert!(receipt.replicas.iter().any(|replica| replica.outcome == "unreachable"), "{receipt:?}");
+}
+
+/// Lets everything run that can.
+async fn turns() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Waits until the last dial has ended.
+async fn settled(rig: &Rig) {
+    let peer = rig.shard.peers[1].clone().unwrap();
+    until(|| !peer.is_awaited(&rig.shard.membership)).await;
+}
+
+#[test]
+fn a_request_waits_for_the_first_dial() {
+    run(async {
+        let (mut rig, idle) = Rig::dialling(2, Settings::default()).await;
+        let request = get(&rig);
+        turns().await;
+        assert!(!request.is_finished(), "the peer has not refused");
+        rig.connect(&idle[0]).await;
+        is_answered(&mut rig, request).await;
+    });
+}
+
+#[test]
+fn a_request_fails_with_the_dial_that_it_waits_for_and_the_next_at_once() {
+    run(async {
+        let (rig, mut idle) = Rig::dialling(2, Settings { deadline: LONG * 100, ..Settings::default() }).await;
+        let request = get(&rig);
+        turns().await;
+        assert!(!request.is_finished());
+        // Whoever is in its queue is reset.
+        idle[0].close();
+        is_unreachable(request).await;
+        settled(&rig).await;
+        is_unreachable(get(&rig)).await;
+    });
+}
+
+#[test]
+fn after_a_hello_a_request_waits_for_the_next_dial_and_only_for_that() {
+    run(async {
+        let settings = Settings { deadline: LONG * 100, ..Settings::default() };
+        let (mut rig, mut idle) = Rig::dialling(2, settings).await;
+        rig.connect(&idle[0]).await;
+        until(|| rig.shard.peers[1].as_ref().unwrap().is_up()).await;
+        idle[0].close();
+        rig.disconnect(0).await;
+        settled(&rig).await;
+        is_unreachable(get(&rig)).await;
+        rig.peers.clear();
+        // It is back, and refuses.
+        rig.hello(&idle[0], 1);
+        is_unreachable(get(&rig)).await;
+        settled(&rig).await;
+        // It is back.
+        idle[0].listen().await;
+        rig.hello(&idle[0], 2);
+        let request = get(&rig);
+        turns().await;
+        assert!(!request.is_finished());
+        rig.connect(&idle[0]).await;
+        is_answered(&mut rig, request).await;
+    });
+}
+
+#[test]
+fn a_write_waits_for_the_dial_as_well_and_goes_out_once() {
+    run(async {
+        let (mut rig, idle) = Rig::dialling(2, Settings::default()).await;
+        let request = rig.put(&key(), Acks::new(2, 2).unwrap());
+        turns().await;
+        assert!(!request.is_finished());
+        rig.connect(&idle[0]).await;
+        let question = rig.next(0).await;
+        assert!(matches!(question.message, Message::Store { .. }), "{question:?}");
+        rig.answer(0, &question, Message::StoreAnswer(StoreAnswer::Accepted)).await;
+        request.await.unwrap().unwrap();
+        let _request = get(&rig);
+        let question = rig.next(0).await;
+        assert!(matches!(question.message, Message::Read { .. }), "{question:?}");
+    });
+}
+
+#[test]
+fn what_waits_for_a_dial_is_bounded() {
+    let pending = Pending::default();
+    let store = |bytes: usize| {
+        let key = key();
+        let record = Record::value(&key, kvorum_core::Version::ZERO, 1, None, &vec![0; bytes]);
+        let message = Message::Store { key, record: record.bytes().clone(), repair: false, uncounted: false };
+        Question { id: 1, message, asked: Duration::ZERO }
+    };
+    let bytes_max = 100_000;
+    let kept = (0..1000).take_while(|_| pending.push(store(1000), bytes_max).is_ok()).count();
+    assert!((50..100).contains(&kept), "{kept}");
+    assert_eq!(pending.push(store(1), bytes_max), Err(Failure::Overloaded));
+    assert_eq!(pending.take().len(), kept);
+    assert_eq!(pending.push(store(1), bytes_max), Ok(()), "there is room again");
+}
+
+/// Never connects; counts who tries.
+struct Nobody(Rc<Cell<u32>>);
+
+impl crate::peer::dial::Dial for Nobody {
+    fn dial<'a>(&'a self, _: &'a str, _: &'a Hello) -> crate::peer::dial::Dialling<'a> {
+        self.0.set(self.0.get() + 1);
+        Box::pin(async { Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused).into()) })
+    }
+}
+
+/// A shard of node 0 of two, whose dials all fail; how many there were; and the peer.
+async fn alone(settings: Settings) -> (Rig, Rc<Cell<u32>>, Vec<Idle>) {
+    let dials = Rc::new(Cell::new(0));
+    let (rig, idle) = Rig::dialling_with(2, settings, Box::new(Nobody(dials.clone()))).await;
+    (rig, dials, idle)
+}
+
+#[test]
+fn a_hello_ends_the_back_off_and_many_hellos_are_not_many_dials() {
+    run(async {
+        let (rig, dials, idle) = alone(Settings::default()).await;
+        until(|| dials.get() >= 3).await;
+        tokio::time::pause();
+        // The longer the pauses, the surer that what comes now does not come by itself.
+        let begin = tokio::time::Instant::now();
+        while begin.elapsed() < LONG * 20 {
+            tokio::time::sleep(LONG / 10).await;
+        }
+        let (before, begin) = (dials.get(), tokio::time::Instant::now());
+        rig.hello(&idle[0], 1);
+        while dials.get() == before {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let took = begin.elapsed();
+        assert!(took <= 2 * RECONNECT_DELAY_MIN, "{took:?} of the clock that tokio is given");
+        let before = dials.get();
+        for run in 2..1000 {
+            rig.hello(&idle[0], run);
+            turns().await;
+        }
+        let count = dials.get() - before;
+        let most = begin.elapsed().as_millis() / RECONNECT_DELAY_MIN.as_millis() + 1;
+        assert!(u128::from(count) <= most, "{count} dials, {most} may have been");
+    });
 }
