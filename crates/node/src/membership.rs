@@ -24,6 +24,7 @@ use kvorum_core::partitions::PartitionSet;
 use kvorum_core::placement::{Layout, NodeId};
 use kvorum_core::quorum::Failure;
 use kvorum_core::{Incarnation, PartitionId};
+use tokio::sync::Notify;
 
 use crate::data_dir::{ClusterId, DataDir, DataDirError, PeerNote, Run, RunId, Runs};
 use crate::log_limit::LogLimit;
@@ -87,6 +88,8 @@ pub struct Membership {
     own: NodeId,
     cluster_id: ClusterId,
     standing: AtomicU8,
+    /// Wakes who waits for another standing, or for the drain.
+    changed: Notify,
     /// While it rebuilds: the partitions that it has a vote for already. Of this run alone.
     restored: Mutex<PartitionSet>,
     /// The greatest sequence that a peer remembered of this node in a handshake of this run.
@@ -130,6 +133,7 @@ impl Membership {
             cluster_id,
             rebuilding: Mutex::new(rebuilding),
             standing: AtomicU8::new(standing as u8),
+            changed: Notify::new(),
             restored: Mutex::default(),
             remembered_max: AtomicU64::new(0),
             fenced: AtomicBool::new(false),
@@ -236,6 +240,23 @@ impl Membership {
             Standing::Voting => None,
             Standing::Unconfirmed => Some(Failure::NotServing),
             Standing::Rebuilding => Some(Failure::Rebuilding),
+        }
+    }
+
+    /// Whether it has met its cluster: it votes, or is rebuilding.
+    #[must_use]
+    pub fn is_serving(&self) -> bool {
+        self.standing() != Standing::Unconfirmed
+    }
+
+    /// Waits until this node has met its cluster, or is stopping. Cancel safe.
+    pub async fn until_serving(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.is_serving() || self.is_draining() {
+                return;
+            }
+            changed.await;
         }
     }
 
@@ -450,6 +471,7 @@ impl Membership {
     /// If the mark could not be made durable; the vote is lost for this run all the same.
     pub fn become_rebuilding(&self, reason: &str) -> Result<(), DataDirError> {
         self.standing.store(Standing::Rebuilding as u8, Ordering::Release);
+        self.changed.notify_waiters();
         let mut rebuilding = self.rebuilding.lock().unwrap_or_else(PoisonError::into_inner);
         if rebuilding.is_none() {
             tracing::error!(reason, "this node has lost what it acknowledged: rebuilding, without a vote");
@@ -467,6 +489,7 @@ impl Membership {
                 Ordering::AcqRel,
                 Ordering::Acquire,
             );
+            self.changed.notify_waiters();
         }
     }
 
@@ -552,6 +575,7 @@ impl Membership {
     /// From now on nothing new is begun.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);
+        self.changed.notify_waiters();
     }
 
     /// Whether the node is stopping.

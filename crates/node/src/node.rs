@@ -34,6 +34,7 @@ use crate::large_values::LargeValues;
 use crate::mailbox::{Mailbox, Mailboxes};
 use crate::membership::{Membership, Standing};
 use crate::metrics::CoordinatorMetrics;
+use crate::peer::first_dials::FirstDials;
 use crate::profile::listener::AdminListener;
 use crate::read_pool::{ReadPool, ReadPoolThreads};
 use crate::runtime::{BackgroundParts, ShardParts, run_background, run_shard};
@@ -105,6 +106,8 @@ pub struct NodeView {
     pub clock: Arc<Clock>,
     /// Identity, standing and peers.
     pub membership: Arc<Membership>,
+    /// Of the shards that have clients, to all peers.
+    pub first_dials: FirstDials,
     /// The store.
     pub store: Arc<dyn Store>,
     /// Writes on their way to the store.
@@ -138,41 +141,44 @@ pub struct NodeView {
 }
 
 impl NodeView {
-    /// Whether the node takes reads and writes.
+    /// Whether a request through this node would succeed, if enough of its peers are there.
     ///
     /// # Errors
     /// Why it does not.
     pub fn ready(&self) -> Result<(), String> {
-        if self.membership.is_draining() {
-            return Err("the node is stopping".to_owned());
-        }
+        self.started()?;
         if self.membership.is_fenced() {
             return Err("the clock is too far from most peers': set it right".to_owned());
         }
         if self.clock.is_stuck_ahead() {
             return Err("the wall clock was set back by more than clock.skew_max: set it right, or wait".to_owned());
         }
-        match self.store.health() {
-            HealthState::Healthy => {}
-            HealthState::DiskFull => return Err("the disk is full: reads go on, writes resume with space".to_owned()),
-            HealthState::Poisoned => {
-                return Err("a log write or fsync failed: reads only until a restart; check the disk".to_owned());
-            }
+        if self.store.health() == HealthState::DiskFull {
+            return Err("the disk is full: reads go on, writes resume with space".to_owned());
         }
         if self.clock.is_waiting_for_disk() {
             return Err("the disk does not answer: reads go on, writes when it does; check the disk".to_owned());
         }
-        self.serving()
-    }
-
-    /// Whether the node answers clients at all.
-    ///
-    /// # Errors
-    /// Why it does not.
-    pub fn serving(&self) -> Result<(), String> {
-        if self.membership.abstains() == Some(kvorum_core::quorum::Failure::NotServing) {
+        if !self.membership.is_serving() {
             let awaited = self.membership.awaited().unwrap_or_default();
             return Err(format!("the data directory is new, and a majority of its peers must have met it: {awaited}"));
+        }
+        if !self.first_dials.are_over() {
+            return Err("the node connects to its peers for the first time: wait, a second or so".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Whether the node has started and does not stop. Its peers may not have: requests wait for them for a while.
+    ///
+    /// # Errors
+    /// Why a request to it cannot succeed.
+    pub fn started(&self) -> Result<(), String> {
+        if self.membership.is_draining() {
+            return Err("the node is stopping".to_owned());
+        }
+        if self.store.health() == HealthState::Poisoned {
+            return Err("a log write or fsync failed: reads only until a restart; check the disk".to_owned());
         }
         Ok(())
     }
@@ -318,6 +324,7 @@ impl Node {
             clock,
             hints: Arc::new(hints),
             membership,
+            first_dials: FirstDials::default(),
             store: store.clone(),
             engine: store.clone(),
             backing_up: Mutex::default(),
@@ -409,6 +416,7 @@ fn start_shards(
             view: view.clone(),
             mailbox: mailbox.clone(),
             connections: taken,
+            first_dials: view.membership.others().map(|_| view.first_dials.begin()).collect(),
             drain: drained.clone(),
         };
         let config = config.clone();

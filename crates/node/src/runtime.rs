@@ -26,9 +26,11 @@ use crate::http::{
     serve_connection,
 };
 use crate::mailbox::Mailbox;
+use crate::membership::Membership;
 use crate::node::{NodeView, TcpHandover, drain_max};
 use crate::peer::client::PeerClient;
 use crate::peer::dial::Tcp;
+use crate::peer::first_dials::FirstDial;
 use crate::peer::handshake::Hello;
 use crate::peer::server;
 use crate::priority;
@@ -44,6 +46,8 @@ pub(crate) struct ShardParts {
     pub(crate) view: Arc<NodeView>,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) connections: mpsc::Receiver<TcpHandover>,
+    /// One for each peer.
+    pub(crate) first_dials: Vec<FirstDial>,
     /// Becomes true when the node drains; dropped when the shard has.
     pub(crate) drain: watch::Receiver<bool>,
 }
@@ -69,7 +73,7 @@ pub(crate) fn run_background(config: &Config, parts: BackgroundParts) {
     priority::lower_to(priority::WORK);
     let BackgroundParts { index, clock, view, mailbox, stop } = parts;
     block_on(async move {
-        let shard = shard(config, index, clock, &view, &mailbox);
+        let shard = shard(config, index, clock, &view, &mailbox, Vec::new());
         shard.start(mailbox);
         tokio::task::spawn_local(scrub::run(shard.clone(), view.store.clone(), view.scrub.clone()));
         tokio::task::spawn_local(crate::backpressure::run(shard.clone(), view.store.clone()));
@@ -87,8 +91,8 @@ fn block_on(task: impl Future<Output = ()>) {
 }
 
 async fn serve(config: &Config, parts: ShardParts) {
-    let ShardParts { index, clock, view, mailbox, mut connections, mut drain } = parts;
-    let shard = shard(config, index, clock, &view, &mailbox);
+    let ShardParts { index, clock, view, mailbox, mut connections, first_dials, mut drain } = parts;
+    let shard = shard(config, index, clock, &view, &mailbox, first_dials);
     shard.start(mailbox);
     let http = http(config, &shard, &view);
     tokio::task::spawn_local(http.clone().run_sweeper());
@@ -119,7 +123,15 @@ async fn take(connections: &mut mpsc::Receiver<TcpHandover>, http: &Rc<HttpShard
     }
 }
 
-fn shard(config: &Config, index: u16, clock: Arc<Clock>, view: &Arc<NodeView>, mailbox: &Arc<Mailbox>) -> Rc<Shard> {
+/// A shard, not started. The node waits for its `first_dials`: for none where they are fewer than peers.
+fn shard(
+    config: &Config,
+    index: u16,
+    clock: Arc<Clock>,
+    view: &Arc<NodeView>,
+    mailbox: &Arc<Mailbox>,
+    first_dials: Vec<FirstDial>,
+) -> Rc<Shard> {
     let membership = view.membership.clone();
     let frame_bytes_max = config.limits.value_bytes_max.get() + PAYLOAD_OVERHEAD_MAX;
     let settings = ShardSettings {
@@ -147,12 +159,6 @@ fn shard(config: &Config, index: u16, clock: Arc<Clock>, view: &Arc<NodeView>, m
         view.large_values.clone(),
         clock.clone(),
     );
-    let mut peers: Vec<_> = membership.layout().nodes().iter().map(|_| None).collect();
-    for node in membership.others() {
-        if let Some(peer) = peers.get_mut(usize::from(node.0)) {
-            *peer = Some(PeerClient::new(node));
-        }
-    }
     Rc::new(Shard {
         index,
         settings,
@@ -165,11 +171,23 @@ fn shard(config: &Config, index: u16, clock: Arc<Clock>, view: &Arc<NodeView>, m
         large_values: view.large_values.clone(),
         flusher: Rc::default(),
         dial: Box::new(Tcp),
-        peers,
+        peers: peers(&view.membership, first_dials),
         calls: Calls::default(),
         operations: Operations::new(hedging, config.coordinator.requests_max.get(), metrics, view.hints.clone()),
         anti_entropy: view.anti_entropy.clone(),
     })
+}
+
+fn peers(membership: &Membership, first_dials: Vec<FirstDial>) -> Vec<Option<Rc<PeerClient>>> {
+    let mut peers: Vec<_> = membership.layout().nodes().iter().map(|_| None).collect();
+    let mut first_dials = first_dials.into_iter();
+    for node in membership.others() {
+        if let Some(peer) = peers.get_mut(usize::from(node.0)) {
+            let client = first_dials.next().map(|dial| PeerClient::with_first_dial(node, dial));
+            *peer = Some(client.unwrap_or_else(|| PeerClient::new(node)));
+        }
+    }
+    peers
 }
 
 fn http(config: &Config, shard: &Rc<Shard>, view: &Arc<NodeView>) -> Rc<HttpShard<Coordinator>> {
@@ -233,8 +251,8 @@ impl Admin for Doors {
         self.view.ready()
     }
 
-    fn serving(&self) -> Result<(), String> {
-        self.view.serving()
+    fn started(&self) -> Result<(), String> {
+        self.view.started()
     }
 
     fn cluster_json(&self) -> Vec<u8> {

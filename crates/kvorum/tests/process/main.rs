@@ -3,10 +3,10 @@
 //! Where a new test goes: `api_*` one node and what a client sees; `attack` all faults under load; `backup` backups and
 //! restored nodes; `cli` the client's commands; `cluster_*` several healthy or missing nodes; `crash_*` death, damage
 //! and full disks; `malformed` what is no request and no frame, in numbers; `peer_*` bad peers, crowds and large values;
-//! `profile` profiles and the admin listener; `start` refusals to start; `drain` SIGTERM; `memory` the budget; `hints`
-//! what a node that is away misses; `recipes` what docs/operating.md tells to do; `repair_*` anti-entropy, dropped
-//! deletions and rebuilt nodes; `scrub` damage that nobody reads; `scenario` the published measurements; `upgrade`
-//! older data. `support` is what they share.
+//! `profile` profiles and the admin listener; `ready` that what says it is ready answers; `start` refusals to start;
+//! `drain` SIGTERM; `memory` the budget; `hints` what a node that is away misses; `recipes` what docs/operating.md
+//! tells to do; `repair_*` anti-entropy, dropped deletions and rebuilt nodes; `scrub` damage that nobody reads;
+//! `scenario` the published measurements; `upgrade` older data. `support` is what they share.
 //! A test is named by its rule. Nothing waits a fixed time: `support::wait` asks until a deadline.
 
 #![allow(
@@ -44,6 +44,7 @@ mod peer_crowd;
 mod peer_large;
 mod peer_stranger;
 mod profile;
+mod ready;
 mod recipes;
 mod repair_rounds;
 mod scenario;

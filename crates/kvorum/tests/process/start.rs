@@ -133,7 +133,7 @@ fn a_setting_that_does_not_exist_or_makes_no_sense() {
 
 #[test]
 fn a_new_node_says_whom_it_waits_for() {
-    let mut cluster = Cluster::prepare(3, &[]);
+    let mut cluster = Cluster::prepare(3, &[("KVORUM_COORDINATOR_DEADLINE", "1s")]);
     cluster.spawn(0);
     cluster.spawn(1);
     let missing = cluster.node(2).url();
@@ -143,11 +143,11 @@ fn a_new_node_says_whom_it_waits_for() {
             response.is_ok_and(|response| response.text().contains("met 1 of the 2 peers needed"))
         });
         let mut client = cluster.client(index);
-        for target in ["/readyz", "/v0/status"] {
-            let detail = client.get(target).problem(503)["detail"].to_string();
-            assert!(detail.contains(&format!("waiting for: {missing}")), "{detail}");
-        }
-        client.ok("PUT", &entity("k"), Some(b"v")).problem(503);
+        let detail = client.get("/readyz").problem(503)["detail"].to_string();
+        assert!(detail.contains(&format!("waiting for: {missing}")), "{detail}");
+        assert_eq!(client.get("/v0/status").status, 200, "it has started, and its requests wait");
+        let detail = client.ok("PUT", &entity("k"), Some(b"v")).problem(503)["detail"].to_string();
+        assert!(detail.contains("/readyz"), "after its deadline: {detail}");
     }
     cluster.spawn(2);
     cluster.wait_whole();

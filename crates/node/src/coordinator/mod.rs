@@ -24,6 +24,7 @@ pub use handle::failure_name;
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use kvorum_core::backpressure::Backpressure;
 use kvorum_core::placement::NodeId;
@@ -32,6 +33,7 @@ use kvorum_core::{Hlc, Key, Record, Version};
 
 use crate::clock::NoStamp;
 use crate::large_values::Body;
+use crate::profile::waits;
 use crate::shard::{Asker, Shard};
 use operations::Outcome;
 
@@ -101,7 +103,7 @@ pub enum Refused {
     CannotWrite,
     /// The clock is too far from most peers', or ahead of the wall clock.
     Fenced,
-    /// The directory is new and too few peers have been met.
+    /// The directory is new, and too few peers have been met within the deadline.
     NotServing,
     /// Fewer replicas than required answered before the deadline; a write may still take effect.
     NotEnough {
@@ -138,9 +140,9 @@ impl Coordinator {
         value: Body,
         trace: bool,
     ) -> Result<Written, Refused> {
-        let version = self.begin_write(&key, acks).await?;
+        let (version, came) = self.begin_write(&key, acks).await?;
         let record = value.into_record(|value| Record::value(&key, version, acks.from(), content_type, value));
-        self.write(key, acks, record, trace).await
+        self.write(key, acks, record, trace, came).await
     }
 
     /// Stores a deletion.
@@ -148,9 +150,9 @@ impl Coordinator {
     /// # Errors
     /// [`Refused`].
     pub async fn delete(&self, key: Key, acks: Acks, trace: bool) -> Result<Written, Refused> {
-        let version = self.begin_write(&key, acks).await?;
+        let (version, came) = self.begin_write(&key, acks).await?;
         let record = Record::tombstone(&key, version, acks.from());
-        self.write(key, acks, record, trace).await
+        self.write(key, acks, record, trace, came).await
     }
 
     /// Reads the newest version.
@@ -158,35 +160,53 @@ impl Coordinator {
     /// # Errors
     /// [`Refused`].
     pub async fn get(&self, key: Key, acks: Acks, trace: bool) -> Result<Found, Refused> {
-        self.admit()?;
-        let id = self.shard.operations.begin_read(&self.shard, key, acks, trace);
+        let came = self.admit().await?;
+        let id = self.shard.operations.begin_read(&self.shard, key, acks, trace, came);
         match self.shard.operations.outcome(id).await? {
             Outcome::Found(found) => Ok(found),
             Outcome::Written(_) => unreachable!("a read is not a write"),
         }
     }
 
-    async fn write(&self, key: Key, acks: Acks, record: Record, trace: bool) -> Result<Written, Refused> {
-        let id = self.shard.operations.begin_write(&self.shard, key, acks, record, trace);
+    async fn write(
+        &self,
+        key: Key,
+        acks: Acks,
+        record: Record,
+        trace: bool,
+        came: Option<Duration>,
+    ) -> Result<Written, Refused> {
+        let id = self.shard.operations.begin_write(&self.shard, key, acks, record, trace, came);
         match self.shard.operations.outcome(id).await? {
             Outcome::Written(written) => Ok(written),
             Outcome::Found(_) => unreachable!("a write is not a read"),
         }
     }
 
-    fn admit(&self) -> Result<(), Refused> {
-        if self.shard.membership.is_fenced() {
+    /// Lets a request in: where its cluster is just coming up, once that is there, within the deadline. When it came, if
+    /// it has waited: there is one deadline.
+    async fn admit(&self) -> Result<Option<Duration>, Refused> {
+        let membership = &self.shard.membership;
+        if membership.is_fenced() {
             return Err(Refused::Fenced);
         }
-        if self.shard.membership.abstains() == Some(Failure::NotServing) {
-            return Err(Refused::NotServing);
+        if membership.is_serving() {
+            return Ok(None);
         }
-        Ok(())
+        let came = self.shard.clock.boot();
+        let serving = tokio::time::timeout(self.shard.settings.deadline, membership.until_serving());
+        // Boxed: few requests come here, and all of them would be larger. What it came to is asked below.
+        let _ = Box::pin(waits::queue("cluster", serving)).await;
+        match (membership.is_serving(), membership.is_fenced()) {
+            (true, false) => Ok(Some(came)),
+            (true, true) => Err(Refused::Fenced),
+            (false, _) => Err(Refused::NotServing),
+        }
     }
 
-    /// Admits a write and stamps it, without asking anybody first.
-    async fn begin_write(&self, key: &Key, acks: Acks) -> Result<Version, Refused> {
-        self.admit()?;
+    /// Admits a write and stamps it, without asking anybody first. With its version, when it came if it has waited.
+    async fn begin_write(&self, key: &Key, acks: Acks) -> Result<(Version, Option<Duration>), Refused> {
+        let came = self.admit().await?;
         self.give_way(key, acks)?;
         let version = stamp(&self.shard, Hlc::ZERO).await.map_err(|failure| match failure {
             Failure::Overloaded => Refused::Overloaded,
@@ -207,7 +227,7 @@ impl Coordinator {
                 Err(_) => return Err(Refused::CannotWrite),
             }
         }
-        Ok(version)
+        Ok((version, came))
     }
 
     /// Refuses as many writes as this one's replicas ask for, so that their stores can pay what they owe.

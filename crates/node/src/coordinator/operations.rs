@@ -281,7 +281,8 @@ impl Operations {
 
     fn insert(&self, shard: &Shard, key: Key, acks: Acks, begin: Begin, machine: Machine) -> OperationId {
         shard.cpu_share.note_request();
-        let Begin { now: started, partition, has_trace } = begin;
+        let Begin { now, came, partition, has_trace } = begin;
+        let started = came.unwrap_or(now);
         let generation = self.generation.get().wrapping_add(1) & 0x00ff_ffff;
         // Zero is nobody's.
         let generation = generation.max(1);
@@ -315,10 +316,18 @@ impl Operations {
         OperationId::new(slot, generation, 1)
     }
 
-    /// Sends a stamped write to all its replicas.
-    pub fn begin_write(&self, shard: &Rc<Shard>, key: Key, acks: Acks, record: Record, has_trace: bool) -> OperationId {
+    /// Sends a stamped write to all its replicas. Its deadline began when it `came`, if that is not now.
+    pub fn begin_write(
+        &self,
+        shard: &Rc<Shard>,
+        key: Key,
+        acks: Acks,
+        record: Record,
+        has_trace: bool,
+        came: Option<Duration>,
+    ) -> OperationId {
         let machine = Machine::Write { machine: Write::new(acks), record, attempts: Attempts::first() };
-        let begin = Begin { now: shard.clock.boot(), partition: key.hash().partition(), has_trace };
+        let begin = Begin { now: shard.clock.boot(), came, partition: key.hash().partition(), has_trace };
         let id = self.insert(shard, key, acks, begin, machine);
         self.send_write(shard, id);
         self.handle_inbox(shard, begin.now);
@@ -391,9 +400,16 @@ impl Operations {
         OperationId::new(usize::try_from(number).expect("32 bits fit"), 0, 0)
     }
 
-    /// Asks the fastest replicas, or all.
-    pub fn begin_read(&self, shard: &Rc<Shard>, key: Key, acks: Acks, has_trace: bool) -> OperationId {
-        let begin = Begin { now: shard.clock.boot(), partition: key.hash().partition(), has_trace };
+    /// Asks the fastest replicas, or all. Its deadline began when it `came`, if that is not now.
+    pub fn begin_read(
+        &self,
+        shard: &Rc<Shard>,
+        key: Key,
+        acks: Acks,
+        has_trace: bool,
+        came: Option<Duration>,
+    ) -> OperationId {
+        let begin = Begin { now: shard.clock.boot(), came, partition: key.hash().partition(), has_trace };
         let (first, record_from) = self.choose(shard, begin.partition, begin.now, acks);
         let mut machine = Read::new(acks, first, record_from);
         let mut commands = self.commands.take();
@@ -542,6 +558,7 @@ impl Operations {
 #[derive(Clone, Copy)]
 struct Begin {
     now: Duration,
+    came: Option<Duration>,
     partition: PartitionId,
     has_trace: bool,
 }

@@ -183,7 +183,9 @@ impl HttpError {
             }
             Refused::Fenced => Problem::unavailable("Fenced", "the node's clock is off; the request had no effect"),
             Refused::NotServing => {
-                Problem::unavailable("Not Serving", "the node is starting; the request had no effect")
+                let detail = "the node has not met its cluster yet: start the others, and see /readyz for whom it waits; \
+                              the request had no effect";
+                Problem::unavailable("Not Serving", detail)
             }
             Refused::NotEnough { required, acked, receipt } => Problem {
                 members: vec![("required", json!(required)), ("acked", json!(acked)), ("replicas", replicas(receipt))],

@@ -147,16 +147,17 @@ pub trait Admin {
     /// # Errors
     /// Why it would.
     fn live(&self) -> Result<(), String>;
-    /// `/readyz`: not starting, not draining, able to write.
+    /// `/readyz`: has met its cluster, has tried to connect to all peers, not draining, able to write.
     ///
     /// # Errors
     /// Why the node is not ready.
     fn ready(&self) -> Result<(), String>;
-    /// `/v0/status`: whether the node has started.
+    /// `/v0/status`: whether the node has started, though its peers may not have: those who start nodes one after another
+    /// await each by this.
     ///
     /// # Errors
-    /// What it is waiting for.
-    fn serving(&self) -> Result<(), String>;
+    /// Why the node answers no requests.
+    fn started(&self) -> Result<(), String>;
     /// `/v0/cluster`.
     fn cluster_json(&self) -> Vec<u8>;
     /// `POST /v0/scrub`: begins a pass, and tells its number.

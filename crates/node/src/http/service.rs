@@ -201,7 +201,7 @@ impl<E: Entities> Exchange<'_, E> {
             }
             Action::Entity { verb: Verb::Put, .. } => unreachable!("a PUT is answered with its body"),
             Action::Range { start, end } => self.range(start, end).await,
-            Action::Status => probe(admin.serving()),
+            Action::Status => probe(admin.started()),
             Action::Live => probe(admin.live()),
             Action::Ready => probe(admin.ready()),
             Action::Metrics => Ok(page(EXPOSITION, admin.metrics_text().into_bytes())),

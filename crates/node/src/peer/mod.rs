@@ -3,11 +3,12 @@
 //!
 //! [`dial`] makes a connection, [`handshake`] decides who may talk, [`link`] writes frames over a
 //! [`transport`], [`client`] is the coordinator's side of a connection and [`server`] the replica's. [`hellos`] and
-//! [`first_dials`] are what the shards of a node know together of their dials; `pending` keeps questions that come a
-//! moment too soon.
+//! [`first_dials`] are what the shards of a node know together of their dials; `pending` and `early` keep questions that
+//! come a moment too soon, on the one side and on the other.
 
 pub mod client;
 pub mod dial;
+mod early;
 pub mod first_dials;
 pub mod handshake;
 pub mod hellos;

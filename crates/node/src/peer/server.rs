@@ -12,6 +12,7 @@ use kvorum_core::repair::wire::{Request, Response};
 use kvorum_core::{Key, Record};
 
 use super::client::introduce;
+use super::early::Early;
 use super::handshake::{Hello, Stranger};
 use super::link::Link;
 use super::transport::Transport;
@@ -82,8 +83,9 @@ async fn serve(shard: Rc<Shard>, link: Rc<Link>, node: NodeId, mut input: BytesM
     tokio::task::spawn_local(close_when_silent(shard.clone(), Rc::downgrade(&link), node));
     let mut decoder = Decoder::new(shard.settings.frame_bytes_max, shard.settings.partial_bytes_max);
     let mut works = Vec::new();
+    let early = Rc::new(Early::default());
     while !link.is_closed() {
-        match take_frames(&shard, &link, &mut decoder, &mut input, &mut works) {
+        match take_frames(&shard, &link, &mut decoder, &mut input, &early, &mut works) {
             Ok(Taken::All) => match link.read(&mut input).await {
                 Ok(true) => {}
                 Ok(false) | Err(_) => break,
@@ -118,6 +120,7 @@ fn take_frames(
     link: &Rc<Link>,
     decoder: &mut Decoder,
     input: &mut BytesMut,
+    early: &Rc<Early>,
     works: &mut Vec<Work>,
 ) -> Result<Taken, ProtocolError> {
     let taken = loop {
@@ -127,6 +130,10 @@ fn take_frames(
         match decoder.decode(input) {
             Ok(Some(frame)) => {
                 shard.clock.observe(frame.hlc);
+                let is_early = !shard.membership.is_serving();
+                let Some(frame) = (if is_early { early.hold(shard, link, frame) } else { Some(frame) }) else {
+                    continue;
+                };
                 if let Err(error) = take(shard, link, frame, works) {
                     break Err(error);
                 }
@@ -135,7 +142,12 @@ fn take_frames(
             Err(error) => break Err(error.into()),
         }
     };
-    // What arrived together goes to the commit thread together.
+    hand_in(shard, works);
+    taken
+}
+
+/// What arrived together goes to the commit thread together.
+pub(super) fn hand_in(shard: &Rc<Shard>, works: &mut Vec<Work>) {
     shard.replica.store_all(works);
     for refused in works.drain(..) {
         if let Work::Store(submission) = refused
@@ -144,10 +156,14 @@ fn take_frames(
             asker.stored(shard, StoreAnswer::Failed(Failure::Overloaded));
         }
     }
-    taken
 }
 
-fn take(shard: &Rc<Shard>, link: &Rc<Link>, taken: Frame, works: &mut Vec<Work>) -> Result<(), ProtocolError> {
+pub(super) fn take(
+    shard: &Rc<Shard>,
+    link: &Rc<Link>,
+    taken: Frame,
+    works: &mut Vec<Work>,
+) -> Result<(), ProtocolError> {
     let id = taken.id;
     match taken.message {
         Message::Store { key, record, repair, uncounted } => {
@@ -212,7 +228,7 @@ fn take(shard: &Rc<Shard>, link: &Rc<Link>, taken: Frame, works: &mut Vec<Work>)
 
 /// Gives what is small an allocation of its own: otherwise each record that waits for the commit thread would
 /// keep the whole buffer that it was read into. What is longer is most of its buffer, and counted as such.
-fn detach(key: Key, record: Bytes) -> (Key, Bytes) {
+pub(super) fn detach(key: Key, record: Bytes) -> (Key, Bytes) {
     if record.len() > COPIED_BYTES_MAX {
         return (key, record);
     }

@@ -86,6 +86,10 @@ impl Client {
         Self { address, stream: None, buffer: Vec::new(), timeout: Duration::from_secs(20) }
     }
 
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Longest wait for the next byte.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;

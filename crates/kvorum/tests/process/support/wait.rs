@@ -7,14 +7,25 @@ pub const SOON: Duration = Duration::from_secs(30);
 
 /// Asks until there is an answer; fails the test, naming what it waited for, after `limit`.
 #[track_caller]
-pub fn wait_within<T>(limit: Duration, what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+pub fn wait_within<T>(limit: Duration, what: &str, ask: impl FnMut() -> Option<T>) -> T {
+    poll(limit, Duration::from_millis(10), what, ask)
+}
+
+/// [`wait_for`], with a millisecond between two times that it asks: for who wants to be there first.
+#[track_caller]
+pub fn wait_closely<T>(what: &str, ask: impl FnMut() -> Option<T>) -> T {
+    poll(SOON, Duration::from_millis(1), what, ask)
+}
+
+#[track_caller]
+fn poll<T>(limit: Duration, pause: Duration, what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + limit;
     loop {
         if let Some(answer) = ask() {
             return answer;
         }
         assert!(Instant::now() < deadline, "waited {limit:?} in vain: {what}");
-        std::thread::park_timeout(Duration::from_millis(10));
+        std::thread::park_timeout(pause);
     }
 }
 

@@ -187,7 +187,7 @@ impl Admin for FakeAdmin {
     fn begin_repair(&self) -> u64 {
         7
     }
-    fn serving(&self) -> Result<(), String> {
+    fn started(&self) -> Result<(), String> {
         self.say()
     }
     fn cluster_json(&self) -> Vec<u8> {

@@ -1,0 +1,78 @@
+//! Questions of requests that come before this node serves its cluster. On the first start of a cluster its nodes get
+//! there within milliseconds of each other, and the first of them is asked, and asks the others, at once.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use kvorum_core::frame::{Frame, Message};
+
+use super::link::Link;
+use super::server::{detach, hand_in, take};
+use crate::shard::Shard;
+
+/// What a question takes beside its record.
+const QUESTION_BYTES: usize = 256;
+
+/// What of one connection waits for this node to serve its cluster.
+#[derive(Default)]
+pub(super) struct Early {
+    bytes: Cell<usize>,
+}
+
+/// A part of it.
+struct Room {
+    early: Rc<Early>,
+    bytes: usize,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.early.bytes.set(self.early.bytes.get() - self.bytes);
+    }
+}
+
+impl Early {
+    /// Keeps a question until this node serves its cluster, or the time is over in which somebody waits for the answer.
+    /// Gives back what is none, and what there is no room for: that is answered now.
+    pub(super) fn hold(self: &Rc<Self>, shard: &Rc<Shard>, link: &Rc<Link>, frame: Frame) -> Option<Frame> {
+        let bytes = match &frame.message {
+            Message::Store { record, uncounted: false, .. } => QUESTION_BYTES + record.len(),
+            Message::Read { uncounted: false, .. } => QUESTION_BYTES,
+            _ => return Some(frame),
+        };
+        if self.bytes.get() >= shard.settings.peer_queue_bytes_max {
+            return Some(frame);
+        }
+        self.bytes.set(self.bytes.get() + bytes);
+        let room = Room { early: self.clone(), bytes };
+        let frame = Frame { message: detached(frame.message), ..frame };
+        let (shard, link) = (shard.clone(), link.clone());
+        tokio::task::spawn_local(async move {
+            // If it is over, what follows says so.
+            let _ = tokio::time::timeout(shard.settings.deadline, shard.membership.until_serving()).await;
+            let mut works = Vec::new();
+            if !link.is_closed() {
+                take(&shard, &link, frame, &mut works).expect("a question is where questions belong");
+            }
+            hand_in(&shard, &mut works);
+            drop(room);
+        });
+        None
+    }
+}
+
+/// Without the buffer that it was read into, if it is small.
+fn detached(message: Message) -> Message {
+    match message {
+        Message::Store { key, record, repair, uncounted } => {
+            let (key, record) = detach(key, record);
+            Message::Store { key, record, repair, uncounted }
+        }
+        Message::Read { key, version_only, uncounted } => {
+            let (key, _) = detach(key, Bytes::new());
+            Message::Read { key, version_only, uncounted }
+        }
+        other => other,
+    }
+}
