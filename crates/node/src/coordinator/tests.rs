@@ -691,3 +691,40 @@ fn over_its_budget_a_read_repairs_nothing() {
         assert_eq!(rig.metrics().read_repairs_denied.load(Ordering::Relaxed), 3);
     });
 }
+
+/// Node 0 of two with a new directory, and the peer that it has not met. Its own answer is enough.
+async fn unmet(deadline: Duration) -> (Rig, rig::Idle, tokio::task::JoinHandle<Result<super::Written, Refused>>) {
+    let settings = Settings { deadline, ..Settings::default() };
+    let (rig, mut idle) = Rig::unmet(2, settings, Box::new(crate::peer::dial::Tcp)).await;
+    let put = rig.put(&key("early"), acks((1, 2)));
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    (rig, idle.pop().unwrap(), put)
+}
+
+#[test]
+fn a_request_waits_for_a_cluster_that_comes_up_and_has_one_deadline() {
+    run(async {
+        let (rig, peer, put) = unmet(LONG).await;
+        assert!(!put.is_finished());
+        let begin = rig.shard.clock.boot();
+        until(|| rig.shard.clock.boot() > begin + Duration::from_millis(50)).await;
+        rig.meet(&peer);
+        let written = put.await.unwrap().unwrap();
+        let own = written.receipt.unwrap().replicas.into_iter().find(|replica| replica.outcome == "accepted").unwrap();
+        assert!(own.micros.unwrap() >= 50_000, "its time began when it came: {own:?}");
+    });
+}
+
+#[test]
+fn a_request_whose_cluster_does_not_come_is_refused_after_its_deadline_or_when_the_node_stops() {
+    run(async {
+        let (_rig, _peer, put) = unmet(Duration::from_millis(50)).await;
+        assert_eq!(put.await.unwrap().unwrap_err(), Refused::NotServing);
+        let (rig, _peer, put) = unmet(LONG * 100).await;
+        assert!(!put.is_finished());
+        rig.shard.membership.drain();
+        assert_eq!(put.await.unwrap().unwrap_err(), Refused::NotServing);
+    });
+}

@@ -108,6 +108,7 @@ pub(crate) struct Peer {
 
 /// A peer before it takes calls.
 pub(crate) struct Idle {
+    node: NodeId,
     address: SocketAddr,
     listener: Option<TcpListener>,
     membership: Membership,
@@ -143,6 +144,13 @@ impl Rig {
 
     /// The same with another way to make connections.
     pub(crate) async fn dialling_with(nodes: usize, settings: Settings, dial: Box<dyn Dial>) -> (Self, Vec<Idle>) {
+        let (rig, idle) = Self::unmet(nodes, settings, dial).await;
+        idle.iter().for_each(|peer| rig.meet(peer));
+        (rig, idle)
+    }
+
+    /// The same, but that node 0 has met nobody yet.
+    pub(crate) async fn unmet(nodes: usize, settings: Settings, dial: Box<dyn Dial>) -> (Self, Vec<Idle>) {
         let mut listeners = Vec::new();
         for _ in 1..nodes {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -160,11 +168,16 @@ impl Rig {
             let membership = membership(layout.clone(), NodeId(index), &dir);
             let ours = &rig.shard.membership;
             membership.meet(NodeId(0), ours.incarnation(), ours.run(), true).unwrap();
-            ours.meet(NodeId(index), membership.incarnation(), membership.run(), true).unwrap();
             let address = listener.local_addr().unwrap();
-            idle.push(Idle { address, listener: Some(listener), membership, _dir: dir });
+            idle.push(Idle { node: NodeId(index), address, listener: Some(listener), membership, _dir: dir });
         }
         (rig, idle)
+    }
+
+    /// Node 0 meets a peer that knows it.
+    pub(crate) fn meet(&self, idle: &Idle) {
+        let theirs = &idle.membership;
+        self.shard.membership.meet(idle.node, theirs.incarnation(), theirs.run(), true).unwrap();
     }
 
     /// Has a peer take the call of node 0; it is the last of `peers` from then on.

@@ -79,3 +79,32 @@ fn background_work_makes_room_for_requests_and_not_for_repair() {
         assert!(!rig.shard.cpu_share.is_quiet(), "its own clients' as well");
     });
 }
+
+#[test]
+fn what_comes_before_this_node_serves_its_cluster_is_answered_when_it_does() {
+    run(|flusher| async move {
+        let (near, far) = pair(1 << 20, &flusher).await;
+        let (rig, idle) = Rig::unmet(2, Settings::default(), Box::new(crate::peer::dial::Tcp)).await;
+        let key = Key::new("key".into()).unwrap();
+        let question = |id, bytes: usize| {
+            let version = kvorum_core::Version { hlc: Hlc::from_millis(1), incarnation: kvorum_core::Incarnation(1) };
+            let record = Record::value(&key, version, 1, None, &vec![0; bytes]);
+            let (key, record) = (key.clone(), record.bytes().clone());
+            Frame { id, hlc: Hlc::ZERO, message: Message::Store { key, record, repair: false, uncounted: false } }
+        };
+        let early = Rc::new(Early::default());
+        let hold = |frame| early.hold(&rig.shard, &near, frame);
+        let ping = Frame { id: 0, hlc: Hlc::ZERO, message: Message::Ping { wall_ms: 0 } };
+        assert!(hold(ping).is_some(), "a sign of life is given at once");
+        assert!(hold(question(1, 600_000)).is_none() && hold(question(2, 600_000)).is_none());
+        assert!(hold(question(3, 1)).is_some(), "what is kept is bounded");
+        tokio::task::yield_now().await;
+        assert_eq!(near.queued_bytes(), 0, "nobody has an answer");
+        rig.meet(&idle[0]);
+        let mut answers = receive(&far, &mut Decoder::new(1 << 16, 1 << 16), 2).await;
+        answers.sort_by_key(|frame| frame.id);
+        assert_eq!((answers[0].id, answers[1].id), (1, 2));
+        assert_eq!(answers[0].message, Message::StoreAnswer(StoreAnswer::Accepted));
+        assert!(hold(question(4, 1)).is_none(), "there is room again");
+    });
+}
