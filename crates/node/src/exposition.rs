@@ -429,6 +429,12 @@ fn store(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
         "What compaction has yet to rewrite",
         float(stats.compaction_pending_bytes),
     )?;
+    let asked = view.membership.backpressure(view.membership.own());
+    page.gauge(
+        "store_refused_percent",
+        "Writes that this node asks coordinators to refuse, because its store owes its disk too much, of a hundred",
+        f64::from(asked.refused_percent()),
+    )?;
     page.gauge("store_level0_files", "Files not yet merged into the levels", float(stats.level0_files))?;
     page.gauge("store_memtable_bytes", "Bytes in write buffers", float(stats.memtable_bytes))?;
     page.gauge("store_table_bytes", "Bytes of live table files", float(stats.table_bytes))?;

@@ -101,7 +101,7 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "runtime.background_cpu_percent",
         default: "2",
-        doc: "What flushes and compactions each take, while requests come, of as many cores as there are shards, of a hundred, and of one core at most, until more waits for them. Scans a quarter of it, copying in repair half. Hints: of their rate.",
+        doc: "What flushes and compactions each take at least, while requests come, of as many cores as there are shards, of a hundred, and of one core at most, until more waits for them. Scans a quarter of it, copying in repair half. Hints: of their rate.",
         set: |c, text| count(text, 1, 100).map(|value| c.runtime.background_cpu_percent = value),
     },
     Setting {

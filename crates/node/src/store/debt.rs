@@ -19,6 +19,12 @@ const FILES_FULL: u64 = 36;
 /// below, too.
 const TABLES_PER_FILE: u64 = 4;
 
+/// The end of a compaction takes much off what is owed at once, and is no reason to admit so much more: what is asked of
+/// coordinators follows the mean of so many looks, some ten seconds, in which older ones weigh less.
+const LOOKS: u64 = 40;
+/// Parts of a file in which the mean is kept.
+const PARTS: u64 = 1_000;
+
 /// What a store owes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Debt {
@@ -41,10 +47,24 @@ impl Debt {
     pub(super) fn compaction_percent(self) -> u32 {
         u32::try_from(self.files().min(FILES_URGENT) * 100 / FILES_URGENT).unwrap_or(100)
     }
+}
 
-    /// What to ask of coordinators.
-    pub(super) fn backpressure(self) -> Backpressure {
-        Backpressure::of_debt(self.files(), FILES_REFUSED, FILES_FULL)
+/// What was owed lately.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Lately {
+    /// Of [`Debt::files`], in parts of a file.
+    mean: u64,
+}
+
+impl Lately {
+    /// Takes one look, and says what to ask of coordinators.
+    pub(super) fn note(&mut self, debt: Debt) -> Backpressure {
+        let now = debt.files().min(FILES_FULL);
+        self.mean = (self.mean * (LOOKS - 1) + now * PARTS) / LOOKS;
+        if now == FILES_FULL {
+            return Backpressure::MAX;
+        }
+        Backpressure::of_debt(self.mean, FILES_REFUSED * PARTS, FILES_FULL * PARTS)
     }
 }
 
@@ -63,20 +83,35 @@ mod tests {
         assert_eq!(debt(0, 16).compaction_percent(), 50, "whichever is more");
         assert_eq!(debt(u64::MAX, 0).compaction_percent(), 100);
         assert_eq!(debt(0, 1 << 43).compaction_percent(), 100);
-        for files in 0..100 {
-            let debt = debt(files, 0);
-            assert!(debt.backpressure() == Backpressure::NONE || debt.compaction_percent() == 100, "{files}");
-        }
+        assert_eq!(debt(u64::from(TABLES) + FILES_REFUSED, 0).compaction_percent(), 100);
+    }
+
+    /// What is asked after so many looks at the same debt.
+    fn asked(lately: &mut Lately, debt: Debt, looks: u64) -> Backpressure {
+        (0..looks).map(|_| lately.note(debt)).last().unwrap()
     }
 
     #[test]
     fn what_is_asked_of_coordinators_grows_until_the_engines_own_limit_is_near() {
-        assert_eq!(debt(24, 64).backpressure(), Backpressure::NONE);
-        assert_eq!(debt(44, 0).backpressure(), Backpressure::MAX);
-        assert_eq!(debt(0, 36 * 4).backpressure(), Backpressure::MAX);
+        let settled = |debt| asked(&mut Lately::default(), debt, 20 * LOOKS);
+        assert_eq!(settled(debt(24, 64)), Backpressure::NONE);
+        assert_eq!(settled(debt(34, 0)).refused_percent(), 35);
+        assert_eq!(settled(debt(0, 26 * TABLES_PER_FILE)).refused_percent(), 35);
+        assert_eq!(settled(debt(43, 0)).refused_percent(), 80);
         assert!(
             u64::from(TABLES) + FILES_FULL < super::super::options::SLOWDOWN_FILES,
             "we ask before the engine acts"
         );
+    }
+
+    #[test]
+    fn what_is_asked_follows_slowly_but_for_a_debt_that_is_at_its_limit() {
+        let mut lately = Lately::default();
+        assert_eq!(asked(&mut lately, debt(40, 0), LOOKS / 4), Backpressure::NONE, "no write is refused for a moment");
+        assert_eq!(asked(&mut lately, debt(u64::MAX, 0), 1), Backpressure::MAX);
+        let high = asked(&mut lately, debt(43, 0), 10 * LOOKS);
+        let after_a_compaction = asked(&mut lately, debt(16, 0), LOOKS / 10);
+        assert!(after_a_compaction >= Backpressure::from_level(high.level() - 2), "{high:?} {after_a_compaction:?}");
+        assert_eq!(asked(&mut lately, debt(0, 0), 2 * LOOKS), Backpressure::NONE);
     }
 }

@@ -21,7 +21,7 @@ use rocksdb::{
 };
 
 use super::budget::MemoryBudget;
-use super::debt::Debt;
+use super::debt::{Debt, Lately};
 use super::engine_share::EngineShare;
 use super::engine_waits::noted;
 use super::flushes::Flushes;
@@ -59,6 +59,7 @@ pub struct RocksStore {
     share: Arc<EngineShare>,
     /// What a flush writes.
     table_bytes: u64,
+    lately: Mutex<Lately>,
     flushes: Arc<Flushes>,
     read_cache: ReadOptions,
     read_disk: ReadOptions,
@@ -194,6 +195,7 @@ impl RocksStore {
             health,
             share,
             table_bytes: u64::try_from(budget.table).unwrap_or(u64::MAX),
+            lately: Mutex::default(),
             flushes,
             read_cache,
             read_disk: ReadOptions::default(),
@@ -514,7 +516,8 @@ impl Store for RocksStore {
             table_bytes: self.table_bytes,
         };
         self.share.set_compaction_percent(debt.compaction_percent());
-        if self.health.stall() == Stall::Stopped { Backpressure::MAX } else { debt.backpressure() }
+        let asked = self.lately.lock().unwrap_or_else(PoisonError::into_inner).note(debt);
+        if self.health.stall() == Stall::Stopped { Backpressure::MAX } else { asked }
     }
 
     fn stats(&self) -> StoreStats {
