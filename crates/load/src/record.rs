@@ -184,18 +184,28 @@ pub struct Interval {
     pub latency: Histogram<u64>,
     /// What ended badly, timeouts included.
     pub errors: u64,
+    /// As `latency`, of those among them that were answered 503: the target had no room, and said so.
+    pub shed: Histogram<u64>,
+    /// Requests that were sent in it.
+    pub sent: u64,
+    /// Requests that were due by its end, and not sent by then.
+    pub unsent: u64,
 }
 
 impl Default for Interval {
     fn default() -> Self {
-        Self { latency: histogram(), errors: 0 }
+        Self { latency: histogram(), errors: 0, shed: histogram(), sent: 0, unsent: 0 }
     }
 }
 
 impl Interval {
     pub(crate) fn add(&mut self, other: &Self) {
-        self.latency.add(&other.latency).expect("all histograms have the same bounds");
+        let add = |into: &mut Histogram<u64>, from| into.add(from).expect("all histograms have the same bounds");
+        add(&mut self.latency, &other.latency);
+        add(&mut self.shed, &other.shed);
         self.errors += other.errors;
+        self.sent += other.sent;
+        self.unsent += other.unsent;
     }
 }
 

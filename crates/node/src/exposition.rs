@@ -437,6 +437,10 @@ fn store(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     )?;
     page.gauge("store_level0_files", "Files not yet merged into the levels", float(stats.level0_files))?;
     page.gauge("store_memtable_bytes", "Bytes in write buffers", float(stats.memtable_bytes))?;
+    page.gauge("store_memtables_waiting", "Full write buffers not yet in a file", float(stats.memtables_waiting))?;
+    page.counter("store_flushed_bytes", "Bytes written by flushes", stats.flushed_bytes)?;
+    page.counter("store_compacted_bytes", "Bytes written by compactions", stats.compacted_bytes)?;
+    page.counter("store_written_bytes", "Bytes given to the engine to write", stats.written_bytes)?;
     page.gauge("store_table_bytes", "Bytes of live table files", float(stats.table_bytes))?;
     page.gauge("store_records", "Records, estimated", float(stats.records))?;
     page.gauge("store_sequence", "Grows with every commit", float(view.store.sequence()))?;

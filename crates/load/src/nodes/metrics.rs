@@ -34,6 +34,13 @@ fn parse(text: &str) -> Sample {
             "kvorum_allocated_bytes_total" => sample.allocated_bytes = value.map(whole),
             "kvorum_coordinator_hedges_total" => sample.hedges = value.map(whole),
             "kvorum_store_block_reads_total" => sample.block_reads = value.map(whole),
+            "kvorum_store_compaction_pending_bytes" => sample.debt.compaction_pending_bytes = value.map(whole),
+            "kvorum_store_level0_files" => sample.debt.level0_files = value.map(whole),
+            "kvorum_store_memtables_waiting" => sample.debt.memtables_waiting = value.map(whole),
+            "kvorum_store_stall_seconds_total" => sample.stall_seconds = value,
+            "kvorum_store_flushed_bytes_total" => sample.flushed_bytes = value.map(whole),
+            "kvorum_store_compacted_bytes_total" => sample.compacted_bytes = value.map(whole),
+            "kvorum_store_written_bytes_total" => sample.written_bytes = value.map(whole),
             "kvorum_commit_sync_duration_seconds_count" => sample.commits = value.map(whole),
             "kvorum_commit_sync_duration_seconds_sum" => sample.commit_seconds = value,
             // Of those that took at most so long: the first that reaches as far.

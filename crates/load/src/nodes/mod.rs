@@ -1,10 +1,11 @@
-//! What a run costs the nodes: processor time, memory and what else the system counts, of every node.
+//! What a run costs the nodes: processor time, memory, what else the system counts, and the debt of their stores.
 //!
 //! A node on this machine is read from `/proc` of the processes that listen on its port, whatever server it is. Any
 //! other is asked for `/metrics`, in the names that Prometheus' clients agree on. The nodes are the targets and,
 //! where a target answers `/v0/cluster`, the rest of its cluster.
 
 mod calls;
+mod debt;
 mod metrics;
 mod proc;
 
@@ -18,6 +19,8 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use self::calls::Calls;
+pub(crate) use self::debt::all_bounded;
+pub use self::debt::{Debt, DebtRow};
 use crate::Error;
 use crate::client::Client;
 use crate::numbers::{float, index};
@@ -54,6 +57,14 @@ struct Sample {
     commit_seconds: Option<f64>,
     /// Of them those that were not slow.
     quick_commits: Option<u64>,
+    /// What its store has yet to do.
+    debt: Debt,
+    /// For how long the engine held writes back.
+    stall_seconds: Option<f64>,
+    flushed_bytes: Option<u64>,
+    compacted_bytes: Option<u64>,
+    /// Bytes that the engine was given.
+    written_bytes: Option<u64>,
 }
 
 /// Where a node's samples come from.
@@ -69,7 +80,7 @@ pub enum Source {
 }
 
 /// One node's second.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct NodeSecond {
     /// Since the measured time began.
     pub at_s: f64,
@@ -77,6 +88,18 @@ pub struct NodeSecond {
     pub cpu: f64,
     /// Resident memory.
     pub resident_bytes: u64,
+    /// What its store had yet to do then.
+    #[serde(flatten)]
+    pub debt: Debt,
+    /// Seconds of it for which the engine held writes back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stall_seconds: Option<f64>,
+    /// Commits in it that took longer than 16 ms.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slow_commits: Option<u64>,
+    /// Bytes that flushes and compactions have written since the begin, for each byte that the engine was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_amplification: Option<f64>,
 }
 
 /// One node over a run. Per request means: of all requests of the run, whichever node they went to.
@@ -109,6 +132,9 @@ pub struct NodeRow {
     pub commit_ms: Option<f64>,
     /// The most.
     pub resident_bytes_max: u64,
+    /// What its store had yet to do, if its metrics tell.
+    #[serde(default)]
+    pub debt: Option<DebtRow>,
     /// Second by second.
     pub seconds: Vec<NodeSecond>,
 }
@@ -255,17 +281,9 @@ fn is_here(target: &Target) -> bool {
 impl Series {
     /// What it comes to, for so many requests.
     pub(crate) fn row(&self, requests: u64) -> NodeRow {
-        let (first, last) = (self.samples.first(), self.samples.last());
-        let spent = |count: fn(&Sample) -> Option<f64>| {
-            let ((begin, first), (end, last)) = (first?, last?);
-            let spent = count(last)? - count(first)?;
-            // A node that was started anew counts from 0 again; of one that was silent at an end a part is missing.
-            let is_whole = (*end - *begin).as_secs_f64() >= self.time.as_secs_f64() * SAMPLED_SHARE && spent >= 0.0;
-            is_whole.then_some(spent)
-        };
-        let per_request = |count| spent(count).filter(|_| requests > 0).map(|spent| spent / float(requests));
-        let commits = spent(|sample| sample.commits.map(float)).filter(|commits| *commits > 0.0);
-        let commit_seconds = spent(|sample| sample.commit_seconds);
+        let per_request = |count| self.spent(count).filter(|_| requests > 0).map(|spent| spent / float(requests));
+        let commits = self.spent(|sample| sample.commits.map(float)).filter(|commits| *commits > 0.0);
+        let commit_seconds = self.spent(|sample| sample.commit_seconds);
         NodeRow {
             url: self.url.clone(),
             source: self.source,
@@ -282,8 +300,31 @@ impl Series {
             commits_per_request: per_request(|sample| sample.commits.map(float)),
             commit_ms: commit_seconds.zip(commits).map(|(seconds, commits)| seconds * 1e3 / commits),
             resident_bytes_max: self.samples.iter().filter_map(|(_, sample)| sample.resident_bytes).max().unwrap_or(0),
-            seconds: self.samples.windows(2).filter_map(second).collect(),
+            debt: self.debt(),
+            seconds: self.samples.windows(2).filter_map(|two| self.second(two)).collect(),
         }
+    }
+
+    /// What it counted from the first sample to the last; none if these are not of the whole run.
+    fn spent(&self, count: fn(&Sample) -> Option<f64>) -> Option<f64> {
+        let ((begin, first), (end, last)) = (self.samples.first()?, self.samples.last()?);
+        let spent = count(last)? - count(first)?;
+        // A node that was started anew counts from 0 again; of one that was silent at an end a part is missing.
+        let is_whole = (*end - *begin).as_secs_f64() >= self.time.as_secs_f64() * SAMPLED_SHARE && spent >= 0.0;
+        is_whole.then_some(spent)
+    }
+
+    fn second(&self, two: &[(Duration, Sample)]) -> Option<NodeSecond> {
+        let [(before, old), (at, new)] = two else { return None };
+        let spent = new.cpu_seconds? - old.cpu_seconds?;
+        let time = at.saturating_sub(*before).as_secs_f64();
+        let first = self.first_written()?;
+        (spent >= 0.0 && time > 0.0).then(|| NodeSecond {
+            at_s: at.as_secs_f64(),
+            cpu: spent / time,
+            resident_bytes: new.resident_bytes.unwrap_or(0),
+            ..debt::of_second(first, old, new)
+        })
     }
 
     /// Those of each second that it told of: what lies between two samples is of the second in which their middle lies.
@@ -306,17 +347,6 @@ pub(crate) fn slow_commits(nodes: &[Series], seconds: usize) -> Vec<Option<u64>>
     let told: Vec<_> = nodes.iter().map(Series::slow_commits).filter(|told| !told.is_empty()).collect();
     let sum = |second| told.iter().map(|told| told.get(&second).copied()).sum::<Option<u64>>();
     (0..seconds).map(|second| sum(second).filter(|_| !told.is_empty())).collect()
-}
-
-fn second(two: &[(Duration, Sample)]) -> Option<NodeSecond> {
-    let [(before, old), (at, new)] = two else { return None };
-    let spent = new.cpu_seconds? - old.cpu_seconds?;
-    let time = at.saturating_sub(*before).as_secs_f64();
-    (spent >= 0.0 && time > 0.0).then(|| NodeSecond {
-        at_s: at.as_secs_f64(),
-        cpu: spent / time,
-        resident_bytes: new.resident_bytes.unwrap_or(0),
-    })
 }
 
 #[cfg(test)]

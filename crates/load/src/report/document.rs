@@ -6,7 +6,8 @@ use std::time::UNIX_EPOCH;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use crate::nodes::{NodeRow, SLOW_COMMIT_SECONDS, slow_commits};
+use super::windows::{WINDOW_SECONDS, WindowRow, windows};
+use crate::nodes::{NodeRow, SLOW_COMMIT_SECONDS, all_bounded, slow_commits};
 use crate::numbers::{count, float, median, micros, milliseconds, sum_of_known};
 use crate::record::Tally;
 use crate::run::{Outcome, Plan, Rate};
@@ -144,6 +145,21 @@ pub struct SecondRow {
     pub p99: f64,
     /// In ms.
     pub max: f64,
+    /// Requests that were sent; 0 in a run that was saved before this was counted.
+    #[serde(default)]
+    pub sent: u64,
+    /// Of the errors, those that were answered 503.
+    #[serde(default)]
+    pub shed: u64,
+    /// How soon these came, in ms; none where there were none.
+    #[serde(default)]
+    pub shed_p99: Option<f64>,
+    /// The longest of these, in ms.
+    #[serde(default)]
+    pub shed_max: Option<f64>,
+    /// Requests that were due by its end, and not sent by then; none in a closed loop.
+    #[serde(default)]
+    pub unsent: Option<u64>,
     /// As the generator's, of this second.
     pub stolen_share: Option<f64>,
     /// Commits of all nodes that took longer than 16 ms; none if a node did not tell of this second, or none tells.
@@ -241,6 +257,12 @@ pub struct Document {
     pub nodes: Vec<NodeRow>,
     /// The measured time, second by second.
     pub seconds: Vec<SecondRow>,
+    /// The same in windows of 10 s; the last one has what is left, if that is less.
+    #[serde(default)]
+    pub windows: Vec<WindowRow>,
+    /// Whether the debt of all stores stayed bounded; none if nobody told, or the run was too short to tell.
+    #[serde(default)]
+    pub debt_bounded: Option<bool>,
 }
 
 impl Document {
@@ -255,6 +277,9 @@ impl Document {
     pub fn new(plan: &Plan, outcome: &Outcome) -> Self {
         let tally = &outcome.tally;
         let started = outcome.started.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let nodes: Vec<_> = outcome.nodes.iter().map(|series| series.row(tally.requests())).collect();
+        let slow = slow_commits(&outcome.nodes, outcome.seconds.len());
+        let is_open = plan.rate != Rate::Max;
         Self {
             version: env!("CARGO_PKG_VERSION").into(),
             started_unix_ms: micros(started) / 1000,
@@ -294,8 +319,10 @@ impl Document {
             bytes_read: tally.bytes_read,
             bytes_written: tally.bytes_written,
             generator: generator(plan, outcome),
-            nodes: outcome.nodes.iter().map(|series| series.row(tally.requests())).collect(),
-            seconds: outcome.seconds.iter().zip(slow_commits(&outcome.nodes, outcome.seconds.len())).map(row).collect(),
+            debt_bounded: all_bounded(nodes.iter().filter_map(|node| node.debt.as_ref()).map(|debt| debt.bounded)),
+            nodes,
+            windows: windows(outcome, WINDOW_SECONDS, &slow, is_open),
+            seconds: outcome.seconds.iter().zip(slow).map(|(second, slow)| row(second, slow, is_open)).collect(),
         }
     }
 
@@ -391,10 +418,24 @@ fn operations(tally: &Tally) -> BTreeMap<String, OperationRow> {
     tally.operations.iter().map(|(operation, histogram)| (operation.name().to_owned(), row(histogram))).collect()
 }
 
-fn row((second, slow_commits): (&crate::run::Second, Option<u64>)) -> SecondRow {
+fn row(second: &crate::run::Second, slow_commits: Option<u64>, is_open: bool) -> SecondRow {
     let [p50, p90, p99, max] = second.latency_us.map(milliseconds);
-    let stolen_share = second.stolen_share;
-    SecondRow { requests: second.requests, errors: second.errors, p50, p90, p99, max, stolen_share, slow_commits }
+    let [shed_p99, shed_max] = second.shed_us.map(|us| (second.shed > 0).then(|| milliseconds(us)));
+    SecondRow {
+        requests: second.requests,
+        errors: second.errors,
+        p50,
+        p90,
+        p99,
+        max,
+        sent: second.sent,
+        shed: second.shed,
+        shed_p99,
+        shed_max,
+        unsent: is_open.then_some(second.unsent),
+        stolen_share: second.stolen_share,
+        slow_commits,
+    }
 }
 
 fn generator(plan: &Plan, outcome: &Outcome) -> Generator {

@@ -143,6 +143,7 @@ fn write_own(out: &mut String, plan: &Plan, document: &Document) -> std::fmt::Re
         generator.busy_share * 100.0
     )?;
     write_nodes(out, document)?;
+    super::debt::write(out, document)?;
     if let Some(why) = &generator.limit {
         writeln!(out, "The GENERATOR is the limit, not the target: {why}")?;
     }

@@ -18,6 +18,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
+use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2Serializer};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -134,6 +135,16 @@ pub struct Second {
     pub errors: u64,
     /// In µs: p50, p90, p99 and the longest.
     pub latency_us: [u64; 4],
+    /// As `histogram`, of what was answered 503.
+    pub shed_histogram: Vec<u8>,
+    /// How many were.
+    pub shed: u64,
+    /// In µs, of these: p99 and the longest.
+    pub shed_us: [u64; 2],
+    /// Requests sent in it.
+    pub sent: u64,
+    /// Requests due by its end, and not sent by then.
+    pub unsent: u64,
     /// Part of the processors' time that this machine's host gave to others in it; none if the system does not say.
     pub stolen_share: Option<f64>,
 }
@@ -160,6 +171,20 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Of a run that begins now.
+    pub(crate) fn nothing() -> Self {
+        Self {
+            started: SystemTime::now(),
+            tally: Tally::default(),
+            seconds: Vec::new(),
+            measured: Duration::ZERO,
+            interrupted: false,
+            nodes: Vec::new(),
+            stolen_share: None,
+            failed_keys: Vec::new(),
+        }
+    }
+
     /// Operations that succeeded in the measured time and the grace after it, per second of that time.
     #[must_use]
     pub fn rate_achieved(&self) -> f64 {
@@ -365,18 +390,27 @@ impl Pending {
     }
 }
 
-fn summary(interval: &Interval, stolen_share: Option<f64>) -> Second {
-    let latency = &interval.latency;
-    let mut histogram = Vec::new();
-    V2Serializer::new().serialize(latency, &mut histogram).expect("a vector takes everything");
-    let at = |quantile| if latency.is_empty() { 0 } else { latency.value_at_quantile(quantile) };
+pub(crate) fn summary(interval: &Interval, stolen_share: Option<f64>) -> Second {
+    let Interval { latency, shed, errors, sent, unsent } = interval;
+    let at = |of: &Histogram<u64>, quantile| if of.is_empty() { 0 } else { of.value_at_quantile(quantile) };
     Second {
-        histogram,
+        histogram: serialized(latency),
         requests: latency.len(),
-        errors: interval.errors,
-        latency_us: [at(0.5), at(0.9), at(0.99), latency.max()],
+        errors: *errors,
+        latency_us: [at(latency, 0.5), at(latency, 0.9), at(latency, 0.99), latency.max()],
+        shed_histogram: serialized(shed),
+        shed: shed.len(),
+        shed_us: [at(shed, 0.99), shed.max()],
+        sent: *sent,
+        unsent: *unsent,
         stolen_share,
     }
+}
+
+fn serialized(histogram: &Histogram<u64>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    V2Serializer::new().serialize(histogram, &mut bytes).expect("a vector takes everything");
+    bytes
 }
 
 fn collect(
@@ -419,14 +453,5 @@ fn collect(
     // Behind the end a second in which nothing more came is none; before it, the target was silent.
     let last = pending.finished.iter().rposition(|second| second.requests + second.errors > 0);
     pending.finished.truncate(last.map_or(0, |last| last + 1).max(index(measured.as_secs())));
-    Outcome {
-        started: SystemTime::now(),
-        tally,
-        seconds: pending.finished,
-        measured,
-        interrupted: false,
-        nodes: Vec::new(),
-        stolen_share: None,
-        failed_keys,
-    }
+    Outcome { tally, seconds: pending.finished, measured, failed_keys, ..Outcome::nothing() }
 }

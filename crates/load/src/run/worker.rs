@@ -41,6 +41,8 @@ const READS_MAX: usize = 16;
 const EVENTS_MAX: usize = 512;
 /// How much later than asked the system may wake a thread, in ns; by default 50 µs.
 const TIMER_SLACK: NonZeroU64 = NonZeroU64::MIN;
+/// The status by which a target says that it has no room.
+const NO_ROOM: u16 = 503;
 /// Keys whose write failed that are remembered.
 const FAILED_KEYS_MAX: usize = 100_000;
 
@@ -354,6 +356,9 @@ impl Worker {
             record(&mut self.tally.lag, now.saturating_duration_since(due.max(free_since)));
             self.tally.late_sends += u64::from(now.saturating_duration_since(due) > LATE);
         }
+        if measured {
+            self.interval_at(now).sent += 1;
+        }
         self.flights += 1;
         self.operations_left -= 1;
         self.dirty.push(id);
@@ -514,7 +519,11 @@ impl Worker {
                 record(&mut self.interval_at(now).latency, latency);
             } else {
                 self.tally.refuse(answer.status, now - flight.due);
-                self.interval_at(now).errors += 1;
+                let interval = self.interval_at(now);
+                interval.errors += 1;
+                if answer.status == NO_ROOM {
+                    record(&mut interval.shed, now - flight.due);
+                }
             }
         }
         self.release(id, now);
@@ -537,7 +546,11 @@ impl Worker {
         let second = second(self.timeline.measure, now);
         while self.second < second {
             self.second += 1;
-            let interval = std::mem::take(&mut self.interval);
+            let end = self.timeline.measure + Duration::from_secs(count(self.second));
+            let mut interval = std::mem::take(&mut self.interval);
+            // What was due at the very end is on its way.
+            let due = end.min(self.timeline.end).checked_sub(LATE).unwrap_or(end);
+            interval.unsent = self.pace.map_or(0, |pace| pace.unsent(due));
             // Nobody listens any more: then nobody will report it either.
             let _ = self.notes.send((self.job.thread, Note::Second(Box::new(interval))));
         }
@@ -547,6 +560,7 @@ impl Worker {
     fn finish(mut self) {
         self.give_up();
         self.cost.store(&mut self.tally);
+        self.interval.unsent = self.tally.unsent;
         let _ = self.notes.send((self.job.thread, Note::Second(Box::new(self.interval))));
         let _ =
             self.notes.send((self.job.thread, Note::Done(Box::new(self.tally), self.failed_keys, self.timeline.end)));

@@ -158,6 +158,7 @@ fn what_a_request_cost_each_node_is_a_table() {
         commits_per_request: Some(0.0874),
         commit_ms: Some(0.3),
         resident_bytes_max: 3 << 20,
+        debt: None,
         seconds: Vec::new(),
     };
     let silent = NodeRow {

@@ -308,6 +308,14 @@ pub struct StoreStats {
     pub level0_files: u64,
     /// Bytes in write buffers.
     pub memtable_bytes: u64,
+    /// Write buffers that are full and not yet in a file.
+    pub memtables_waiting: u64,
+    /// Bytes that flushes have written.
+    pub flushed_bytes: u64,
+    /// Bytes that compactions have written.
+    pub compacted_bytes: u64,
+    /// Bytes that the engine was given to write: what the other two are measured by.
+    pub written_bytes: u64,
     /// Bytes of live table files.
     pub table_bytes: u64,
     /// Records, by the engine's estimate.

@@ -523,11 +523,17 @@ impl Store for RocksStore {
     fn stats(&self) -> StoreStats {
         let count = |ticker| self.options.get_ticker_count(ticker);
         let bytes = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
+        let waiting =
+            |family| self.db.property_int_value_cf(family, properties::NUM_IMMUTABLE_MEM_TABLE).ok().flatten();
         let health = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         StoreStats {
             compaction_pending_bytes: self.property(properties::ESTIMATE_PENDING_COMPACTION_BYTES),
             level0_files: self.level0_files(),
             memtable_bytes: self.property(properties::SIZE_ALL_MEM_TABLES),
+            memtables_waiting: self.families().into_iter().filter_map(waiting).sum(),
+            flushed_bytes: count(Ticker::FlushWriteBytes),
+            compacted_bytes: count(Ticker::CompactWriteBytes),
+            written_bytes: count(Ticker::BytesWritten),
             table_bytes: self.property(properties::LIVE_SST_FILES_SIZE),
             records: self.property(properties::ESTIMATE_NUM_KEYS),
             cache_capacity_bytes: bytes(self.cache.get_capacity()),
