@@ -1,7 +1,7 @@
 //! Load for HTTP stores, and what it shows: `kvorum bench`.
 //!
 //! Owns the generator ([`run`]), what is sent ([`workload`]), what is measured ([`record`]), how it is told
-//! ([`report`]), and what is made of several runs: [`knee`], [`compare`], [`fill`]. The five published
+//! ([`report`]), and what is made of several runs: [`knee`], [`compare`], [`fill`], or of a long one: [`soak`](mod@soak). The five published
 //! measurements are described in [`scenario`].
 //!
 //! Promises: in an open loop a request is *due* at a time that depends on nothing but the rate, and its latency
@@ -27,6 +27,7 @@ pub mod record;
 pub mod report;
 pub mod run;
 pub mod scenario;
+pub mod soak;
 pub mod target;
 pub mod workload;
 

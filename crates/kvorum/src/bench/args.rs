@@ -22,6 +22,7 @@ pub(crate) enum BenchCommand {
     Run(RunArgs),
     Fill(FillArgs),
     Knee(KneeArgs),
+    Soak(SoakArgs),
     Compare(CompareArgs),
     Scenario(ScenarioArgs),
 }
@@ -246,9 +247,10 @@ pub(crate) struct FillArgs {
 Examples:
   kvorum bench knee --workload put --out knee
   kvorum bench knee --workload get --objective p99=5ms,p999=20ms --duration 60s
+  kvorum bench knee --workload put --sustained 10m --out knee
 
-Exit codes: 0 found; 1 none, half of it missed the objective, or interrupted; 2 usage; 4 the target could not be reached,
-or nothing succeeded.")]
+Exit codes: 0 found; 1 none, none that is sustained where that was asked for, half of it missed the objective, or
+interrupted; 2 usage; 4 the target could not be reached, or nothing succeeded.")]
 pub(crate) struct KneeArgs {
     #[command(flatten)]
     pub(crate) load: LoadArgs,
@@ -258,7 +260,41 @@ pub(crate) struct KneeArgs {
     /// What a rate must meet to count, besides 99 % of it being achieved without an error.
     #[arg(long, value_name = "P=TIME,…", default_value = "p99=50ms")]
     pub(crate) objective: Objective,
-    /// Write knee.json, report.html, and the runs at the knee and at half of it there.
+    /// Search also for the rate that holds for so long: p99 of every 10 s within the objective, and debt bounded. Probes
+    /// have a fifth of that time.
+    #[arg(long, value_name = "DURATION", value_parser = at_least_a_moment)]
+    pub(crate) sustained: Option<Duration>,
+    /// Write knee.json, report.html, and the runs at the knee, at half of it and at the sustained knee there.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+/// Send requests at a constant rate for long, and judge: a verdict and a report.
+///
+/// Passed if at most 1 second in 100 is over the objective, there is no error, nothing is unsent, and the debt of the
+/// nodes' stores is bounded. Each slow second is told with what the nodes did then.
+#[derive(Debug, Args)]
+#[command(mut_arg("duration", |duration| duration.default_value("1h")))]
+#[command(after_help = "\
+Examples:
+  kvorum bench soak --rate 3000 --duration 10m --value-size 1000 --keys 5000000 --out soak
+  kvorum bench soak --rate 12000 --goodput 6000 --duration 5m --connections 512
+
+Exit codes: 0 passed; 1 not passed, or interrupted; 2 usage; 4 the target could not be reached at all.")]
+pub(crate) struct SoakArgs {
+    #[command(flatten)]
+    pub(crate) load: LoadArgs,
+    /// Requests a second.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) rate: u64,
+    /// What each second must meet.
+    #[arg(long, value_name = "P=TIME,…", default_value = "p99=50ms")]
+    pub(crate) objective: Objective,
+    /// The rate is more than the target can do. Passed if every 10 s after the first 30 have at least 0.8 of so many
+    /// successes a second, everything else is a 503, and their p99 is 50 ms at most. It takes 40 s at least.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) goodput: Option<u64>,
+    /// Write run.json, latency.hdr and report.html there.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 }

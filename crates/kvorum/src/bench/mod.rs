@@ -15,14 +15,15 @@ use kvorum_load::compare::{
     COMPARISON_FILE, Comparison, Contest, Kind, Side, Turn, compare as compare_runs, compare_saved, kill_server, live,
 };
 use kvorum_load::fill::{fill as fill_load, keys_for};
-use kvorum_load::knee::{Effort, Hunt, Knee, Point, Probe, Watch, knee as find_knee};
-use kvorum_load::report::{Document, save, text, told_ms, write_json};
-use kvorum_load::run::run as run_load;
+use kvorum_load::knee::{Effort, Hunt, Knee, Point, Probe, SustainedKnee, Watch, knee as find_knee};
+use kvorum_load::report::{Document, save, text, told_debt, told_ms, write_json};
+use kvorum_load::run::{Plan, Rate, run as run_load};
+use kvorum_load::soak::{GOODPUT_FROM_S, Soak, soak as judge_soak};
 use rustix::fs::Access;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::outcome::{Outcome, Unreachable};
-use args::{BenchCommand, CompareArgs, FillArgs, KneeArgs, RunArgs};
+use args::{BenchCommand, CompareArgs, FillArgs, KneeArgs, RunArgs, SoakArgs};
 
 /// `kvorum bench`
 pub(crate) fn bench(command: &BenchCommand) -> Result<Outcome> {
@@ -31,6 +32,7 @@ pub(crate) fn bench(command: &BenchCommand) -> Result<Outcome> {
         BenchCommand::Run(args) => run(args, &stop),
         BenchCommand::Fill(args) => fill(args, &stop),
         BenchCommand::Knee(args) => knee(args, &stop),
+        BenchCommand::Soak(args) => soak(args, &stop),
         BenchCommand::Compare(args) => compare(args, &stop),
         BenchCommand::Scenario(args) => scenario::scenario(args, &stop),
     };
@@ -83,25 +85,50 @@ fn ignores_hangup() -> bool {
 
 fn run(args: &RunArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
     let plan = args.load.plan(args.rate);
-    make_dir(args.out.as_deref())?;
+    let document = measured(&plan, args.out.as_deref(), args.latency, stop, |_, _| None)?;
+    Ok(if document.is_some() { Outcome::Done } else { Outcome::NotFound })
+}
+
+fn soak(args: &SoakArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
+    let plan = args.load.plan(Rate::PerSecond(args.rate));
+    if args.goodput.is_some() && plan.duration.as_secs_f64() < GOODPUT_FROM_S + 10.0 {
+        let why = "--goodput is of every 10 s after the first 30: --duration is too short";
+        return Err(kvorum_load::Error::Usage(why.into()).into());
+    }
+    let judge = |outcome: &_, document: &_| Some(judge_soak(&plan, outcome, document, &args.objective, args.goodput));
+    let document = measured(&plan, args.out.as_deref(), false, stop, judge)?;
+    let passed = document.is_some_and(|run| !run.interrupted && run.soak.is_some_and(|soak| soak.passed));
+    Ok(if passed { Outcome::Done } else { Outcome::NotFound })
+}
+
+/// Runs, tells and saves; none if nothing was measured before an interrupt.
+fn measured(
+    plan: &Plan,
+    out: Option<&Path>,
+    spectrum: bool,
+    stop: &Arc<AtomicBool>,
+    judge: impl FnOnce(&kvorum_load::run::Outcome, &Document) -> Option<Soak>,
+) -> Result<Option<Document>> {
+    make_dir(out)?;
     let bar = bar(plan.duration.as_secs() + plan.warmup.as_secs(), "{wide_bar} {pos}/{len} s  {msg}");
-    let outcome = run_load(&plan, stop, &mut |progress| {
+    let outcome = run_load(plan, stop, &mut |progress| {
         bar.set_position(progress.elapsed.as_secs());
         bar.set_message(format!("{} requests", progress.done));
     })?;
     bar.finish_and_clear();
-    let document = Document::new(&plan, &outcome);
-    let told = write!(io::stdout(), "{}", text(&plan, &outcome, &document, args.latency));
+    let mut document = Document::new(plan, &outcome);
+    document.soak = judge(&outcome, &document);
+    let told = write!(io::stdout(), "{}", text(plan, &outcome, &document, spectrum));
     if outcome.interrupted && document.requests + document.unanswered + document.failures() == 0 {
         // Of nothing there is nothing to keep in the place of an earlier run.
-        return told.map(|()| Outcome::NotFound).map_err(Into::into);
+        return told.map(|()| None).map_err(Into::into);
     }
     // Also where nobody reads the text any more.
-    if let Some(dir) = &args.out {
+    if let Some(dir) = out {
         save(dir, &outcome, &document)?;
     }
     told?;
-    Ok(Outcome::Done)
+    Ok(Some(document))
 }
 
 /// Where a report shall go, before the work that it is of: a path that cannot be is found out then.
@@ -172,7 +199,11 @@ struct Lines;
 
 impl Watch for Lines {
     fn probed(&mut self, probe: &Probe, name: Option<&str>) {
-        let kind = name.map_or("probe", |name| if name == "knee" { "confirm" } else { name });
+        let kind = match name {
+            None => "probe",
+            Some("knee" | "sustained") => "confirm",
+            Some(name) => name,
+        };
         say(format_args!("{kind:<7} {}", probe.line()));
     }
 
@@ -185,7 +216,8 @@ fn knee(args: &KneeArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
     let plan = args.load.plan(args.rate);
     let (objective, dir) = (&args.objective, args.out.as_deref());
     make_dir(dir)?;
-    let (knee, searched) = find_knee(&Hunt { plan: &plan, objective, effort: Effort::Whole, dir, stop }, &mut Lines);
+    let hunt = Hunt { plan: &plan, objective, effort: Effort::Whole, sustained: args.sustained, dir, stop };
+    let (knee, searched) = find_knee(&hunt, &mut Lines);
     // Also of a search that failed on its way, or cannot be written.
     let told = if searched.is_err() && knee.probes.is_empty() { Ok(()) } else { tell_knee(&knee, searched.is_ok()) };
     if knee.earlier_stays {
@@ -193,7 +225,9 @@ fn knee(args: &KneeArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
     }
     searched?;
     told?;
+    let is_sustained = knee.sustained_knee.as_ref().is_none_or(|knee| knee.rate.is_some());
     let is_one = knee.knee_rate.is_some() && knee.half.as_ref().is_none_or(|half| half.missed.is_none());
+    let is_one = is_one && is_sustained;
     Ok(if is_one && !knee.interrupted { Outcome::Done } else { Outcome::NotFound })
 }
 
@@ -216,6 +250,13 @@ fn tell_knee(knee: &Knee, is_whole: bool) -> io::Result<()> {
         let (p50, p99) = (told_ms(latency.p50), told_ms(latency.p99));
         writeln!(out, "At half of it, {}/s: p50 {p50}, p99 {p99}{missed}", half.rate)?;
     }
+    match &knee.sustained_knee {
+        Some(sustained) => tell_sustained(&mut out, sustained)?,
+        None if knee.sustained == Some(false) => {
+            writeln!(out, "Debt was still GROWING there: this knee is not sustained; --sustained finds one that is")?;
+        }
+        None => {}
+    }
     if let Some(law) = &knee.scalability {
         writeln!(out, "What bends it (R² {:.3}): {}", law.r_squared, law.verdict)?;
     }
@@ -227,6 +268,22 @@ fn tell_knee(knee: &Knee, is_whole: bool) -> io::Result<()> {
     }
     if knee.interrupted && knee.knee_rate.is_some() {
         writeln!(out, "Interrupted: this is what there was until then")?;
+    }
+    Ok(())
+}
+
+fn tell_sustained(out: &mut io::Stdout, knee: &SustainedKnee) -> io::Result<()> {
+    let (Some(rate), Some(latency)) = (knee.rate, &knee.latency_ms) else {
+        return writeln!(out, "No sustained knee was found that holds for {:.0} s", knee.seconds);
+    };
+    let debt = if knee.debt_bounded.is_some() { "bounded debt" } else { "debt that is NOT KNOWN" };
+    let (p50, p99) = (told_ms(latency.p50), told_ms(latency.p99));
+    writeln!(out, "Sustained knee: {rate}/s for {:.0} s with {debt}: p50 {p50}, p99 {p99}", knee.seconds)?;
+    let worst = knee.windows.iter().map(|window| window.latency_ms.p99).fold(f64::NAN, f64::max);
+    writeln!(out, "  the worst of {} windows of 10 s has a p99 of {}", knee.windows.len(), told_ms(worst))?;
+    for node in &knee.debt {
+        let (last, most) = (told_debt(node.debt.last), told_debt(node.debt.most));
+        writeln!(out, "  {}: pending, level 0, memtables {last} at the end, {most} at the most", node.url)?;
     }
     Ok(())
 }

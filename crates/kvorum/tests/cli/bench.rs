@@ -93,6 +93,8 @@ fn the_defaults_are_those_of_the_documentation() {
         ("run", "value-size", "100"),
         ("run", "workload", "put"),
         ("knee", "objective", "p99=50ms"),
+        ("soak", "duration", "1h"),
+        ("soak", "objective", "p99=50ms"),
     ] {
         let help = run(&mut kvorum(&["bench", command, "--help"])).stdout;
         let said = help.split("\n      --").find(|said| said.starts_with(option)).unwrap_or_else(|| panic!("{option}"));
@@ -456,6 +458,36 @@ fn a_search_and_a_fill_that_are_interrupted_say_so() {
     let fill = ["bench", "fill", "--url", &url, "--keys", "90000000"];
     let (code, text) = interrupted(&mut kvorum(&fill), &url);
     assert!(code == 1 && text.starts_with("interrupted: about ") && text.contains(" are in stages"), "{code} {text}");
+}
+
+#[test]
+fn a_soak_is_judged_and_its_exit_code_is_the_verdict() {
+    let (good, bad, dir) = (serve(), serve_with(REFUSED), tempfile::tempdir().unwrap());
+    let soak = |url: &str, objective: &str| {
+        let args =
+            ["bench", "soak", "--url", url, "--rate", "100", "--workload", "get", "--objective", objective, "--out"];
+        let ended = run(kvorum(&args).arg(dir.path()).args(SHORT));
+        (ended.code, ended.stdout, json(&dir.path().join("run.json"))["soak"].clone())
+    };
+    let (code, text, verdict) = soak(&good, "p99=9s");
+    assert_eq!((code, &verdict["passed"]), (0, &serde_json::json!(true)), "{text}");
+    assert!(text.contains("Soak: PASSED") && text.contains("  yes  nothing unsent: 0"), "{text}");
+    let (code, text, verdict) = soak(&good, "p50=0.001us");
+    assert_eq!((code, verdict["slow_seconds"].as_array().unwrap().len()), (1, 1), "{text}");
+    let (code, text, _) = soak(&bad, "p99=9s");
+    assert!(code == 1 && text.contains("  NO   no error: 40 errors and timeouts (503: 40)"), "{code} {text}");
+    let short = run(kvorum(&["bench", "soak", "--url", &good, "--rate", "1", "--goodput", "1"]).args(SHORT));
+    assert!(short.code == 2 && short.stderr.contains("--duration is too short"), "{}", short.stderr);
+}
+
+#[test]
+fn a_soak_that_is_interrupted_keeps_what_was_measured() {
+    let (url, dir) = (serve(), tempfile::tempdir().unwrap());
+    let args = ["bench", "soak", "--url", &url, "--rate", "100", "--workload", "get", "--warmup", "0ms", "--out"];
+    let (code, text) = interrupted(kvorum(&args).arg(dir.path()), &url);
+    assert!(code == 1 && text.contains("Interrupted") && text.contains("Soak: "), "{text}");
+    let run = json(&dir.path().join("run.json"));
+    assert!(run["interrupted"] == true && run["soak"]["verdict"].is_array(), "{run}");
 }
 
 /// Starts what runs for long over 64 connections, interrupts it, and gives its exit code and what it printed.

@@ -8,7 +8,7 @@ const COMMANDS: [&str; 12] =
     ["serve", "dev", "put", "get", "delete", "range", "status", "repair", "bench", "config", "completions", "man"];
 /// Those that only hold others.
 const GROUPS: [&str; 2] = ["bench", "config"];
-const BENCH_COMMANDS: [&str; 4] = ["run", "fill", "knee", "compare"];
+const BENCH_COMMANDS: [&str; 5] = ["run", "fill", "knee", "soak", "compare"];
 
 #[test]
 fn help_names_the_commands_the_exit_codes_and_a_way_to_start() {

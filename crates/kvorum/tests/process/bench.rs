@@ -38,6 +38,34 @@ fn a_fill_and_every_workload_run_without_an_error_and_all_nodes_are_told_of() {
     }
 }
 
+#[test]
+fn nodes_tell_of_their_debt_in_a_soak_and_in_a_search_for_the_sustained_knee() {
+    let cluster = Cluster::start(3);
+    let url = cluster.node(0).url();
+    let out = cluster.root().join("out");
+    let json =
+        |path: &str| -> serde_json::Value { serde_json::from_slice(&std::fs::read(out.join(path)).unwrap()).unwrap() };
+    let load = ["--url", &url, "--objective", "p50=9s", "--warmup", "0ms", "--keys", "2000", "--out"];
+    let to = out.to_str().unwrap();
+    let text = bench(&[&["soak", "--rate", "200", "--duration", "3s"], &load[..], &[to]].concat());
+    assert!(text.contains("Soak: PASSED") && text.contains("Debt, end (most):"), "{text}");
+    for node in json("run.json")["nodes"].as_array().unwrap() {
+        for name in ["compaction_pending_bytes", "level0_files", "memtables_waiting"] {
+            assert!(node["debt"]["last"][name].is_u64() && node["seconds"][0][name].is_u64(), "{name}: {node}");
+        }
+        assert!(node["debt"]["write_amplification"].is_f64() && node["debt"]["stall_seconds"].is_f64(), "{node}");
+    }
+    let search = ["knee", "--rate", "200", "--duration", "400ms", "--connections", "8", "--sustained", "2s"];
+    // Whatever the machine lets it find: its exit code may be 1.
+    let output = kvorum().arg("bench").args(search).args(load).arg(to).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let knee = json("knee.json");
+    assert!(knee["sustained_knee"]["probes"].as_array().is_some_and(|probes| !probes.is_empty()), "{text}");
+    let rate = &knee["sustained_knee"]["rate"];
+    assert_eq!(rate.is_u64(), text.contains("Sustained knee: "), "{text}");
+    assert_eq!(rate.is_u64(), out.join("sustained/run.json").is_file(), "{text}");
+}
+
 /// Needs root.
 #[test]
 fn system_calls_are_counted_in_the_warm_up_where_the_kernel_tells() {

@@ -1,9 +1,13 @@
 //! The knee: the highest constant rate that is sustained under an objective, and what bends the curve.
 //!
-//! Every probe is an open-loop run with its own warm-up. When it is interrupted, the runs that were whole are kept.
+//! Every probe is an open-loop run with its own warm-up. When it is interrupted, the runs that were whole are kept. Probes
+//! of seconds end before a store's debt has to be paid: `sustained` says whether it grew, and the sustained knee is looked
+//! for with probes of minutes.
 
+mod descent;
 mod scalability;
 mod search;
+mod sustained;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 pub use scalability::{Over, Point, Scalability, fit};
 pub use search::{Effort, Search, Step};
+pub use sustained::{NodeDebt, SustainedKnee};
 
 use crate::Error;
 use crate::numbers::{count, float, whole};
@@ -96,7 +101,12 @@ impl Objective {
         if !missed.is_empty() {
             return Some(missed.join(", "));
         }
-        let of = |name: &str| run.latency_ms.named().into_iter().find(|(known, _)| *known == name);
+        self.missed_by(&run.latency_ms)
+    }
+
+    /// Which of its limits these latencies are over; none if they are not.
+    pub(crate) fn missed_by(&self, latency: &Percentiles) -> Option<String> {
+        let of = |name: &str| latency.named().into_iter().find(|(known, _)| *known == name);
         self.0.iter().find_map(|(name, limit)| {
             let (_, measured) = of(name)?;
             (measured.is_nan() || measured > *limit).then(|| format!("{name} is {}", told_ms(measured)))
@@ -128,6 +138,9 @@ pub struct Probe {
     /// In how many seconds a node's commits took long, if these were slower than the others.
     #[serde(default)]
     pub slow_commits: Option<String>,
+    /// Whether the stores' debt stayed bounded; none if that is not known.
+    #[serde(default)]
+    pub debt_bounded: Option<bool>,
 }
 
 /// A run at a share of the knee.
@@ -155,8 +168,15 @@ pub struct Knee {
     pub knee_rate: Option<u64>,
     /// At the knee: the better confirmation.
     pub latency_ms: Option<Percentiles>,
+    /// Whether debt was bounded in the confirmation, and, where a sustained knee was searched for, whether it is this one;
+    /// none if the run was too short to tell, or nobody told.
+    #[serde(default)]
+    pub sustained: Option<bool>,
     /// At half of it.
     pub half: Option<At>,
+    /// What is sustained for long, if that was searched for.
+    #[serde(default)]
+    pub sustained_knee: Option<SustainedKnee>,
     /// Every probe, in order.
     pub probes: Vec<Probe>,
     /// Throughput of closed loops, and what bends it.
@@ -175,7 +195,8 @@ pub struct Knee {
 
 /// What the search tells while it goes on.
 pub trait Watch {
-    /// A probe has ended, or with a name a run at full length: `knee` if it was to confirm one, `half` at half of it.
+    /// A probe has ended, or with a name a run at full length: `knee` if it was to confirm one, `half` at half of it,
+    /// `sustain` if it was a probe for the sustained knee, and `sustained` if it was to confirm that.
     fn probed(&mut self, probe: &Probe, name: Option<&str>);
     /// A closed loop has ended.
     fn scaled(&mut self, point: Point);
@@ -190,6 +211,8 @@ pub struct Hunt<'a> {
     pub objective: &'a Objective,
     /// How thoroughly.
     pub effort: Effort,
+    /// For how long the sustained knee must hold, which is then searched for, too.
+    pub sustained: Option<Duration>,
     /// Where to write what is found.
     pub dir: Option<&'a Path>,
     /// Ends the search with what is known.
@@ -210,7 +233,9 @@ pub fn knee(hunt: &Hunt<'_>, watch: &mut dyn Watch) -> (Knee, Result<(), Error>)
         objective: objective.to_string(),
         knee_rate: None,
         latency_ms: None,
+        sustained: None,
         half: None,
+        sustained_knee: None,
         probes: Vec::new(),
         scalability: None,
         generator_limit: None,
@@ -258,7 +283,7 @@ fn write(dir: &Path, knee: &Knee, kept: &BTreeMap<&str, (Outcome, Document)>) ->
 }
 
 fn clear(dir: &Path) -> Result<(), Error> {
-    ["knee", "half"]
+    ["knee", "half", "sustained"]
         .iter()
         .try_for_each(|name| remove(&dir.join(name)))
         .map_err(Error::system(dir.display().to_string()))
@@ -316,10 +341,11 @@ impl Bench<'_> {
             if probe.passed && matches!(step, Step::Confirm(_)) {
                 if probe.is_better_than(self.knee.latency_ms) {
                     self.knee.latency_ms = Some(probe.latency_ms);
+                    self.knee.sustained = probe.debt_bounded;
                 }
             } else if matches!(step, Step::Confirm(_)) && search.best() != Some(probe.rate_asked) {
                 // It did not hold: what was measured there is not of the knee.
-                self.knee.latency_ms = None;
+                (self.knee.latency_ms, self.knee.sustained) = (None, None);
                 self.kept.remove("knee");
             }
         };
@@ -328,6 +354,9 @@ impl Bench<'_> {
             let rate = (rate / 2).max(1);
             let Some(probe) = self.probe(rate, Some("half"), watch)? else { return Ok(()) };
             self.knee.half = Some(At { rate, latency_ms: probe.latency_ms, missed: probe.missed });
+        }
+        if let Some((rate, time)) = rate.zip(self.hunt.sustained) {
+            self.descend(rate, time, watch)?;
         }
         if effort == Effort::Whole {
             self.knee.scalability = self.scale(watch)?;
@@ -417,7 +446,10 @@ impl Probe {
     /// Of a run at a rate.
     #[must_use]
     pub fn of(rate_asked: u64, run: &Document, objective: &Objective) -> Self {
-        let missed = objective.missed(run);
+        Self::judged(rate_asked, run, objective.missed(run))
+    }
+
+    fn judged(rate_asked: u64, run: &Document, missed: Option<String>) -> Self {
         // Lateness of its own is why it missed something if it is at least half of the latency. No error is its own.
         let (lag, latency) = (run.generator.lag_ms.p99, run.latency_ms.p99);
         let is_cause = missed.is_some() && run.failures() == 0 && lag * 2.0 >= latency;
@@ -433,6 +465,7 @@ impl Probe {
             generator_limit: run.generator.limit.clone().or(late),
             stolen: run.generator.stolen(),
             slow_commits: run.slow_commits(),
+            debt_bounded: run.debt_bounded,
         }
     }
 
@@ -446,8 +479,9 @@ impl Probe {
     pub fn line(&self) -> String {
         let result = self.missed.as_ref().map_or_else(|| "ok".to_owned(), |why| format!("no: {why}"));
         let limit = self.generator_limit.as_ref().map(|_| "the generator is the limit".to_owned());
+        let debt = (self.debt_bounded == Some(false)).then(|| "debt grew".to_owned());
         let whose: Vec<String> =
-            [limit, self.stolen.clone(), self.slow_commits.clone()].into_iter().flatten().collect();
+            [limit, self.stolen.clone(), self.slow_commits.clone(), debt].into_iter().flatten().collect();
         let whose = if whose.is_empty() { String::new() } else { format!(" ({})", whose.join("; ")) };
         format!(
             "{:>9}/s: {:>9}/s achieved, p50 {}, p99 {}: {result}{whose}",
@@ -478,6 +512,7 @@ mod tests {
             generator_limit: limit.then(|| "busy".to_owned()),
             stolen: None,
             slow_commits: None,
+            debt_bounded: None,
         }
     }
 

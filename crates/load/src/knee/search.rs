@@ -12,7 +12,7 @@ use crate::numbers::{float, whole};
 /// Where a search begins that draws a curve from low rates on.
 const FIRST: u64 = 1_000;
 /// The lowest rate that is tried.
-const LEAST: u64 = 10;
+pub(super) const LEAST: u64 = 10;
 /// From what part of a closed loop's rate on the steps are small.
 const NEAR_SHARE: f64 = 0.6;
 /// Confirmations that refute a rate.
@@ -145,12 +145,12 @@ impl Search {
 }
 
 /// Between the two, on a logarithmic scale.
-fn middle(good: u64, bad: u64) -> u64 {
+pub(super) fn middle(good: u64, bad: u64) -> u64 {
     rounded((float(good) * float(bad)).sqrt()).clamp(good + 1, bad - 1)
 }
 
 /// Three digits are enough.
-fn rounded(rate: f64) -> u64 {
+pub(super) fn rounded(rate: f64) -> u64 {
     let unit = 10_f64.powf((rate.log10().floor() - 2.0).max(0.0));
     whole((rate / unit).round() * unit)
 }

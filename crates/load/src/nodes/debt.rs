@@ -3,11 +3,12 @@
 //! Debt has several faces, and an engine may show it in one of them only: one that merges files by their number has no
 //! bytes pending, and many files in level 0. A store's debt is bounded if all its faces are.
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::{NodeSecond, Sample, Series};
+use super::{NodeSecond, PERIOD, Sample, Series, wait_until};
 use crate::numbers::{count, float, index};
 
 /// A shorter time tells nothing of debt, unless it clearly grows.
@@ -74,6 +75,11 @@ impl Debt {
         *self == Self::default()
     }
 
+    /// Whether there is no more than is usual between two compactions, of what is known.
+    fn is_usual(&self) -> bool {
+        FACES.iter().all(|face| (face.of)(self).is_none_or(|value| value <= face.usual))
+    }
+
     fn max(self, other: Self) -> Self {
         Self {
             compaction_pending_bytes: self.compaction_pending_bytes.max(other.compaction_pending_bytes),
@@ -90,12 +96,12 @@ impl Debt {
 /// what has risen in its troughs, its mean and its peaks. A short time tells only what rises from third to third so that
 /// the least of one is more than the most of the one before.
 fn is_bounded(points: &[(f64, f64)], run_s: f64, usual: f64) -> Option<bool> {
-    let ((first, _), (last, _)) = (points.first()?, points.last()?);
-    let (begin, span) = (*first, *last - *first);
-    let [early, middle, late] = [0.0, 1.0, 2.0].map(|number| {
-        let bounds = (begin + span * number / 3.0, begin + span * (number + 1.0) / 3.0);
-        let is_in = |at: f64| bounds.0 <= at && (at < bounds.1 || number > 1.5);
-        Third::of(points.iter().filter(|(at, _)| is_in(*at)).map(|(_, value)| *value).collect())
+    let span = points.last()?.0 - points.first()?.0;
+    // By their number: one that comes late is of another second, and not of another third.
+    let third = points.len() / 3;
+    let bounds = [(0, third), (third, points.len() - third), (points.len() - third, points.len())];
+    let [early, middle, late] = bounds.map(|(from, to)| {
+        Third::of(points.get(from..to).unwrap_or_default().iter().map(|(_, value)| *value).collect())
     });
     let (early, middle, late) = (early?, middle?, late?);
     if span < TELLING_SECONDS {
@@ -193,6 +199,21 @@ pub(super) fn of_second(first: &Sample, then: &Sample, now: &Sample) -> NodeSeco
         slow_commits: slow(now).zip(slow(then)).map(|(now, then)| now.saturating_sub(then)),
         write_amplification: write_amplification(first, now),
         ..NodeSecond::default()
+    }
+}
+
+impl super::Nodes {
+    /// Waits until no store has more debt than is usual, `most` at most, or until `stop`. A node that tells nothing is not
+    /// waited for.
+    pub(crate) fn settle(mut self, most: Duration, stop: &AtomicBool) {
+        let deadline = Instant::now() + most;
+        while !stop.load(Ordering::Relaxed) && Instant::now() < deadline {
+            let mut debts = self.0.iter_mut().filter_map(|node| node.sample().1).map(|sample| sample.debt);
+            if debts.all(|debt| debt.is_usual()) {
+                return;
+            }
+            wait_until((Instant::now() + PERIOD).min(deadline), stop);
+        }
     }
 }
 

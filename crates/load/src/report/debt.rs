@@ -47,7 +47,7 @@ pub(super) fn write(out: &mut String, document: &Document) -> std::fmt::Result {
 }
 
 /// `yes`, `no`, or that it cannot be told.
-pub(crate) fn said(bounded: Option<bool>) -> &'static str {
+fn said(bounded: Option<bool>) -> &'static str {
     match bounded {
         Some(true) => "yes",
         Some(false) => "NO",
@@ -82,13 +82,14 @@ fn cell(node: &NodeRow, first: &WindowRow, last: &WindowRow) -> String {
     let is_in = |second: &&NodeSecond| second.at_s > first.from_s + 0.5 && second.at_s <= last.to_s + 0.5;
     let stalled: Vec<f64> = node.seconds.iter().filter(is_in).filter_map(|second| second.stall_seconds).collect();
     let debt = node.seconds.iter().filter(is_in).map(|second| second.debt).rfind(|debt| !debt.is_unknown());
-    let debt = debt.unwrap_or_default();
+    let stalled = if stalled.is_empty() { "-".into() } else { format!("{:.1}s", stalled.iter().sum::<f64>()) };
+    format!("{} {stalled}", told_debt(debt.unwrap_or_default()))
+}
+
+/// Bytes pending, files in level 0 and memtables waiting.
+#[must_use]
+pub fn told_debt(debt: Debt) -> String {
     let figure = |value: Option<u64>| value.map_or_else(|| "-".into(), |value| value.to_string());
-    format!(
-        "{} {} {} {}",
-        debt.compaction_pending_bytes.map_or_else(|| "-".into(), |value| bytes(float(value))),
-        figure(debt.level0_files),
-        figure(debt.memtables_waiting),
-        if stalled.is_empty() { "-".into() } else { format!("{:.1}s", stalled.iter().sum::<f64>()) }
-    )
+    let pending = debt.compaction_pending_bytes.map_or_else(|| "-".into(), |value| bytes(float(value)));
+    format!("{pending} {} {}", figure(debt.level0_files), figure(debt.memtables_waiting))
 }

@@ -11,6 +11,7 @@ use crate::nodes::{NodeRow, SLOW_COMMIT_SECONDS, all_bounded, slow_commits};
 use crate::numbers::{count, float, median, micros, milliseconds, sum_of_known};
 use crate::record::Tally;
 use crate::run::{Outcome, Plan, Rate};
+use crate::soak::Soak;
 
 /// A share of all requests that are late from which on the generator asks whether it is the cause.
 const LATE_SHARE: f64 = 0.01;
@@ -263,6 +264,9 @@ pub struct Document {
     /// Whether the debt of all stores stayed bounded; none if nobody told, or the run was too short to tell.
     #[serde(default)]
     pub debt_bounded: Option<bool>,
+    /// The verdict, if it was a soak.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub soak: Option<Soak>,
 }
 
 impl Document {
@@ -320,6 +324,7 @@ impl Document {
             bytes_written: tally.bytes_written,
             generator: generator(plan, outcome),
             debt_bounded: all_bounded(nodes.iter().filter_map(|node| node.debt.as_ref()).map(|debt| debt.bounded)),
+            soak: None,
             nodes,
             windows: windows(outcome, WINDOW_SECONDS, &slow, is_open),
             seconds: outcome.seconds.iter().zip(slow).map(|(second, slow)| row(second, slow, is_open)).collect(),

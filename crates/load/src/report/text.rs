@@ -170,7 +170,7 @@ fn write_own(out: &mut String, plan: &Plan, document: &Document) -> std::fmt::Re
             writeln!(out, "{} requests had no answer yet: their latencies are missing", document.unanswered)?;
         }
     }
-    Ok(())
+    document.soak.as_ref().map_or(Ok(()), |soak| super::soak::write(out, document, soak))
 }
 
 /// What a request cost every node, whichever it went to.

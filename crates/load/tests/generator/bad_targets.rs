@@ -276,7 +276,7 @@ fn search(
     watch: &mut dyn Watch,
 ) -> (Knee, Result<(), Error>) {
     let objective = objective.parse().unwrap();
-    knee(&Hunt { plan, objective: &objective, effort: Effort::Whole, dir: Some(dir), stop }, watch)
+    knee(&Hunt { plan, objective: &objective, effort: Effort::Whole, sustained: None, dir: Some(dir), stop }, watch)
 }
 
 #[test]
@@ -342,6 +342,7 @@ fn a_target_that_is_far_away_has_a_knee_too() {
         plan: &plan,
         objective: &"p99=500ms".parse().unwrap(),
         effort: Effort::Rough,
+        sustained: None,
         dir: None,
         stop: &Arc::new(AtomicBool::new(false)),
     };
@@ -362,6 +363,7 @@ fn a_search_whose_runs_cannot_be_saved_goes_on_and_says_so_beside_its_knee() {
         plan: &plan,
         objective: &"p50=200ms".parse().unwrap(),
         effort: Effort::Rough,
+        sustained: None,
         dir: Some(dir.path()),
         stop: &Arc::new(AtomicBool::new(false)),
     };
@@ -417,7 +419,7 @@ fn interrupted_search(half: bool, effort: Effort, objective: &str, dir: &Path) -
     });
     let plan = Plan { duration: millis(300), warmup: millis(0), ..plan(&server.url, "get") };
     let objective = objective.parse().unwrap();
-    let hunt = Hunt { plan: &plan, objective: &objective, effort, dir: Some(dir), stop: &stop };
+    let hunt = Hunt { plan: &plan, objective: &objective, effort, sustained: None, dir: Some(dir), stop: &stop };
     let (found, searched) = knee(&hunt, &mut Stopper { armed, half });
     searched.unwrap();
     assert!(found.interrupted);

@@ -2,11 +2,14 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use std::sync::OnceLock;
-use std::time::Instant;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
 
+use kvorum_load::knee::{Effort, Hunt, Knee, Point, Probe, Watch, knee};
 use kvorum_load::nodes::Debt;
-use kvorum_load::report::{Document, RUN_FILE, read_document, save, text};
+use kvorum_load::report::{Document, RUN_FILE, RateAsked, read_document, save, text};
 use kvorum_load::run::{Outcome, Plan, Rate};
 
 use crate::support::{Server, answer, go, millis, plan};
@@ -99,9 +102,9 @@ fn each_second_tells_what_was_sent_and_what_was_not() {
 
 #[test]
 fn what_is_answered_503_is_told_apart_from_other_errors_with_its_latencies() {
-    let number = std::sync::atomic::AtomicU64::new(0);
+    let number = AtomicU64::new(0);
     let server = Server::start(move |request| match request.method.as_str() {
-        "PUT" => match number.fetch_add(1, std::sync::atomic::Ordering::SeqCst) % 4 {
+        "PUT" => match number.fetch_add(1, Ordering::SeqCst) % 4 {
             0 => answer(503, b""),
             1 => answer(500, b""),
             _ => answer(201, b""),
@@ -117,4 +120,98 @@ fn what_is_answered_503_is_told_apart_from_other_errors_with_its_latencies() {
     let closed = Plan { rate: Rate::Max, ..plan };
     let document = Document::new(&closed, &go(&closed));
     assert_eq!((document.seconds[0].unsent, document.windows[0].unsent), (None, None), "nothing is due");
+}
+
+/// Takes 10 ms for each answer, and gets deeper into debt as long as anybody asks for keys.
+fn living_on_credit() -> Server {
+    let [begun, last] = [(); 2].map(|()| Mutex::new(None::<Instant>));
+    Server::start(move |request| {
+        if request.path == "/metrics" {
+            let idle = last.lock().unwrap().is_none_or(|last| last.elapsed() > millis(300));
+            let mut begun = begun.lock().unwrap();
+            let since = if idle { begun.take() } else { *begun };
+            let files = since.map_or(0.0, |begun| 20.0 + 20.0 * begun.elapsed().as_secs_f64());
+            return answer(200, format!("kvorum_store_level0_files {files:.0}\n").as_bytes());
+        }
+        if request.path == "/v0/cluster" {
+            return answer(404, b"");
+        }
+        *last.lock().unwrap() = Some(Instant::now());
+        begun.lock().unwrap().get_or_insert_with(Instant::now);
+        take(millis(10));
+        answer(201, b"")
+    })
+}
+
+fn take(time: Duration) {
+    let begin = Instant::now();
+    while begin.elapsed() < time {
+        std::thread::sleep(millis(1));
+    }
+}
+
+struct Silent;
+
+impl Watch for Silent {
+    fn probed(&mut self, _: &Probe, _: Option<&str>) {}
+    fn scaled(&mut self, _: Point) {}
+}
+
+fn sustained_knee(server: &Server, dir: &Path) -> Knee {
+    let plan = Plan { watch: true, duration: millis(300), warmup: millis(0), ..plan(&server.url, "put") };
+    let hunt = Hunt {
+        plan: &plan,
+        objective: &"p50=500ms".parse().unwrap(),
+        effort: Effort::Rough,
+        sustained: Some(millis(6000)),
+        dir: Some(dir),
+        stop: &Arc::new(AtomicBool::new(false)),
+    };
+    let (found, searched) = knee(&hunt, &mut Silent);
+    searched.unwrap();
+    let told: Knee = serde_json::from_slice(&std::fs::read(dir.join("knee.json")).unwrap()).unwrap();
+    assert_eq!(told.sustained_knee.unwrap().rate, found.sustained_knee.as_ref().unwrap().rate);
+    found
+}
+
+#[test]
+fn a_rate_at_which_debt_grows_is_no_sustained_knee_however_fast_the_answers_are() {
+    let (server, dir) = (living_on_credit(), tempfile::tempdir().unwrap());
+    let found = sustained_knee(&server, dir.path());
+    assert!(found.knee_rate.is_some() && found.sustained == Some(false), "{found:?}");
+    let knee = found.sustained_knee.unwrap();
+    assert_eq!((knee.rate, knee.windows.len(), knee.debt.len()), (None, 0, 0));
+    let missed: Vec<_> = knee.probes.iter().filter_map(|probe| probe.missed.as_deref()).collect();
+    assert!(missed.iter().any(|missed| missed.contains("grew: files in level 0")), "{missed:?}");
+    let rates: Vec<u64> = knee.probes.iter().map(|probe| probe.rate_asked).collect();
+    assert!(rates.windows(2).all(|two| two[1] <= two[0]), "downward: {rates:?}");
+    assert!(!dir.path().join("sustained").exists());
+}
+
+#[test]
+fn a_rate_that_holds_for_as_long_as_is_asked_is_the_sustained_knee() {
+    // Eight connections, 10 ms for each answer: 800/s at most.
+    let server = Server::start(|request| match request.path.as_str() {
+        "/metrics" => answer(200, b"kvorum_store_level0_files 3\n"),
+        "/v0/cluster" => answer(404, b""),
+        _ => {
+            take(millis(10));
+            answer(201, b"")
+        }
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let found = sustained_knee(&server, dir.path());
+    let knee = found.sustained_knee.unwrap();
+    let Some(rate) = knee.rate else {
+        // The machine had its bad moments in all of them.
+        assert!(knee.probes.iter().all(|probe| probe.debt_bounded != Some(false)), "{:?}", knee.probes);
+        eprintln!("SKIPPED: this machine is too busy to hold any rate for six seconds");
+        return;
+    };
+    assert!(Some(rate) <= found.knee_rate && knee.latency_ms.is_some_and(|latency| latency.p50 >= 10.0), "{knee:?}");
+    assert!((knee.seconds - 6.0).abs() < 1e-9 && knee.windows.len() == 1, "{knee:?}");
+    assert_eq!((knee.debt.len(), knee.debt[0].debt.bounded), (1, None), "six seconds tell nothing");
+    let run = read_document(&dir.path().join("sustained").join(RUN_FILE)).unwrap();
+    assert_eq!(run.rate_asked, RateAsked::PerSecond(rate));
+    assert_eq!(found.sustained, (Some(rate) != found.knee_rate).then_some(false));
 }

@@ -6,5 +6,6 @@ mod bad_targets;
 mod debt;
 mod method;
 mod nodes_and_files;
+mod soak;
 mod support;
 mod workloads;

@@ -90,7 +90,7 @@ fn nodes_on_this_machine_are_read_from_proc() {
 }
 
 /// A store that writes nothing for 400 ms, once, and tells of its commits, of which each PUT is one.
-fn stalling_once() -> Server {
+pub(crate) fn stalling_once() -> Server {
     let (begin, writing) = (OnceLock::new(), Mutex::new(()));
     let (commits, slow) = (AtomicU64::new(0), AtomicU64::new(0));
     Server::start(move |request| {

@@ -312,8 +312,14 @@ impl Runner<'_> {
         let plan = Plan { workload: workload(of), ..one.plan.clone() };
         let dir = self.dir.join("runs").join(&own);
         let objective: Objective = "p99=50ms".parse().expect("an objective");
-        let hunt =
-            Hunt { plan: &plan, objective: &objective, effort: self.scale.effort, dir: Some(&dir), stop: &self.halt };
+        let hunt = Hunt {
+            plan: &plan,
+            objective: &objective,
+            effort: self.scale.effort,
+            sustained: None,
+            dir: Some(&dir),
+            stop: &self.halt,
+        };
         let (found, searched) = knee(&hunt, &mut Lines);
         let knee_rate = found.knee_rate;
         let mut report = KneeReport {
