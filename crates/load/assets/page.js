@@ -27,10 +27,27 @@ function warn(warnings) {
   }
 }
 
+const POINTS_MAX = 600;
+
+// So few points as can be told apart: the mean of several, or the most of them.
+function thinned(values, each, mean) {
+  const points = [];
+  for (let from = 0; from < values.length; from += each) {
+    const known = values.slice(from, from + each).filter((value) => value != null);
+    points.push(!known.length ? null : mean ? known.reduce((sum, value) => sum + value, 0) / known.length : Math.max(...known));
+  }
+  return points;
+}
+
 function chart(id, xs, lines, options = {}) {
   if (!xs.length || !lines.length) {
     place(id).textContent = "nothing was recorded";
     return;
+  }
+  const each = Math.ceil(xs.length / POINTS_MAX);
+  if (each > 1) {
+    lines = lines.map(([label, values, extra]) => [`${label}, ${options.mean ? "mean" : "most"} of ${each}`, thinned(values, each, options.mean), extra]);
+    xs = xs.filter((_, index) => index % each === 0);
   }
   const series = lines.map(([label, , extra], index) => ({
     label, stroke: colours[index % colours.length], width: 1.5, spanGaps: true, points: { show: xs.length < 2 }, ...extra,

@@ -22,6 +22,23 @@ table("summary", [
   ...Object.entries(run.operations).map(([name, row]) => [name, "", number(row.requests), ...["p50", "p90", "p99", "p999", "p9999", "max", "mean"].map((p) => number(row.latency_ms[p], 3))]),
 ]);
 
+const MIB = 2 ** 20;
+if (run.soak) {
+  const answer = (passed) => passed == null ? "?" : passed ? "yes" : "NO";
+  table("soak", [[`Soak: ${run.soak.passed ? "passed" : "NOT PASSED"}`, "found", "enough"],
+    ...run.soak.verdict.map((clause) => [clause.asked, clause.found, answer(clause.passed)])]);
+  const slow = run.soak.slow_seconds;
+  if (slow.length) table("slow", [
+    [`${slow.length} of ${run.soak.seconds} seconds over ${run.soak.objective}`, "p99 ms", "max", "taken by the host, %", "slow commits", "stalled s", "pending MiB", "level 0", "memtables"],
+    // Whoever needs more of them reads run.json.
+    ...slow.slice(0, 100).flatMap((second) => [
+      [`at ${second.at_s} s`, number(second.latency_ms.p99, 1), number(second.latency_ms.max, 1), number(second.stolen_share == null ? null : second.stolen_share * 100, 0), "", "", "", "", ""],
+      ...second.nodes.map((node) => [node.url, "", "", "", number(node.slow_commits), number(node.stall_seconds),
+        number(node.compaction_pending_bytes == null ? null : node.compaction_pending_bytes / MIB, 0), number(node.level0_files), number(node.memtables_waiting)]),
+    ]),
+  ]);
+}
+
 // Both curves over the union of their steps.
 const xs = [...new Set([...latency, ...service].map(([x]) => x))].sort((a, b) => a - b);
 const along = (curve) => { const known = new Map(curve); return xs.map((x) => known.get(x) ?? null); };
@@ -32,9 +49,13 @@ const column = (name) => run.seconds.map((second) => second[name]);
 // A second without an answer has no latency.
 const latencies = (name) => run.seconds.map((second) => second.requests ? second[name] : null);
 const throughput = [["answers/s", column("requests")], ["errors/s", column("errors")]];
+if (run.seconds.some((second) => second.shed)) throughput.push(["503/s", column("shed")]);
 if (run.rate_asked !== "max") throughput.push(["asked/s", seconds.map((second) => second < run.duration_s ? run.rate_asked : null), { dash: [6, 4] }]);
-chart("throughput", seconds, throughput, { y: "per second" });
-chart("latency", seconds, ["p50", "p90", "p99", "max"].map((name) => [name, latencies(name)]), { y: "ms" });
+chart("throughput", seconds, throughput, { y: "per second", mean: true });
+chart("latency", seconds, [
+  ...["p50", "p90", "p99", "max"].map((name) => [name, latencies(name)]),
+  ...(run.seconds.some((second) => second.shed) ? [["p99 of 503", column("shed_p99")]] : []),
+], { y: "ms" });
 const stolen = column("stolen_share").map((share) => share === null ? null : share * 100);
 chart("stolen", seconds, stolen.some((share) => share !== null) ? [["taken", stolen]] : [], { y: "%" });
 const commits = column("slow_commits");
@@ -45,7 +66,23 @@ const byNode = (value) => run.nodes.filter((node) => node.seconds.length).map((n
   const known = new Map(node.seconds.map((second) => [Math.round(second.at_s), value(second)]));
   return [node.url, times.map((time) => known.get(time) ?? null)];
 });
-chart("cpu", times, byNode((second) => second.cpu), { y: "processors" });
+const told = (id, value, options) => chart(id, times, byNode(value).filter(([, values]) => values.some((of) => of != null)), options);
+told("pending", (second) => second.compaction_pending_bytes == null ? null : second.compaction_pending_bytes / MIB, { y: "MiB" });
+told("level0", (second) => second.level0_files, { y: "files" });
+told("memtables", (second) => second.memtables_waiting, { y: "memtables" });
+told("stalled", (second) => second.stall_seconds, { y: "s in a second" });
+told("amplification", (second) => second.write_amplification, { y: "since the begin" });
+const most = (debt, name, unit = 1) => `${number(debt.last[name] == null ? null : debt.last[name] / unit, 0)} (${number(debt.most[name] == null ? null : debt.most[name] / unit, 0)})`;
+table("debt", [
+  ["at the end (most)", "pending MiB", "level 0", "memtables", "stalled s", "written per byte given", "bounded"],
+  ...run.nodes.filter((node) => node.debt).map(({ url, debt }) => [url, most(debt, "compaction_pending_bytes", MIB), most(debt, "level0_files"),
+    most(debt, "memtables_waiting"), number(debt.stall_seconds, 1), number(debt.write_amplification),
+    debt.bounded == null ? "not known" : debt.bounded ? "yes" : `NO: ${(debt.grew ?? []).join("; ")}`]),
+]);
+const windows = run.windows ?? [];
+chart("windows", windows.map((window) => window.from_s),
+  ["p50", "p99", "max"].map((name) => [name, windows.map((window) => window.latency_ms[name])]), { y: "ms" });
+chart("cpu", times, byNode((second) => second.cpu), { y: "processors", mean: true });
 chart("memory", times, byNode((second) => second.resident_bytes / 2 ** 20), { y: "MiB" });
 
 table("statuses", [
