@@ -355,7 +355,8 @@ pub(crate) struct ScenarioArgs {
     /// only.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Of each run that counts; by default 5s, with --quick 250ms. All else follows from it but fills.
+    /// Of each run that decides: confirmations of searches, and pairs; by default 5s, with --quick 250ms. Probes and
+    /// profiles follow from it. Runs at knees, at half of them and at the report's rates take as long as the report's.
     #[arg(long, value_name = "DURATION", value_parser = at_least_a_moment)]
     pub(crate) duration: Option<Duration>,
     /// Different keys, of 100 bytes each; by default 200000, with --quick 10000. Not of larger-than-memory.

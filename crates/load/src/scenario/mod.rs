@@ -34,6 +34,8 @@ pub struct Scenario {
     pub about: &'static str,
     /// With how much the report measured, for how long and over what, as far as it says.
     pub published: &'static str,
+    /// Of the runs of the report: those that stand beside them take as long. Of several, the longest.
+    pub published_duration: Duration,
     /// One after the other.
     pub groups: &'static [Group],
 }
@@ -131,6 +133,7 @@ pub static SCENARIOS: &[Scenario] = &[
                 each node has its share of the cores as shards, at least one; `3-nodes-256` has 256, and two shards \
                 in each node, as a node on two cores has by default.",
         published: "GET of 1.2 GB on each node, runs of 30 s, 64 connections",
+        published_duration: Duration::from_secs(30),
         groups: &[
             group(&[cluster("1-node", 1)], PUT_AND_GET),
             group(&[cluster("2-nodes", 2)], PUT_AND_GET),
@@ -148,6 +151,7 @@ pub static SCENARIOS: &[Scenario] = &[
                 its own two choices are compared: `durability=fsync` against `os` under PUT, and `read_fanout=all` \
                 against `hedged` under GET. Both clusters of a pair run at the same time, and take turns.",
         published: "data of a size that is not told, runs of 5 minutes, 64 connections",
+        published_duration: Duration::from_secs(300),
         groups: &[
             group(
                 &[
@@ -171,6 +175,7 @@ pub static SCENARIOS: &[Scenario] = &[
         about: "Every request goes to one coordinator, which passes two of three on. Evenness is counted in records \
                 and bytes per node.",
         published: "one copy of 500 MB, runs of 1 minute, 64 connections of 1 thread",
+        published_duration: Duration::from_secs(60),
         groups: &[Group { from: Some(1), ..group(&[cluster("3-nodes", 3)], ALL_KNEES) }],
     },
     Scenario {
@@ -178,6 +183,7 @@ pub static SCENARIOS: &[Scenario] = &[
         title: "Three nodes in separate processes, 2/3",
         about: "",
         published: "517 MB on each node and 1.92 GB for the mix, runs of 1 minute, 64 connections of 4 threads",
+        published_duration: Duration::from_secs(60),
         groups: &[group(&[cluster("3-nodes", 3)], ALL_KNEES)],
     },
     Scenario {
@@ -188,6 +194,7 @@ pub static SCENARIOS: &[Scenario] = &[
                 off, so that blocks are counted that requests need.",
         published: "4 GB on each of three nodes, which share 6 GB of memory and 4 cores, runs of 10 to 20 s, 64 \
                     connections of 64 threads",
+        published_duration: Duration::from_secs(20),
         groups: &[Group {
             data: Data::Memory { limit_bytes: 192 << 20 },
             ..group(
@@ -201,7 +208,7 @@ pub static SCENARIOS: &[Scenario] = &[
 /// How much of everything.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
-    /// Of each run that counts.
+    /// Of the runs that decide: confirmations of searches, from which probes follow, and those of comparisons.
     pub duration: Duration,
     /// Before it.
     pub warmup: Duration,
@@ -222,7 +229,13 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// Of a measurement: `duration` of each run, 5 s if none is given.
+    /// Of the runs that stand beside published figures: as long as those, or in a try as all others.
+    #[must_use]
+    pub fn counted(&self, scenario: &Scenario) -> Duration {
+        if self.is_quick { self.duration } else { scenario.published_duration }
+    }
+
+    /// Of a measurement: `duration` of each run that decides, 5 s if none is given.
     #[must_use]
     pub fn full(duration: Option<Duration>) -> Self {
         let duration = duration.unwrap_or(Duration::from_secs(5));
@@ -276,8 +289,20 @@ pub fn short_name(workload: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::{SCENARIOS, Stage, published, short_name};
+    use std::time::Duration;
+
+    use super::{SCENARIOS, Scale, Stage, published, short_name};
     use crate::workload::Workload;
+
+    #[test]
+    fn what_stands_beside_a_published_figure_takes_as_long_and_a_try_does_not() {
+        let full = Scale::full(Some(Duration::from_secs(7)));
+        let seconds = SCENARIOS.iter().map(|scenario| full.counted(scenario).as_secs()).collect::<Vec<_>>();
+        assert_eq!(seconds, [30, 300, 60, 60, 20]);
+        assert_eq!(full.duration.as_secs(), 7, "searches and pairs");
+        let quick = Scale::quick(None);
+        assert!(SCENARIOS.iter().all(|scenario| quick.counted(scenario) == quick.duration));
+    }
 
     #[test]
     fn every_scenario_finds_knees_and_has_published_figures() {

@@ -46,6 +46,12 @@ pub fn figures(scenario: &str) -> impl Iterator<Item = &'static Figure> {
     FIGURES.iter().filter(move |figure| figure.scenario == scenario)
 }
 
+/// Whether the report of a scenario found a knee of this workload.
+#[must_use]
+pub fn has_knee(scenario: &str, workload: &str) -> bool {
+    figures(scenario).any(|figure| figure.at == At::Knee && figure.workload == super::short_name(workload))
+}
+
 /// What a report counted on each node.
 pub fn counted(scenario: &str) -> impl Iterator<Item = &'static Counted> {
     COUNTED.iter().filter(move |counted| counted.scenario == scenario)

@@ -76,6 +76,9 @@ pub struct PointReport {
     /// In how many seconds a node's commits took long, if these were slower than the others.
     #[serde(default)]
     pub slow_commits: Option<String>,
+    /// Whether the stores' debt stayed bounded; none if that is not known.
+    #[serde(default)]
+    pub debt_bounded: Option<bool>,
 }
 
 /// A profile of the coordinator.
@@ -105,6 +108,9 @@ pub struct KneeReport {
     /// What half of it missed of the objective, if it did: then it is no knee.
     #[serde(default)]
     pub half_missed: Option<String>,
+    /// What the run at the knee missed of it, which takes longer than those that found it.
+    #[serde(default)]
+    pub knee_missed: Option<String>,
     /// At the knee, at half of it, and at the report's rates.
     pub points: Vec<PointReport>,
     /// Three for each of the first two points.
@@ -183,8 +189,11 @@ pub struct Report {
     pub title: String,
     /// What is done otherwise.
     pub about: String,
-    /// Of each run that counts.
+    /// Of each run that stands beside a published figure.
     pub duration_s: f64,
+    /// Of the confirmations of searches, and of the runs of comparisons; 0 where these took as long.
+    #[serde(default)]
+    pub search_s: f64,
     /// Whether it is only to show that it works.
     pub is_quick: bool,
     /// Whether it was stopped before its end.
@@ -233,7 +242,8 @@ impl Report {
             name: scenario.name.into(),
             title: scenario.title.into(),
             about: scenario.about.into(),
-            duration_s: scale.duration.as_secs_f64(),
+            duration_s: scale.counted(scenario).as_secs_f64(),
+            search_s: if scale.is_quick { 0.0 } else { scale.duration.as_secs_f64() },
             is_quick: scale.is_quick,
             interrupted: false,
             warnings: Vec::new(),
@@ -296,6 +306,7 @@ impl Report {
                     let mut notes = point.notes();
                     let at = match point.name.as_str() {
                         "knee" => {
+                            notes.extend(knee.knee_missed.iter().map(|why| format!("MISSED for so long, {why}")));
                             notes.extend(
                                 knee.generator_limit.is_some().then(|| "the generator ended the search".into()),
                             );
@@ -416,6 +427,7 @@ impl PointReport {
             generator_late: run.generator.late.clone(),
             stolen: run.generator.stolen(),
             slow_commits: run.slow_commits(),
+            debt_bounded: run.debt_bounded,
         }
     }
 
@@ -427,7 +439,8 @@ impl PointReport {
         let late = self.generator_late.is_some().then(|| "latencies are partly the generator's".to_owned());
         let achieved = missed(self.rate_asked, self.rate_achieved);
         let (stolen, slow_commits) = (self.stolen.clone(), self.slow_commits.clone());
-        [achieved, unsent, errors, limit, late, stolen, slow_commits].into_iter().flatten().collect()
+        let debt = (self.debt_bounded == Some(false)).then(|| "debt GREW all the time".to_owned());
+        [achieved, unsent, errors, debt, limit, late, stolen, slow_commits].into_iter().flatten().collect()
     }
 }
 
@@ -498,12 +511,14 @@ pub(super) mod tests {
             generator_late: None,
             stolen: None,
             slow_commits: None,
+            debt_bounded: None,
         };
         cluster.knees.push(KneeReport {
             workload: "put".into(),
             knee_rate: Some(40_000),
             generator_limit: None,
             half_missed: None,
+            knee_missed: None,
             points: vec![point("knee", 40_000, 9.0), point("half", 20_000, 3.0), point("31500", 31_500, 4.0)],
             profiles: Vec::new(),
         });
@@ -538,6 +553,8 @@ pub(super) mod tests {
         knee.generator_limit = Some("slow".into());
         knee.points[0].rate_achieved = 39_600.0;
         knee.points[1].rate_achieved = 19_799.0;
+        knee.knee_missed = Some("p99 is 70.00 ms".into());
+        knee.points[0].debt_bounded = Some(false);
         knee.points[1].unsent = 12;
         knee.points[1].errors = 3;
         knee.points[1].generator_limit = Some("slow".into());
@@ -551,7 +568,7 @@ pub(super) mod tests {
         let expected = [
             "medians of the runs; only 9000/s achieved",
             "medians of the runs",
-            "the generator ended the search",
+            "debt GREW all the time; MISSED for so long, p99 is 70.00 ms; the generator ended the search",
             "only 19799/s achieved; 12 never sent; 3 errors; the GENERATOR was the limit",
             "latencies are partly the generator's; the host took 7 % of the processors' time",
         ];

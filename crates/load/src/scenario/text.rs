@@ -52,17 +52,27 @@ impl Report {
     pub(super) fn provenance(&self) -> String {
         let machine = &self.machine;
         format!(
-            "{}, {} cores, {} of memory, {}; version {}, commit {}; runs of {} s; took {:.0} s: `{}`",
+            "{}, {} cores, {} of memory, {}; version {}, commit {}; runs of {}; took {:.0} s: `{}`",
             machine.processor,
             machine.cores,
             bytes(float(machine.memory_bytes)),
             machine.system,
             self.version,
             self.commit,
-            self.duration_s,
+            self.durations(),
             self.seconds,
             self.command
         )
+    }
+
+    /// Of the runs beside published figures, and of the others where they are shorter.
+    fn durations(&self) -> String {
+        let others = if self.search_s > 0.0 {
+            format!(" ({} s in searches and comparisons)", self.search_s)
+        } else {
+            String::new()
+        };
+        format!("{} s{others}", self.duration_s)
     }
 
     /// With how much the report measured and for how long, and with how much kvorum; none if no cluster was started.
@@ -81,10 +91,10 @@ impl Report {
         let cached =
             if held <= memory / 2 { "; all of it fits in memory, and GETs are served from caches" } else { "" };
         Some(format!(
-            "Published: {}; here: one copy of {}, runs of {} s, {} connections of {THREADS} thread{cached}.",
+            "Published: {}; here: one copy of {}, runs of {}, {} connections of {THREADS} thread{cached}.",
             scenario.published,
             cluster.data(),
-            self.duration_s,
+            self.durations(),
             connections.join(" and "),
         ))
     }
@@ -274,10 +284,13 @@ mod tests {
         let published = "Published: 517 MB on each node and 1.92 GB for the mix, runs of 1 minute, 64 connections of 4 \
                          threads; here: one copy of ";
         let all_cached = "; all of it fits in memory, and GETs are served from caches";
-        let said = format!("{published}97.66KB, runs of 5 s, 64 connections of 1 thread{all_cached}.\n");
+        let said = format!(
+            "{published}97.66KB, runs of 60 s (5 s in searches and comparisons), 64 connections of 1 thread{all_cached}.\n"
+        );
         assert!(report.markdown().contains(&said), "{}", report.markdown());
         report.clusters[0].keys = 2_000_000;
-        let said = format!("{published}190.73MB, runs of 5 s, 64 connections of 1 thread.");
+        let said =
+            format!("{published}190.73MB, runs of 60 s (5 s in searches and comparisons), 64 connections of 1 thread.");
         assert_eq!(report.less(), Some(said), "three copies are more than half of a GiB");
         report.clusters[0].memory_limit_bytes = Some(400 << 20);
         let said = report.less().unwrap();

@@ -40,6 +40,8 @@ use profile::{Session, profiles};
 /// Requests under way on one connection while data is written that is to be there.
 const FILL_PIPELINE: usize = 8;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Of the run at half of a knee.
+const HALF_WARMUP: Duration = Duration::from_secs(5);
 const SETTLE_PERIOD: Duration = Duration::from_millis(200);
 /// The clusters whose coordinator a try profiles have so many nodes.
 const QUICK_PROFILES_NODES: u64 = 3;
@@ -199,7 +201,7 @@ impl Runner<'_> {
             match stage {
                 Stage::Knee { workload } => {
                     for one in running {
-                        self.knee(group, one, workload)?;
+                        self.knee(one, workload)?;
                     }
                 }
                 Stage::Compare { workload, rate } => self.compare(running, workload, *rate)?,
@@ -303,7 +305,7 @@ impl Runner<'_> {
     }
 
     /// The knee, the runs at it, at half of it and at the report's rates, and the profiles under the first two.
-    fn knee(&mut self, group: &Group, one: &Running, of: &str) -> Result<()> {
+    fn knee(&mut self, one: &Running, of: &str) -> Result<()> {
         let name = self.cluster(one).name.clone();
         let own = format!("{name}-{}", short_name(of));
         if !self.begin(&name, short_name(of)) {
@@ -327,15 +329,22 @@ impl Runner<'_> {
             knee_rate,
             generator_limit: found.generator_limit,
             half_missed: found.half.and_then(|half| half.missed),
+            knee_missed: None,
             points: Vec::new(),
             profiles: Vec::new(),
         };
-        let read = read_points(&mut report, &dir);
-        let done = searched.map_err(Into::into).and(read).and_then(|()| {
+        let counted = match knee_rate {
+            Some(rate) if searched.is_ok() && !self.scale.is_quick && published::has_knee(self.scenario.name, of) => {
+                self.knee_and_half(&plan, rate, &objective, &dir, &mut report)
+            }
+            _ => read_points(&mut report, &dir),
+        };
+        let done = searched.map_err(Into::into).and(counted).and_then(|()| {
             let points = report.points.clone();
             // Right behind half the knee, so that nothing is measured beside what a higher rate has left to do.
-            let mut rates = self.published_rates(group, one, &report).into_iter();
-            let measured = rates.try_for_each(|rate| self.at(&plan, rate, &dir, &mut report));
+            let mut rates = self.published_rates(one, &report).into_iter();
+            let at = |rate: u64| (rate, rate.to_string(), dir.join(format!("at-{rate}")));
+            let measured = rates.try_for_each(|rate| self.at(&plan, at(rate), &mut report).map(drop));
             // A try shows that profiles are taken; it need not take all of them.
             let is_shown = self.cluster(one).nodes == QUICK_PROFILES_NODES && short_name(of) != "mixed";
             if is_shown || !self.scale.is_quick {
@@ -372,11 +381,10 @@ impl Runner<'_> {
     }
 
     /// Rates of the report that are sustained here, at which it has latencies to compare.
-    fn published_rates(&mut self, group: &Group, one: &Running, knee: &KneeReport) -> Vec<u64> {
-        let compares = group.stages.iter().any(|stage| matches!(stage, Stage::Compare { .. }));
+    fn published_rates(&mut self, one: &Running, knee: &KneeReport) -> Vec<u64> {
         let nodes = self.cluster(one).nodes;
         let mut rates: Vec<u64> = published::figures(self.scenario.name)
-            .filter(|of| u64::from(of.nodes) == nodes && of.workload == short_name(&knee.workload) && !compares)
+            .filter(|of| u64::from(of.nodes) == nodes && of.workload == short_name(&knee.workload))
             .filter(|of| {
                 of.latency_ms.iter().any(Option::is_some) && knee.knee_rate.is_some_and(|knee| of.rate <= knee)
             })
@@ -387,20 +395,48 @@ impl Runner<'_> {
         rates
     }
 
-    /// Adds nothing if it was interrupted: what there was of it is not of that rate.
-    fn at(&self, plan: &Plan, rate: u64, dir: &Path, report: &mut KneeReport) -> Result<()> {
+    /// At the knee and at half of it for as long as the report measured, in the place of the shorter runs of the search:
+    /// half of it after a while, so that it is not measured beside what the knee has left to do.
+    fn knee_and_half(
+        &self,
+        plan: &Plan,
+        rate: u64,
+        objective: &Objective,
+        dir: &Path,
+        report: &mut KneeReport,
+    ) -> Result<()> {
+        let knee = self.at(plan, (rate, "knee".into(), dir.join("knee")), report)?;
+        report.knee_missed = knee.and_then(|run| objective.missed(&run));
+        let plan = Plan { warmup: plan.warmup.max(HALF_WARMUP), ..plan.clone() };
+        if let Some(half) = self.at(&plan, ((rate / 2).max(1), "half".into(), dir.join("half")), report)? {
+            report.half_missed = objective.missed(&half);
+        }
+        Ok(())
+    }
+
+    /// At a rate, under a name, for as long as the report measured. Adds nothing if it was interrupted: what there was of
+    /// it is not of that rate.
+    fn at(
+        &self,
+        plan: &Plan,
+        (rate, name, dir): (u64, String, PathBuf),
+        report: &mut KneeReport,
+    ) -> Result<Option<Document>> {
         if self.halted() {
-            return Ok(());
+            return Ok(None);
         }
         // Other keys than the search asked for, which caches have.
-        let plan = Plan { rate: Rate::PerSecond(rate), seed: plan.seed.wrapping_add(rate), ..plan.clone() };
+        let seed = plan.seed.wrapping_add(rate);
+        let duration = self.scale.counted(self.scenario);
+        let plan = Plan { rate: Rate::PerSecond(rate), seed, duration, ..plan.clone() };
         let outcome = run(&plan, &self.halt, &mut |_| {})?;
         if outcome.interrupted {
-            return Ok(());
+            return Ok(None);
         }
         let document = Document::new(&plan, &outcome);
-        report.points.push(PointReport::of(&rate.to_string(), &document));
-        Ok(save(&dir.join(format!("at-{rate}")), &outcome, &document)?)
+        report.points.push(PointReport::of(&name, &document));
+        save(&dir, &outcome, &document)?;
+        Ok(Some(document))
     }
 
     fn compare(&mut self, running: &[Running], of: &str, rate: u64) -> Result<()> {
