@@ -1,19 +1,32 @@
-//! Backpressure: how much of what is written a replica asks its coordinators to refuse, and which writes these are.
+//! Backpressure: how much a replica asks its coordinators to slow writers down, which writes to refuse, and when.
 //!
 //! A store that owes its disk more than it pays back ends in a stop that everybody waits for. So a replica says early,
-//! with every pong, what share of the writes is too much ([`Backpressure`]), and a coordinator refuses that share before
-//! it has sent them to anybody ([`Admission`]). The share follows the debt, and the debt follows from the share: both
-//! settle where what is admitted is what the replica can pay for: a proportional controller of a process that integrates
+//! with every pong, how far it is from that ([`Backpressure`]). A coordinator first has each write wait a little, which
+//! slows down whoever waits for answers. Where that is not enough, because writers do not wait for each other, it refuses
+//! a share of the writes ([`Admission`]). Both come before it has sent a write to anybody. What is
+//! asked follows the debt, and the debt follows from what is admitted: both settle where that is what the replica can pay
+//! for: a proportional controller of a process that integrates
 //! (Hellerstein, Diao, Parekh, Tilbury, "Feedback Control of Computing Systems", 2004).
 //!
 //! It is advice: a write that is admitted all the same is stored, and one that is refused had no effect. So nothing of
 //! the register protocol depends on it.
 
+use std::time::Duration;
+
 use crate::quorum::Acks;
 
-/// Parts of a hundred of all writes that a replica asks to refuse, by level. Never all of them: the next write finds
-/// out how things are.
-const REFUSED_PERCENT: [u8; 8] = [0, 10, 20, 35, 50, 65, 80, 95];
+/// How long a small write is to wait, by level.
+const DELAYS: [Duration; 8] = [ms(0), ms(3), ms(10), ms(30), ms(30), ms(30), ms(30), ms(30)];
+/// What it waits once more for, and the longest that it waits.
+const DELAYED_BYTES: usize = 16 << 10;
+const DELAY_MAX: Duration = ms(500);
+/// Parts of a hundred of all writes that are to be refused, by level. Never all of them: the next write finds out how
+/// things are.
+const REFUSED_PERCENT: [u8; 8] = [0, 0, 0, 0, 20, 45, 70, 95];
+
+const fn ms(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
 
 /// What a replica asks for: a level from 0 to 7, which fits three bits of a frame's flags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,8 +38,8 @@ impl Backpressure {
     /// It takes one write in twenty.
     pub const MAX: Self = Self(7);
 
-    /// For a debt of which nothing is to be refused up to `begin`, and as much as possible from `full` on; linear
-    /// between them. The unit is the caller's.
+    /// For a debt of which nobody is to be slowed down up to `begin`, and as many as possible are to be refused from
+    /// `full` on; the levels between them are equally far apart. The unit is the caller's.
     #[must_use]
     pub fn of_debt(debt: u64, begin: u64, full: u64) -> Self {
         let (above, room) = (debt.saturating_sub(begin), full.saturating_sub(begin).max(1));
@@ -44,6 +57,15 @@ impl Backpressure {
     #[must_use]
     pub fn level(self) -> u8 {
         self.0
+    }
+
+    /// How long a write of so many bytes that is not refused waits before it is sent: up to 30 ms if it is small, and as
+    /// much again for each 16 KiB, up to half a second.
+    #[must_use]
+    pub fn delay(self, bytes: usize) -> Duration {
+        let small = DELAYS.get(usize::from(self.0)).copied().unwrap_or_default();
+        let parts = u32::try_from(bytes / DELAYED_BYTES).unwrap_or(u32::MAX).saturating_add(1);
+        small.saturating_mul(parts).min(DELAY_MAX)
     }
 
     /// The share of writes to refuse, of a hundred: 0 to 95.

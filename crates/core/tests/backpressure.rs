@@ -1,5 +1,7 @@
 //! What a replica asks to refuse, and what a coordinator refuses of it.
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+
+use std::time::Duration;
 
 use kvorum_core::backpressure::{Admission, Backpressure};
 use kvorum_core::quorum::Acks;
@@ -41,13 +43,28 @@ fn a_write_meets_what_its_quorum_asks_for() {
     }
 }
 
+#[test]
+fn writers_are_slowed_down_before_anything_is_refused() {
+    let levels: Vec<Backpressure> = (0..=7).map(level).collect();
+    assert!(levels[0].delay(1 << 20).is_zero() && levels.iter().is_sorted_by_key(|level| level.delay(100)));
+    assert!(levels.iter().is_sorted_by_key(|level| level.refused_percent()));
+    let refusing = levels.iter().find(|level| level.refused_percent() > 0).unwrap();
+    assert!(
+        *refusing > level(1) && level(refusing.level() - 1).delay(100) == refusing.delay(100),
+        "by all the delay first"
+    );
+    for (bytes, ms) in [(0, 30), (16_000, 30), (100_000, 210), (1 << 20, 500), (usize::MAX, 500)] {
+        assert_eq!(Backpressure::MAX.delay(bytes), Duration::from_millis(ms), "{bytes} bytes");
+    }
+}
+
 proptest! {
     #[test]
     fn exactly_the_share_that_is_asked_for_is_refused_and_evenly(asked in 0..=7_u8, phase in 0..100_usize) {
         let asked = level(asked);
         let mut admission = Admission::default();
         for _ in 0..phase {
-            admission.refuses(Backpressure::from_level(3));
+            admission.refuses(level(5));
         }
         let refused = (0..100).filter(|_| admission.refuses(asked)).count();
         prop_assert_eq!(refused, usize::from(asked.refused_percent()));

@@ -21,7 +21,7 @@ pub async fn run(shard: Rc<Shard>, store: Arc<dyn Store>) {
         let Some(asked) = shard.pool.run(move || looked.backpressure()).await else { return };
         let own = shard.membership.own();
         if asked != shard.membership.backpressure(own) {
-            tracing::debug!(refused_percent = asked.refused_percent(), "backpressure of this node's store");
+            tracing::debug!(level = asked.level(), "backpressure of this node's store");
         }
         shard.membership.note_backpressure(own, asked);
     }

@@ -274,6 +274,11 @@ fn coordinator(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     let denied = sum(|shard| &shard.read_repairs_denied);
     page.counter("coordinator_read_repairs_denied", "Such stores over the budget", denied)?;
     page.counter(
+        "coordinator_delayed_behind",
+        "Writes that waited because the replicas' stores owed their disks too much",
+        sum(|shard| &shard.delayed_behind),
+    )?;
+    page.counter(
         "coordinator_refused_behind",
         "Writes refused because the replicas' stores owed their disks too much",
         sum(|shard| &shard.refused_behind),
@@ -431,9 +436,10 @@ fn store(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     )?;
     let asked = view.membership.backpressure(view.membership.own());
     page.gauge(
-        "store_refused_percent",
-        "Writes that this node asks coordinators to refuse, because its store owes its disk too much, of a hundred",
-        f64::from(asked.refused_percent()),
+        "store_backpressure",
+        "How much this node asks coordinators to hold writes back, from 0 to 7: from 1 on they wait, from 4 on a share is \
+         refused",
+        f64::from(asked.level()),
     )?;
     page.gauge("store_level0_files", "Files not yet merged into the levels", float(stats.level0_files))?;
     page.gauge("store_memtable_bytes", "Bytes in write buffers", float(stats.memtable_bytes))?;

@@ -124,6 +124,12 @@ impl Body {
         Self { bytes, charge }
     }
 
+    /// The value's bytes.
+    #[must_use]
+    pub fn value_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// The record that `build` makes of the bytes, which are given up, and charged with what they were: so a
     /// value is in memory twice for no longer than it takes to copy it.
     pub fn into_record(self, build: impl FnOnce(&[u8]) -> Record) -> Record {

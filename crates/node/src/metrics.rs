@@ -33,6 +33,8 @@ pub struct CoordinatorMetrics {
     pub late_answers: AtomicU64,
     /// Stores that no answer confirmed.
     pub unconfirmed_stores: AtomicU64,
+    /// Writes that waited because the replicas' stores owed their disks too much.
+    pub delayed_behind: AtomicU64,
     /// Writes refused because the replicas' stores owed their disks too much.
     pub refused_behind: AtomicU64,
     /// Requests that too few replicas answered.

@@ -140,7 +140,7 @@ impl Coordinator {
         value: Body,
         trace: bool,
     ) -> Result<Written, Refused> {
-        let (version, came) = self.begin_write(&key, acks).await?;
+        let (version, came) = self.begin_write(&key, acks, value.value_bytes()).await?;
         let record = value.into_record(|value| Record::value(&key, version, acks.from(), content_type, value));
         self.write(key, acks, record, trace, came).await
     }
@@ -150,7 +150,7 @@ impl Coordinator {
     /// # Errors
     /// [`Refused`].
     pub async fn delete(&self, key: Key, acks: Acks, trace: bool) -> Result<Written, Refused> {
-        let (version, came) = self.begin_write(&key, acks).await?;
+        let (version, came) = self.begin_write(&key, acks, 0).await?;
         let record = Record::tombstone(&key, version, acks.from());
         self.write(key, acks, record, trace, came).await
     }
@@ -205,9 +205,14 @@ impl Coordinator {
     }
 
     /// Admits a write and stamps it, without asking anybody first. With its version, when it came if it has waited.
-    async fn begin_write(&self, key: &Key, acks: Acks) -> Result<(Version, Option<Duration>), Refused> {
-        let came = self.admit().await?;
-        self.give_way(key, acks)?;
+    async fn begin_write(&self, key: &Key, acks: Acks, bytes: usize) -> Result<(Version, Option<Duration>), Refused> {
+        let mut came = self.admit().await?;
+        let delay = self.give_way(key, acks, bytes)?;
+        if !delay.is_zero() {
+            came = came.or_else(|| Some(self.shard.clock.boot()));
+            // Boxed: seldom, and all requests would be larger.
+            Box::pin(waits::queue("debt", tokio::time::sleep(delay))).await;
+        }
         let version = stamp(&self.shard, Hlc::ZERO).await.map_err(|failure| match failure {
             Failure::Overloaded => Refused::Overloaded,
             Failure::ClockSkew => Refused::Fenced,
@@ -230,21 +235,23 @@ impl Coordinator {
         Ok((version, came))
     }
 
-    /// Refuses as many writes as this one's replicas ask for, so that their stores can pay what they owe.
-    fn give_way(&self, key: &Key, acks: Acks) -> Result<(), Refused> {
+    /// For how long a write of so many bytes waits so that its replicas' stores can pay what they owe. Refuses as many
+    /// as they ask for.
+    fn give_way(&self, key: &Key, acks: Acks, bytes: usize) -> Result<Duration, Refused> {
         let Shard { membership, .. } = &*self.shard;
         let replicas = membership.layout().preference_list(key.hash().partition());
         let is_reachable = |node: &&NodeId| self.shard.peer(**node).is_none_or(|peer| peer.is_up());
         let reachable = replicas.iter().take(usize::from(acks.from())).filter(is_reachable);
         let asked = Backpressure::met_by(acks, reachable.map(|node| membership.backpressure(*node)));
         if asked == Backpressure::NONE {
-            return Ok(());
+            return Ok(Duration::ZERO);
         }
         if self.shard.operations.admission.borrow_mut().refuses(asked) {
             self.shard.operations.metrics.refused_behind.fetch_add(1, Ordering::Relaxed);
             return Err(Refused::Behind);
         }
-        Ok(())
+        self.shard.operations.metrics.delayed_behind.fetch_add(1, Ordering::Relaxed);
+        Ok(asked.delay(bytes))
     }
 
     /// Whether a write cannot succeed without this node's own disk: then nobody else is bothered.

@@ -11,17 +11,19 @@ use kvorum_core::backpressure::Backpressure;
 pub(super) const TABLES: u8 = 8;
 /// With so many files in level 0 more, a compaction rests no more.
 const FILES_URGENT: u64 = 8;
-/// With so many, writes are refused first.
-const FILES_REFUSED: u64 = 16;
-/// With so many, nearly all are. The engine's own limit is beyond (`options.rs`).
+/// With so many, writers are slowed down first.
+const FILES_SLOWED: u64 = 10;
+/// With so many, nearly all writes are refused. The engine's own limit is beyond (`options.rs`).
 const FILES_FULL: u64 = 36;
 /// The engine's estimate of what is to be rewritten, in tables' sizes, for each of these files: it counts what lies
 /// below, too.
 const TABLES_PER_FILE: u64 = 4;
 
-/// The end of a compaction takes much off what is owed at once, and is no reason to admit so much more: what is asked of
-/// coordinators follows the mean of so many looks, some ten seconds, in which older ones weigh less.
-const LOOKS: u64 = 40;
+/// What is asked of coordinators rises with the debt at once, half of the way with each look: small tables come fast. It
+/// falls slowly, a part of the way with each look, in some ten seconds: the end of a compaction takes much off what is
+/// owed at once, and is no reason to admit so much more.
+const RISE: u64 = 2;
+const FALL: u64 = 40;
 /// Parts of a file in which the mean is kept.
 const PARTS: u64 = 1_000;
 
@@ -34,6 +36,8 @@ pub(super) struct Debt {
     pub(super) pending_bytes: u64,
     /// What a flush writes.
     pub(super) table_bytes: u64,
+    /// The engine lets no write through at this moment.
+    pub(super) is_stopped: bool,
 }
 
 impl Debt {
@@ -54,17 +58,23 @@ impl Debt {
 pub(super) struct Lately {
     /// Of [`Debt::files`], in parts of a file.
     mean: u64,
+    /// At the last look.
+    was_stopped: bool,
 }
 
 impl Lately {
     /// Takes one look, and says what to ask of coordinators.
     pub(super) fn note(&mut self, debt: Debt) -> Backpressure {
         let now = debt.files().min(FILES_FULL);
-        self.mean = (self.mean * (LOOKS - 1) + now * PARTS) / LOOKS;
-        if now == FILES_FULL {
+        let looks = if now * PARTS > self.mean { RISE } else { FALL };
+        self.mean = (self.mean * (looks - 1) + now * PARTS) / looks;
+        // A stop for a moment, until a memtable is free, is none.
+        let stays_stopped = debt.is_stopped && self.was_stopped;
+        self.was_stopped = debt.is_stopped;
+        if now == FILES_FULL || stays_stopped {
             return Backpressure::MAX;
         }
-        Backpressure::of_debt(self.mean, FILES_REFUSED * PARTS, FILES_FULL * PARTS)
+        Backpressure::of_debt(self.mean, FILES_SLOWED * PARTS, FILES_FULL * PARTS)
     }
 }
 
@@ -73,7 +83,7 @@ mod tests {
     use super::*;
 
     fn debt(level0_files: u64, pending_tables: u64) -> Debt {
-        Debt { level0_files, pending_bytes: pending_tables << 20, table_bytes: 1 << 20 }
+        Debt { level0_files, pending_bytes: pending_tables << 20, table_bytes: 1 << 20, is_stopped: false }
     }
 
     #[test]
@@ -83,7 +93,7 @@ mod tests {
         assert_eq!(debt(0, 16).compaction_percent(), 50, "whichever is more");
         assert_eq!(debt(u64::MAX, 0).compaction_percent(), 100);
         assert_eq!(debt(0, 1 << 43).compaction_percent(), 100);
-        assert_eq!(debt(u64::from(TABLES) + FILES_REFUSED, 0).compaction_percent(), 100);
+        assert_eq!(debt(u64::from(TABLES) + FILES_SLOWED, 0).compaction_percent(), 100);
     }
 
     /// What is asked after so many looks at the same debt.
@@ -93,11 +103,12 @@ mod tests {
 
     #[test]
     fn what_is_asked_of_coordinators_grows_until_the_engines_own_limit_is_near() {
-        let settled = |debt| asked(&mut Lately::default(), debt, 20 * LOOKS);
-        assert_eq!(settled(debt(24, 64)), Backpressure::NONE);
-        assert_eq!(settled(debt(34, 0)).refused_percent(), 35);
-        assert_eq!(settled(debt(0, 26 * TABLES_PER_FILE)).refused_percent(), 35);
-        assert_eq!(settled(debt(43, 0)).refused_percent(), 80);
+        let settled = |debt| asked(&mut Lately::default(), debt, 20 * FALL);
+        assert_eq!(settled(debt(18, 40)), Backpressure::NONE);
+        assert_eq!(settled(debt(32, 0)), Backpressure::from_level(3), "slowed down, and none refused");
+        assert_eq!(settled(debt(0, 24 * TABLES_PER_FILE)), Backpressure::from_level(3));
+        assert_eq!(settled(debt(43, 0)), Backpressure::from_level(6));
+        assert_eq!(settled(debt(44, 0)), Backpressure::MAX);
         assert!(
             u64::from(TABLES) + FILES_FULL < super::super::options::SLOWDOWN_FILES,
             "we ask before the engine acts"
@@ -105,13 +116,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_follows_slowly_but_for_a_debt_that_is_at_its_limit() {
+    fn what_is_asked_rises_at_once_and_falls_slowly() {
         let mut lately = Lately::default();
-        assert_eq!(asked(&mut lately, debt(40, 0), LOOKS / 4), Backpressure::NONE, "no write is refused for a moment");
+        assert!(asked(&mut lately, debt(40, 0), 1) > Backpressure::NONE);
         assert_eq!(asked(&mut lately, debt(u64::MAX, 0), 1), Backpressure::MAX);
-        let high = asked(&mut lately, debt(43, 0), 10 * LOOKS);
-        let after_a_compaction = asked(&mut lately, debt(16, 0), LOOKS / 10);
+        let high = asked(&mut lately, debt(43, 0), FALL);
+        let after_a_compaction = asked(&mut lately, debt(16, 0), FALL / 10);
         assert!(after_a_compaction >= Backpressure::from_level(high.level() - 2), "{high:?} {after_a_compaction:?}");
-        assert_eq!(asked(&mut lately, debt(0, 0), 2 * LOOKS), Backpressure::NONE);
+        assert_eq!(asked(&mut lately, debt(0, 0), 2 * FALL), Backpressure::NONE);
+    }
+
+    #[test]
+    fn while_the_engine_lets_no_write_through_nearly_all_are_refused() {
+        let (mut lately, stopped) = (Lately::default(), Debt { is_stopped: true, ..debt(0, 0) });
+        assert_eq!(asked(&mut lately, stopped, 1), Backpressure::NONE, "for a moment");
+        assert_eq!(asked(&mut lately, stopped, 1), Backpressure::MAX);
+        assert_eq!(asked(&mut lately, debt(0, 0), 1), Backpressure::NONE);
     }
 }

@@ -45,6 +45,8 @@ const HINTS: &str = "hints";
 const SPACE_RESERVED: u64 = 4 << 20;
 /// Space that hints leave to commits besides.
 const SPACE_BEYOND_HINTS: usize = 64 << 20;
+/// How often it is looked again whether writes are held back, where that changes meanwhile.
+const STALL_LOOKS: usize = 3;
 /// The largest commit whose memory, at most twice of it, is kept for the next: many times what small values fill.
 const WRITES_KEPT_MAX: usize = 256 << 10;
 
@@ -160,16 +162,7 @@ impl RocksStore {
         });
         let (floors, dropped): (Arc<Floors>, Arc<AtomicU64>) = Default::default();
         let mut records = options.clone();
-        // Called by several threads at once; it only reads atomics and counts in one.
-        let (proven, drops) = (Arc::clone(&floors), Arc::clone(&dropped));
-        records.set_compaction_filter("kvorum.floors", move |_, key: &[u8], record: &[u8]| {
-            if proven.may_drop(key, record, wall_ms) {
-                drops.fetch_add(1, Ordering::Relaxed);
-                Decision::Remove
-            } else {
-                Decision::Keep
-            }
-        });
+        drop_proven(&mut records, Arc::clone(&floors), Arc::clone(&dropped));
         let families = [
             ColumnFamilyDescriptor::new(DEFAULT, records),
             ColumnFamilyDescriptor::new(METADATA, options::metadata(budget, &cache)),
@@ -218,8 +211,8 @@ impl RocksStore {
         Ok(store)
     }
 
-    /// Notes how far writes are held back for the files that were found: the engine tells of changes alone. One that
-    /// comes meanwhile is seen by looking again.
+    /// Notes how far writes are held back: the engine tells of changes alone, for each family, and not always in their
+    /// order. One that comes meanwhile is seen by looking again.
     fn note_stall(&self) {
         let look = || match (
             self.property(properties::IS_WRITE_STOPPED),
@@ -229,10 +222,12 @@ impl RocksStore {
             (0, _) => Stall::Delayed,
             _ => Stall::Stopped,
         };
-        let mut stall = look();
-        while stall != self.health.stall() {
+        for _ in 0..STALL_LOOKS {
+            let stall = look();
+            if stall == self.health.stall() {
+                return;
+            }
             self.health.set_stall(stall);
-            stall = look();
         }
     }
 
@@ -510,14 +505,15 @@ impl Store for RocksStore {
     }
 
     fn backpressure(&self) -> Backpressure {
+        self.note_stall();
         let debt = Debt {
             level0_files: self.level0_files(),
             pending_bytes: self.property(properties::ESTIMATE_PENDING_COMPACTION_BYTES),
             table_bytes: self.table_bytes,
+            is_stopped: self.health.stall() == Stall::Stopped,
         };
         self.share.set_compaction_percent(debt.compaction_percent());
-        let asked = self.lately.lock().unwrap_or_else(PoisonError::into_inner).note(debt);
-        if self.health.stall() == Stall::Stopped { Backpressure::MAX } else { asked }
+        self.lately.lock().unwrap_or_else(PoisonError::into_inner).note(debt)
     }
 
     fn stats(&self) -> StoreStats {
@@ -552,6 +548,19 @@ impl Store for RocksStore {
             dropped: health(&self.dropped),
         }
     }
+}
+
+/// Has compactions drop the deletions that [`Floors::may_drop`] allows, and count them.
+fn drop_proven(records: &mut Options, proven: Arc<Floors>, drops: Arc<AtomicU64>) {
+    // Called by several threads at once; it only reads atomics and counts in one.
+    records.set_compaction_filter("kvorum.floors", move |_, key: &[u8], record: &[u8]| {
+        if proven.may_drop(key, record, wall_ms) {
+            drops.fetch_add(1, Ordering::Relaxed);
+            Decision::Remove
+        } else {
+            Decision::Keep
+        }
+    });
 }
 
 fn wall_ms() -> u64 {
