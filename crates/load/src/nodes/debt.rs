@@ -60,10 +60,11 @@ struct Face {
     usual: u64,
 }
 
-/// kvorum's store at its default memory begins a compaction at eight files of 32 MiB, has as many more by its end, and
-/// flushes eight memtables together while the next eight fill.
+/// What kvorum's store has at its default memory before its compactions rest no more (eight files beyond the eight that
+/// begin one, or as many bytes as these stand for), and memtables of which eight are flushed together while the next
+/// eight fill.
 const FACES: [Face; 3] = [
-    Face { name: "bytes pending", of: |debt| debt.compaction_pending_bytes, usual: 1 << 30 },
+    Face { name: "bytes pending", of: |debt| debt.compaction_pending_bytes, usual: 4 << 30 },
     Face { name: "files in level 0", of: |debt| debt.level0_files, usual: 16 },
     Face { name: "memtables waiting", of: |debt| debt.memtables_waiting, usual: 24 },
 ];
