@@ -28,6 +28,9 @@ const fn ms(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
+/// Delayed writes of one coordinator beyond which others are refused.
+pub const WAITING_MAX: usize = 64;
+
 /// What a replica asks for: a level from 0 to 7, which fits three bits of a frame's flags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Backpressure(u8);
@@ -38,8 +41,7 @@ impl Backpressure {
     /// It takes one write in twenty.
     pub const MAX: Self = Self(7);
 
-    /// For a debt of which nobody is to be slowed down up to `begin`, and as many as possible are to be refused from
-    /// `full` on; the levels between them are equally far apart. The unit is the caller's.
+    /// For a debt: no write is slowed down up to `begin`, and as many as possible are refused from `full` on; the levels between them are equally far apart. The unit is the caller's.
     #[must_use]
     pub fn of_debt(debt: u64, begin: u64, full: u64) -> Self {
         let (above, room) = (debt.saturating_sub(begin), full.saturating_sub(begin).max(1));
@@ -74,7 +76,7 @@ impl Backpressure {
         REFUSED_PERCENT.get(usize::from(self.0)).copied().unwrap_or(0)
     }
 
-    /// What a write meets whose replicas ask for this, those that cannot be reached left out: the `ack`-th smallest, since
+    /// What a write meets, of what its reachable replicas ask for: the `ack`-th smallest, since
     /// so many replicas must take it. Nothing where fewer than `ack` can be reached: such a write fails by itself.
     #[must_use]
     pub fn met_by(acks: Acks, replicas: impl Iterator<Item = Self>) -> Self {
@@ -104,8 +106,12 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// Whether this write is one of those to refuse.
-    pub fn refuses(&mut self, asked: Backpressure) -> bool {
+    /// Whether this write is one of those to refuse, while `waiting` others are delayed. None is while these are few:
+    /// their writers wait for answers, and being slower is enough.
+    pub fn refuses(&mut self, asked: Backpressure, waiting: usize) -> bool {
+        if waiting < WAITING_MAX {
+            return false;
+        }
         self.owed += asked.refused_percent();
         let refuses = self.owed >= 100;
         if refuses {

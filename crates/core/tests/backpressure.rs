@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use kvorum_core::backpressure::{Admission, Backpressure};
+use kvorum_core::backpressure::{Admission, Backpressure, WAITING_MAX};
 use kvorum_core::quorum::Acks;
 use proptest::prelude::*;
 
@@ -58,17 +58,24 @@ fn writers_are_slowed_down_before_anything_is_refused() {
     }
 }
 
+#[test]
+fn a_few_writers_who_wait_for_their_answers_are_slowed_down_and_never_refused() {
+    let mut admission = Admission::default();
+    assert!((0..1000).all(|_| !admission.refuses(Backpressure::MAX, WAITING_MAX - 1)));
+    assert!((0..100).any(|_| admission.refuses(Backpressure::MAX, WAITING_MAX)));
+}
+
 proptest! {
     #[test]
     fn exactly_the_share_that_is_asked_for_is_refused_and_evenly(asked in 0..=7_u8, phase in 0..100_usize) {
         let asked = level(asked);
         let mut admission = Admission::default();
         for _ in 0..phase {
-            admission.refuses(level(5));
+            admission.refuses(level(5), WAITING_MAX);
         }
-        let refused = (0..100).filter(|_| admission.refuses(asked)).count();
+        let refused = (0..100).filter(|_| admission.refuses(asked, WAITING_MAX)).count();
         prop_assert_eq!(refused, usize::from(asked.refused_percent()));
-        let window = (0..20).filter(|_| admission.refuses(asked)).count();
+        let window = (0..20).filter(|_| admission.refuses(asked, WAITING_MAX)).count();
         let share = usize::from(asked.refused_percent()) * 20;
         prop_assert!(window * 100 <= share + 100 && window * 100 + 100 >= share, "{} of 20", window);
     }

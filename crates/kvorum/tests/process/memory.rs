@@ -5,11 +5,9 @@ use std::thread;
 use std::time::Duration;
 
 use crate::support::random::Random;
-use crate::support::{Client, Cluster, entity, entity_at, wait_within};
+use crate::support::{Client, Cluster, entity, entity_at};
 
 const MIB: u64 = 1024 * 1024;
-/// For one write among many.
-const LONG: Duration = Duration::from_secs(60);
 /// `memory_bytes` of these nodes.
 const BUDGET: u64 = 64 * MIB;
 /// What a node may take beyond its budget: code, runtime, allocator.
@@ -27,8 +25,8 @@ fn fill_megabytes() -> usize {
     std::env::var("KVORUM_TEST_FILL_MB").ok().and_then(|text| text.parse().ok()).unwrap_or(300)
 }
 
-/// Values of all sizes, as fast as eight clients can who wait for every copy: the range of one node shall have
-/// everything.
+/// Values of all sizes, as fast as eight clients can who wait for every copy: a replica that is behind refuses
+/// what is too much for it, and the range of one node shall have everything.
 fn fill(cluster: &Cluster, megabytes: usize) {
     let sizes = [100, 1_000, 10_000, 100_000, 1_000_000];
     thread::scope(|scope| {
@@ -39,13 +37,7 @@ fn fill(cluster: &Cluster, megabytes: usize) {
                 let (mut written, mut number) = (0, 0);
                 while written < megabytes * 1_000_000 / 8 {
                     let size = sizes[number % sizes.len()];
-                    let (target, value) = (entity_at(format!("fill-{writer}-{number}"), 3, 3), random.bytes(size));
-                    // Nodes whose disks are behind slow writers down, and refuse what is too much all the same.
-                    wait_within(LONG, "the value is stored", || {
-                        let response = client.ok("PUT", &target, Some(&value));
-                        assert!([201, 503].contains(&response.status), "{response:?}");
-                        (response.status == 201).then_some(())
-                    });
+                    client.put(&entity_at(format!("fill-{writer}-{number}"), 3, 3), &random.bytes(size));
                     written += size;
                     number += 1;
                 }

@@ -22,6 +22,7 @@ pub(crate) mod tests;
 
 pub use handle::failure_name;
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -211,6 +212,7 @@ impl Coordinator {
         if !delay.is_zero() {
             came = came.or_else(|| Some(self.shard.clock.boot()));
             // Boxed: seldom, and all requests would be larger.
+            let _delayed = Delayed::new(&self.shard.operations.delayed);
             Box::pin(waits::queue("debt", tokio::time::sleep(delay))).await;
         }
         let version = stamp(&self.shard, Hlc::ZERO).await.map_err(|failure| match failure {
@@ -238,7 +240,7 @@ impl Coordinator {
     /// For how long a write of so many bytes waits so that its replicas' stores can pay what they owe. Refuses as many
     /// as they ask for.
     fn give_way(&self, key: &Key, acks: Acks, bytes: usize) -> Result<Duration, Refused> {
-        let Shard { membership, .. } = &*self.shard;
+        let Shard { membership, operations, .. } = &*self.shard;
         let replicas = membership.layout().preference_list(key.hash().partition());
         let is_reachable = |node: &&NodeId| self.shard.peer(**node).is_none_or(|peer| peer.is_up());
         let reachable = replicas.iter().take(usize::from(acks.from())).filter(is_reachable);
@@ -246,11 +248,11 @@ impl Coordinator {
         if asked == Backpressure::NONE {
             return Ok(Duration::ZERO);
         }
-        if self.shard.operations.admission.borrow_mut().refuses(asked) {
-            self.shard.operations.metrics.refused_behind.fetch_add(1, Ordering::Relaxed);
+        if operations.admission.borrow_mut().refuses(asked, operations.delayed.get()) {
+            operations.metrics.refused_behind.fetch_add(1, Ordering::Relaxed);
             return Err(Refused::Behind);
         }
-        self.shard.operations.metrics.delayed_behind.fetch_add(1, Ordering::Relaxed);
+        operations.metrics.delayed_behind.fetch_add(1, Ordering::Relaxed);
         Ok(asked.delay(bytes))
     }
 
@@ -260,6 +262,22 @@ impl Coordinator {
         let replicas = membership.layout().preference_list(key.hash().partition());
         acks.ack() == acks.from()
             && replicas.iter().take(usize::from(acks.from())).any(|node| *node == membership.own())
+    }
+}
+
+/// Counts a write while it is delayed, also where its client goes away.
+struct Delayed<'a>(&'a Cell<usize>);
+
+impl<'a> Delayed<'a> {
+    fn new(count: &'a Cell<usize>) -> Self {
+        count.set(count.get() + 1);
+        Self(count)
+    }
+}
+
+impl Drop for Delayed<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
     }
 }
 

@@ -238,6 +238,8 @@ pub struct Operations {
     mends: Cell<u32>,
     /// Which writes give way to what replicas owe their disks.
     pub(super) admission: RefCell<Admission>,
+    /// Writes that are delayed for that now.
+    pub(super) delayed: Cell<usize>,
     pub(super) behind: Behind,
     /// Reads of this node's own disk.
     pub(super) own_disk: Unanswered,
@@ -270,6 +272,7 @@ impl Operations {
             lingering_max,
             mends: Cell::new(0),
             admission: RefCell::default(),
+            delayed: Cell::new(0),
             behind: Behind::default(),
             own_disk: Unanswered::default(),
             repair: ReadRepair::default(),

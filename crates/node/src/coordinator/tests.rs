@@ -7,7 +7,7 @@ pub(crate) mod rig;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use kvorum_core::backpressure::Backpressure;
+use kvorum_core::backpressure::{Backpressure, WAITING_MAX};
 use kvorum_core::frame::{Frame, Message};
 use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::{Acks, Current, Failure, ReadAnswer, StoreAnswer};
@@ -93,6 +93,8 @@ fn as_many_writes_are_refused_as_enough_of_their_replicas_ask_for_and_no_read() 
         }
         assert!(put.await.unwrap().is_ok(), "two of three take it");
         ask([7, 0, 7]);
+        // As if so many others were delayed.
+        rig.shard.operations.delayed.set(WAITING_MAX);
         let mut refused = 0;
         for _ in 0..20 {
             let put = rig.put(&key("k"), acks(QUORUM));
