@@ -96,7 +96,7 @@ fn what_polls_readyz_and_then_asks_gets_its_answer_through_any_node() {
         let mut probe = cluster.client(away);
         wait_closely("the node is ready", || answers(&mut probe, "/readyz").then_some(()));
         clients.extend([(away, probe), (away, cluster.client(away))]);
-        // Who is asked first has the least time.
+        // The first request has the least time.
         clients.rotate_left(round % 6);
         for (index, client) in &mut clients {
             let what = format!("through node {index} after the return of node {away} in round {round}");
