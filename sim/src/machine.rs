@@ -330,6 +330,7 @@ impl Machine {
         let tasks = process.tasks.clone();
         tasks.is_dead.set(true);
         tasks.wake();
+        self.network.end_all(self.index);
         let set = tasks.set.replace(LocalSet::new());
         drop(set);
         drop(process);

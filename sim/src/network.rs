@@ -10,7 +10,7 @@ use std::cell::{Cell, RefCell};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::io::{Error, ErrorKind, Result as IoResult};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -78,6 +78,8 @@ pub struct Network {
     wake: Notify,
     sequence: Cell<u64>,
     connections: Cell<u64>,
+    /// Those that have been made, in their order, until both of their ends are over.
+    open: RefCell<Vec<Weak<Connection>>>,
     /// Frames that something happened to.
     disturbed: Cell<u64>,
     /// What there is without faults.
@@ -172,6 +174,7 @@ impl Network {
             wake: Notify::new(),
             sequence: Cell::new(0),
             connections: Cell::new(0),
+            open: RefCell::default(),
             disturbed: Cell::new(0),
             usual: noise,
             trace,
@@ -187,6 +190,23 @@ impl Network {
     pub fn listen(&self, node: usize, listener: Option<Listener>) {
         let before = std::mem::replace(&mut self.nodes.borrow_mut()[node].listener, listener);
         drop(before);
+    }
+
+    /// A process has ended: so have its connections, in the order in which they were made, as a kernel does it, and not
+    /// in that in which the process held them.
+    pub fn end_all(self: &Rc<Self>, node: usize) {
+        let open = self.open.take();
+        for connection in open.iter().filter_map(Weak::upgrade) {
+            for side in 0..2 {
+                if connection.nodes[side] == node {
+                    drop(Wire { network: self.clone(), connection: connection.clone(), side });
+                }
+            }
+        }
+        let is_open = |one: &Weak<Connection>| {
+            one.upgrade().is_some_and(|connection| connection.ends.iter().any(|end| !end.borrow().is_over))
+        };
+        self.open.borrow_mut().extend(open.into_iter().filter(is_open));
     }
 
     /// A machine without power neither sends nor receives.
@@ -375,6 +395,7 @@ impl Network {
         let number = self.connections.get();
         self.connections.set(number + 1);
         let connection = Rc::new(Connection { number, nodes: [from, to], ends: Default::default() });
+        self.open.borrow_mut().push(Rc::downgrade(&connection));
         let end = |side| Box::new(Wire { network: self.clone(), connection: connection.clone(), side });
         let answer = Ok(Dialled { transport: end(0), hello: ours, input: BytesMut::new() });
         self.send(Packet { from: to, to: from, content: Content::Reply { answer, reply } });
