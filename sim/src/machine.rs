@@ -16,26 +16,23 @@ use kvorum_core::hints::Bounds;
 use kvorum_core::placement::{Layout, NodeId};
 use kvorum_core::{Incarnation, Key};
 use kvorum_node::anti_entropy::{AntiEntropy, RepairSettings};
-use kvorum_node::calls::Calls;
 use kvorum_node::clock::{Clock, TimeSource};
 use kvorum_node::commit::queue::Now;
 use kvorum_node::commit::{CommitConfig, CommitMetrics, CommitQueue, Committer, Done, QueueLimits, Sink};
 use kvorum_node::coordinator::Coordinator;
 use kvorum_node::coordinator::hedge::Hedging;
-use kvorum_node::coordinator::operations::Operations;
 use kvorum_node::cpu_share::CpuShare;
 use kvorum_node::data_dir::{ClusterId, DataDir};
-use kvorum_node::hints::keeper::Keeper;
 use kvorum_node::hints::{HintQueue, HintSettings};
 use kvorum_node::large_values::LargeValues;
 use kvorum_node::mailbox::Mailbox;
 use kvorum_node::membership::{Membership, Standing};
 use kvorum_node::node::{BOUND_LEAD, RETENTION_MARGIN};
-use kvorum_node::peer::client::PeerClient;
+use kvorum_node::peer::context::{PeerContext, PeerSettings};
+use kvorum_node::peer::handler::FrameHandler;
 use kvorum_node::peer::server;
 use kvorum_node::read_pool::ReadPool;
-use kvorum_node::replica::Replica;
-use kvorum_node::shard::{FanOut, Shard, ShardSettings};
+use kvorum_node::shard::{FanOut, Shard, ShardParts};
 use kvorum_node::store::memory::{Fault, MemoryStore};
 use kvorum_node::store::{Durability, Store};
 use tokio::sync::oneshot;
@@ -291,7 +288,7 @@ impl Machine {
         run: impl FnOnce(Coordinator, Arc<LargeValues>) -> F,
     ) -> Option<AbortHandle> {
         self.with(|process| {
-            let coordinator = Coordinator::new(process.shard.clone());
+            let coordinator = process.shard.coordinator.clone();
             let task = run(coordinator, process.shard.large_values.clone());
             let handle = process.tasks.set.borrow().spawn_local(task).abort_handle();
             process.tasks.wake();
@@ -409,12 +406,18 @@ impl Machine {
         let (process, start) = self.boot();
         let tasks = process.tasks.clone();
         tasks.set.borrow().spawn_local(start);
-        let (network, shard) = (self.network.clone(), process.shard.clone());
+        let network = self.network.clone();
+        let (context, handler) = (process.shard.peer_context.clone(), process.shard.handler.clone());
         let listening = tasks.clone();
         self.network.listen(
             self.index,
             Some(Rc::new(move |incoming| {
-                listening.set.borrow().spawn_local(take_call(network.clone(), shard.clone(), incoming));
+                listening.set.borrow().spawn_local(take_call(
+                    network.clone(),
+                    context.clone(),
+                    handler.clone(),
+                    incoming,
+                ));
                 listening.wake();
             })),
         );
@@ -450,8 +453,7 @@ impl Machine {
         let outbox = Outbox::default();
         let now = move || Now { boot: time.boot(), wall_ms: time.wall_ms() };
         let (queue, runner) = CommitQueue::new(committer, plan.queue, pool.clone(), outbox.clone(), now);
-        let keeper_disk = disk.clone();
-        let (shard, hints) = self.shard(clock, disk, &queue, [&pool, &scans], &mailbox, membership.clone());
+        let shard = Rc::new(self.shard(clock, disk, &queue, [&pool, &scans], &mailbox, membership.clone()));
         let commits = run_commits(runner, outbox, mailbox.clone(), self.disk_latency());
         let readers: Vec<_> =
             std::iter::repeat_n(pool, READERS).chain([scans]).map(|pool| run_jobs(pool, self.disk_latency())).collect();
@@ -460,11 +462,11 @@ impl Machine {
             tokio::task::spawn_local(commits);
             readers.into_iter().for_each(|reader| drop(tokio::task::spawn_local(reader)));
             tokio::task::spawn_local(write_notes(membership));
-            starting.clone().start(mailbox);
-            tokio::task::spawn_local(kvorum_node::anti_entropy::driver::run(starting.clone()));
+            starting.start();
+            tokio::task::spawn_local(starting.driver().run());
             tokio::task::spawn_local(async move {
                 let (_never, stop) = oneshot::channel();
-                Keeper::new(starting, keeper_disk, hints).run(stop).await;
+                starting.keeper().run(stop).await;
             });
         };
         let tasks = Rc::new(Tasks {
@@ -484,59 +486,39 @@ impl Machine {
         [pool, scans]: [&ReadPool; 2],
         mailbox: &Arc<Mailbox>,
         membership: Arc<Membership>,
-    ) -> (Rc<Shard>, Arc<HintQueue>) {
+    ) -> Shard {
         let plan = &self.plan;
         let boot = clock.boot();
-        let hints = Arc::new(HintQueue::new(
-            if plan.has_background { HINTS } else { HintSettings::OFF },
-            plan.layout.nodes().len(),
-        ));
-        let large_values = LargeValues::new(plan.large_bytes_max);
         let frame_bytes_max = plan.value_bytes_max + PAYLOAD_OVERHEAD_MAX;
-        let peers = (0..plan.layout.nodes().len()).map(|node| {
-            let id = NodeId(u8::try_from(node).expect("few nodes"));
-            (node != self.index).then(|| PeerClient::new(id))
-        });
-        let shard = Rc::new(Shard {
+        let hints = if plan.has_background { HINTS } else { HintSettings::OFF };
+        Shard::new(ShardParts {
             index: 0,
-            settings: ShardSettings {
+            peers: PeerSettings {
                 deadline: plan.deadline,
-                fan_out: plan.fan_out,
                 frame_bytes_max,
                 partial_bytes_max: frame_bytes_max * INTERLEAVED_MAX,
-                peer_queue_bytes_max: plan.peer_queue_bytes_max,
+                queue_bytes_max: plan.peer_queue_bytes_max,
                 connect_timeout: Duration::from_millis(500),
                 reconnect_delay_max: Duration::from_secs(1),
             },
-            clock: clock.clone(),
-            replica: Replica::new(
-                0,
-                disk,
-                queue.clone(),
-                pool.clone(),
-                mailbox.clone(),
-                membership.clone(),
-                large_values.clone(),
-                clock,
-            ),
+            fan_out: plan.fan_out,
+            hedging: Hedging::new(5, plan.deadline / 4),
+            lingering_max: plan.lingering_max,
+            clock,
+            membership,
+            store: disk,
+            queue: queue.clone(),
             pool: pool.clone(),
             scans: scans.clone(),
+            mailbox: mailbox.clone(),
             cpu_share: CpuShare::whole(),
-            large_values,
-            flusher: Rc::default(),
-            dial: Box::new(self.network.dialler(self.index, plan.urls.clone())),
-            peers: peers.collect(),
-            operations: Operations::new(
-                Hedging::new(5, plan.deadline / 4),
-                plan.lingering_max,
-                Arc::default(),
-                hints.clone(),
-            ),
-            calls: Calls::default(),
+            large_values: LargeValues::new(plan.large_bytes_max),
+            hints: Arc::new(HintQueue::new(hints, plan.layout.nodes().len())),
             anti_entropy: Arc::new(AntiEntropy::new(repair(plan), boot)),
-            membership,
-        });
-        (shard, hints)
+            metrics: Arc::default(),
+            dial: Box::new(self.network.dialler(self.index, plan.urls.clone())),
+            first_dials: Vec::new(),
+        })
     }
 
     fn disk_latency(&self) -> Latency {
@@ -573,11 +555,11 @@ fn commit_config(plan: &Plan) -> CommitConfig {
 }
 
 /// What HTTP does with an upgrade.
-async fn take_call(network: Rc<Network>, shard: Rc<Shard>, incoming: Incoming) {
-    match server::answer(&shard, Ok(&incoming.hello)) {
+async fn take_call(network: Rc<Network>, context: Rc<PeerContext>, handler: Rc<dyn FrameHandler>, incoming: Incoming) {
+    match server::answer(&context, Ok(&incoming.hello)) {
         Ok(ours) => {
             let (transport, hello) = network.accept(incoming, ours);
-            server::accept(shard, transport, hello, BytesMut::new()).await;
+            server::accept(context, handler, transport, hello, BytesMut::new()).await;
         }
         Err(stranger) => network.refuse(incoming, stranger.to_string()),
     }

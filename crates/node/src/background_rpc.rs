@@ -7,20 +7,23 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
 
-use kvorum_core::frame::{Frame, Message};
+use kvorum_core::frame::Message;
 use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer};
 use kvorum_core::repair::wire::{Request, Response};
 use kvorum_core::{Key, Record};
 use tokio::sync::oneshot;
 
-use crate::commit::Fact;
-use crate::replica::Held;
-use crate::shard::{Asker, Shard};
-
-/// The high half of the ids of calls: no request that a shard coordinates has these.
-const OURS: u64 = 1;
+use crate::large_values::LargeValues;
+use crate::membership::Membership;
+use crate::peer::error::ProtocolError;
+use crate::peer::peers::Peers;
+use crate::peer::request_id::background_id;
+use crate::replica::{Held, Replica};
+use crate::shard::Asker;
 
 /// An answer.
 pub enum Reply {
@@ -44,9 +47,13 @@ impl Reply {
     }
 }
 
-/// The calls of one shard that wait for peers.
-#[derive(Default)]
-pub struct Calls {
+/// Questions of one shard's background work.
+pub struct BackgroundRpc {
+    membership: Arc<Membership>,
+    peers: Rc<Peers>,
+    replica: Rc<Replica<Asker>>,
+    large_values: Arc<LargeValues>,
+    /// Those that wait for peers.
     waiting: RefCell<BTreeMap<u32, Waiting>>,
     last: Cell<u32>,
 }
@@ -60,7 +67,7 @@ struct Waiting {
 
 /// Forgets a call when its future ends.
 struct Entry<'a> {
-    calls: &'a Calls,
+    calls: &'a BackgroundRpc,
     number: u32,
 }
 
@@ -70,24 +77,30 @@ impl Drop for Entry<'_> {
     }
 }
 
-impl Calls {
-    /// Whether a frame's id is that of a call.
+impl BackgroundRpc {
+    /// Nothing is under way yet.
     #[must_use]
-    pub fn owns(id: u64) -> bool {
-        id >> 32 == OURS
+    pub fn new(
+        membership: Arc<Membership>,
+        peers: Rc<Peers>,
+        replica: Rc<Replica<Asker>>,
+        large_values: Arc<LargeValues>,
+    ) -> Rc<Self> {
+        let (waiting, last) = Default::default();
+        Rc::new(Self { membership, peers, replica, large_values, waiting, last })
     }
 
     /// What `node` holds for the key. Cancel safe.
-    pub async fn read(&self, shard: &Shard, node: NodeId, key: &Key) -> Held {
-        let reply = if node == shard.membership.own() {
+    pub async fn read(&self, node: NodeId, key: &Key) -> Held {
+        let reply = if node == self.membership.own() {
             let (tell, told) = oneshot::channel();
-            match shard.replica.read(key, true, || Asker::Call(tell)) {
+            match self.replica.read(key, true, || Asker::Call(tell)) {
                 Some(held) => return held,
                 None => told.await.unwrap_or(Reply::Failed(Failure::NotServing)),
             }
         } else {
             let message = Message::Read { key: key.clone(), version_only: false, uncounted: true };
-            self.ask(shard, node, message, Some(key)).await
+            self.ask(node, message, Some(key)).await
         };
         match reply {
             Reply::Read(held) => held,
@@ -97,18 +110,18 @@ impl Calls {
     }
 
     /// Gives `node` a record that some replica holds. Dropped, the store may still take effect.
-    pub async fn repair(&self, shard: &Shard, node: NodeId, key: &Key, record: &Record) -> StoreAnswer {
-        let reply = if node == shard.membership.own() {
+    pub async fn repair(&self, node: NodeId, key: &Key, record: &Record) -> StoreAnswer {
+        let reply = if node == self.membership.own() {
             let (tell, told) = oneshot::channel();
-            let submission = shard.replica.submission(key.clone(), record, true, true, Asker::Call(tell));
-            match shard.replica.store(submission) {
+            let submission = self.replica.submission(key.clone(), record, true, true, Asker::Call(tell));
+            match self.replica.store(submission) {
                 Ok(()) => told.await.unwrap_or(Reply::Failed(Failure::NotServing)),
                 Err((_, failure)) => Reply::Failed(failure),
             }
         } else {
             let (key, record) = (key.clone(), record.bytes().clone());
             let message = Message::Store { key, record, repair: true, uncounted: true };
-            self.ask(shard, node, message, None).await
+            self.ask(node, message, None).await
         };
         reply.of_store()
     }
@@ -120,14 +133,13 @@ impl Calls {
     /// As [`PeerClient::send`](crate::peer::client::PeerClient::send).
     pub fn hint<'a>(
         &'a self,
-        shard: &Shard,
         node: NodeId,
         key: &Key,
         record: &Record,
     ) -> Result<impl Future<Output = StoreAnswer> + use<'a>, Failure> {
         let (key, record) = (key.clone(), record.bytes().clone());
         let message = Message::Store { key, record, repair: false, uncounted: true };
-        let (entry, told) = self.send(shard, node, message, None)?;
+        let (entry, told) = self.send(node, message, None)?;
         Ok(async move {
             let _entry = entry;
             told.await.unwrap_or(Reply::Failed(Failure::Unreachable)).of_store()
@@ -135,16 +147,16 @@ impl Calls {
     }
 
     /// Asks a peer a question of anti-entropy.
-    pub async fn request(&self, shard: &Shard, node: NodeId, request: &Request) -> Result<Response, Failure> {
-        match self.ask(shard, node, Message::Repair(request.encode()), None).await {
+    pub async fn request(&self, node: NodeId, request: &Request) -> Result<Response, Failure> {
+        match self.ask(node, Message::Repair(request.encode()), None).await {
             Reply::Repair(response) => Ok(response),
             Reply::Failed(failure) => Err(failure),
             Reply::Stored(_) | Reply::Read(_) => Err(Failure::Corrupt),
         }
     }
 
-    async fn ask(&self, shard: &Shard, node: NodeId, message: Message, key: Option<&Key>) -> Reply {
-        match self.send(shard, node, message, key) {
+    async fn ask(&self, node: NodeId, message: Message, key: Option<&Key>) -> Reply {
+        match self.send(node, message, key) {
             Ok((_entry, told)) => told.await.unwrap_or(Reply::Failed(Failure::Unreachable)),
             Err(failure) => Reply::Failed(failure),
         }
@@ -152,73 +164,66 @@ impl Calls {
 
     fn send(
         &self,
-        shard: &Shard,
         node: NodeId,
         message: Message,
         key: Option<&Key>,
     ) -> Result<(Entry<'_>, oneshot::Receiver<Reply>), Failure> {
-        let peer = shard.peer(node).ok_or(Failure::Unreachable)?;
+        let peer = self.peers.get(node).ok_or(Failure::Unreachable)?;
         let (tell, told) = oneshot::channel();
         let number = self.last.get().wrapping_add(1);
         self.last.set(number);
         self.waiting.borrow_mut().insert(number, Waiting { node, key: key.cloned(), tell });
         let entry = Entry { calls: self, number };
-        peer.send(shard, OURS << 32 | u64::from(number), message)?;
+        peer.send(background_id(number), message)?;
         Ok((entry, told))
     }
 
-    /// Takes a peer's answer; nothing if it is none.
-    pub fn on_answer(&self, shard: &Shard, node: NodeId, frame: Frame) -> Option<()> {
-        let number = u32::try_from(frame.id & u64::from(u32::MAX)).expect("32 bits");
+    /// Takes a peer's answer to the call of this number.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn on_answer(&self, node: NodeId, number: u32, answer: Message) -> Result<(), ProtocolError> {
         let waiting = self.waiting.borrow_mut().remove(&number);
         let waiting = waiting.filter(|waiting| waiting.node == node);
-        let reply = match frame.message {
+        let reply = match answer {
             Message::StoreAnswer(answer) => Reply::Stored(answer),
             Message::ReadAnswer(answer) => {
                 let key = waiting.as_ref().and_then(|waiting| waiting.key.as_ref());
-                Reply::Read(key.map_or(Held::Failed(Failure::Timeout), |key| checked(shard, key, answer)))
+                Reply::Read(key.map_or(Held::Failed(Failure::Timeout), |key| self.checked(key, answer)))
             }
-            Message::RepairAnswer(payload) => Reply::Repair(Response::decode(&payload).ok()?),
+            Message::RepairAnswer(payload) => {
+                Reply::Repair(Response::decode(&payload).map_err(|_| ProtocolError::NotAnAnswer)?)
+            }
             Message::Store { .. }
             | Message::Read { .. }
             | Message::Repair(_)
             | Message::Ping { .. }
-            | Message::Pong { .. } => return None,
+            | Message::Pong { .. } => return Err(ProtocolError::NotAnAnswer),
         };
         if let Some(Waiting { tell, .. }) = waiting {
             // Whoever asked may have given up.
             let _ = tell.send(reply);
         }
-        Some(())
+        Ok(())
+    }
+
+    /// What a peer holds, for whoever asked for the record.
+    fn checked(&self, key: &Key, answer: ReadAnswer) -> Held {
+        match answer {
+            ReadAnswer::Record(bytes) => {
+                let verified = self.large_values.verified(key, bytes);
+                verified.map_or_else(|unusable| Held::Failed(unusable.into()), Held::Record)
+            }
+            ReadAnswer::Absent { floor } => Held::Absent { floor },
+            // Only the record was asked for.
+            ReadAnswer::Version { .. } => Held::Failed(Failure::Corrupt),
+            ReadAnswer::Failed(failure) => Held::Failed(failure),
+        }
     }
 
     /// The connection to `node` has ended.
     pub fn fail_all(&self, node: NodeId) {
         // Whoever waits is told by the end of its channel.
         self.waiting.borrow_mut().retain(|_, waiting| waiting.node != node);
-    }
-}
-
-/// Has a fact made durable on this node.
-///
-/// # Errors
-/// Why it is not.
-pub async fn heed(shard: &Shard, fact: Fact) -> Result<(), Failure> {
-    let (send, receive) = oneshot::channel();
-    shard.replica.heed(fact, Asker::Durable(send)).map_err(|_| Failure::Overloaded)?;
-    receive.await.unwrap_or(Err(Failure::NotServing))
-}
-
-/// A record from a peer is used only if its digest is right, and if there is memory for it.
-fn checked(shard: &Shard, key: &Key, answer: ReadAnswer) -> Held {
-    match answer {
-        ReadAnswer::Record(bytes) => match Record::decode(key, bytes) {
-            Ok(record) => shard.large_values.keep(record).map_or(Held::Failed(Failure::Overloaded), Held::Record),
-            Err(_) => Held::Failed(Failure::Corrupt),
-        },
-        ReadAnswer::Absent { floor } => Held::Absent { floor },
-        // Only the record was asked for.
-        ReadAnswer::Version { .. } => Held::Failed(Failure::Corrupt),
-        ReadAnswer::Failed(failure) => Held::Failed(failure),
     }
 }

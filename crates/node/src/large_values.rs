@@ -12,7 +12,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use kvorum_core::Record;
+use kvorum_core::quorum::Failure;
+use kvorum_core::record::RecordError;
+use kvorum_core::{Key, Record};
 
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
@@ -59,6 +61,33 @@ impl LargeValues {
     pub fn keep(self: &Arc<Self>, record: Record) -> Result<Record, NoRoom> {
         let charge = self.charge(record.bytes().len())?;
         Ok(kept(record, charge))
+    }
+
+    /// The record in bytes from a disk or a peer, if its digest is right, and if there is room for it.
+    ///
+    /// # Errors
+    /// Why it cannot be used.
+    pub fn verified(self: &Arc<Self>, key: &Key, bytes: Bytes) -> Result<Record, Unusable> {
+        let record = Record::decode(key, bytes).map_err(Unusable::Damaged)?;
+        self.keep(record).map_err(|_| Unusable::NoRoom)
+    }
+}
+
+/// Why a record that was read cannot be used.
+#[derive(Debug)]
+pub enum Unusable {
+    /// Its bytes are not what was stored under its key.
+    Damaged(RecordError),
+    /// It is large, and there is no room for it.
+    NoRoom,
+}
+
+impl From<Unusable> for Failure {
+    fn from(unusable: Unusable) -> Self {
+        match unusable {
+            Unusable::Damaged(_) => Self::Corrupt,
+            Unusable::NoRoom => Self::Overloaded,
+        }
     }
 }
 

@@ -6,11 +6,12 @@
 #![cfg_attr(not(feature = "rocksdb"), allow(dead_code))]
 
 pub mod anti_entropy;
+pub mod background_rpc;
+pub mod background_scan;
 pub mod backpressure;
 #[cfg(feature = "rocksdb")]
 pub mod backup;
 pub mod backup_label;
-pub mod calls;
 pub mod clock;
 pub mod commit;
 pub mod config;

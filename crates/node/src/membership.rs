@@ -28,9 +28,8 @@ use tokio::sync::Notify;
 
 use crate::data_dir::{ClusterId, DataDir, DataDirError, PeerNote, Run, RunId, Runs};
 use crate::log_limit::LogLimit;
-use crate::peer::handshake::Stranger;
+use crate::peer::error::{ProtocolError, Stranger};
 use crate::peer::hellos::Hellos;
-use crate::peer::server::ProtocolError;
 use crate::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 

@@ -37,7 +37,7 @@ use crate::metrics::CoordinatorMetrics;
 use crate::peer::first_dials::FirstDials;
 use crate::profile::listener::AdminListener;
 use crate::read_pool::{ReadPool, ReadPoolThreads};
-use crate::runtime::{BackgroundParts, ShardParts, run_background, run_shard};
+use crate::runtime::{BackgroundParts, ThreadParts, run_background, run_shard};
 use crate::scrub::Scrub;
 use crate::store::budget::MemoryBudget;
 use crate::store::reaper::Reaper;
@@ -410,7 +410,7 @@ fn start_shards(
     let mut shards = Vec::new();
     for (index, mailbox) in (0..).zip(mailboxes).take(config.runtime.shards.get()) {
         let (connections, taken) = mpsc::channel(HANDOVER_MAX);
-        let parts = ShardParts {
+        let parts = ThreadParts {
             index,
             clock: view.clock.clone(),
             view: view.clone(),

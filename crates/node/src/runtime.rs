@@ -14,13 +14,10 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::LocalSet;
 
-use crate::calls::Calls;
 use crate::clock::Clock;
 use crate::config::{Config, ReadFanout};
 use crate::coordinator::Coordinator;
 use crate::coordinator::hedge::Hedging;
-use crate::coordinator::operations::Operations;
-use crate::hints::keeper::Keeper;
 use crate::http::{
     Admin, AdminFuture, HttpParts, HttpSettings, HttpShard, PageFuture, PeerRefusal, PeerUpgrade, RangeError, Ranges,
     serve_connection,
@@ -28,19 +25,19 @@ use crate::http::{
 use crate::mailbox::Mailbox;
 use crate::membership::Membership;
 use crate::node::{NodeView, TcpHandover, drain_max};
-use crate::peer::client::PeerClient;
+use crate::peer::context::{PeerContext, PeerSettings};
 use crate::peer::dial::Tcp;
 use crate::peer::first_dials::FirstDial;
+use crate::peer::handler::FrameHandler;
 use crate::peer::handshake::Hello;
 use crate::peer::server;
 use crate::priority;
-use crate::replica::Replica;
-use crate::scrub;
-use crate::shard::{FanOut, Shard, ShardSettings};
+use crate::scrub::Scrubber;
+use crate::shard::{FanOut, Shard, ShardParts};
 use crate::store::PageLimit;
 
 /// What a shard is given by its node.
-pub(crate) struct ShardParts {
+pub(crate) struct ThreadParts {
     pub(crate) index: u16,
     pub(crate) clock: Arc<Clock>,
     pub(crate) view: Arc<NodeView>,
@@ -64,7 +61,7 @@ pub(crate) struct BackgroundParts {
 }
 
 /// Runs a shard until the node drains, its connections are done, and the node gives it no more of them.
-pub(crate) fn run_shard(config: &Config, parts: ShardParts) {
+pub(crate) fn run_shard(config: &Config, parts: ThreadParts) {
     block_on(serve(config, parts));
 }
 
@@ -73,12 +70,21 @@ pub(crate) fn run_background(config: &Config, parts: BackgroundParts) {
     priority::lower_to(priority::WORK);
     let BackgroundParts { index, clock, view, mailbox, stop } = parts;
     block_on(async move {
-        let shard = shard(config, index, clock, &view, &mailbox, Vec::new());
-        shard.start(mailbox);
-        tokio::task::spawn_local(scrub::run(shard.clone(), view.store.clone(), view.scrub.clone()));
-        tokio::task::spawn_local(crate::backpressure::run(shard.clone(), view.store.clone()));
-        tokio::task::spawn_local(crate::anti_entropy::driver::run(shard.clone()));
-        Keeper::new(shard, view.store.clone(), view.hints.clone()).run(stop).await;
+        let shard = shard(config, index, clock, &view, mailbox, Vec::new());
+        shard.start();
+        let scrubber = Scrubber {
+            peers: shard.peers.clone(),
+            scan: shard.scan.clone(),
+            coordinator: shard.coordinator.clone(),
+            store: view.store.clone(),
+            nodes: nodes(&view.membership),
+            scrub: view.scrub.clone(),
+        };
+        tokio::task::spawn_local(scrubber.run());
+        let (membership, pool, store) = (view.membership.clone(), view.pool.clone(), view.store.clone());
+        tokio::task::spawn_local(crate::backpressure::run(membership, pool, store));
+        tokio::task::spawn_local(shard.driver().run());
+        shard.keeper().run(stop).await;
     });
 }
 
@@ -90,11 +96,11 @@ fn block_on(task: impl Future<Output = ()>) {
     runtime.shutdown_background();
 }
 
-async fn serve(config: &Config, parts: ShardParts) {
-    let ShardParts { index, clock, view, mailbox, mut connections, first_dials, mut drain } = parts;
-    let shard = shard(config, index, clock, &view, &mailbox, first_dials);
-    shard.start(mailbox);
-    let http = http(config, &shard, &view);
+async fn serve(config: &Config, parts: ThreadParts) {
+    let ThreadParts { index, clock, view, mailbox, mut connections, first_dials, mut drain } = parts;
+    let shard = shard(config, index, clock, &view, mailbox, first_dials);
+    shard.start();
+    let http = http(config, index, &shard, &view);
     tokio::task::spawn_local(http.clone().run_sweeper());
     tokio::select! {
         () = take(&mut connections, &http) => {}
@@ -110,7 +116,7 @@ async fn serve(config: &Config, parts: ShardParts) {
     }
     drop(drain);
     take(&mut connections, &http).await;
-    shard.operations.end();
+    shard.coordinator.end();
 }
 
 /// Takes connections from the node until there will be no more. Cancel safe.
@@ -129,68 +135,49 @@ fn shard(
     index: u16,
     clock: Arc<Clock>,
     view: &Arc<NodeView>,
-    mailbox: &Arc<Mailbox>,
+    mailbox: Arc<Mailbox>,
     first_dials: Vec<FirstDial>,
-) -> Rc<Shard> {
-    let membership = view.membership.clone();
+) -> Shard {
     let frame_bytes_max = config.limits.value_bytes_max.get() + PAYLOAD_OVERHEAD_MAX;
-    let settings = ShardSettings {
-        deadline: config.coordinator.deadline,
+    Shard::new(ShardParts {
+        index,
+        peers: PeerSettings {
+            deadline: config.coordinator.deadline,
+            frame_bytes_max,
+            partial_bytes_max: frame_bytes_max * INTERLEAVED_MAX,
+            queue_bytes_max: config.peer.queue_bytes_max.get(),
+            connect_timeout: config.peer.connect_timeout,
+            reconnect_delay_max: config.peer.reconnect_delay_max,
+        },
         fan_out: match config.coordinator.read_fanout {
             ReadFanout::Hedged => FanOut::Hedged,
             ReadFanout::All => FanOut::All,
         },
-        frame_bytes_max,
-        partial_bytes_max: frame_bytes_max * INTERLEAVED_MAX,
-        peer_queue_bytes_max: config.peer.queue_bytes_max.get(),
-        connect_timeout: config.peer.connect_timeout,
-        reconnect_delay_max: config.peer.reconnect_delay_max,
-    };
-    let hedging = Hedging::new(u32::from(config.coordinator.hedge_budget.get()), config.coordinator.deadline / 4);
-    // The background shard coordinates nothing for clients.
-    let metrics = view.coordinators.get(usize::from(index)).cloned().unwrap_or_default();
-    let replica = Replica::new(
-        index,
-        view.store.clone(),
-        view.queue.clone(),
-        view.pool.clone(),
-        mailbox.clone(),
-        membership.clone(),
-        view.large_values.clone(),
-        clock.clone(),
-    );
-    Rc::new(Shard {
-        index,
-        settings,
+        hedging: Hedging::new(u32::from(config.coordinator.hedge_budget.get()), config.coordinator.deadline / 4),
+        lingering_max: config.coordinator.requests_max.get(),
         clock,
-        membership,
-        replica,
+        membership: view.membership.clone(),
+        store: view.store.clone(),
+        queue: view.queue.clone(),
         pool: view.pool.clone(),
         scans: view.scans.clone(),
+        mailbox,
         cpu_share: view.cpu_share.clone(),
         large_values: view.large_values.clone(),
-        flusher: Rc::default(),
-        dial: Box::new(Tcp),
-        peers: peers(&view.membership, first_dials),
-        calls: Calls::default(),
-        operations: Operations::new(hedging, config.coordinator.requests_max.get(), metrics, view.hints.clone()),
+        hints: view.hints.clone(),
         anti_entropy: view.anti_entropy.clone(),
+        // The background shard coordinates nothing for clients.
+        metrics: view.coordinators.get(usize::from(index)).cloned().unwrap_or_default(),
+        dial: Box::new(Tcp),
+        first_dials,
     })
 }
 
-fn peers(membership: &Membership, first_dials: Vec<FirstDial>) -> Vec<Option<Rc<PeerClient>>> {
-    let mut peers: Vec<_> = membership.layout().nodes().iter().map(|_| None).collect();
-    let mut first_dials = first_dials.into_iter();
-    for node in membership.others() {
-        if let Some(peer) = peers.get_mut(usize::from(node.0)) {
-            let client = first_dials.next().map(|dial| PeerClient::with_first_dial(node, dial));
-            *peer = Some(client.unwrap_or_else(|| PeerClient::new(node)));
-        }
-    }
-    peers
+fn nodes(membership: &Membership) -> u8 {
+    u8::try_from(membership.layout().nodes().len()).expect("at most 128 nodes")
 }
 
-fn http(config: &Config, shard: &Rc<Shard>, view: &Arc<NodeView>) -> Rc<HttpShard<Coordinator>> {
+fn http(config: &Config, index: u16, shard: &Shard, view: &Arc<NodeView>) -> Rc<HttpShard<Coordinator>> {
     let settings = HttpSettings {
         value_bytes_max: config.limits.value_bytes_max.get(),
         request_read_timeout: config.limits.request_read_timeout,
@@ -200,26 +187,28 @@ fn http(config: &Config, shard: &Rc<Shard>, view: &Arc<NodeView>) -> Rc<HttpShar
         requests_max: config.coordinator.requests_max.get(),
         scan_page_bytes: config.limits.scan_page_bytes.get(),
         default_from: config.acks.from(),
-        nodes: u8::try_from(shard.peers.len()).expect("at most 128 nodes"),
+        nodes: nodes(&view.membership),
     };
-    let doors = Rc::new(Doors { shard: shard.clone(), view: view.clone() });
+    let (peer_context, handler) = (shard.peer_context.clone(), shard.handler.clone());
+    let doors = Rc::new(Doors { peer_context, handler, view: view.clone() });
     let clock = shard.clock.clone();
     let parts = HttpParts {
-        entities: Rc::new(Coordinator::new(shard.clone())),
+        entities: Rc::new(shard.coordinator.clone()),
         ranges: doors.clone(),
         admin: doors.clone(),
         peers: doors,
         large_values: view.large_values.clone(),
-        metrics: view.http.get(usize::from(shard.index)).expect("one for each shard").clone(),
+        metrics: view.http.get(usize::from(index)).expect("one for each shard").clone(),
         wall: Box::new(move || SystemTime::UNIX_EPOCH + Duration::from_millis(clock.wall_ms())),
-        request_id_seed: shard.clock.wall_ms() << 16 | u64::from(shard.index) << 8,
+        request_id_seed: shard.clock.wall_ms() << 16 | u64::from(index) << 8,
     };
     HttpShard::new(parts, settings)
 }
 
 /// What HTTP reaches of the node, besides the coordinator.
 struct Doors {
-    shard: Rc<Shard>,
+    peer_context: Rc<PeerContext>,
+    handler: Rc<dyn FrameHandler>,
     view: Arc<NodeView>,
 }
 
@@ -231,7 +220,7 @@ impl Ranges for Doors {
             // A client that has gone needs no answer.
             let _ = send.send(store.scan(&start, end.as_deref(), limit));
         };
-        let submitted = self.shard.pool.submit(Box::new(job)).is_ok();
+        let submitted = self.view.pool.submit(Box::new(job)).is_ok();
         Box::pin(async move {
             if !submitted {
                 return Err(RangeError::Overloaded);
@@ -271,7 +260,7 @@ impl Admin for Doors {
             // Who asked may have gone: the backup is there all the same.
             let _ = send.send(taken);
         };
-        let submitted = self.shard.pool.submit(Box::new(job)).is_ok();
+        let submitted = self.view.pool.submit(Box::new(job)).is_ok();
         Box::pin(async move {
             if !submitted {
                 return Err("as many reads from disk are waiting as may wait".to_owned());
@@ -296,7 +285,7 @@ impl Admin for Doors {
 impl PeerUpgrade for Doors {
     fn accept(&self, headers: &HeaderMap) -> Result<HeaderMap, PeerRefusal> {
         let hello = Hello::parse(|name| headers.get(name).map(HeaderValue::as_bytes));
-        match server::answer(&self.shard, hello.as_ref().map_err(Clone::clone)) {
+        match server::answer(&self.peer_context, hello.as_ref().map_err(Clone::clone)) {
             Ok(ours) => {
                 let mut answer = ours.headers();
                 answer.insert(CONNECTION, HeaderValue::from_static("upgrade"));
@@ -312,6 +301,7 @@ impl PeerUpgrade for Doors {
         let hello = Hello::parse(|name| headers.get(name).map(HeaderValue::as_bytes));
         let Ok(hello) = hello else { return };
         let input = BytesMut::from(&*read_ahead);
-        tokio::task::spawn_local(server::accept(self.shard.clone(), Box::new(stream), hello, input));
+        let (context, handler) = (self.peer_context.clone(), self.handler.clone());
+        tokio::task::spawn_local(server::accept(context, handler, Box::new(stream), hello, input));
     }
 }

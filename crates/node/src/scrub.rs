@@ -17,8 +17,9 @@ use kvorum_core::quorum::{Acks, majority};
 use kvorum_core::{Key, Record};
 use tokio::sync::Notify;
 
+use crate::background_scan::BackgroundScan;
 use crate::coordinator::{Coordinator, Found, Looked};
-use crate::shard::Shard;
+use crate::peer::peers::Peers;
 use crate::store::{Page, PageLimit, Store, StoreError, Tier};
 use crate::sync::Mutex;
 
@@ -103,66 +104,111 @@ enum End {
     Asked,
 }
 
-/// Scrubs for as long as the shard runs.
-pub async fn run(shard: Rc<Shard>, store: Arc<dyn Store>, scrub: Arc<Scrub>) {
-    let mut is_asked = false;
-    loop {
-        if !is_asked && scrub.rate == 0 {
-            scrub.asked.notified().await;
-            is_asked = true;
-        }
-        scrub.begun.fetch_add(1, Ordering::AcqRel);
-        until_connected(&shard).await;
-        let end = pass(&shard, &store, &scrub, (!is_asked).then_some(scrub.rate)).await;
-        is_asked = match end {
-            Ok(End::Asked) => {
-                scrub.end(None);
-                true
-            }
-            ended => {
-                scrub.end(ended.err());
-                tokio::time::timeout(PAUSE, scrub.asked.notified()).await.is_ok()
-            }
-        };
-    }
+/// Scrubs what a node stores, on one of its shards.
+pub struct Scrubber {
+    /// The other nodes, who have to be there to help.
+    pub peers: Rc<Peers>,
+    /// Reads what is stored.
+    pub scan: BackgroundScan,
+    /// Asks the others.
+    pub coordinator: Coordinator,
+    /// What is scrubbed.
+    pub store: Arc<dyn Store>,
+    /// How many nodes the cluster has.
+    pub nodes: u8,
+    /// What was found.
+    pub scrub: Arc<Scrub>,
 }
 
-/// Right after a start nobody could help yet. Waits for the peers, but not for one that is away.
-async fn until_connected(shard: &Shard) {
-    for _ in 0..LOOKS_MAX {
-        if shard.peers.iter().flatten().all(|peer| peer.is_up()) {
-            return;
+impl Scrubber {
+    /// Scrubs for as long as the shard runs.
+    pub async fn run(self) {
+        let scrub = &self.scrub;
+        let mut is_asked = false;
+        loop {
+            if !is_asked && scrub.rate == 0 {
+                scrub.asked.notified().await;
+                is_asked = true;
+            }
+            scrub.begun.fetch_add(1, Ordering::AcqRel);
+            self.until_connected().await;
+            let end = self.pass((!is_asked).then_some(scrub.rate)).await;
+            is_asked = match end {
+                Ok(End::Asked) => {
+                    scrub.end(None);
+                    true
+                }
+                ended => {
+                    scrub.end(ended.err());
+                    tokio::time::timeout(PAUSE, scrub.asked.notified()).await.is_ok()
+                }
+            };
         }
-        tokio::time::sleep(RETRY).await;
     }
-}
 
-async fn pass(shard: &Rc<Shard>, store: &Arc<dyn Store>, scrub: &Scrub, rate: Option<u64>) -> Result<End, String> {
-    let mut start = Bytes::new();
-    loop {
-        let (read_from, begin) = (store.clone(), start.clone());
-        let checked = shard.scan(move |_| check(&*read_from, &begin)).await.ok_or(STOPPING)?;
-        let checked = checked.map_err(|error| format!("a page could not be read: {error}"))?;
-        scrub.records.fetch_add(checked.records, Ordering::Relaxed);
-        scrub.bytes.fetch_add(checked.bytes, Ordering::Relaxed);
-        for key in checked.damaged {
-            scrub.damaged.fetch_add(1, Ordering::Relaxed);
-            let hash = key.hash().get();
-            if mend(shard, store, key).await? {
-                scrub.mended.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(key_hash = hash, "a damaged record was replaced by that of the other replicas");
-            } else {
-                tracing::error!(key_hash = hash, "a damaged record could not be replaced");
+    /// Right after a start nobody could help yet. Waits for the peers, but not for one that is away.
+    async fn until_connected(&self) {
+        for _ in 0..LOOKS_MAX {
+            if self.peers.iter().all(|peer| peer.is_up()) {
+                return;
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    async fn pass(&self, rate: Option<u64>) -> Result<End, String> {
+        let scrub = &self.scrub;
+        let mut start = Bytes::new();
+        loop {
+            let (read_from, begin) = (self.store.clone(), start.clone());
+            let checked = self.scan.run(move |_| check(&*read_from, &begin)).await.ok_or(STOPPING)?;
+            let checked = checked.map_err(|error| format!("a page could not be read: {error}"))?;
+            scrub.records.fetch_add(checked.records, Ordering::Relaxed);
+            scrub.bytes.fetch_add(checked.bytes, Ordering::Relaxed);
+            for key in checked.damaged {
+                scrub.damaged.fetch_add(1, Ordering::Relaxed);
+                let hash = key.hash().get();
+                if self.mend(key).await? {
+                    scrub.mended.fetch_add(1, Ordering::Relaxed);
+                    tracing::warn!(key_hash = hash, "a damaged record was replaced by that of the other replicas");
+                } else {
+                    tracing::error!(key_hash = hash, "a damaged record could not be replaced");
+                }
+            }
+            let Some(next) = checked.next else { return Ok(End::Whole) };
+            start = next;
+            if let Some(rate) = rate {
+                let pause = Duration::from_millis(checked.bytes.saturating_mul(1000) / rate);
+                if tokio::time::timeout(pause, scrub.asked.notified()).await.is_ok() {
+                    return Ok(End::Asked);
+                }
             }
         }
-        let Some(next) = checked.next else { return Ok(End::Whole) };
-        start = next;
-        if let Some(rate) = rate {
-            let pause = Duration::from_millis(checked.bytes.saturating_mul(1000) / rate);
-            if tokio::time::timeout(pause, scrub.asked.notified()).await.is_ok() {
-                return Ok(End::Asked);
+    }
+
+    /// Has the other replicas replace a record; whether they have.
+    async fn mend(&self, key: Key) -> Result<bool, String> {
+        let (salvaged_from, damaged) = (self.store.clone(), key.clone());
+        let salvaged = self.scan.run(move |_| {
+            salvaged_from.forget(&damaged);
+            salvaged_from.salvage(&damaged)
+        });
+        let nodes = self.nodes;
+        // Where the damage is in this byte nobody is found who has the record.
+        let claimed = salvaged.await.ok_or(STOPPING)?.and_then(|bytes| Record::claimed_from(&bytes));
+        let from = claimed.filter(|from| (1..=nodes).contains(from)).unwrap_or(nodes);
+        let acks = Acks::new(majority(from), from).expect("a majority is not more than all");
+        let found = self.coordinator.get(key.clone(), acks, false).await;
+        let Ok(Found { value: Looked::Record(record), .. }) = found else { return Ok(false) };
+        self.coordinator.mend_own(&key, &record);
+        for _ in 0..LOOKS_MAX {
+            let (store, key) = (self.store.clone(), key.clone());
+            if self.scan.run(move |_| is_sound(&*store, &key)).await.ok_or(STOPPING)? {
+                return Ok(true);
             }
+            tokio::time::sleep(RETRY).await;
         }
+        Ok(false)
     }
 }
 
@@ -206,31 +252,6 @@ fn judge(page: Page, is_sound: impl Fn(&Key, &Bytes) -> bool) -> Checked {
     checked
 }
 
-/// Has the other replicas replace a record; whether they have.
-async fn mend(shard: &Rc<Shard>, store: &Arc<dyn Store>, key: Key) -> Result<bool, String> {
-    let (salvaged_from, damaged) = (store.clone(), key.clone());
-    let salvaged = shard.scan(move |_| {
-        salvaged_from.forget(&damaged);
-        salvaged_from.salvage(&damaged)
-    });
-    let nodes = u8::try_from(shard.peers.len()).expect("at most 128 nodes");
-    // Where the damage is in this byte nobody is found who has the record.
-    let claimed = salvaged.await.ok_or(STOPPING)?.and_then(|bytes| Record::claimed_from(&bytes));
-    let from = claimed.filter(|from| (1..=nodes).contains(from)).unwrap_or(nodes);
-    let acks = Acks::new(majority(from), from).expect("a majority is not more than all");
-    let found = Coordinator::new(shard.clone()).get(key.clone(), acks, false).await;
-    let Ok(Found { value: Looked::Record(record), .. }) = found else { return Ok(false) };
-    shard.operations.mend_own(shard, &key, &record);
-    for _ in 0..LOOKS_MAX {
-        let (store, key) = (store.clone(), key.clone());
-        if shard.scan(move |_| is_sound(&*store, &key)).await.ok_or(STOPPING)? {
-            return Ok(true);
-        }
-        tokio::time::sleep(RETRY).await;
-    }
-    Ok(false)
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -241,6 +262,18 @@ mod tests {
     use super::*;
     use crate::coordinator::tests::rig::{Rig, Settings, run, until};
     use crate::shard::FanOut;
+
+    fn scrubber(rig: &Rig) -> Scrubber {
+        let shard = &rig.shard;
+        Scrubber {
+            peers: shard.peers.clone(),
+            scan: shard.scan.clone(),
+            coordinator: shard.coordinator.clone(),
+            store: rig.store.clone(),
+            nodes: 3,
+            scrub: Scrub::new(0),
+        }
+    }
 
     #[test]
     fn a_record_is_mended_though_the_others_answer_before_this_node_says_that_it_is_damaged() {
@@ -253,21 +286,20 @@ mod tests {
             rig.store.make_cold(&key);
             let (release, held_up) = std::sync::mpsc::channel::<()>();
             assert!(rig.shard.pool.submit(Box::new(move || _ = held_up.recv())).is_ok());
-            let store: Arc<dyn Store> = rig.store.clone();
-            let (shard, damaged) = (rig.shard.clone(), key.clone());
-            let scans = shard.scans.clone();
+            let (scrubber, damaged) = (scrubber(&rig), key.clone());
+            let scans = rig.shard.scans.clone();
             tokio::task::spawn_local(async move {
                 loop {
                     (scans.next().await)();
                 }
             });
-            let mended = tokio::task::spawn_local(async move { mend(&shard, &store, damaged).await });
+            let mended = tokio::task::spawn_local(async move { scrubber.mend(damaged).await });
             for peer in 0..2 {
                 let read = rig.next(peer).await;
                 let answer = ReadAnswer::Record(record.bytes().clone());
                 rig.answer(peer, &read, Message::ReadAnswer(answer)).await;
             }
-            until(|| rig.shard.operations.under_way() == 0).await;
+            until(|| rig.shard.coordinator.under_way() == 0).await;
             assert!(rig.shard.pool.depth() > 0, "this node has not answered yet");
             drop(release);
             assert_eq!(mended.await.unwrap(), Ok(true));

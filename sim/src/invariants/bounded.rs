@@ -22,7 +22,7 @@ pub fn check(plan: &Plan, process: &Process, clients: usize) -> Result<(), Strin
         ("jobs of the read pool", process.shard.pool.depth(), plan.jobs_max),
         ("jobs of the scan pool", process.shard.scans.depth(), plan.jobs_max),
         ("versions remembered", recent, recent_max),
-        ("requests under way", process.shard.operations.under_way(), clients + plan.lingering_max),
+        ("requests under way", process.shard.coordinator.under_way(), clients + plan.lingering_max),
         ("questions that wait", process.shard.replica.waiting(), waiting_max),
         ("bytes of large values", process.shard.large_values.used(), plan.large_bytes_max),
     ];

@@ -11,35 +11,33 @@ use std::time::Duration;
 
 use kvorum_core::partitions::PartitionSet;
 use kvorum_core::placement::NodeId;
-use kvorum_core::quorum::{Current, Failure, StoreAnswer};
+use kvorum_core::quorum::Failure;
+use kvorum_core::repair::RoundId;
 use kvorum_core::repair::merge::Merge;
-use kvorum_core::repair::round::{Plan, Round};
+use kvorum_core::repair::round::Round;
 use kvorum_core::repair::trees::Leaves;
 use kvorum_core::repair::wire::{Cursor, Request, Response};
-use kvorum_core::repair::{Holding, RoundId};
-use kvorum_core::{Hlc, Key, PartitionId, Record, Version};
+use kvorum_core::{Hlc, PartitionId};
 use tokio::task::JoinSet;
 
+use super::copies::Copied;
+use super::member::Member;
 use super::pace::Pace;
-use super::{AntiEntropy, Progress, Summary, add, member};
+use super::{AntiEntropy, Progress, Summary, add};
+use crate::background_rpc::BackgroundRpc;
+use crate::cpu_share::CpuShare;
 use crate::membership::Standing;
-use crate::replica::Held;
-use crate::shard::Shard;
 
 /// How often it is looked whether a round is due.
 const TICK: Duration = Duration::from_secs(1);
 /// For one answer of a node.
-const ANSWER_MAX: Duration = Duration::from_secs(15);
+pub(super) const ANSWER_MAX: Duration = Duration::from_secs(15);
 /// Between two questions whether a node has summed up.
 const POLL: Duration = Duration::from_millis(50);
 /// Records on their way at once.
 const COPIES_MAX: usize = 256;
 /// Copies have one of so many parts of the share that work in the background has (decision 0038).
 const COPY_PARTS: u32 = 2;
-/// Attempts to read or store a record where there was no room for it.
-const ATTEMPTS_MAX: u32 = 6;
-/// Before the second attempt; doubled with each.
-const RETRY: Duration = Duration::from_millis(50);
 /// Partitions whose trees are compared at once.
 const PARTITIONS_AT_ONCE: usize = 64;
 /// A node without a vote drives rounds at least so often, once it may get it back.
@@ -63,80 +61,154 @@ enum Ended {
     Unable,
 }
 
-/// Drives rounds when they are due. Runs until it is dropped.
-pub async fn run(shard: Rc<Shard>) {
-    let anti_entropy = shard.anti_entropy.clone();
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(TICK) => {}
-            () = anti_entropy.wake.notified() => {}
-        }
-        if shard.membership.is_draining() || !is_due(&shard) {
-            continue;
-        }
-        match drive(&shard).await {
-            Ok(summary) => end(&shard, summary),
-            Err(ended) => {
-                if let Some(left_out) = anti_entropy.given_up.due(shard.clock.boot()) {
-                    tracing::info!(?ended, left_out, "a round of anti-entropy was given up");
+/// Drives rounds, on one shard of the node.
+pub struct Driver {
+    /// This node's part in them.
+    pub member: Rc<Member>,
+    /// Asks the others.
+    pub rpc: Rc<BackgroundRpc>,
+    /// Has copies rest while requests come.
+    pub cpu_share: CpuShare,
+}
+
+impl Driver {
+    /// Drives rounds when they are due. Runs until it is dropped.
+    pub async fn run(self: Rc<Self>) {
+        let anti_entropy = self.member.anti_entropy.clone();
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(TICK) => {}
+                () = anti_entropy.wake.notified() => {}
+            }
+            if self.member.membership.is_draining() || !self.is_due() {
+                continue;
+            }
+            match self.drive().await {
+                Ok(summary) => self.end(summary),
+                Err(ended) => {
+                    if let Some(left_out) = anti_entropy.given_up.due(self.member.clock.boot()) {
+                        tracing::info!(?ended, left_out, "a round of anti-entropy was given up");
+                    }
+                    anti_entropy.state().driving = None;
+                    if let Ended::Superseded { by } = ended {
+                        self.exceed(by);
+                    }
+                    // Whoever superseded it is at work.
+                    tokio::time::sleep(TICK).await;
+                    anti_entropy.wake.notify_one();
                 }
-                anti_entropy.state().driving = None;
-                if let Ended::Superseded { by } = ended {
-                    exceed(&shard, by);
-                }
-                // Whoever superseded it is at work.
-                tokio::time::sleep(TICK).await;
-                anti_entropy.wake.notify_one();
             }
         }
     }
-}
 
-fn is_due(shard: &Shard) -> bool {
-    let membership = &shard.membership;
-    if membership.is_fenced() || membership.abstains() == Some(Failure::NotServing) {
-        return false;
+    fn is_due(&self) -> bool {
+        let Member { clock, membership, anti_entropy, .. } = &*self.member;
+        if membership.is_fenced() || membership.abstains() == Some(Failure::NotServing) {
+            return false;
+        }
+        let is_up = |node: &NodeId| membership.peer(*node).links.load(Ordering::Relaxed) > 0;
+        let is_first = !membership.others().take_while(|node| *node < membership.own()).any(|node| is_up(&node));
+        let now = clock.boot();
+        // Whoever waits for its vote does not wait for others to begin.
+        let may_be_restored =
+            membership.standing() == Standing::Rebuilding && now >= anti_entropy.note_rebuilding(clock);
+        let state = anti_entropy.state();
+        let quiet = now.saturating_sub(state.heard_at);
+        let is_others = state.part.as_ref().is_some_and(|part| part.round.driver != membership.own());
+        if is_others && quiet < SILENCE_MAX {
+            // To begin now would end a round that is at work.
+            return false;
+        }
+        let interval = anti_entropy.settings.interval * if is_first { 1 } else { PATIENCE };
+        if may_be_restored && quiet >= interval.min(RESTORE_AFTER) {
+            return true;
+        }
+        state.wanted > state.driven || quiet >= interval
     }
-    let is_up = |node: &NodeId| membership.peer(*node).links.load(Ordering::Relaxed) > 0;
-    let is_first = !membership.others().take_while(|node| *node < membership.own()).any(|node| is_up(&node));
-    let anti_entropy = &shard.anti_entropy;
-    let now = shard.clock.boot();
-    // Whoever waits for its vote does not wait for others to begin.
-    let may_be_restored = membership.standing() == Standing::Rebuilding && now >= anti_entropy.note_rebuilding(shard);
-    let state = anti_entropy.state();
-    let quiet = now.saturating_sub(state.heard_at);
-    let is_others = state.part.as_ref().is_some_and(|part| part.round.driver != membership.own());
-    if is_others && quiet < SILENCE_MAX {
-        // To begin now would end a round that is at work.
-        return false;
-    }
-    let interval = anti_entropy.settings.interval * if is_first { 1 } else { PATIENCE };
-    if may_be_restored && quiet >= interval.min(RESTORE_AFTER) {
-        return true;
-    }
-    state.wanted > state.driven || quiet >= interval
-}
 
-fn end(shard: &Shard, summary: Summary) {
-    let anti_entropy = &shard.anti_entropy;
-    let metrics = &anti_entropy.metrics;
-    add(&metrics.rounds, 1);
-    add(&metrics.whole_rounds, usize::from(summary.missing.is_empty()));
-    tracing::info!(
-        round = summary.round.until.raw(),
-        seconds = summary.took.as_secs_f64(),
-        missing = summary.missing.join(","),
-        differing = summary.differing,
-        copied = summary.copied,
-        unsettled = summary.unsettled,
-        proven = summary.proven,
-        "a round of anti-entropy ended"
-    );
-    let mut state = anti_entropy.state();
-    state.heard_at = shard.clock.boot();
-    state.driven += 1;
-    state.driving = None;
-    state.last = Some(summary);
+    fn end(&self, summary: Summary) {
+        let anti_entropy = &self.member.anti_entropy;
+        let metrics = &anti_entropy.metrics;
+        add(&metrics.rounds, 1);
+        add(&metrics.whole_rounds, usize::from(summary.missing.is_empty()));
+        tracing::info!(
+            round = summary.round.until.raw(),
+            seconds = summary.took.as_secs_f64(),
+            missing = summary.missing.join(","),
+            differing = summary.differing,
+            copied = summary.copied,
+            unsettled = summary.unsettled,
+            proven = summary.proven,
+            "a round of anti-entropy ended"
+        );
+        let mut state = anti_entropy.state();
+        state.heard_at = self.member.clock.boot();
+        state.driven += 1;
+        state.driving = None;
+        state.last = Some(summary);
+    }
+
+    /// W: far enough behind the clock that only stragglers are below it. The clock itself is brought to the present
+    /// first, and the others' with every frame from now on, also where nobody has written for long.
+    fn propose(&self) -> RoundId {
+        let clock = &self.member.clock;
+        clock.observe(Hlc::from_millis(clock.wall_ms()));
+        let lag_ms = u64::try_from(self.member.anti_entropy.settings.lag.as_millis()).unwrap_or(u64::MAX);
+        let until = Hlc::from_millis(clock.reading().millis().saturating_sub(lag_ms));
+        RoundId { until, driver: self.member.membership.own() }
+    }
+
+    /// Has the next round be greater than one that was driven by a clock which is ahead of this one, where no write has
+    /// brought that here.
+    fn exceed(&self, until: Hlc) {
+        let lag_ms = u64::try_from(self.member.anti_entropy.settings.lag.as_millis()).unwrap_or(u64::MAX);
+        self.member.clock.observe(Hlc::from_millis(until.millis().saturating_add(lag_ms).saturating_add(1)));
+    }
+
+    async fn drive(self: &Rc<Self>) -> Result<Summary, Ended> {
+        let began = self.member.clock.boot();
+        let id = self.propose();
+        let progress = Progress { round: id, phase: "begin", listed: 0, copied: 0 };
+        self.member.anti_entropy.state().driving = Some(progress);
+        let round = Round::new(id, self.member.membership.layout());
+        let mut driver = Driving { driver: self, id, round, differing: 0, copied: 0 };
+        driver.begin().await?;
+        let _alive = driver.keep_alive();
+        driver.phase("sum up");
+        driver.take_sums().await?;
+        driver.phase("compare");
+        driver.compare().await?;
+        driver.phase("copy");
+        driver.list_and_copy().await?;
+        driver.phase("end");
+        let proven = driver.round.proven();
+        let restored: BTreeMap<NodeId, PartitionSet> = driver.restored();
+        let end = |node: NodeId| {
+            let restored = restored.get(&node).cloned().unwrap_or_default();
+            Request::End { round: id, proven: proven.clone(), restored }
+        };
+        driver.ask_all(end).await?;
+        let missing = self.member.membership.layout().nodes().iter().zip((0..=u8::MAX).map(NodeId));
+        let missing = missing.filter(|(_, node)| !driver.round.is_present(*node)).map(|(member, _)| member.url.clone());
+        Ok(Summary {
+            round: id,
+            took: self.member.clock.boot().saturating_sub(began),
+            missing: missing.collect(),
+            differing: driver.differing,
+            copied: driver.copied,
+            unsettled: driver.round.unsettled().len(),
+            proven: proven.len(),
+        })
+    }
+
+    /// Asks one node, this one too. No answer in time is none.
+    async fn ask(&self, node: NodeId, request: Request) -> Option<Response> {
+        if node == self.member.membership.own() {
+            return Some(self.member.answer(request).await);
+        }
+        let asked = self.rpc.request(node, &request);
+        tokio::time::timeout(ANSWER_MAX, asked).await.ok()?.ok()
+    }
 }
 
 impl AntiEntropy {
@@ -147,60 +219,9 @@ impl AntiEntropy {
     }
 }
 
-/// W: far enough behind the clock that only stragglers are below it. The clock itself is brought to the present
-/// first, and the others' with every frame from now on, also where nobody has written for long.
-fn propose(shard: &Shard) -> RoundId {
-    let clock = &shard.clock;
-    clock.observe(Hlc::from_millis(clock.wall_ms()));
-    let lag_ms = u64::try_from(shard.anti_entropy.settings.lag.as_millis()).unwrap_or(u64::MAX);
-    let until = Hlc::from_millis(clock.reading().millis().saturating_sub(lag_ms));
-    RoundId { until, driver: shard.membership.own() }
-}
-
-/// Has the next round be greater than one that was driven by a clock which is ahead of this one, where no write has
-/// brought that here.
-fn exceed(shard: &Shard, until: Hlc) {
-    let lag_ms = u64::try_from(shard.anti_entropy.settings.lag.as_millis()).unwrap_or(u64::MAX);
-    shard.clock.observe(Hlc::from_millis(until.millis().saturating_add(lag_ms).saturating_add(1)));
-}
-
-async fn drive(shard: &Rc<Shard>) -> Result<Summary, Ended> {
-    let began = shard.clock.boot();
-    let id = propose(shard);
-    let progress = Progress { round: id, phase: "begin", listed: 0, copied: 0 };
-    shard.anti_entropy.state().driving = Some(progress);
-    let mut driver = Driver { shard, id, round: Round::new(id, shard.membership.layout()), differing: 0, copied: 0 };
-    driver.begin().await?;
-    let _alive = driver.keep_alive();
-    driver.phase("sum up");
-    driver.take_sums().await?;
-    driver.phase("compare");
-    driver.compare().await?;
-    driver.phase("copy");
-    driver.list_and_copy().await?;
-    driver.phase("end");
-    let proven = driver.round.proven();
-    let restored: BTreeMap<NodeId, PartitionSet> = driver.restored();
-    let end = |node: NodeId| {
-        let restored = restored.get(&node).cloned().unwrap_or_default();
-        Request::End { round: id, proven: proven.clone(), restored }
-    };
-    driver.ask_all(end).await?;
-    let missing = shard.membership.layout().nodes().iter().zip((0..=u8::MAX).map(NodeId));
-    let missing = missing.filter(|(_, node)| !driver.round.is_present(*node)).map(|(member, _)| member.url.clone());
-    Ok(Summary {
-        round: id,
-        took: shard.clock.boot().saturating_sub(began),
-        missing: missing.collect(),
-        differing: driver.differing,
-        copied: driver.copied,
-        unsettled: driver.round.unsettled().len(),
-        proven: proven.len(),
-    })
-}
-
-struct Driver<'a> {
-    shard: &'a Rc<Shard>,
+/// A round under way.
+struct Driving<'a> {
+    driver: &'a Rc<Driver>,
     id: RoundId,
     round: Round<'a>,
     /// Keys that somebody lacked.
@@ -208,38 +229,30 @@ struct Driver<'a> {
     copied: u64,
 }
 
-/// What became of a key that somebody lacked.
-struct Copied {
-    partition: PartitionId,
-    is_settled: bool,
-    records: usize,
-    bytes: usize,
-}
-
-impl Driver<'_> {
+impl Driving<'_> {
     fn phase(&self, phase: &'static str) {
-        self.shard.anti_entropy.note(|progress| progress.phase = phase);
+        self.driver.member.anti_entropy.note(|progress| progress.phase = phase);
     }
 
     async fn begin(&mut self) -> Result<(), Ended> {
-        let (round, wall_ms) = (self.id, self.shard.clock.wall_ms());
+        let (round, wall_ms) = (self.id, self.driver.member.clock.wall_ms());
         for (node, response) in self.ask_all(|_| Request::Begin { round, wall_ms }).await? {
             if let Response::Begun { votes } = response {
                 self.round.on_begun(node, votes);
             }
         }
-        if self.round.is_present(self.shard.membership.own()) { Ok(()) } else { Err(Ended::Unable) }
+        if self.round.is_present(self.driver.member.membership.own()) { Ok(()) } else { Err(Ended::Unable) }
     }
 
     /// Has the nodes hear of this round for as long as the set lives, however long the driver has nothing to ask.
     fn keep_alive(&self) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
         for node in self.round.present() {
-            let (shard, round) = (self.shard.clone(), self.id);
+            let (driver, round) = (self.driver.clone(), self.id);
             tasks.spawn_local(async move {
                 loop {
                     tokio::time::sleep(KEEP_ALIVE).await;
-                    let _ = ask(&shard, node, Request::Marked { round }).await;
+                    let _ = driver.ask(node, Request::Marked { round }).await;
                 }
             });
         }
@@ -256,8 +269,8 @@ impl Driver<'_> {
     async fn ask_all(&mut self, request: impl Fn(NodeId) -> Request) -> Result<Vec<(NodeId, Response)>, Ended> {
         let mut asked = JoinSet::new();
         for node in self.round.present() {
-            let (shard, request) = (self.shard.clone(), request(node));
-            asked.spawn_local(async move { (node, ask(&shard, node, request).await) });
+            let (driver, request) = (self.driver.clone(), request(node));
+            asked.spawn_local(async move { (node, driver.ask(node, request).await) });
         }
         let mut answers = Vec::new();
         while let Some(answer) = asked.join_next().await {
@@ -280,7 +293,7 @@ impl Driver<'_> {
             let mut is_waiting = false;
             for node in asking {
                 let above = awaited.get(&node).copied().unwrap_or_default();
-                match ask(self.shard, node, Request::Roots { round: id, above }).await {
+                match self.driver.ask(node, Request::Roots { round: id, above }).await {
                     Some(Response::Summing) => is_waiting = true,
                     Some(Response::Roots { class, roots }) if class > above => {
                         self.round.on_roots(node, class, roots);
@@ -336,7 +349,7 @@ impl Driver<'_> {
         let mut rest = partitions;
         while !rest.is_empty() {
             let request = Request::Trees { round: self.id, partitions: rest.to_vec() };
-            let (covered, found) = match ask(self.shard, node, request).await {
+            let (covered, found) = match self.driver.ask(node, request).await {
                 Some(Response::Trees { covered, trees }) => (covered, trees),
                 Some(Response::Superseded { by }) => return Err(Ended::Superseded { by }),
                 _ => return Ok(false),
@@ -365,15 +378,15 @@ impl Driver<'_> {
         self.ask_all(|_| Request::Select { round: id, leaves: leaves.clone() }).await?;
         let mut merge = Merge::new(self.round.present());
         let mut cursors: BTreeMap<NodeId, Cursor> = BTreeMap::new();
-        let pace = Rc::new(Pace::new(self.shard.anti_entropy.settings.rate));
+        let pace = Rc::new(Pace::new(self.driver.member.anti_entropy.settings.rate));
         let mut copies = JoinSet::new();
-        let mut work = self.shard.cpu_share.begin_part(COPY_PARTS);
+        let mut work = self.driver.cpu_share.begin_part(COPY_PARTS);
         loop {
             self.fill(&mut merge, &mut cursors).await?;
             let Some((key, held)) = merge.next_key() else { break };
             // What the copies under way take meanwhile is for the next.
             work.pause_task().await;
-            self.shard.anti_entropy.note(|progress| progress.listed += 1);
+            self.driver.member.anti_entropy.note(|progress| progress.listed += 1);
             let partition = key.hash().partition();
             let Some(plan) = self.round.plan(partition, &held) else { continue };
             self.differing += 1;
@@ -381,7 +394,7 @@ impl Driver<'_> {
                 let copied = copies.join_next().await.expect("there are copies");
                 self.take_copied(copied.expect("copying does not panic"));
             }
-            copies.spawn_local(copy(self.shard.clone(), pace.clone(), key, plan));
+            copies.spawn_local(self.driver.clone().copy(pace.clone(), key, plan));
         }
         while let Some(copied) = copies.join_next().await {
             self.take_copied(copied.expect("copying does not panic"));
@@ -399,8 +412,8 @@ impl Driver<'_> {
             let mut asked = JoinSet::new();
             for node in awaited {
                 let request = Request::List { round: self.id, after: cursors.get(&node).cloned() };
-                let shard = self.shard.clone();
-                asked.spawn_local(async move { (node, ask(&shard, node, request).await) });
+                let driver = self.driver.clone();
+                asked.spawn_local(async move { (node, driver.ask(node, request).await) });
             }
             while let Some(answer) = asked.join_next().await {
                 let (node, response) = answer.expect("asking does not panic");
@@ -427,125 +440,11 @@ impl Driver<'_> {
         if !copied.is_settled {
             self.round.unsettle(copied.partition);
         }
-        let metrics = &self.shard.anti_entropy.metrics;
+        let metrics = &self.driver.member.anti_entropy.metrics;
         add(&metrics.copied, copied.records);
         add(&metrics.copied_bytes, copied.bytes);
         let records = u64::try_from(copied.records).unwrap_or(u64::MAX);
         self.copied += records;
-        self.shard.anti_entropy.note(|progress| progress.copied += records);
+        self.driver.member.anti_entropy.note(|progress| progress.copied += records);
     }
-}
-
-/// Asks one node, this one too. No answer in time is none.
-async fn ask(shard: &Rc<Shard>, node: NodeId, request: Request) -> Option<Response> {
-    if node == shard.membership.own() {
-        return Some(member::answer(shard, request).await);
-    }
-    let asked = shard.calls.request(shard, node, &request);
-    tokio::time::timeout(ANSWER_MAX, asked).await.ok()?.ok()
-}
-
-/// Gives everybody who needs it the newest record of a key.
-async fn copy(shard: Rc<Shard>, pace: Rc<Pace>, key: Key, plan: Plan) -> Copied {
-    let mut copied = Copied { partition: key.hash().partition(), is_settled: false, records: 0, bytes: 0 };
-    let Some(record) = fetch(&shard, &key, &plan).await else { return copied };
-    let mut settled = 0;
-    let mut refusals = Vec::new();
-    for node in &plan.targets {
-        pace.spend(key.as_bytes().len() + record.bytes().len()).await;
-        let answer = give(&shard, *node, &key, &record).await;
-        settled += usize::from(Round::settles(&plan.newest, answer));
-        if answer == StoreAnswer::Accepted {
-            copied.records += 1;
-            copied.bytes += record.bytes().len();
-        } else {
-            refusals.push(answer);
-        }
-    }
-    copied.is_settled = settled == plan.targets.len() || bury(&shard, &key, &plan, &refusals).await;
-    copied
-}
-
-/// Deletes what is left of a key that those who vote have deleted and forgotten: their floors say so. Whether
-/// that is so, and done.
-async fn bury(shard: &Rc<Shard>, key: &Key, plan: &Plan, refusals: &[StoreAnswer]) -> bool {
-    let floor = |answer: &StoreAnswer| match answer {
-        StoreAnswer::Stale(Current::Floor(floor)) | StoreAnswer::StaleUnknown(Current::Floor(floor)) => {
-            Some(*floor).filter(|floor| *floor >= plan.newest.version)
-        }
-        _ => None,
-    };
-    let floors: Option<Vec<Version>> = refusals.iter().map(floor).collect();
-    let is_refused_by_all = plan.is_doubtful && refusals.len() == plan.targets.len();
-    let Some(floor) = floors.and_then(|floors| floors.into_iter().max()).filter(|_| is_refused_by_all) else {
-        return false;
-    };
-    let tombstone = Record::tombstone(key, floor, plan.newest.from);
-    for holder in &plan.holders {
-        if give(shard, *holder, key, &tombstone).await != StoreAnswer::Accepted {
-            return false;
-        }
-    }
-    true
-}
-
-/// The newest record, or what has replaced it since where that is wanted by as many: from this node if it has
-/// it, or else from the first who gives it.
-async fn fetch(shard: &Rc<Shard>, key: &Key, plan: &Plan) -> Option<Record> {
-    let own = shard.membership.own();
-    let Holding { version, from, .. } = plan.newest;
-    let mut holders = plan.holders.clone();
-    holders.sort_by_key(|node| *node != own);
-    for holder in holders {
-        let held = with_retries(async || {
-            let read = shard.calls.read(shard, holder, key);
-            tokio::time::timeout(ANSWER_MAX, read).await.unwrap_or(Held::Failed(Failure::Timeout))
-        });
-        let is_wanted =
-            |record: &Record| record.version() == version || (record.version() > version && record.from() == from);
-        if let Held::Record(record) = held.await
-            && is_wanted(&record)
-        {
-            return Some(record);
-        }
-    }
-    None
-}
-
-async fn give(shard: &Rc<Shard>, node: NodeId, key: &Key, record: &Record) -> StoreAnswer {
-    let store = async || {
-        let store = shard.calls.repair(shard, node, key, record);
-        tokio::time::timeout(ANSWER_MAX, store).await.unwrap_or(StoreAnswer::Failed(Failure::Timeout))
-    };
-    with_retries(store).await
-}
-
-/// Something that there may be no room for at once.
-trait MayOverload {
-    fn is_overloaded(&self) -> bool;
-}
-
-impl MayOverload for Held {
-    fn is_overloaded(&self) -> bool {
-        *self == Self::Failed(Failure::Overloaded)
-    }
-}
-
-impl MayOverload for StoreAnswer {
-    fn is_overloaded(&self) -> bool {
-        *self == Self::Failed(Failure::Overloaded)
-    }
-}
-
-async fn with_retries<T: MayOverload>(attempt: impl AsyncFn() -> T) -> T {
-    let mut delay = RETRY;
-    for _ in 1..ATTEMPTS_MAX {
-        let result = attempt().await;
-        if !result.is_overloaded() {
-            return result;
-        }
-        tokio::time::sleep(delay).await;
-        delay *= 2;
-    }
-    attempt().await
 }

@@ -14,18 +14,23 @@ use std::time::Duration;
 use bytes::Bytes;
 use kvorum_core::key::PARTITIONS;
 use kvorum_core::partitions::PartitionSet;
-use kvorum_core::quorum::Rank;
+use kvorum_core::quorum::{Failure, Rank};
 use kvorum_core::repair::trees::{LeafSet, Trees};
 use kvorum_core::repair::wire::{Cursor, LIST_BYTES, Request, Response, TREES_PER_ANSWER, Tree};
 use kvorum_core::repair::{Holding, Kind, RoundId};
 use kvorum_core::{Key, KeyHash, PartitionId, Record, Version};
+use tokio::sync::oneshot;
 
 use super::pace::Pace;
 use super::{AntiEntropy, Part, Pass, Rebuilding, Sums, add};
-use crate::calls::heed;
+use crate::background_scan::BackgroundScan;
+use crate::clock::Clock;
 use crate::commit::Fact;
 use crate::cpu_share::Work;
-use crate::shard::Shard;
+use crate::membership::Membership;
+use crate::read_pool::ReadPool;
+use crate::replica::Replica;
+use crate::shard::Asker;
 use crate::store::{Floors, PageLimit, Store, StoreError};
 
 /// One page of a scan: a quarter of a millisecond where records are small, for which a request may have to wait.
@@ -37,81 +42,170 @@ const LIST_SCANNED_BYTES: usize = 1 << 20;
 /// A driver does not wait longer for a page because of the rate.
 const PACED_MAX: Duration = Duration::from_secs(5);
 
-/// Answers a driver.
-pub async fn answer(shard: &Rc<Shard>, request: Request) -> Response {
-    let anti_entropy = &shard.anti_entropy;
-    let round = request.round();
-    let member = usize::from(round.driver.0) < shard.membership.layout().nodes().len();
-    // A driver's clock has come with its question, unless it is too far ahead to be believed: and then so is W.
-    let is_past = round.until <= shard.clock.reading();
-    if !member || !is_past || shard.membership.abstains() == Some(kvorum_core::quorum::Failure::NotServing) {
-        return Response::Failed;
-    }
-    if let Request::Begin { wall_ms, .. } = request {
-        return begin(shard, round, wall_ms).await;
-    }
-    if let Err(superseded) = anti_entropy.hear(round, shard.clock.boot()) {
-        return superseded;
-    }
-    match request {
-        Request::Begin { .. } => unreachable!("answered above"),
-        Request::Roots { above, .. } => match anti_entropy.trees(round) {
-            Ok(trees) => match trees.classes().find(|class| *class > above) {
-                Some(class) => Response::Roots { class, roots: trees.roots(class) },
-                None => Response::NoMoreRoots,
+/// A node's part in rounds, on one shard.
+pub struct Member {
+    /// The node's clock.
+    pub clock: Arc<Clock>,
+    /// The node's identity and standing.
+    pub membership: Arc<Membership>,
+    /// Makes facts durable, and has the store.
+    pub replica: Rc<Replica<Asker>>,
+    /// Does what may block on the disk.
+    pub pool: ReadPool,
+    /// Reads what is stored.
+    pub scan: BackgroundScan,
+    /// What all shards know of rounds.
+    pub anti_entropy: Arc<AntiEntropy>,
+}
+
+impl Member {
+    /// Answers a driver.
+    pub async fn answer(self: &Rc<Self>, request: Request) -> Response {
+        let anti_entropy = &self.anti_entropy;
+        let round = request.round();
+        let member = usize::from(round.driver.0) < self.membership.layout().nodes().len();
+        // A driver's clock has come with its question, unless it is too far ahead to be believed: and then so is W.
+        let is_past = round.until <= self.clock.reading();
+        if !member || !is_past || self.membership.abstains() == Some(Failure::NotServing) {
+            return Response::Failed;
+        }
+        if let Request::Begin { wall_ms, .. } = request {
+            return self.begin(round, wall_ms).await;
+        }
+        if let Err(superseded) = anti_entropy.hear(round, self.clock.boot()) {
+            return superseded;
+        }
+        match request {
+            Request::Begin { .. } => unreachable!("answered above"),
+            Request::Roots { above, .. } => match anti_entropy.trees(round) {
+                Ok(trees) => match trees.classes().find(|class| *class > above) {
+                    Some(class) => Response::Roots { class, roots: trees.roots(class) },
+                    None => Response::NoMoreRoots,
+                },
+                Err(response) => response,
             },
-            Err(response) => response,
-        },
-        Request::Marked { .. } => match anti_entropy.trees(round) {
-            Ok(trees) => Response::Marked(trees.marked().collect()),
-            Err(response) => response,
-        },
-        Request::Trees { partitions, .. } => match anti_entropy.trees(round) {
-            Ok(trees) => some_trees(&trees, &partitions),
-            Err(response) => response,
-        },
-        Request::Select { leaves, .. } => {
-            anti_entropy.select(round, &leaves, shard.membership.abstains().is_none());
-            Response::Done
-        }
-        Request::List { after, .. } => list(shard, round, after).await,
-        Request::End { proven, restored, .. } => end(shard, round, proven, restored).await,
-    }
-}
-
-async fn end(shard: &Rc<Shard>, round: RoundId, proven: PartitionSet, restored: PartitionSet) -> Response {
-    let anti_entropy = &shard.anti_entropy;
-    anti_entropy.leave(round);
-    if proven.is_empty() {
-        return Response::Done;
-    }
-    if heed(shard, Fact::Floors(proven, round.until)).await.is_err() {
-        return Response::Failed;
-    }
-    // Not before the floors are durable: a voter that answers less than its floor is as bad as one that forgot.
-    if !restored.is_empty() && anti_entropy.may_restore(round, shard.clock.boot(), shard.clock.skew_max_ms()) {
-        let (membership, stored) = (shard.membership.clone(), shard.replica.sequence());
-        match shard.pool.run(move || membership.restore(&restored, stored)).await {
-            Some(Ok(())) => {}
-            Some(Err(error)) => tracing::error!(%error, "cannot end the rebuilding"),
-            None => return Response::Failed,
+            Request::Marked { .. } => match anti_entropy.trees(round) {
+                Ok(trees) => Response::Marked(trees.marked().collect()),
+                Err(response) => response,
+            },
+            Request::Trees { partitions, .. } => match anti_entropy.trees(round) {
+                Ok(trees) => some_trees(&trees, &partitions),
+                Err(response) => response,
+            },
+            Request::Select { leaves, .. } => {
+                anti_entropy.select(round, &leaves, self.membership.abstains().is_none());
+                Response::Done
+            }
+            Request::List { after, .. } => self.list(round, after).await,
+            Request::End { proven, restored, .. } => self.end(round, proven, restored).await,
         }
     }
-    Response::Done
-}
 
-async fn begin(shard: &Rc<Shard>, round: RoundId, wall_ms: u64) -> Response {
-    let anti_entropy = &shard.anti_entropy;
-    let records = shard.replica.records().stats().records;
-    if let Err(superseded) = anti_entropy.enter(round, wall_ms, records, shard.clock.boot()) {
-        return superseded;
-    }
-    if heed(shard, Fact::Fence(round.until)).await.is_err() {
+    async fn end(&self, round: RoundId, proven: PartitionSet, restored: PartitionSet) -> Response {
+        let anti_entropy = &self.anti_entropy;
         anti_entropy.leave(round);
-        return Response::Failed;
+        if proven.is_empty() {
+            return Response::Done;
+        }
+        if self.make_durable(Fact::Floors(proven, round.until)).await.is_err() {
+            return Response::Failed;
+        }
+        // Not before the floors are durable: a voter that answers less than its floor is as bad as one that forgot.
+        if !restored.is_empty() && anti_entropy.may_restore(round, self.clock.boot(), self.clock.skew_max_ms()) {
+            let (membership, stored) = (self.membership.clone(), self.replica.sequence());
+            match self.pool.run(move || membership.restore(&restored, stored)).await {
+                Some(Ok(())) => {}
+                Some(Err(error)) => tracing::error!(%error, "cannot end the rebuilding"),
+                None => return Response::Failed,
+            }
+        }
+        Response::Done
     }
-    tokio::task::spawn_local(sum_up(shard.clone(), round, wall_ms));
-    Response::Begun { votes: shard.membership.abstains().is_none() }
+
+    async fn begin(self: &Rc<Self>, round: RoundId, wall_ms: u64) -> Response {
+        let anti_entropy = &self.anti_entropy;
+        let records = self.replica.records().stats().records;
+        if let Err(superseded) = anti_entropy.enter(round, wall_ms, records, self.clock.boot()) {
+            return superseded;
+        }
+        if self.make_durable(Fact::Fence(round.until)).await.is_err() {
+            anti_entropy.leave(round);
+            return Response::Failed;
+        }
+        tokio::task::spawn_local(self.clone().sum_up(round, wall_ms));
+        Response::Begun { votes: self.membership.abstains().is_none() }
+    }
+
+    /// Makes the trees of a round, unless a greater one comes.
+    async fn sum_up(self: Rc<Self>, round: RoundId, wall_ms: u64) {
+        let anti_entropy = self.anti_entropy.clone();
+        let pace = Pace::new(anti_entropy.settings.rate);
+        let layout = self.membership.layout();
+        let own = self.membership.own();
+        let ranks = PartitionId::all().map(|partition| layout.rank_of(partition, own).unwrap_or(Rank(u8::MAX)));
+        let mut scan = Some(Scan {
+            store: self.replica.records().clone(),
+            limit: round.version(),
+            wall_ms,
+            ranks: ranks.collect(),
+            trees: Trees::new(anti_entropy.settings.tree_bytes_max),
+            start: Vec::new(),
+            damaged: Vec::new(),
+        });
+        while let Some(mut next) = scan.take() {
+            if anti_entropy.check(round).is_err() {
+                return;
+            }
+            let Some((result, mut next)) = self.scan.run(move |work| (next.part(work), next)).await else { return };
+            anti_entropy.tell_damaged(next.damaged.drain(..), self.clock.boot());
+            match result {
+                Ok(Scanned { records, bytes, is_last }) => {
+                    add(&anti_entropy.metrics.scanned_bytes, bytes);
+                    anti_entropy.note_scanned(round, records);
+                    if is_last {
+                        anti_entropy.state().unscannable = None;
+                        return anti_entropy.set_sums(round, Sums::Made(Arc::new(next.trees)));
+                    }
+                    pace.spend(bytes).await;
+                    scan = Some(next);
+                }
+                Err(error) => {
+                    anti_entropy.cannot_scan(&error);
+                    return anti_entropy.set_sums(round, Sums::Failed);
+                }
+            }
+        }
+    }
+
+    async fn list(&self, round: RoundId, cursor: Option<Cursor>) -> Response {
+        let Some((selection, wall_ms)) = self.anti_entropy.selection(round) else { return Response::Failed };
+        let store = self.replica.records().clone();
+        let part = move |work: &mut Work| list_page(&*store, &selection, cursor, wall_ms, work);
+        match self.scan.run(part).await {
+            Some(Ok((response, Scanned { records, bytes, .. }))) => {
+                add(&self.anti_entropy.metrics.scanned_bytes, bytes);
+                self.anti_entropy.note_scanned(round, records);
+                let pace = Pace::new(self.anti_entropy.settings.rate);
+                let _ = tokio::time::timeout(PACED_MAX, pace.spend(bytes)).await;
+                response
+            }
+            Some(Err(error)) => {
+                self.anti_entropy.cannot_scan(&error);
+                Response::Failed
+            }
+            None => Response::Failed,
+        }
+    }
+
+    /// Has a fact made durable on this node.
+    ///
+    /// # Errors
+    /// Why it is not.
+    async fn make_durable(&self, fact: Fact) -> Result<(), Failure> {
+        let (send, receive) = oneshot::channel();
+        self.replica.heed(fact, Asker::Durable(send)).map_err(|_| Failure::Overloaded)?;
+        receive.await.unwrap_or(Err(Failure::NotServing))
+    }
 }
 
 fn some_trees(trees: &Trees, partitions: &[PartitionId]) -> Response {
@@ -131,12 +225,10 @@ fn some_trees(trees: &Trees, partitions: &[PartitionId]) -> Response {
 
 impl AntiEntropy {
     /// Notes that this node rebuilds, if it is new. Gives when it may have its vote back at the earliest.
-    pub(super) fn note_rebuilding(&self, shard: &Shard) -> Duration {
+    pub(super) fn note_rebuilding(&self, clock: &Clock) -> Duration {
         let mut state = self.state();
-        let since = state
-            .rebuilding
-            .get_or_insert_with(|| Rebuilding { boot: shard.clock.boot(), wall_ms: shard.clock.wall_ms() });
-        let skew_max = Duration::from_millis(shard.clock.skew_max_ms());
+        let since = state.rebuilding.get_or_insert_with(|| Rebuilding { boot: clock.boot(), wall_ms: clock.wall_ms() });
+        let skew_max = Duration::from_millis(clock.skew_max_ms());
         since.boot + self.settings.retention.max(skew_max + self.settings.lag + Duration::from_millis(1))
     }
 
@@ -243,47 +335,6 @@ impl AntiEntropy {
     }
 }
 
-/// Makes the trees of a round, unless a greater one comes.
-async fn sum_up(shard: Rc<Shard>, round: RoundId, wall_ms: u64) {
-    let anti_entropy = shard.anti_entropy.clone();
-    let pace = Pace::new(anti_entropy.settings.rate);
-    let layout = shard.membership.layout();
-    let own = shard.membership.own();
-    let ranks = PartitionId::all().map(|partition| layout.rank_of(partition, own).unwrap_or(Rank(u8::MAX)));
-    let mut scan = Some(Scan {
-        store: shard.replica.records().clone(),
-        limit: round.version(),
-        wall_ms,
-        ranks: ranks.collect(),
-        trees: Trees::new(anti_entropy.settings.tree_bytes_max),
-        start: Vec::new(),
-        damaged: Vec::new(),
-    });
-    while let Some(mut next) = scan.take() {
-        if anti_entropy.check(round).is_err() {
-            return;
-        }
-        let Some((result, mut next)) = shard.scan(move |work| (next.part(work), next)).await else { return };
-        anti_entropy.tell_damaged(next.damaged.drain(..), shard.clock.boot());
-        match result {
-            Ok(Scanned { records, bytes, is_last }) => {
-                add(&anti_entropy.metrics.scanned_bytes, bytes);
-                anti_entropy.note_scanned(round, records);
-                if is_last {
-                    anti_entropy.state().unscannable = None;
-                    return anti_entropy.set_sums(round, Sums::Made(Arc::new(next.trees)));
-                }
-                pace.spend(bytes).await;
-                scan = Some(next);
-            }
-            Err(error) => {
-                anti_entropy.cannot_scan(&error);
-                return anti_entropy.set_sums(round, Sums::Failed);
-            }
-        }
-    }
-}
-
 struct Scan {
     store: Arc<dyn Store>,
     limit: Version,
@@ -352,26 +403,6 @@ fn after(key: &[u8]) -> Vec<u8> {
     next.extend_from_slice(key);
     next.push(0);
     next
-}
-
-async fn list(shard: &Rc<Shard>, round: RoundId, cursor: Option<Cursor>) -> Response {
-    let Some((selection, wall_ms)) = shard.anti_entropy.selection(round) else { return Response::Failed };
-    let store = shard.replica.records().clone();
-    let part = move |work: &mut Work| list_page(&*store, &selection, cursor, wall_ms, work);
-    match shard.scan(part).await {
-        Some(Ok((response, Scanned { records, bytes, .. }))) => {
-            add(&shard.anti_entropy.metrics.scanned_bytes, bytes);
-            shard.anti_entropy.note_scanned(round, records);
-            let pace = Pace::new(shard.anti_entropy.settings.rate);
-            let _ = tokio::time::timeout(PACED_MAX, pace.spend(bytes)).await;
-            response
-        }
-        Some(Err(error)) => {
-            shard.anti_entropy.cannot_scan(&error);
-            Response::Failed
-        }
-        None => Response::Failed,
-    }
 }
 
 /// What is held in the selected leaves behind `cursor`, until it is a page, and what was looked at for it.

@@ -8,6 +8,7 @@
 //! Bounds: one round at a time, the greatest; trees of at most [`RepairSettings::tree_bytes_max`]; one page of a
 //! list per node at the driver; copies under way, and their bytes as those of large values.
 
+mod copies;
 pub mod driver;
 pub mod member;
 mod pace;

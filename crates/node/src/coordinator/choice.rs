@@ -8,7 +8,7 @@ use kvorum_core::quorum::{Acks, Rank, ReplicaSet};
 
 use super::behind::Standing;
 use super::operations::Operations;
-use crate::shard::{FanOut, Shard};
+use crate::shard::FanOut;
 
 /// What comes first is asked first: how a replica stands, this node before others, how long it is likely to take.
 pub(super) type Cost = (Standing, bool, u64);
@@ -16,17 +16,11 @@ pub(super) type Cost = (Standing, bool, u64);
 impl Operations {
     /// The `ack` replicas that are asked first, and the one of them that is asked for the record: this node before
     /// those that stand as it does, and of the others those that answer fastest.
-    pub(super) fn choose(
-        &self,
-        shard: &Shard,
-        partition: PartitionId,
-        now: Duration,
-        acks: Acks,
-    ) -> (ReplicaSet, Rank) {
-        let replicas = shard.membership.layout().preference_list(partition);
+    pub(super) fn choose(&self, partition: PartitionId, now: Duration, acks: Acks) -> (ReplicaSet, Rank) {
+        let replicas = self.membership.layout().preference_list(partition);
         let delay = self.hedging.delay();
-        let cost = |node: &NodeId| match shard.peer(*node) {
-            None if shard.membership.abstains().is_some() => (Standing::Out, false, 0),
+        let cost = |node: &NodeId| match self.peers.get(*node) {
+            None if self.membership.abstains().is_some() => (Standing::Out, false, 0),
             None => {
                 let is_overdue = |after| self.own_disk.is_overdue(now, after);
                 (self.behind.standing(*node, now, delay, is_overdue), false, 0)
@@ -42,7 +36,7 @@ impl Operations {
         costs.sort_unstable();
         let record_from = costs.first().map_or(Rank(0), |(_, best)| *best);
         let mut first = ReplicaSet::EMPTY;
-        let all = shard.settings.fan_out == FanOut::All || acks.ack() == acks.from();
+        let all = self.fan_out == FanOut::All || acks.ack() == acks.from();
         let wanted = if all { acks.from() } else { acks.ack() };
         for (_, rank) in costs.drain(..).take(usize::from(wanted)) {
             first.insert(rank);

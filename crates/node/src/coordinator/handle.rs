@@ -1,6 +1,7 @@
 //! What answers do to requests: notes for the receipt, the state machine's step, and its commands.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -14,12 +15,13 @@ use kvorum_core::{Key, Record, Version};
 use super::operations::{Letter, Letters, Machine, Operation, OperationId, Operations, Outcome, Step, find};
 use super::{Found, Looked, Refused, Written};
 use crate::clock::NoStamp;
+use crate::large_values::LargeValues;
 use crate::replica::Held;
-use crate::shard::{Asker, Shard};
+use crate::shard::Asker;
 
 impl Operations {
     /// Hands out all answers that wait, and those that come meanwhile.
-    pub(super) fn handle_inbox(&self, shard: &Rc<Shard>, now: Duration) {
+    pub(super) fn handle_inbox(self: &Rc<Self>, now: Duration) {
         if self.is_handling.replace(true) {
             return;
         }
@@ -27,24 +29,17 @@ impl Operations {
         loop {
             let Some(letter) = self.inbox.borrow_mut().pop_front() else { break };
             let id = OperationId::from_raw(letter.id);
-            match self.handle(shard, id, now, letter, &mut commands) {
+            match self.handle(id, now, letter, &mut commands) {
                 Step::Nothing => {}
-                Step::Restamp(above) => self.restamp(shard, id, above),
-                Step::Commands => self.carry_out(shard, id, now, &mut commands),
+                Step::Restamp(above) => self.restamp(id, above),
+                Step::Commands => self.carry_out(id, now, &mut commands),
             }
         }
         self.commands.replace(commands);
         self.is_handling.set(false);
     }
 
-    fn handle(
-        &self,
-        shard: &Rc<Shard>,
-        id: OperationId,
-        now: Duration,
-        letter: Letter,
-        commands: &mut Vec<Command>,
-    ) -> Step {
+    fn handle(&self, id: OperationId, now: Duration, letter: Letter, commands: &mut Vec<Command>) -> Step {
         let mut table = self.table.borrow_mut();
         let Some(operation) = find(&mut table, id) else {
             if id.generation() != 0 {
@@ -52,18 +47,18 @@ impl Operations {
             }
             return Step::Nothing;
         };
-        let Some(rank) = operation.rank(shard, letter.node) else { return Step::Nothing };
+        let Some(rank) = operation.rank(&self.membership, letter.node) else { return Step::Nothing };
         if now > operation.deadline {
             // Past it the replicas have forgotten what they promised: the answer must not be used.
             return Step::Nothing;
         }
         let took = now.saturating_sub(operation.started);
         let step = match letter.answer {
-            Letters::Stored(answer) => self.handle_stored(shard, operation, id, rank, answer, took, commands),
+            Letters::Stored(answer) => self.handle_stored(operation, id, rank, answer, took, commands),
             Letters::Read(answer) => {
-                let answer = checked(shard, &operation.key, answer);
-                self.note_latency(shard, letter.node, &answer, operation.waited_for(rank, now));
-                self.handle_read(shard, operation, rank, answer, took, commands)
+                let answer = checked(&self.large_values, &operation.key, answer);
+                self.note_latency(letter.node, &answer, operation.waited_for(rank, now));
+                self.handle_read(operation, rank, answer, took, commands)
             }
             Letters::Held(held) => {
                 let answer = match held {
@@ -71,11 +66,11 @@ impl Operations {
                     Held::Absent { floor } => Answer::Absent { floor },
                     Held::Failed(failure) => Answer::Failed(failure),
                 };
-                self.handle_read(shard, operation, rank, answer, took, commands)
+                self.handle_read(operation, rank, answer, took, commands)
             }
         };
         if operation.is_decided {
-            self.repair(shard, operation, now);
+            self.repair(operation, now);
         }
         let is_over = operation.is_over();
         drop(table);
@@ -87,8 +82,8 @@ impl Operations {
 
     /// Only answers that count tell how fast a replica is. One that fails fast must not look fast, or it is
     /// asked first by every read.
-    fn note_latency(&self, shard: &Shard, node: NodeId, answer: &Answer, took: Duration) {
-        let Some(peer) = shard.peer(node) else { return };
+    fn note_latency(&self, node: NodeId, answer: &Answer, took: Duration) {
+        let Some(peer) = self.peers.get(node) else { return };
         if let Answer::Failed(_) = answer {
             peer.note_read(took.max(self.hedging.delay()));
         } else {
@@ -97,10 +92,8 @@ impl Operations {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the parts of one answer")]
     fn handle_stored(
         &self,
-        shard: &Rc<Shard>,
         operation: &mut Operation,
         id: OperationId,
         rank: Rank,
@@ -118,7 +111,7 @@ impl Operations {
             StoreAnswer::Failed(failure) => (failure_name(failure), None),
         };
         if let StoreAnswer::Stale(Current::Record(seen)) = answer {
-            shard.clock.observe(seen.hlc);
+            self.clock.observe(seen.hlc);
             self.metrics.stale_answers.fetch_add(1, Ordering::Relaxed);
         }
         match &mut operation.machine {
@@ -132,7 +125,7 @@ impl Operations {
                 if id.round() == operation.round {
                     operation.note(rank, outcome, version.or(accepted), took);
                 }
-                self.write_step(shard, operation, step)
+                self.write_step(operation, step)
             }
             Machine::Read { machine, write_back, .. } => {
                 if id.round() == operation.round {
@@ -149,19 +142,19 @@ impl Operations {
         }
     }
 
-    fn write_step(&self, shard: &Shard, operation: &mut Operation, step: WriteStep) -> Step {
+    fn write_step(&self, operation: &mut Operation, step: WriteStep) -> Step {
         match step {
             WriteStep::Wait => Step::Nothing,
             WriteStep::Restamp { above } => Step::Restamp(above),
             WriteStep::Done(_) => {
                 let Machine::Write { record, .. } = &operation.machine else { return Step::Nothing };
                 let version = record.version();
-                let receipt = operation.has_trace.then(|| operation.receipt(shard));
+                let receipt = operation.has_trace.then(|| operation.receipt(&self.membership));
                 operation.decide(Ok(Outcome::Written(Written { version, receipt })));
                 Step::Nothing
             }
             WriteStep::Hopeless => {
-                self.decide_not_enough(shard, operation);
+                self.decide_not_enough(operation);
                 Step::Nothing
             }
         }
@@ -169,7 +162,6 @@ impl Operations {
 
     fn handle_read(
         &self,
-        shard: &Shard,
         operation: &mut Operation,
         rank: Rank,
         answer: Answer,
@@ -191,24 +183,24 @@ impl Operations {
             machine.on_read(rank, answer, &mut |command| commands.push(command));
         }
         if operation.is_hopeless && operation.reading.is_empty() {
-            self.decide_not_enough(shard, operation);
+            self.decide_not_enough(operation);
         }
         Step::Commands
     }
 
     /// Does what a read's state machine asks for.
-    pub(super) fn carry_out(&self, shard: &Rc<Shard>, id: OperationId, now: Duration, commands: &mut Vec<Command>) {
+    pub(super) fn carry_out(&self, id: OperationId, now: Duration, commands: &mut Vec<Command>) {
         for command in commands.drain(..) {
             match command {
-                Command::Ask { rank, version_only } => self.ask(shard, id, now, rank, version_only),
-                Command::Store { rank, record } => self.write_back(shard, id, now, rank, &record),
-                Command::Done(outcome) => self.found(shard, id, now, outcome),
+                Command::Ask { rank, version_only } => self.ask(id, now, rank, version_only),
+                Command::Store { rank, record } => self.write_back(id, now, rank, &record),
+                Command::Done(outcome) => self.found(id, now, outcome),
                 Command::Hopeless => {
                     if let Some(operation) = find(&mut self.table.borrow_mut(), id) {
                         // Those asked are about to answer, unless they are slow: then the timer ends it.
                         operation.is_hopeless = true;
                         if operation.reading.is_empty() {
-                            self.decide_not_enough(shard, operation);
+                            self.decide_not_enough(operation);
                         }
                     }
                 }
@@ -216,20 +208,20 @@ impl Operations {
         }
     }
 
-    fn ask(&self, shard: &Rc<Shard>, id: OperationId, now: Duration, rank: Rank, version_only: bool) {
+    fn ask(&self, id: OperationId, now: Duration, rank: Rank, version_only: bool) {
         let mut table = self.table.borrow_mut();
         let Some(operation) = find(&mut table, id) else { return };
-        let Some(node) = operation.node(shard, rank) else { return };
+        let Some(node) = operation.node(&self.membership, rank) else { return };
         operation.note_asked(rank, now);
         let key = operation.key.clone();
         drop(table);
-        match shard.peer(node) {
+        match self.peers.get(node) {
             Some(peer) => {
-                if let Err(failure) = peer.read(shard, id.get(), &key, version_only) {
+                if let Err(failure) = peer.read(id.get(), &key, version_only) {
                     self.post(id.get(), node, Letters::Read(ReadAnswer::Failed(failure)));
                 }
             }
-            None => match shard.replica.read(&key, false, || Asker::Operation(id)) {
+            None => match self.replica.read(&key, false, || Asker::Operation(id)) {
                 Some(held) => self.post(id.get(), node, Letters::Held(held)),
                 None => self.own_disk.asked(|| now),
             },
@@ -237,10 +229,10 @@ impl Operations {
     }
 
     /// Sends the newest record to a replica; every version that is written back is a round of its own.
-    fn write_back(&self, shard: &Rc<Shard>, id: OperationId, now: Duration, rank: Rank, record: &Record) {
+    fn write_back(&self, id: OperationId, now: Duration, rank: Rank, record: &Record) {
         let mut table = self.table.borrow_mut();
         let Some(operation) = find(&mut table, id) else { return };
-        let Some(node) = operation.node(shard, rank) else { return };
+        let Some(node) = operation.node(&self.membership, rank) else { return };
         if let Machine::Read { write_back, .. } = &mut operation.machine
             && *write_back != record.version()
         {
@@ -252,30 +244,30 @@ impl Operations {
         let (key, id) = (operation.key.clone(), id.with_round(operation.round));
         drop(table);
         self.metrics.write_backs.fetch_add(1, Ordering::Relaxed);
-        let age_ms = shard.clock.wall_ms().saturating_sub(record.version().hlc.millis());
+        let age_ms = self.clock.wall_ms().saturating_sub(record.version().hlc.millis());
         self.behind.note(node, Duration::from_millis(age_ms), now);
-        if let Err(failure) = self.send_store(shard, id, node, &key, record, true) {
+        if let Err(failure) = self.send_store(id, node, &key, record, true) {
             self.post(id.get(), node, Letters::Stored(StoreAnswer::Failed(failure)));
         }
     }
 
-    fn found(&self, shard: &Rc<Shard>, id: OperationId, now: Duration, outcome: ReadOutcome) {
+    fn found(&self, id: OperationId, now: Duration, outcome: ReadOutcome) {
         let mut table = self.table.borrow_mut();
         let Some(operation) = find(&mut table, id) else { return };
-        let receipt = operation.has_trace.then(|| operation.receipt(shard));
+        let receipt = operation.has_trace.then(|| operation.receipt(&self.membership));
         let value = match outcome {
             ReadOutcome::Record(record) => Looked::Record(record),
             ReadOutcome::Absent { floor } => Looked::Absent { floor },
         };
         operation.decide(Ok(Outcome::Found(Found { value, receipt })));
-        self.repair(shard, operation, now);
+        self.repair(operation, now);
     }
 
-    pub(super) fn decide_not_enough(&self, shard: &Shard, operation: &mut Operation) {
+    pub(super) fn decide_not_enough(&self, operation: &mut Operation) {
         if operation.is_decided {
             return;
         }
-        let (required, acked, receipt) = (operation.acks.ack(), operation.acked(), operation.receipt(shard));
+        let (required, acked, receipt) = (operation.acks.ack(), operation.acked(), operation.receipt(&self.membership));
         let overloaded = failure_name(Failure::Overloaded);
         // A read has no effect, and where somebody had no room for it now there may be some later.
         if matches!(operation.machine, Machine::Read { .. })
@@ -289,47 +281,47 @@ impl Operations {
 
     /// Starts a blocked write over with a newer stamp; waits for the clock's bound if it must. A stamp that
     /// replicas would refuse is not tried.
-    fn restamp(&self, shard: &Rc<Shard>, id: OperationId, above: Version) {
+    fn restamp(self: &Rc<Self>, id: OperationId, above: Version) {
         self.metrics.restamps.fetch_add(1, Ordering::Relaxed);
         if is_on(Mutant::RestampNotAbove) {
-            return self.restamp_carelessly(shard, id);
+            return self.restamp_carelessly(id);
         }
-        match shard.clock.stamp(above.hlc) {
-            Ok(version) => self.send_restamped(shard, id, version),
-            Err(NoStamp::TooFarAhead) => self.give_up(shard, id),
+        match self.clock.stamp(above.hlc) {
+            Ok(version) => self.send_restamped(id, version),
+            Err(NoStamp::TooFarAhead) => self.give_up(id),
             Err(NoStamp::PastBound { .. }) => {
-                let shard = shard.clone();
+                let operations = self.clone();
                 // Ends with the stamp's own limits; the request's deadline goes on meanwhile.
                 tokio::task::spawn_local(async move {
-                    let stamped = super::stamp(&shard, above.hlc).await;
+                    let stamped = operations.stamp(above.hlc).await;
                     match stamped {
-                        Ok(version) => shard.operations.send_restamped(&shard, id, version),
-                        Err(_) => shard.operations.give_up(&shard, id),
+                        Ok(version) => operations.send_restamped(id, version),
+                        Err(_) => operations.give_up(id),
                     }
-                    shard.operations.handle_inbox(&shard, shard.clock.boot());
+                    operations.handle_inbox(operations.clock.boot());
                 });
             }
         }
     }
 
     /// [`Mutant::RestampNotAbove`].
-    fn restamp_carelessly(&self, shard: &Rc<Shard>, id: OperationId) {
+    fn restamp_carelessly(self: &Rc<Self>, id: OperationId) {
         let first = find(&mut self.table.borrow_mut(), id).and_then(|operation| match &operation.machine {
             Machine::Write { record, .. } => Some(record.version()),
             Machine::Read { .. } => None,
         });
         if let Some(first) = first {
-            self.send_restamped(shard, id, Version { hlc: first.hlc.next(), ..first });
+            self.send_restamped(id, Version { hlc: first.hlc.next(), ..first });
         }
     }
 
-    fn give_up(&self, shard: &Shard, id: OperationId) {
+    fn give_up(&self, id: OperationId) {
         if let Some(operation) = find(&mut self.table.borrow_mut(), id) {
-            self.decide_not_enough(shard, operation);
+            self.decide_not_enough(operation);
         }
     }
 
-    fn send_restamped(&self, shard: &Rc<Shard>, id: OperationId, version: Version) {
+    fn send_restamped(self: &Rc<Self>, id: OperationId, version: Version) {
         let mut table = self.table.borrow_mut();
         let Some(operation) = find(&mut table, id).filter(|operation| !operation.is_decided) else { return };
         let Machine::Write { machine, record, attempts } = &mut operation.machine else { return };
@@ -337,11 +329,11 @@ impl Operations {
             // An answer that came while the bound was raised showed something newer still.
             let above = machine.newest();
             drop(table);
-            return self.restamp(shard, id, above);
+            return self.restamp(id, above);
         }
         // A copy, and charged as one for as long as the first is on its way to anybody.
-        let Ok(restamped) = shard.large_values.keep(record.restamp(&operation.key, version)) else {
-            return self.decide_not_enough(shard, operation);
+        let Ok(restamped) = self.large_values.keep(record.restamp(&operation.key, version)) else {
+            return self.decide_not_enough(operation);
         };
         *record = restamped;
         attempts.add(machine.restamped());
@@ -349,17 +341,17 @@ impl Operations {
         operation.forget_notes();
         let id = id.with_round(operation.round);
         drop(table);
-        self.send_write(shard, id);
+        self.send_write(id);
     }
 }
 
-/// A record from a peer is used only if its digest is right, and if there is memory for it.
-fn checked(shard: &Shard, key: &Key, answer: ReadAnswer) -> Answer {
+/// What a peer holds, as a read's state machine takes it.
+fn checked(large_values: &Arc<LargeValues>, key: &Key, answer: ReadAnswer) -> Answer {
     match answer {
-        ReadAnswer::Record(bytes) => match Record::decode(key, bytes) {
-            Ok(record) => shard.large_values.keep(record).map_or(Answer::Failed(Failure::Overloaded), Answer::Record),
-            Err(_) => Answer::Failed(Failure::Corrupt),
-        },
+        ReadAnswer::Record(bytes) => {
+            let verified = large_values.verified(key, bytes);
+            verified.map_or_else(|unusable| Answer::Failed(unusable.into()), Answer::Record)
+        }
         ReadAnswer::Version { version, .. } => Answer::Version(version),
         ReadAnswer::Absent { floor } => Answer::Absent { floor },
         ReadAnswer::Failed(failure) => Answer::Failed(failure),

@@ -15,7 +15,8 @@ pub mod hedge;
 mod operation_id;
 pub mod operations;
 mod repair;
-pub(crate) mod timers;
+mod timers;
+mod timestamp;
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -29,19 +30,14 @@ use std::time::Duration;
 
 use kvorum_core::backpressure::Backpressure;
 use kvorum_core::placement::NodeId;
-use kvorum_core::quorum::{Acks, Failure};
+use kvorum_core::quorum::{Acks, Failure, ReadAnswer, StoreAnswer};
 use kvorum_core::{Hlc, Key, Record, Version};
 
-use crate::clock::NoStamp;
 use crate::large_values::Body;
 use crate::profile::waits;
-use crate::shard::{Asker, Shard};
-use operations::Outcome;
-
-/// Which part of the deadline a stamp waits for the disk.
-const RAISE_SHARE: u32 = 10;
-/// How often the clock's bound is raised for one stamp.
-const RAISES_MAX: usize = 3;
+use crate::replica::Held;
+pub use operations::CoordinatorParts;
+use operations::{Operations, Outcome};
 
 /// One replica's part in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,15 +114,64 @@ pub enum Refused {
 }
 
 /// The coordinator of one shard.
+#[derive(Clone)]
 pub struct Coordinator {
-    shard: Rc<Shard>,
+    pub(crate) operations: Rc<Operations>,
 }
 
 impl Coordinator {
-    /// Coordinates on `shard`.
+    /// Nothing is under way yet.
     #[must_use]
-    pub fn new(shard: Rc<Shard>) -> Self {
-        Self { shard }
+    pub fn new(parts: CoordinatorParts) -> Self {
+        Self { operations: Operations::new(parts) }
+    }
+
+    /// Requests under way, answered or not.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.operations.under_way()
+    }
+
+    /// Hedges reads, and ends what is past its deadline. Runs until it is dropped.
+    pub(crate) async fn run_timers(self) {
+        timers::run(self.operations).await;
+    }
+
+    /// The shard stops: forgets all requests, so that what they owe is kept.
+    pub fn end(&self) {
+        self.operations.end();
+    }
+
+    /// A replica's answer to a store.
+    #[inline]
+    pub(crate) fn on_stored(&self, node: NodeId, id: u64, answer: StoreAnswer) {
+        self.operations.on_stored(node, id, answer);
+    }
+
+    /// A peer's answer to a read.
+    #[inline]
+    pub(crate) fn on_read(&self, node: NodeId, id: u64, answer: ReadAnswer) {
+        self.operations.on_read(node, id, answer);
+    }
+
+    /// This node's answer to a read that needed the disk.
+    pub(crate) fn on_held(&self, id: u64, held: Held) {
+        self.operations.on_held(id, held);
+    }
+
+    /// There is a connection to `node` again: it is asked less than others at first.
+    pub(crate) fn on_connected(&self, node: NodeId) {
+        self.operations.note_return(node);
+    }
+
+    /// The connection to `node` ended: everything that waits on it fails.
+    pub(crate) fn on_disconnected(&self, node: NodeId) {
+        self.operations.fail_all(node);
+    }
+
+    /// Replaces what this node holds damaged by what a quorum answered.
+    pub(crate) fn mend_own(&self, key: &Key, record: &Record) {
+        self.operations.mend_own(key, record);
     }
 
     /// Stores a value.
@@ -162,8 +207,8 @@ impl Coordinator {
     /// [`Refused`].
     pub async fn get(&self, key: Key, acks: Acks, trace: bool) -> Result<Found, Refused> {
         let came = self.admit().await?;
-        let id = self.shard.operations.begin_read(&self.shard, key, acks, trace, came);
-        match self.shard.operations.outcome(id).await? {
+        let id = self.operations.begin_read(key, acks, trace, came);
+        match self.operations.outcome(id).await? {
             Outcome::Found(found) => Ok(found),
             Outcome::Written(_) => unreachable!("a read is not a write"),
         }
@@ -177,8 +222,8 @@ impl Coordinator {
         trace: bool,
         came: Option<Duration>,
     ) -> Result<Written, Refused> {
-        let id = self.shard.operations.begin_write(&self.shard, key, acks, record, trace, came);
-        match self.shard.operations.outcome(id).await? {
+        let id = self.operations.begin_write(key, acks, record, trace, came);
+        match self.operations.outcome(id).await? {
             Outcome::Written(written) => Ok(written),
             Outcome::Found(_) => unreachable!("a write is not a read"),
         }
@@ -187,15 +232,15 @@ impl Coordinator {
     /// Lets a request in: where its cluster is just coming up, once that is there, within the deadline. When it came, if
     /// it has waited: there is one deadline.
     async fn admit(&self) -> Result<Option<Duration>, Refused> {
-        let membership = &self.shard.membership;
+        let membership = &self.operations.membership;
         if membership.is_fenced() {
             return Err(Refused::Fenced);
         }
         if membership.is_serving() {
             return Ok(None);
         }
-        let came = self.shard.clock.boot();
-        let serving = tokio::time::timeout(self.shard.settings.deadline, membership.until_serving());
+        let came = self.operations.clock.boot();
+        let serving = tokio::time::timeout(self.operations.deadline, membership.until_serving());
         // Boxed: few requests come here, and all of them would be larger. What it came to is asked below.
         let _ = Box::pin(waits::queue("cluster", serving)).await;
         match (membership.is_serving(), membership.is_fenced()) {
@@ -210,12 +255,12 @@ impl Coordinator {
         let mut came = self.admit().await?;
         let delay = self.give_way(key, acks, bytes)?;
         if !delay.is_zero() {
-            came = came.or_else(|| Some(self.shard.clock.boot()));
+            came = came.or_else(|| Some(self.operations.clock.boot()));
             // Boxed: seldom, and all requests would be larger.
-            let _delayed = Delayed::new(&self.shard.operations.delayed);
+            let _delayed = Delayed::new(&self.operations.delayed);
             Box::pin(waits::queue("debt", tokio::time::sleep(delay))).await;
         }
-        let version = stamp(&self.shard, Hlc::ZERO).await.map_err(|failure| match failure {
+        let version = self.operations.stamp(Hlc::ZERO).await.map_err(|failure| match failure {
             Failure::Overloaded => Refused::Overloaded,
             Failure::ClockSkew => Refused::Fenced,
             Failure::DiskFull
@@ -227,8 +272,8 @@ impl Coordinator {
             | Failure::NotServing => Refused::CannotWrite,
         })?;
         // It may have space again: whoever asks for a write is who finds out.
-        if self.shard.replica.disk_refuses() && self.needs_own(key, acks) {
-            match raise_bound(&self.shard, self.shard.clock.past_bound()).await {
+        if self.operations.replica.disk_refuses() && self.needs_own(key, acks) {
+            match self.operations.raise_bound(self.operations.clock.past_bound()).await {
                 Ok(()) => {}
                 Err(Failure::Overloaded) => return Err(Refused::Overloaded),
                 Err(_) => return Err(Refused::CannotWrite),
@@ -240,9 +285,10 @@ impl Coordinator {
     /// For how long a write of so many bytes waits so that its replicas' stores can pay what they owe. Refuses as many
     /// as they ask for.
     fn give_way(&self, key: &Key, acks: Acks, bytes: usize) -> Result<Duration, Refused> {
-        let Shard { membership, operations, .. } = &*self.shard;
+        let operations = &self.operations;
+        let membership = &operations.membership;
         let replicas = membership.layout().preference_list(key.hash().partition());
-        let is_reachable = |node: &&NodeId| self.shard.peer(**node).is_none_or(|peer| peer.is_up());
+        let is_reachable = |node: &&NodeId| operations.peers.get(**node).is_none_or(|peer| peer.is_up());
         let reachable = replicas.iter().take(usize::from(acks.from())).filter(is_reachable);
         let asked = Backpressure::met_by(acks, reachable.map(|node| membership.backpressure(*node)));
         if asked == Backpressure::NONE {
@@ -258,7 +304,7 @@ impl Coordinator {
 
     /// Whether a write cannot succeed without this node's own disk: then nobody else is bothered.
     fn needs_own(&self, key: &Key, acks: Acks) -> bool {
-        let membership = &self.shard.membership;
+        let membership = &self.operations.membership;
         let replicas = membership.layout().preference_list(key.hash().partition());
         acks.ack() == acks.from()
             && replicas.iter().take(usize::from(acks.from())).any(|node| *node == membership.own())
@@ -279,54 +325,4 @@ impl Drop for Delayed<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }
-}
-
-/// Stamps above `above`, raising the durable bound first if it must be, and past it if the disk takes no
-/// writes, or not in time. Cancel safe.
-///
-/// # Errors
-/// [`Failure::ClockSkew`] if replicas would refuse the stamp; else why the bound could not be raised.
-pub(crate) async fn stamp(shard: &Rc<Shard>, above: Hlc) -> Result<Version, Failure> {
-    for _ in 0..RAISES_MAX {
-        let needed = match shard.clock.stamp(above) {
-            Ok(version) => return Ok(version),
-            Err(NoStamp::TooFarAhead) => return Err(Failure::ClockSkew),
-            Err(NoStamp::PastBound { needed }) => needed,
-        };
-        if shard.replica.disk_refuses() {
-            return stamp_past_bound(shard, above);
-        }
-        match raise_bound(shard, needed).await {
-            Ok(()) => {}
-            // A queue that is full behind a disk which hangs is no reason to keep the others waiting either.
-            Err(Failure::DiskFull | Failure::Disk | Failure::Overloaded) => return stamp_past_bound(shard, above),
-            Err(failure) => return Err(failure),
-        }
-    }
-    shard.clock.stamp(above).map_err(|no_stamp| match no_stamp {
-        NoStamp::TooFarAhead => Failure::ClockSkew,
-        // Others use up the lead faster than it is raised.
-        NoStamp::PastBound { .. } => Failure::Overloaded,
-    })
-}
-
-/// [`Failure::Disk`] also if the disk has not answered after a part of the deadline: the others need not wait for it.
-/// Until it has, the clock says so, and the node is not ready.
-async fn raise_bound(shard: &Shard, to: Hlc) -> Result<(), Failure> {
-    let (send, mut receive) = tokio::sync::oneshot::channel();
-    shard.replica.raise_bound(to, Asker::Durable(send)).map_err(|_| Failure::Overloaded)?;
-    if let Ok(raised) = tokio::time::timeout(shard.settings.deadline / RAISE_SHARE, &mut receive).await {
-        return raised.unwrap_or(Err(Failure::NotServing));
-    }
-    let late = shard.clock.note_late_raise();
-    tokio::task::spawn_local(async move {
-        // Whatever it answers: it does again, and the store's health says the rest.
-        let _ = receive.await;
-        drop(late);
-    });
-    Err(Failure::Disk)
-}
-
-fn stamp_past_bound(shard: &Shard, above: Hlc) -> Result<Version, Failure> {
-    shard.clock.stamp_past_bound(above).map_err(|_| Failure::ClockSkew)
 }

@@ -37,10 +37,15 @@ use super::hedge::Hedging;
 pub use super::operation_id::OperationId;
 use super::repair::ReadRepair;
 use super::{Found, Receipt, Refused, ReplicaReceipt, Written};
+use crate::clock::Clock;
+use crate::cpu_share::CpuShare;
 use crate::hints::HintQueue;
+use crate::large_values::LargeValues;
+use crate::membership::Membership;
 use crate::metrics::CoordinatorMetrics;
-use crate::replica::Held;
-use crate::shard::{Asker, Shard};
+use crate::peer::peers::Peers;
+use crate::replica::{Held, Replica};
+use crate::shard::{Asker, FanOut};
 use crate::unanswered::Unanswered;
 
 /// What a client's future receives.
@@ -99,13 +104,13 @@ pub(super) struct Operation {
 }
 
 impl Operation {
-    pub(super) fn replicas<'a>(&self, shard: &'a Shard) -> &'a [NodeId] {
-        let all = shard.membership.layout().preference_list(self.partition);
+    pub(super) fn replicas<'a>(&self, membership: &'a Membership) -> &'a [NodeId] {
+        let all = membership.layout().preference_list(self.partition);
         all.get(..usize::from(self.acks.from())).unwrap_or(all)
     }
 
-    pub(super) fn rank(&self, shard: &Shard, node: NodeId) -> Option<Rank> {
-        let index = self.replicas(shard).iter().position(|replica| *replica == node)?;
+    pub(super) fn rank(&self, membership: &Membership, node: NodeId) -> Option<Rank> {
+        let index = self.replicas(membership).iter().position(|replica| *replica == node)?;
         u8::try_from(index).ok().map(Rank)
     }
 
@@ -132,18 +137,18 @@ impl Operation {
         now.saturating_sub(self.notes.get(usize::from(rank.0)).map_or(self.started, |note| note.asked))
     }
 
-    pub(super) fn receipt(&self, shard: &Shard) -> Receipt {
+    pub(super) fn receipt(&self, membership: &Membership) -> Receipt {
         let entry = |(node, note): (&NodeId, &Note)| ReplicaReceipt {
-            node: Rc::from(shard.membership.url(*node)),
+            node: Rc::from(membership.url(*node)),
             outcome: if note.outcome.is_empty() { "no-answer" } else { note.outcome },
             version: note.version,
             micros: note.micros,
         };
-        Receipt { replicas: self.replicas(shard).iter().zip(&self.notes).map(entry).collect() }
+        Receipt { replicas: self.replicas(membership).iter().zip(&self.notes).map(entry).collect() }
     }
 
-    pub(super) fn node(&self, shard: &Shard, rank: Rank) -> Option<NodeId> {
-        self.replicas(shard).get(usize::from(rank.0)).copied()
+    pub(super) fn node(&self, membership: &Membership, rank: Rank) -> Option<NodeId> {
+        self.replicas(membership).get(usize::from(rank.0)).copied()
     }
 
     /// Decides once what the client gets, and wakes it.
@@ -217,8 +222,44 @@ pub(super) enum Letters {
     Held(Held),
 }
 
+/// What a shard's coordinator works with.
+pub struct CoordinatorParts {
+    /// The node's clock.
+    pub clock: Arc<Clock>,
+    /// The node's identity and standing.
+    pub membership: Arc<Membership>,
+    /// This node as a replica.
+    pub replica: Rc<Replica<Asker>>,
+    /// The other nodes.
+    pub peers: Rc<Peers>,
+    /// The node's memory for large values.
+    pub large_values: Arc<LargeValues>,
+    /// Has work in the background rest while requests come.
+    pub cpu_share: CpuShare,
+    /// Takes what replicas do not confirm.
+    pub hints: Arc<HintQueue>,
+    /// What is counted.
+    pub metrics: Arc<CoordinatorMetrics>,
+    /// When reads ask more replicas.
+    pub hedging: Hedging,
+    /// Whom a read asks first.
+    pub fan_out: FanOut,
+    /// The whole of a request, both attempts.
+    pub deadline: Duration,
+    /// Requests that were answered and wait for their last replicas.
+    pub lingering_max: usize,
+}
+
 /// All requests of one shard.
 pub struct Operations {
+    pub(super) clock: Arc<Clock>,
+    pub(super) membership: Arc<Membership>,
+    pub(super) replica: Rc<Replica<Asker>>,
+    pub(super) peers: Rc<Peers>,
+    pub(super) large_values: Arc<LargeValues>,
+    cpu_share: CpuShare,
+    pub(super) fan_out: FanOut,
+    pub(super) deadline: Duration,
     pub(super) table: RefCell<Slab<Operation>>,
     generation: Cell<u32>,
     pub(super) inbox: RefCell<VecDeque<Letter>>,
@@ -250,15 +291,20 @@ pub struct Operations {
 }
 
 impl Operations {
-    /// None yet. What replicas do not confirm goes to `hints`.
+    /// None yet.
     #[must_use]
-    pub fn new(
-        hedging: Hedging,
-        lingering_max: usize,
-        metrics: Arc<CoordinatorMetrics>,
-        hints: Arc<HintQueue>,
-    ) -> Self {
-        Self {
+    pub fn new(parts: CoordinatorParts) -> Rc<Self> {
+        let CoordinatorParts { clock, membership, replica, peers, large_values, cpu_share, hints, metrics, .. } = parts;
+        let CoordinatorParts { hedging, fan_out, deadline, lingering_max, .. } = parts;
+        Rc::new(Self {
+            clock,
+            membership,
+            replica,
+            peers,
+            large_values,
+            cpu_share,
+            fan_out,
+            deadline,
             table: RefCell::default(),
             generation: Cell::new(0),
             inbox: RefCell::default(),
@@ -279,11 +325,11 @@ impl Operations {
             timers: Notify::new(),
             metrics,
             hints,
-        }
+        })
     }
 
-    fn insert(&self, shard: &Shard, key: Key, acks: Acks, begin: Begin, machine: Machine) -> OperationId {
-        shard.cpu_share.note_request();
+    fn insert(&self, key: Key, acks: Acks, begin: Begin, machine: Machine) -> OperationId {
+        self.cpu_share.note_request();
         let Begin { now, came, partition, has_trace } = begin;
         let started = came.unwrap_or(now);
         let generation = self.generation.get().wrapping_add(1) & 0x00ff_ffff;
@@ -302,7 +348,7 @@ impl Operations {
             acks,
             machine,
             started,
-            deadline: started + shard.settings.deadline,
+            deadline: started + self.deadline,
             reading: ReplicaSet::EMPTY,
             storing: ReplicaSet::EMPTY,
             owed: ReplicaSet::EMPTY,
@@ -321,8 +367,7 @@ impl Operations {
 
     /// Sends a stamped write to all its replicas. Its deadline began when it `came`, if that is not now.
     pub fn begin_write(
-        &self,
-        shard: &Rc<Shard>,
+        self: &Rc<Self>,
         key: Key,
         acks: Acks,
         record: Record,
@@ -330,15 +375,15 @@ impl Operations {
         came: Option<Duration>,
     ) -> OperationId {
         let machine = Machine::Write { machine: Write::new(acks), record, attempts: Attempts::first() };
-        let begin = Begin { now: shard.clock.boot(), came, partition: key.hash().partition(), has_trace };
-        let id = self.insert(shard, key, acks, begin, machine);
-        self.send_write(shard, id);
-        self.handle_inbox(shard, begin.now);
+        let begin = Begin { now: self.clock.boot(), came, partition: key.hash().partition(), has_trace };
+        let id = self.insert(key, acks, begin, machine);
+        self.send_write(id);
+        self.handle_inbox(begin.now);
         id
     }
 
     /// Sends the current attempt of a write to everybody: peers first, whose way is longer.
-    pub(super) fn send_write(&self, shard: &Rc<Shard>, id: OperationId) {
+    pub(super) fn send_write(&self, id: OperationId) {
         let (key, record, replicas) = {
             let mut table = self.table.borrow_mut();
             let Some(operation) = find(&mut table, id) else { return };
@@ -346,14 +391,14 @@ impl Operations {
             let record = record.clone();
             operation.storing = ReplicaSet::first(operation.acks.from());
             operation.owed = operation.storing;
-            (operation.key.clone(), record, operation.replicas(shard))
+            (operation.key.clone(), record, operation.replicas(&self.membership))
         };
-        let own = shard.membership.own();
+        let own = self.membership.own();
         let mut is_sent = false;
         let mut is_overloaded = false;
         let peers = replicas.iter().filter(|node| **node != own);
         for node in peers.chain(replicas.iter().filter(|node| **node == own)) {
-            match self.send_store(shard, id, *node, &key, &record, false) {
+            match self.send_store(id, *node, &key, &record, false) {
                 Ok(()) => is_sent = true,
                 Err(failure) => {
                     is_overloaded |= failure == Failure::Overloaded;
@@ -373,26 +418,25 @@ impl Operations {
     }
 
     /// Asks `node`, which this shard is connected to again, less than others at first.
-    pub fn note_return(&self, node: NodeId, now: Duration) {
-        self.behind.note_return(node, now);
+    pub fn note_return(&self, node: NodeId) {
+        self.behind.note_return(node, self.clock.boot());
     }
 
     pub(super) fn send_store(
         &self,
-        shard: &Rc<Shard>,
         id: OperationId,
         node: NodeId,
         key: &Key,
         record: &Record,
         is_repair: bool,
     ) -> Result<(), Failure> {
-        if let Some(peer) = shard.peer(node) {
+        if let Some(peer) = self.peers.get(node) {
             let (key, record) = (key.clone(), record.bytes().clone());
             let message = Message::Store { key, record, repair: is_repair, uncounted: false };
-            peer.send(shard, id.get(), message)
+            peer.send(id.get(), message)
         } else {
-            let submission = shard.replica.submission(key.clone(), record, is_repair, false, Asker::Operation(id));
-            shard.replica.store(submission).map_err(|(_, failure)| failure)
+            let submission = self.replica.submission(key.clone(), record, is_repair, false, Asker::Operation(id));
+            self.replica.store(submission).map_err(|(_, failure)| failure)
         }
     }
 
@@ -404,24 +448,17 @@ impl Operations {
     }
 
     /// Asks the fastest replicas, or all. Its deadline began when it `came`, if that is not now.
-    pub fn begin_read(
-        &self,
-        shard: &Rc<Shard>,
-        key: Key,
-        acks: Acks,
-        has_trace: bool,
-        came: Option<Duration>,
-    ) -> OperationId {
-        let begin = Begin { now: shard.clock.boot(), came, partition: key.hash().partition(), has_trace };
-        let (first, record_from) = self.choose(shard, begin.partition, begin.now, acks);
+    pub fn begin_read(self: &Rc<Self>, key: Key, acks: Acks, has_trace: bool, came: Option<Duration>) -> OperationId {
+        let begin = Begin { now: self.clock.boot(), came, partition: key.hash().partition(), has_trace };
+        let (first, record_from) = self.choose(begin.partition, begin.now, acks);
         let mut machine = Read::new(acks, first, record_from);
         let mut commands = self.commands.take();
         machine.start(&mut |command| commands.push(command));
         let machine = Machine::Read { machine, write_back: Version::ZERO, repaired: ReplicaSet::EMPTY };
-        let id = self.insert(shard, key, acks, begin, machine);
-        self.carry_out(shard, id, begin.now, &mut commands);
+        let id = self.insert(key, acks, begin, machine);
+        self.carry_out(id, begin.now, &mut commands);
         self.commands.replace(commands);
-        self.handle_inbox(shard, begin.now);
+        self.handle_inbox(begin.now);
         self.hedging.earn();
         // Also where all are asked at once: what they hold may still have to be fetched from another.
         if acks.from() > 1 {
@@ -446,30 +483,30 @@ impl Operations {
     }
 
     /// A replica's answer to a store.
-    pub fn on_stored(&self, shard: &Rc<Shard>, node: NodeId, id: u64, answer: StoreAnswer) {
+    pub fn on_stored(self: &Rc<Self>, node: NodeId, id: u64, answer: StoreAnswer) {
         self.post(id, node, Letters::Stored(answer));
-        self.handle_inbox(shard, shard.clock.boot());
+        self.handle_inbox(self.clock.boot());
     }
 
     /// A peer's answer to a read.
-    pub fn on_read(&self, shard: &Rc<Shard>, node: NodeId, id: u64, answer: ReadAnswer) {
+    pub fn on_read(self: &Rc<Self>, node: NodeId, id: u64, answer: ReadAnswer) {
         self.post(id, node, Letters::Read(answer));
-        self.handle_inbox(shard, shard.clock.boot());
+        self.handle_inbox(self.clock.boot());
     }
 
     /// This node's answer to a read that needed the disk.
-    pub fn on_held(&self, shard: &Rc<Shard>, id: u64, held: Held) {
-        let now = shard.clock.boot();
+    pub fn on_held(self: &Rc<Self>, id: u64, held: Held) {
+        let now = self.clock.boot();
         self.own_disk.answered(now);
-        self.post(id, shard.membership.own(), Letters::Held(held));
-        self.handle_inbox(shard, now);
+        self.post(id, self.membership.own(), Letters::Held(held));
+        self.handle_inbox(now);
     }
 
     /// The connection to `node` ended: everything that waits on it fails.
-    pub fn fail_all(&self, shard: &Rc<Shard>, node: NodeId) {
+    pub fn fail_all(self: &Rc<Self>, node: NodeId) {
         let mut waiting = Vec::new();
         for (slot, operation) in &*self.table.borrow() {
-            let Some(rank) = operation.rank(shard, node) else { continue };
+            let Some(rank) = operation.rank(&self.membership, node) else { continue };
             let id = OperationId::new(slot, operation.generation, operation.round);
             if operation.storing.contains(rank) {
                 waiting.push((id, Letters::Stored(StoreAnswer::Failed(Failure::Unreachable))));
@@ -481,7 +518,7 @@ impl Operations {
         for (id, answer) in waiting {
             self.post(id.get(), node, answer);
         }
-        self.handle_inbox(shard, shard.clock.boot());
+        self.handle_inbox(self.clock.boot());
     }
 
     pub(super) fn post(&self, id: u64, node: NodeId, answer: Letters) {

@@ -4,7 +4,6 @@
 //! Nobody waits for any of this, and nobody reads what is answered to it: what is lost, the next read finds again.
 
 use std::cell::RefCell;
-use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -12,7 +11,6 @@ use kvorum_core::hints::Pace;
 use kvorum_core::{Key, Record};
 
 use super::operations::{Machine, Operation, Operations};
-use crate::shard::Shard;
 
 /// Bytes a second, per shard, that reads send to replicas which are behind.
 const BYTES_PER_SECOND: u64 = 1 << 20;
@@ -28,8 +26,8 @@ impl Default for ReadRepair {
 
 impl Operations {
     /// After the answer: sends what was read to the replicas that are known by now to need it, each once.
-    pub(super) fn repair(&self, shard: &Rc<Shard>, operation: &mut Operation, now: Duration) {
-        let replicas = operation.replicas(shard);
+    pub(super) fn repair(&self, operation: &mut Operation, now: Duration) {
+        let replicas = operation.replicas(&self.membership);
         let is_quorum = operation.acks.is_quorum();
         let Machine::Read { machine, repaired, .. } = &mut operation.machine else { return };
         let Some(record) = machine.answered_record() else { return };
@@ -47,14 +45,14 @@ impl Operations {
                 continue;
             }
             // If it cannot be sent, the next read finds the same again.
-            let _ = self.send_store(shard, self.id_of_nobody(), *node, &operation.key, record, true);
+            let _ = self.send_store(self.id_of_nobody(), *node, &operation.key, record, true);
         }
     }
 
     /// Replaces what this node holds damaged by what a quorum answered. The read alone does not always: where the
     /// others answer first, nobody waits to hear of the damage.
-    pub(crate) fn mend_own(&self, shard: &Rc<Shard>, key: &Key, record: &Record) {
+    pub(crate) fn mend_own(&self, key: &Key, record: &Record) {
         // What cannot be queued is still damaged when the caller looks, or in the next pass.
-        let _ = self.send_store(shard, self.id_of_nobody(), shard.membership.own(), key, record, true);
+        let _ = self.send_store(self.id_of_nobody(), self.membership.own(), key, record, true);
     }
 }

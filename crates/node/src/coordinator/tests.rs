@@ -94,12 +94,12 @@ fn as_many_writes_are_refused_as_enough_of_their_replicas_ask_for_and_no_read() 
         assert!(put.await.unwrap().is_ok(), "two of three take it");
         ask([7, 0, 7]);
         // As if so many others were delayed.
-        rig.shard.operations.delayed.set(WAITING_MAX);
+        rig.shard.coordinator.operations.delayed.set(WAITING_MAX);
         let mut refused = 0;
         for _ in 0..20 {
             let put = rig.put(&key("k"), acks(QUORUM));
-            until(|| put.is_finished() || rig.shard.operations.under_way() > 0).await;
-            if rig.shard.operations.under_way() == 0 {
+            until(|| put.is_finished() || rig.shard.coordinator.operations.under_way() > 0).await;
+            if rig.shard.coordinator.operations.under_way() == 0 {
                 assert_eq!(put.await.unwrap(), Err(Refused::Behind));
                 refused += 1;
                 continue;
@@ -109,7 +109,7 @@ fn as_many_writes_are_refused_as_enough_of_their_replicas_ask_for_and_no_read() 
                 rig.answer(peer, &store, accepted()).await;
             }
             assert!(put.await.unwrap().is_ok());
-            until(|| rig.shard.operations.under_way() == 0).await;
+            until(|| rig.shard.coordinator.operations.under_way() == 0).await;
         }
         assert_eq!(refused, usize::from(Backpressure::MAX.refused_percent()) / 5);
         assert!(rig.get(&key("k"), acks((1, 3))).await.unwrap().is_ok(), "reads go on");
@@ -198,13 +198,13 @@ fn a_coordinator_whose_disk_hangs_reads_from_the_others() {
         let (answers, gate) = std::sync::mpsc::channel::<()>();
         assert!(rig.shard.pool.submit(Box::new(move || gate.recv().unwrap_or_default())).is_ok());
         until(|| rig.shard.pool.depth() == 0).await;
-        while rig.shard.operations.hedging.can_spend() {
-            rig.shard.operations.hedging.spend();
+        while rig.shard.coordinator.operations.hedging.can_spend() {
+            rig.shard.coordinator.operations.hedging.spend();
         }
         // The first read finds out, without the budget; the second does not ask it.
         for _ in 0..2 {
             // The others, to which the rig has just connected, are tried by one read at first.
-            let operations = &rig.shard.operations;
+            let operations = &rig.shard.coordinator.operations;
             let is_tried = |node| !operations.behind.contains(NodeId(node), rig.shard.clock.boot());
             until(|| is_tried(1) && is_tried(2)).await;
             assert_eq!(read_with(&mut rig, &record).await, "no-answer");
@@ -224,7 +224,7 @@ fn a_write_that_a_full_queue_refused_was_sent_to_nobody() {
         rig.stop_commits();
         assert_eq!(rig.put(&key("k"), acks((1, 1))).await.unwrap(), Err(Refused::Overloaded));
         assert_eq!(rig.metrics().unconfirmed_stores.load(Ordering::Relaxed), 0, "and owes nobody anything");
-        assert_eq!(rig.shard.operations.under_way(), 0);
+        assert_eq!(rig.shard.coordinator.operations.under_way(), 0);
     });
 }
 
@@ -326,7 +326,7 @@ fn a_finished_write_takes_no_place_from_one_that_still_waits() {
             put.await.unwrap().unwrap();
             if number > 0 {
                 rig.answer(1, &second, accepted()).await;
-                until(|| rig.shard.operations.under_way() == 1).await;
+                until(|| rig.shard.coordinator.operations.under_way() == 1).await;
             }
         }
         assert_eq!(rig.metrics().unconfirmed_stores.load(Ordering::Relaxed), 0, "the first may still be confirmed");
@@ -338,7 +338,7 @@ fn a_finished_write_takes_no_place_from_one_that_still_waits() {
             rig.next(1).await;
         }
         until(|| rig.metrics().unconfirmed_stores.load(Ordering::Relaxed) == 1).await;
-        assert_eq!(rig.shard.operations.under_way(), 2, "the oldest gave way to the third");
+        assert_eq!(rig.shard.coordinator.operations.under_way(), 2, "the oldest gave way to the third");
     });
 }
 
@@ -476,7 +476,7 @@ async fn owed_after(answer: StoreAnswer) -> (Rig, usize) {
     put.await.unwrap().unwrap();
     let store = rig.next(1).await;
     rig.answer(1, &store, Message::StoreAnswer(answer)).await;
-    until(|| rig.shard.operations.under_way() == 0).await;
+    until(|| rig.shard.coordinator.operations.under_way() == 0).await;
     let rank = rig.rank(&key("k"), 1);
     (rig, rank)
 }
@@ -518,7 +518,7 @@ fn a_replica_whose_connection_ends_before_its_answer_is_owed_a_hint() {
         put.await.unwrap().unwrap();
         assert!(rig.hints.owed().is_empty(), "it may still answer");
         rig.disconnect(1).await;
-        until(|| rig.shard.operations.under_way() == 0).await;
+        until(|| rig.shard.coordinator.operations.under_way() == 0).await;
         assert_eq!(rig.hints.owed(), [vec![rig.rank(&key("k"), 1)]]);
     });
 }
@@ -534,7 +534,7 @@ fn a_write_that_nobody_accepted_is_owed_to_nobody() {
             rig.answer(peer, &store, Message::StoreAnswer(StoreAnswer::Failed(Failure::DiskFull))).await;
         }
         assert!(matches!(put.await.unwrap(), Err(Refused::NotEnough { .. })));
-        until(|| rig.shard.operations.under_way() == 0).await;
+        until(|| rig.shard.coordinator.operations.under_way() == 0).await;
         assert!(rig.hints.owed().is_empty());
     });
 }
@@ -547,7 +547,7 @@ fn a_shard_that_stops_keeps_what_its_writes_owe() {
         let store = rig.next(0).await;
         rig.answer(0, &store, accepted()).await;
         put.await.unwrap().unwrap();
-        rig.shard.operations.end();
+        rig.shard.coordinator.operations.end();
         assert_eq!(rig.hints.owed(), [vec![rig.rank(&key("k"), 1)]]);
     });
 }
@@ -579,7 +579,7 @@ fn a_replica_that_turns_out_to_be_behind_a_read_below_quorum_gets_what_was_read(
         let Message::Store { record: sent, repair: true, .. } = &store.message else { panic!("{store:?}") };
         assert_eq!(sent, record.bytes());
         rig.answer(1, &asked[1], version_of(&record)).await;
-        until(|| rig.shard.operations.under_way() == 0).await;
+        until(|| rig.shard.coordinator.operations.under_way() == 0).await;
         assert_eq!(rig.metrics().read_repairs.load(Ordering::Relaxed), 1, "the other holds it");
     });
 }
@@ -597,7 +597,7 @@ fn a_read_brings_what_was_meant_for_fewer_replicas_only_to_those_that_hold_somet
         let store = rig.next(1).await;
         let Message::Store { record: sent, .. } = &store.message else { panic!("{store:?}") };
         assert_eq!(sent, record.bytes());
-        until(|| rig.shard.operations.under_way() == 0).await;
+        until(|| rig.shard.coordinator.operations.under_way() == 0).await;
         assert_eq!(rig.metrics().read_repairs.load(Ordering::Relaxed), 1);
     });
 }
@@ -608,7 +608,7 @@ fn a_replica_that_is_behind_is_not_asked_first() {
         for behind in [NodeId(0), NodeId(1), NodeId(2)] {
             let mut rig = Rig::start(3, Settings::default()).await;
             let record = rig.stored_everywhere(&key("k")).await;
-            rig.shard.operations.behind.note(behind, LONG, rig.shard.clock.boot() + LONG);
+            rig.shard.coordinator.operations.behind.note(behind, LONG, rig.shard.clock.boot() + LONG);
             // One of two peers; or, where this node is behind, a peer instead of it.
             let get = rig.get(&key("k"), acks(if behind == NodeId(0) { (1, 3) } else { QUORUM }));
             let (asked, question) = rig.next_of_any().await;
@@ -624,7 +624,7 @@ fn a_peer_that_has_just_connected_is_tried_by_few_reads() {
     run(async {
         let rig = Rig::start(3, Settings::default()).await;
         // By none, at any time before.
-        let is_behind = |node| rig.shard.operations.behind.contains(NodeId(node), Duration::ZERO);
+        let is_behind = |node| rig.shard.coordinator.operations.behind.contains(NodeId(node), Duration::ZERO);
         assert_eq!([0, 1, 2].map(is_behind), [false, true, true]);
     });
 }
@@ -645,7 +645,7 @@ fn who_lacks_what_was_stamped_long_ago_is_behind() {
             rig.answer(holder, &fetch, record_of(&record)).await;
             // This node is given it, as the other one has not answered.
             get.await.unwrap().unwrap();
-            assert_eq!(rig.shard.operations.behind.contains(NodeId(0), begin), is_behind);
+            assert_eq!(rig.shard.coordinator.operations.behind.contains(NodeId(0), begin), is_behind);
         }
     });
 }
@@ -660,7 +660,7 @@ fn a_read_at_a_quorum_repairs_nothing_behind_its_answer() {
         rig.answer(0, &behind, Message::ReadAnswer(ReadAnswer::Absent { floor: Version::ZERO })).await;
         rig.answer(1, &holder, version_of(&record)).await;
         get.await.unwrap().unwrap();
-        assert_eq!(rig.shard.operations.under_way(), 0);
+        assert_eq!(rig.shard.coordinator.operations.under_way(), 0);
         assert_eq!(rig.metrics().read_repairs.load(Ordering::Relaxed), 0);
     });
 }
@@ -687,7 +687,7 @@ fn over_its_budget_a_read_repairs_nothing() {
                     rig.next(peer).await;
                 }
             }
-            until(|| rig.shard.operations.under_way() == 0).await;
+            until(|| rig.shard.coordinator.operations.under_way() == 0).await;
         }
         assert_eq!(rig.metrics().read_repairs.load(Ordering::Relaxed), 1);
         assert_eq!(rig.metrics().read_repairs_denied.load(Ordering::Relaxed), 3);

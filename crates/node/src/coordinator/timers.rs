@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::operations::{Machine, Operation, OperationId, Operations, find};
-use crate::shard::Shard;
 
 /// How often deadlines are looked at.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(50);
@@ -25,22 +24,22 @@ impl Operations {
     }
 
     /// Asks more replicas for the reads whose delay has passed, and ends what is past its deadline.
-    fn on_timer(&self, shard: &Rc<Shard>, now: Duration, sweep: bool) {
+    fn on_timer(self: &Rc<Self>, now: Duration, sweep: bool) {
         loop {
             let due = self.hedges.borrow().front().copied().filter(|(at, _)| *at <= now);
             let Some((_, id)) = due else { break };
             self.hedges.borrow_mut().pop_front();
-            self.hedge(shard, id, now);
+            self.hedge(id, now);
         }
         if sweep {
-            self.sweep(shard, now);
+            self.sweep(now);
         }
-        self.handle_inbox(shard, now);
+        self.handle_inbox(now);
     }
 
     /// Asks whom it has not asked yet. For as long as a read is undecided, whoever it waits for then may be the
     /// slow one: the next sweep after another delay comes here again.
-    fn hedge(&self, shard: &Rc<Shard>, id: OperationId, now: Duration) {
+    fn hedge(&self, id: OperationId, now: Duration) {
         let mut commands = self.commands.take();
         {
             let mut table = self.table.borrow_mut();
@@ -53,8 +52,8 @@ impl Operations {
             operation.hedge_at = now + delay;
             let mut is_forced = false;
             for rank in operation.reading.iter() {
-                let Some(node) = operation.node(shard, rank) else { continue };
-                let Some(peer) = shard.peer(node) else {
+                let Some(node) = operation.node(&self.membership, rank) else { continue };
+                let Some(peer) = self.peers.get(node) else {
                     is_forced |= self.own_disk.is_overdue(now, delay);
                     continue;
                 };
@@ -63,7 +62,7 @@ impl Operations {
                 peer.note_read(operation.waited_for(rank, now));
             }
             if operation.is_hopeless {
-                self.decide_not_enough(shard, operation);
+                self.decide_not_enough(operation);
             } else if is_forced || self.hedging.can_spend() {
                 if let Machine::Read { machine, .. } = &mut operation.machine {
                     machine.on_hedge(&mut |command| commands.push(command));
@@ -78,18 +77,18 @@ impl Operations {
                 self.metrics.hedges_denied.fetch_add(1, Ordering::Relaxed);
             }
         }
-        self.carry_out(shard, id, now, &mut commands);
+        self.carry_out(id, now, &mut commands);
         self.commands.replace(commands);
     }
 
     /// The shard stops: forgets all requests, so that what they owe is kept.
-    pub fn end(&self) {
+    pub(super) fn end(&self) {
         let all = |(slot, operation): (usize, &Operation)| OperationId::new(slot, operation.generation, 0);
         let all: Vec<OperationId> = self.table.borrow().iter().map(all).collect();
         all.into_iter().for_each(|id| self.remove(id));
     }
 
-    fn sweep(&self, shard: &Rc<Shard>, now: Duration) {
+    fn sweep(&self, now: Duration) {
         let (mut over, mut slow) = (Vec::new(), Vec::new());
         for (slot, operation) in &mut *self.table.borrow_mut() {
             if operation.deadline > now {
@@ -99,13 +98,13 @@ impl Operations {
                 continue;
             }
             if !operation.is_decided {
-                self.decide_not_enough(shard, operation);
+                self.decide_not_enough(operation);
             }
             if operation.is_released {
                 over.push(OperationId::new(slot, operation.generation, 0));
             }
         }
-        slow.into_iter().for_each(|id| self.hedge(shard, id, now));
+        slow.into_iter().for_each(|id| self.hedge(id, now));
         over.into_iter().for_each(|id| self.remove(id));
         let table = &mut *self.table.borrow_mut();
         let mut lingering = self.lingering.borrow_mut();
@@ -116,12 +115,11 @@ impl Operations {
 }
 
 /// The shard's timers. Runs until it is dropped.
-pub(crate) async fn run_timers(shard: Rc<Shard>) {
-    let operations = &shard.operations;
-    let mut swept = shard.clock.boot();
+pub(super) async fn run(operations: Rc<Operations>) {
+    let mut swept = operations.clock.boot();
     loop {
         let next_hedge = operations.hedges.borrow().front().map(|(at, _)| *at);
-        let now = shard.clock.boot();
+        let now = operations.clock.boot();
         let until_sweep = (swept + SWEEP_INTERVAL).saturating_sub(now);
         let wait = match next_hedge {
             Some(at) => Some(at.saturating_sub(now).min(until_sweep)),
@@ -136,12 +134,12 @@ pub(crate) async fn run_timers(shard: Rc<Shard>) {
                 () = operations.timers.notified() => {}
             },
         }
-        let now = shard.clock.boot();
+        let now = operations.clock.boot();
         let is_sweep = now.saturating_sub(swept) >= SWEEP_INTERVAL;
         if is_sweep {
             swept = now;
         }
-        operations.on_timer(&shard, now, is_sweep);
+        operations.on_timer(now, is_sweep);
         operations.metrics.note_state(operations.under_way(), operations.hedging.delay());
     }
 }

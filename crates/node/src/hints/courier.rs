@@ -16,7 +16,7 @@ use kvorum_core::{Key, Record};
 use super::Dropped;
 use super::keeper::{Keeper, Target};
 use super::names::{self, Name};
-use crate::shard::Shard;
+use crate::background_rpc::BackgroundRpc;
 use crate::store::{Page, PageLimit, StoreError};
 
 /// How often a courier looks whether there is something to deliver, and somebody to deliver to.
@@ -53,7 +53,7 @@ struct Interrupted;
 
 /// Delivers to one node. Runs until it is dropped.
 pub(super) async fn run(keeper: Rc<Keeper>, target: Rc<Target>) {
-    let pace = Pace::new(keeper.queue.settings().rate);
+    let pace = Pace::new(keeper.parts.queue.settings().rate);
     let mut courier = Courier { keeper, target, pace, delivered: Delivered::default(), place: None };
     let mut pause = PAUSE_MIN;
     let mut is_away = true;
@@ -61,10 +61,10 @@ pub(super) async fn run(keeper: Rc<Keeper>, target: Rc<Target>) {
     let mut round_at = None;
     loop {
         let is_up = courier.is_up();
-        let (was_away, now) = (std::mem::replace(&mut is_away, !is_up), courier.keeper.shard.clock.boot());
+        let (was_away, now) = (std::mem::replace(&mut is_away, !is_up), courier.keeper.parts.clock.boot());
         if was_away && is_up {
             // Rounds lie behind the clocks: this one covers all that was written until now.
-            round_at = Some(now + courier.keeper.shard.anti_entropy.lag());
+            round_at = Some(now + courier.keeper.parts.anti_entropy.lag());
         }
         if !is_up || !courier.find_place() {
             if is_up && round_at.take_if(|at| *at <= now).is_some() {
@@ -76,20 +76,20 @@ pub(super) async fn run(keeper: Rc<Keeper>, target: Rc<Target>) {
         match courier.deliver_page().await {
             Ok(()) => pause = PAUSE_MIN,
             Err(Interrupted) => {
-                courier.pace.slow_down(courier.keeper.shard.clock.boot());
+                courier.pace.slow_down(courier.keeper.parts.clock.boot());
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(PAUSE_MAX);
             }
         }
         let rate = courier.pace.rate();
-        courier.keeper.queue.target(courier.target.node).rate.store(rate, Ordering::Relaxed);
+        courier.keeper.parts.queue.target(courier.target.node).rate.store(rate, Ordering::Relaxed);
     }
 }
 
 impl Courier {
     /// A node without a vote takes hints as well.
     fn is_up(&self) -> bool {
-        self.keeper.shard.peer(self.target.node).is_some_and(|peer| peer.is_up())
+        self.keeper.parts.peers.get(self.target.node).is_some_and(|peer| peer.is_up())
     }
 
     /// What was dropped while the node was away comes to it by a round now. (Not by one for each hint that is dropped
@@ -97,10 +97,10 @@ impl Courier {
     fn make_up_for_dropped(&self) {
         if self.metrics().missed.swap(false, Ordering::Relaxed) {
             tracing::info!(
-                peer = self.keeper.shard.membership.url(self.target.node),
+                peer = self.keeper.parts.membership.url(self.target.node),
                 "hints were dropped: a round makes up for them"
             );
-            self.keeper.shard.anti_entropy.want();
+            self.keeper.parts.anti_entropy.want();
         }
     }
 
@@ -120,14 +120,14 @@ impl Courier {
         let Some(Place { bucket, next }) = &self.place else { return Ok(()) };
         let (bucket, next) = (*bucket, next.clone());
         let end = names::hints(self.target.id, bucket).end;
-        let store = self.keeper.store.clone();
-        let page = match self.keeper.shard.scan(move |_| store.scan_hints(&next, &end, WINDOW)).await {
+        let store = self.keeper.parts.store.clone();
+        let page = match self.keeper.parts.scan.run(move |_| store.scan_hints(&next, &end, WINDOW)).await {
             Some(Ok(page)) => page,
             Some(Err(StoreError::Corrupt(error))) => {
                 tracing::error!(error, "hints are damaged: their bucket is dropped");
                 let size = self.target.backlog.borrow().size_of(bucket);
-                self.keeper.queue.count_dropped(Dropped::Damaged, size.hints);
-                self.keeper.shard.anti_entropy.want();
+                self.keeper.parts.queue.count_dropped(Dropped::Damaged, size.hints);
+                self.keeper.parts.anti_entropy.want();
                 Page::default()
             }
             Some(Err(_)) | None => return Err(Interrupted),
@@ -151,26 +151,26 @@ impl Courier {
 
     /// Sends a page when its time has come, and waits for all its answers.
     async fn send(&mut self, page: Vec<(Bytes, Bytes)>) -> Result<(), Interrupted> {
-        let shard = self.keeper.shard.clone();
+        let keeper = self.keeper.clone();
         let mut owed = Vec::with_capacity(page.len());
         let mut cost = 0;
         for (name, bytes) in page {
             let Some((key, record)) = self.owed(&name, bytes) else { continue };
             // Charged for as long as it is on its way, as every large record is.
-            let record = shard.large_values.keep(record).map_err(|_| Interrupted)?;
+            let record = keeper.parts.large_values.keep(record).map_err(|_| Interrupted)?;
             cost += key.as_bytes().len() + record.bytes().len() + HINT_BYTES;
             owed.push((key, record));
         }
-        let wait = self.pace.take(shard.clock.boot(), shard.cpu_share.charge(cost));
+        let wait = self.pace.take(keeper.parts.clock.boot(), keeper.parts.cpu_share.charge(cost));
         if !wait.is_zero() {
             tokio::time::sleep(wait).await;
         }
         let mut asked = Vec::with_capacity(owed.len());
         for (key, record) in owed {
-            let answer = send_one(&shard, self.target.node, &key, &record).await?;
+            let answer = send_one(&keeper.parts.rpc, self.target.node, &key, &record).await?;
             asked.push((key, record.version(), answer));
         }
-        let sent = shard.clock.boot();
+        let sent = keeper.parts.clock.boot();
         for (key, version, answer) in asked {
             let answer = tokio::time::timeout(ANSWERS_MAX, answer).await.map_err(|_| Interrupted)?;
             match answer {
@@ -179,16 +179,16 @@ impl Courier {
                     self.delivered.note(key.hash(), version);
                 }
                 // Behind its fence: hints are not how this gets there.
-                StoreAnswer::StaleUnknown(_) => self.keeper.queue.count_dropped(Dropped::Refused, 1),
+                StoreAnswer::StaleUnknown(_) => self.keeper.parts.queue.count_dropped(Dropped::Refused, 1),
                 // What it holds is damaged, perhaps for long, and the other hints do not wait for that.
                 StoreAnswer::Failed(Failure::Corrupt) => {
-                    self.keeper.queue.count_dropped(Dropped::Refused, 1);
-                    self.keeper.queue.note_missed(self.target.node);
+                    self.keeper.parts.queue.count_dropped(Dropped::Refused, 1);
+                    self.keeper.parts.queue.note_missed(self.target.node);
                 }
                 _ => return Err(Interrupted),
             }
         }
-        let now = shard.clock.boot();
+        let now = keeper.parts.clock.boot();
         self.pace.note(now, now.saturating_sub(sent));
         Ok(())
     }
@@ -197,11 +197,11 @@ impl Courier {
     fn owed(&self, name: &Bytes, bytes: Bytes) -> Option<(Key, Record)> {
         let Some(Name::Hint(_, _, key)) = names::parse(name) else { return None };
         let Ok(record) = Record::decode(&key, bytes) else {
-            self.keeper.queue.count_dropped(Dropped::Damaged, 1);
+            self.keeper.parts.queue.count_dropped(Dropped::Damaged, 1);
             return None;
         };
         if !self.is_replica_of(&key, &record) {
-            self.keeper.queue.count_dropped(Dropped::NoReplica, 1);
+            self.keeper.parts.queue.count_dropped(Dropped::NoReplica, 1);
             return None;
         }
         match self.delivered.newest(key.hash()) {
@@ -217,24 +217,24 @@ impl Courier {
 
     /// It was when the hint was kept; weights and zones may have been changed since.
     fn is_replica_of(&self, key: &Key, record: &Record) -> bool {
-        let replicas = self.keeper.shard.membership.layout().preference_list(key.hash().partition());
+        let replicas = self.keeper.parts.membership.layout().preference_list(key.hash().partition());
         replicas.iter().take(usize::from(record.from())).any(|node| *node == self.target.node)
     }
 
     fn metrics(&self) -> &super::TargetMetrics {
-        self.keeper.queue.target(self.target.node)
+        self.keeper.parts.queue.target(self.target.node)
     }
 }
 
 /// Sends one, as soon as there is room for it; the future inside is the answer.
 async fn send_one<'a>(
-    shard: &'a Shard,
+    rpc: &'a BackgroundRpc,
     target: NodeId,
     key: &Key,
     record: &Record,
 ) -> Result<impl Future<Output = StoreAnswer> + use<'a>, Interrupted> {
     loop {
-        match shard.calls.hint(shard, target, key, record) {
+        match rpc.hint(target, key, record) {
             Ok(answer) => return Ok(answer),
             Err(Failure::Overloaded) => tokio::time::sleep(QUEUE_PAUSE).await,
             Err(_) => return Err(Interrupted),

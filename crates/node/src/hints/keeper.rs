@@ -18,7 +18,15 @@ use tokio::sync::{Notify, oneshot};
 use super::courier;
 use super::names::{self, Name, TargetId};
 use super::{Dropped, Hint, HintQueue};
-use crate::shard::Shard;
+use crate::anti_entropy::AntiEntropy;
+use crate::background_rpc::BackgroundRpc;
+use crate::background_scan::BackgroundScan;
+use crate::clock::Clock;
+use crate::cpu_share::CpuShare;
+use crate::large_values::LargeValues;
+use crate::membership::Membership;
+use crate::peer::peers::Peers;
+use crate::read_pool::ReadPool;
 use crate::store::{HintChange, PageLimit, Store, StoreError};
 
 /// Hints gather for so long, so that they are written many at a time.
@@ -37,11 +45,35 @@ pub(super) struct Target {
     pub(super) backlog: RefCell<Backlog>,
 }
 
-/// What the keeper and its couriers share.
+/// What the keeper and its couriers work with.
+pub struct KeeperParts {
+    /// The node's clock.
+    pub clock: Arc<Clock>,
+    /// The nodes.
+    pub membership: Arc<Membership>,
+    /// Does what may block on the disk.
+    pub pool: ReadPool,
+    /// Reads what is kept.
+    pub scan: BackgroundScan,
+    /// Charges deliveries while requests come.
+    pub cpu_share: CpuShare,
+    /// The node's memory for large values.
+    pub large_values: Arc<LargeValues>,
+    /// Makes up for what was dropped.
+    pub anti_entropy: Arc<AntiEntropy>,
+    /// The other nodes.
+    pub peers: Rc<Peers>,
+    /// Delivers.
+    pub rpc: Rc<BackgroundRpc>,
+    /// Where hints are kept.
+    pub store: Arc<dyn Store>,
+    /// Where they come from.
+    pub queue: Arc<HintQueue>,
+}
+
+/// Keeps hints, and has couriers deliver them.
 pub struct Keeper {
-    pub(super) shard: Rc<Shard>,
-    pub(super) store: Arc<dyn Store>,
-    pub(super) queue: Arc<HintQueue>,
+    pub(super) parts: KeeperParts,
     pub(super) targets: Vec<Rc<Target>>,
     /// What is to be dropped from the store: at most each bucket once.
     drops: RefCell<Vec<Range<Bytes>>>,
@@ -57,15 +89,15 @@ struct Added {
 }
 
 impl Keeper {
-    /// For the background shard.
+    /// Nothing is loaded yet.
     #[must_use]
-    pub fn new(shard: Rc<Shard>, store: Arc<dyn Store>, queue: Arc<HintQueue>) -> Rc<Self> {
+    pub fn new(parts: KeeperParts) -> Rc<Self> {
         let target = |node| {
-            let id = TargetId::of(shard.membership.url(node));
-            Rc::new(Target { node, id, backlog: RefCell::new(Backlog::new(queue.settings().bounds)) })
+            let id = TargetId::of(parts.membership.url(node));
+            Rc::new(Target { node, id, backlog: RefCell::new(Backlog::new(parts.queue.settings().bounds)) })
         };
-        let targets = shard.membership.others().map(target).collect();
-        Rc::new(Self { shard, store, queue, targets, drops: RefCell::default(), changed: Notify::new() })
+        let targets = parts.membership.others().map(target).collect();
+        Rc::new(Self { parts, targets, drops: RefCell::default(), changed: Notify::new() })
     }
 
     /// Keeps and delivers until `stop` ends; then what has been handed over is written.
@@ -77,7 +109,7 @@ impl Keeper {
         loop {
             let is_over = tokio::select! {
                 _ = &mut stop => true,
-                () = self.queue.filled() => false,
+                () = self.parts.queue.filled() => false,
                 () = self.changed.notified() => false,
                 () = tokio::time::sleep(IDLE) => false,
             };
@@ -94,8 +126,8 @@ impl Keeper {
 
     /// What an earlier run has kept; what it kept for nodes that are gone is dropped.
     async fn load(&self) {
-        let store = self.store.clone();
-        let sizes = match self.shard.pool.run(move || load_sizes(&*store)).await {
+        let store = self.parts.store.clone();
+        let sizes = match self.parts.pool.run(move || load_sizes(&*store)).await {
             Some(Ok(sizes)) => sizes,
             Some(Err(error)) => return tracing::error!(%error, "cannot read the hints of an earlier run"),
             None => return,
@@ -104,7 +136,7 @@ impl Keeper {
             if let Some(target) = self.targets.iter().find(|target| target.id == id) {
                 target.backlog.borrow_mut().restore(bucket, size);
             } else {
-                self.queue.count_dropped(Dropped::NoReplica, size.hints);
+                self.parts.queue.count_dropped(Dropped::NoReplica, size.hints);
                 self.drops.borrow_mut().push(id.range());
             }
         }
@@ -113,11 +145,11 @@ impl Keeper {
     }
 
     fn note_pending(&self, target: &Target) {
-        self.queue.note_pending(target.node, target.backlog.borrow().pending());
+        self.parts.queue.note_pending(target.node, target.backlog.borrow().pending());
     }
 
     fn drop_excess(&self) {
-        let now_ms = self.shard.clock.wall_ms();
+        let now_ms = self.parts.clock.wall_ms();
         for target in &self.targets {
             loop {
                 let excess = target.backlog.borrow_mut().drop_excess(now_ms);
@@ -126,8 +158,8 @@ impl Keeper {
                     OverBound::Bytes => Dropped::Bytes,
                     OverBound::Age => Dropped::Age,
                 };
-                self.queue.count_dropped(why, size.hints);
-                self.queue.note_missed(target.node);
+                self.parts.queue.count_dropped(why, size.hints);
+                self.parts.queue.note_missed(target.node);
                 self.drops.borrow_mut().push(names::bucket(target.id, bucket));
             }
             self.note_pending(target);
@@ -151,7 +183,7 @@ impl Keeper {
 
     async fn write_all(&self) {
         loop {
-            let hints = self.queue.take(WRITE_BYTES);
+            let hints = self.parts.queue.take(WRITE_BYTES);
             if hints.is_empty() && self.drops.borrow().is_empty() {
                 return;
             }
@@ -173,10 +205,10 @@ impl Keeper {
             let Some(target) = self.targets.iter().find(|target| target.node == node) else { continue };
             target.backlog.borrow_mut().end_write(is_written.then_some(more));
             if is_written {
-                self.queue.target(node).kept.fetch_add(more.hints, Ordering::Relaxed);
+                self.parts.queue.target(node).kept.fetch_add(more.hints, Ordering::Relaxed);
             } else {
-                self.queue.count_dropped(Dropped::Store, more.hints);
-                self.queue.note_missed(node);
+                self.parts.queue.count_dropped(Dropped::Store, more.hints);
+                self.parts.queue.note_missed(node);
             }
             self.note_pending(target);
         }
@@ -187,11 +219,11 @@ impl Keeper {
     }
 
     fn changes(&self, hints: Vec<Hint>) -> (Vec<HintChange>, Vec<Added>) {
-        let now_ms = self.shard.clock.wall_ms();
+        let now_ms = self.parts.clock.wall_ms();
         let mut changes = Vec::new();
         let mut added: Vec<Added> = Vec::new();
         for Hint { key, record, owed } in hints {
-            let replicas = self.shard.membership.layout().preference_list(key.hash().partition());
+            let replicas = self.parts.membership.layout().preference_list(key.hash().partition());
             let bytes = u64::try_from(key.as_bytes().len() + record.bytes().len()).unwrap_or(u64::MAX);
             for node in owed.iter().filter_map(|rank| replicas.get(usize::from(rank.0))) {
                 // What this node does not take as a replica it does not take as a hint either.
@@ -216,10 +248,10 @@ impl Keeper {
     /// Waits for as long as the store holds writes back, unless the node is stopping.
     async fn apply(&self, changes: Arc<[HintChange]>) -> bool {
         loop {
-            let (store, changes) = (self.store.clone(), changes.clone());
-            match self.shard.pool.run(move || store.change_hints(&changes)).await {
+            let (store, changes) = (self.parts.store.clone(), changes.clone());
+            match self.parts.pool.run(move || store.change_hints(&changes)).await {
                 Some(Ok(())) => return true,
-                Some(Err(StoreError::Busy)) if !self.shard.membership.is_draining() => {
+                Some(Err(StoreError::Busy)) if !self.parts.membership.is_draining() => {
                     tokio::time::sleep(BUSY_PAUSE).await;
                 }
                 Some(Err(_)) | None => return false,

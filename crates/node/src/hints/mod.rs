@@ -12,7 +12,7 @@
 //! gets a round at its return if hints for it were dropped.
 //!
 //! A hint is no ack and no answer: shards put hints in and never take any out, readers see the other column family,
-//! and what a target answers goes to [`Calls`](crate::calls::Calls), which no request of a client is in.
+//! and what a target answers goes to [`BackgroundRpc`](crate::background_rpc::BackgroundRpc), which no request of a client is in.
 
 mod courier;
 #[cfg(any(test, feature = "fuzzing"))]

@@ -1,5 +1,5 @@
 //! The coordinator's side of a peer connection: it connects, reconnects with back-off and jitter, and
-//! hands answers to the shard's coordinator.
+//! hands answers to the shard's [`FrameHandler`].
 //!
 //! A peer that is down costs a request nothing: [`PeerClient::send`] fails at once. When a connection
 //! ends, every request that waited on it fails at once, too. But while a dial is *awaited*, what is sent waits for its
@@ -15,20 +15,21 @@ use bytes::BytesMut;
 use kvorum_core::frame::{Decoder, Frame, Message};
 use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer};
-use kvorum_core::{Incarnation, Key};
+use kvorum_core::{Hlc, Incarnation, Key};
 use tokio::time::MissedTickBehavior;
 
+use super::context::PeerContext;
 use super::dial::{ConnectError, Dialled};
+use super::error::{ProtocolError, Stranger};
 use super::first_dials::FirstDial;
-use super::handshake::{self, Hello, Stranger};
+use super::handler::FrameHandler;
+use super::handshake::{self, Hello};
 use super::hellos::{Heard, Hellos};
 use super::link::Link;
 use super::pending::{Pending, Question};
-use super::server::ProtocolError;
-use crate::calls::Calls;
+use super::request_id::background_number;
 use crate::data_dir::Run;
-use crate::membership::Membership;
-use crate::shard::Shard;
+use crate::membership::PeerState;
 use crate::unanswered::Unanswered;
 
 /// The id of frames that belong to no request.
@@ -50,6 +51,7 @@ const READS_TOGETHER: u32 = 16;
 /// One shard's connection to one peer.
 pub struct PeerClient {
     node: NodeId,
+    context: Rc<PeerContext>,
     /// Up while there is one.
     link: RefCell<Option<Rc<Link>>>,
     /// The peer has not lost what it acknowledged, as far as this node knows. It knows itself too, and then says
@@ -91,30 +93,23 @@ impl BackOff {
 }
 
 impl PeerClient {
-    /// A client for `node`, not connected yet.
+    /// A client for `node`, not connected yet. Its node waits for the first dial, if that is given, before it is ready.
     #[must_use]
-    pub fn new(node: NodeId) -> Rc<Self> {
+    pub fn new(node: NodeId, context: Rc<PeerContext>, first_dial: Option<FirstDial>) -> Rc<Self> {
         Rc::new(Self {
             node,
+            context,
             link: RefCell::default(),
             votes: Cell::new(false),
             met: Cell::default(),
             settled: Cell::default(),
             pending: Pending::default(),
-            first_dial: Cell::default(),
+            first_dial: Cell::new(first_dial),
             reads: Unanswered::default(),
             read_us: Cell::new(0),
             pinged_at: Cell::default(),
             unheard_pings: Cell::new(0),
         })
-    }
-
-    /// The same, whose first dial its node waits for before it is ready.
-    #[must_use]
-    pub fn with_first_dial(node: NodeId, first_dial: FirstDial) -> Rc<Self> {
-        let client = Self::new(node);
-        client.first_dial.set(Some(first_dial));
-        client
     }
 
     /// Whether there is a connection.
@@ -143,42 +138,47 @@ impl PeerClient {
         u64::from(self.read_us.get() + 1) * u64::from(self.reads.count() / READS_TOGETHER + 1)
     }
 
+    /// What the node knows of the peer, over all shards.
+    fn state(&self) -> &PeerState {
+        self.context.membership.peer(self.node)
+    }
+
     /// Whether there is no connection, and the dial that is awaited has not ended.
-    fn is_awaited(&self, membership: &Membership) -> bool {
-        !self.is_up() && self.settled.get() != Some(membership.peer(self.node).hellos.count())
+    fn is_awaited(&self) -> bool {
+        !self.is_up() && self.settled.get() != Some(self.state().hellos.count())
     }
 
     /// Sends a request. One of a client is kept while a dial is awaited, and fails with it.
     ///
     /// # Errors
     /// [`Failure::Unreachable`] without a connection, [`Failure::Overloaded`] if too much waits already.
-    pub fn send(&self, shard: &Shard, id: u64, message: Message) -> Result<(), Failure> {
+    pub fn send(&self, id: u64, message: Message) -> Result<(), Failure> {
         let link = self.link.borrow();
-        let Some(link) = link.as_ref() else { return self.keep(shard, id, message) };
+        let Some(link) = link.as_ref() else { return self.keep(id, message) };
         let is_read = matches!(message, Message::Read { uncounted: false, .. });
-        link.send(&Frame { id, hlc: shard.clock.reading(), message })?;
+        link.send(&Frame { id, hlc: self.context.clock.reading(), message })?;
         if is_read {
-            self.reads.asked(|| shard.clock.boot());
+            self.reads.asked(|| self.context.clock.boot());
         }
         Ok(())
     }
 
-    fn keep(&self, shard: &Shard, id: u64, message: Message) -> Result<(), Failure> {
+    fn keep(&self, id: u64, message: Message) -> Result<(), Failure> {
         let is_of_client =
             matches!(message, Message::Store { uncounted: false, .. } | Message::Read { uncounted: false, .. });
-        if !is_of_client || !self.is_awaited(&shard.membership) {
+        if !is_of_client || !self.is_awaited() {
             return Err(Failure::Unreachable);
         }
-        let question = Question { id, message, asked: shard.clock.boot() };
-        self.pending.push(question, shard.settings.peer_queue_bytes_max)
+        let question = Question { id, message, asked: self.context.clock.boot() };
+        self.pending.push(question, self.context.settings.queue_bytes_max)
     }
 
     /// Asks for a record, or for its version.
     ///
     /// # Errors
     /// As [`PeerClient::send`].
-    pub fn read(&self, shard: &Shard, id: u64, key: &Key, version_only: bool) -> Result<(), Failure> {
-        self.send(shard, id, Message::Read { key: key.clone(), version_only, uncounted: false })
+    pub fn read(&self, id: u64, key: &Key, version_only: bool) -> Result<(), Failure> {
+        self.send(id, Message::Read { key: key.clone(), version_only, uncounted: false })
     }
 
     /// Takes note of how long a read took, or has already taken.
@@ -189,42 +189,42 @@ impl PeerClient {
     }
 
     /// Keeps a connection to the peer. Runs until it is dropped.
-    pub async fn run(self: Rc<Self>, shard: Rc<Shard>) {
-        let url = shard.membership.url(self.node).to_owned();
-        let hellos = &shard.membership.peer(self.node).hellos;
-        let mut back_off = BackOff { next: RECONNECT_DELAY_MIN, max: shard.settings.reconnect_delay_max };
+    pub async fn run(self: Rc<Self>, handler: Rc<dyn FrameHandler>) {
+        let url = self.context.membership.url(self.node).to_owned();
+        let hellos = &self.state().hellos;
+        let mut back_off = BackOff { next: RECONNECT_DELAY_MIN, max: self.context.settings.reconnect_delay_max };
         loop {
-            let (begun, heard) = (shard.clock.boot(), hellos.heard());
+            let (begun, heard) = (self.context.clock.boot(), hellos.heard());
             self.met.set(None);
             let dialled = tokio::select! {
                 biased;
-                dialled = self.connect(&shard, &url) => dialled,
-                () = self.outdated(&shard, hellos, heard, begun) => continue,
+                dialled = self.connect(&url) => dialled,
+                () = self.outdated(hellos, heard, begun) => continue,
             };
             self.settled.set(Some(heard.count));
             let lived = match dialled {
                 Ok((link, input, votes)) => {
-                    let connected = shard.clock.boot();
-                    self.serve(&shard, link, input, votes).await;
-                    shard.clock.boot().saturating_sub(connected)
+                    let connected = self.context.clock.boot();
+                    self.serve(&*handler, link, input, votes).await;
+                    self.context.clock.boot().saturating_sub(connected)
                 }
                 Err(error) => {
-                    self.note_trouble(&shard, &url, &error);
-                    self.give_up(&shard);
+                    self.note_trouble(&url, &error);
+                    self.give_up(&*handler);
                     Duration::ZERO
                 }
             };
-            self.rest(&shard, hellos, begun, lived, &mut back_off).await;
+            self.rest(hellos, begun, lived, &mut back_off).await;
         }
     }
 
     /// Returns once there is a hello that this dial, which began at `begun` after what was `heard`, is not an answer to:
     /// it may be on its way to a peer that was not there, and a new one is quicker.
-    async fn outdated(&self, shard: &Shard, hellos: &Hellos, heard: Heard, begun: Duration) {
+    async fn outdated(&self, hellos: &Hellos, heard: Heard, begun: Duration) {
         let mut known = heard;
         loop {
             hellos.until_more_than(known.count).await;
-            tokio::time::sleep((begun + RECONNECT_DELAY_MIN).saturating_sub(shard.clock.boot())).await;
+            tokio::time::sleep((begun + RECONNECT_DELAY_MIN).saturating_sub(self.context.clock.boot())).await;
             known = hellos.heard();
             if self.met.get().map(|(_, run)| run.id) != known.run {
                 return;
@@ -234,56 +234,53 @@ impl PeerClient {
 
     /// Waits before the next dial, after one that began at `begun` and a connection that `lived` for so long: until the
     /// peer says hello, or for as long as the back-off takes.
-    async fn rest(&self, shard: &Shard, hellos: &Hellos, begun: Duration, lived: Duration, back_off: &mut BackOff) {
+    async fn rest(&self, hellos: &Hellos, begun: Duration, lived: Duration, back_off: &mut BackOff) {
         let delay = back_off.after(lived);
         // Half of the delay is random, so that peers of a restarted node do not come in step.
-        let random = u32::from(u8::try_from(shard.clock.boot().subsec_nanos() >> 4 & 0xff).expect("eight bits"));
+        let random = u32::from(u8::try_from(self.context.clock.boot().subsec_nanos() >> 4 & 0xff).expect("eight bits"));
         tokio::select! {
             biased;
             () = hellos.until_more_than(self.settled.get().unwrap_or(0)) => {
                 back_off.next = RECONNECT_DELAY_MIN;
-                tokio::time::sleep((begun + RECONNECT_DELAY_MIN).saturating_sub(shard.clock.boot())).await;
+                tokio::time::sleep((begun + RECONNECT_DELAY_MIN).saturating_sub(self.context.clock.boot())).await;
             }
             () = tokio::time::sleep(delay / 2 + delay * random / 512) => {}
         }
     }
 
     /// A dial has failed: so has what waited for it, unless the peer has said hello since it began.
-    fn give_up(&self, shard: &Rc<Shard>) {
+    fn give_up(&self, handler: &dyn FrameHandler) {
         drop(self.first_dial.take());
-        if !self.is_awaited(&shard.membership) {
-            self.pending.take().into_iter().for_each(|question| self.fail(shard, question, Failure::Unreachable));
+        if !self.is_awaited() {
+            self.pending.take().into_iter().for_each(|question| self.fail(handler, question, Failure::Unreachable));
         }
     }
 
     /// There is a connection: sends what waited for it, but for what nobody waits for any more.
-    fn send_pending(&self, shard: &Rc<Shard>) {
+    fn send_pending(&self, handler: &dyn FrameHandler) {
         drop(self.first_dial.take());
-        let now = shard.clock.boot();
+        let now = self.context.clock.boot();
         for question in self.pending.take() {
-            let is_late = now > question.asked + shard.settings.deadline;
-            let sent = if is_late {
-                Err(Failure::Unreachable)
-            } else {
-                self.send(shard, question.id, question.message.clone())
-            };
+            let is_late = now > question.asked + self.context.settings.deadline;
+            let sent =
+                if is_late { Err(Failure::Unreachable) } else { self.send(question.id, question.message.clone()) };
             if let Err(failure) = sent {
-                self.fail(shard, question, failure);
+                self.fail(handler, question, failure);
             }
         }
     }
 
-    fn fail(&self, shard: &Rc<Shard>, question: Question, failure: Failure) {
-        match question.message {
-            Message::Store { .. } => {
-                shard.operations.on_stored(shard, self.node, question.id, StoreAnswer::Failed(failure));
-            }
-            _ => shard.operations.on_read(shard, self.node, question.id, ReadAnswer::Failed(failure)),
-        }
+    fn fail(&self, handler: &dyn FrameHandler, question: Question, failure: Failure) {
+        let message = match question.message {
+            Message::Store { .. } => Message::StoreAnswer(StoreAnswer::Failed(failure)),
+            _ => Message::ReadAnswer(ReadAnswer::Failed(failure)),
+        };
+        let answer = Frame { id: question.id, hlc: Hlc::ZERO, message };
+        handler.on_answer(self.node, answer).expect("a failure is an answer");
     }
 
-    fn note_trouble(&self, shard: &Shard, url: &str, error: &ConnectError) {
-        let peer = shard.membership.peer(self.node);
+    fn note_trouble(&self, url: &str, error: &ConnectError) {
+        let peer = self.state();
         if matches!(error, ConnectError::Refused(_) | ConnectError::Stranger(_)) {
             peer.refusals.fetch_add(1, Ordering::Relaxed);
         }
@@ -296,32 +293,32 @@ impl PeerClient {
         }
     }
 
-    async fn connect(&self, shard: &Rc<Shard>, url: &str) -> Result<(Rc<Link>, BytesMut, bool), ConnectError> {
-        let ours = Hello::ours(&shard.membership, shard.settings.deadline_ms(), self.node);
-        let dialling = shard.dial.dial(url, &ours);
-        let Dialled { transport, hello, input } = tokio::time::timeout(shard.settings.connect_timeout, dialling)
+    async fn connect(&self, url: &str) -> Result<(Rc<Link>, BytesMut, bool), ConnectError> {
+        let ours = Hello::ours(&self.context.membership, self.context.settings.deadline_ms(), self.node);
+        let dialling = self.context.dial.dial(url, &ours);
+        let Dialled { transport, hello, input } = tokio::time::timeout(self.context.settings.connect_timeout, dialling)
             .await
             .map_err(|_| ConnectError::Timeout)??;
-        let node = hello.check(&shard.membership, shard.settings.deadline_ms())?;
+        let node = hello.check(&self.context.membership, self.context.settings.deadline_ms())?;
         if node != self.node {
             return Err(Stranger::Unknown(hello.url).into());
         }
         self.met.set(Some((hello.incarnation, hello.run)));
         // The other shards need not wait for their next attempt to find that it is there.
-        let hellos = &shard.membership.peer(node).hellos;
-        hellos.note(hello.run.id, shard.clock.boot(), shard.settings.reconnect_delay_max);
-        let votes = introduce(shard, node, hello).await.map_err(ConnectError::NotRemembered)?;
-        let link = Link::new(transport, shard.settings.peer_queue_bytes_max, shard.flusher.clone());
+        let hellos = &self.context.membership.peer(node).hellos;
+        hellos.note(hello.run.id, self.context.clock.boot(), self.context.settings.reconnect_delay_max);
+        let votes = introduce(&self.context, node, hello).await.map_err(ConnectError::NotRemembered)?;
+        let link = Link::new(transport, self.context.settings.queue_bytes_max, self.context.flusher.clone());
         Ok((link, input, votes))
     }
 
-    async fn serve(self: &Rc<Self>, shard: &Rc<Shard>, link: Rc<Link>, input: BytesMut, votes: bool) {
-        let peer = shard.membership.peer(self.node);
+    async fn serve(&self, handler: &dyn FrameHandler, link: Rc<Link>, input: BytesMut, votes: bool) {
+        let peer = self.state();
         peer.connects.fetch_add(1, Ordering::Relaxed);
         let was_alone = peer.links.fetch_add(1, Ordering::Relaxed) == 0;
         *peer.trouble.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
         // Each shard has its connection: said once for the node.
-        let (url, index) = (shard.membership.url(self.node), shard.index);
+        let (url, index) = (self.context.membership.url(self.node), self.context.shard);
         if was_alone {
             tracing::info!(peer = url, votes, "connected to peer");
         } else {
@@ -330,14 +327,14 @@ impl PeerClient {
         self.votes.set(votes);
         self.reads.forget();
         self.unheard_pings.set(0);
-        self.pinged_at.set(shard.clock.boot());
-        shard.operations.note_return(self.node, shard.clock.boot());
+        self.pinged_at.set(self.context.clock.boot());
+        handler.on_connected(self.node);
         *self.link.borrow_mut() = Some(link.clone());
-        self.send_pending(shard);
+        self.send_pending(handler);
         tokio::select! {
             biased;
-            () = self.take_answers(shard, &link, input) => {}
-            () = self.ping(shard, &link) => {}
+            () = self.take_answers(handler, &link, input) => {}
+            () = self.ping(&link) => {}
             () = link.clone().write_when_blocked() => {}
         }
         link.close();
@@ -353,42 +350,41 @@ impl PeerClient {
         } else {
             tracing::debug!(peer = url, shard = index, "peer connection of one shard ended");
         }
-        shard.operations.fail_all(shard, self.node);
-        shard.calls.fail_all(self.node);
-        shard.membership.write_notes_now();
+        handler.on_disconnected(self.node);
+        self.context.membership.write_notes_now();
     }
 
-    async fn ping(&self, shard: &Rc<Shard>, link: &Rc<Link>) {
+    async fn ping(&self, link: &Rc<Link>) {
         let mut ticks = tokio::time::interval(PING_INTERVAL);
         // Ticks that were missed while this node was stopped are not made up for: the peer needs time to answer.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
             if self.unheard_pings.get() >= UNHEARD_PINGS_MAX {
-                tracing::warn!(peer = shard.membership.url(self.node), "peer is silent");
+                tracing::warn!(peer = self.context.membership.url(self.node), "peer is silent");
                 return;
             }
             self.unheard_pings.set(self.unheard_pings.get() + 1);
-            self.pinged_at.set(shard.clock.boot());
-            let message = Message::Ping { wall_ms: shard.clock.wall_ms() };
+            self.pinged_at.set(self.context.clock.boot());
+            let message = Message::Ping { wall_ms: self.context.clock.wall_ms() };
             // A full queue is a sign of silence as well; the next tick decides.
-            let _ = link.send(&Frame { id: NO_REQUEST, hlc: shard.clock.reading(), message });
+            let _ = link.send(&Frame { id: NO_REQUEST, hlc: self.context.clock.reading(), message });
         }
     }
 
-    async fn take_answers(&self, shard: &Rc<Shard>, link: &Rc<Link>, mut input: BytesMut) {
-        let mut decoder = Decoder::new(shard.settings.frame_bytes_max, shard.settings.partial_bytes_max);
+    async fn take_answers(&self, handler: &dyn FrameHandler, link: &Rc<Link>, mut input: BytesMut) {
+        let mut decoder = Decoder::new(self.context.settings.frame_bytes_max, self.context.settings.partial_bytes_max);
         loop {
             loop {
                 match decoder.decode(&mut input) {
                     Ok(None) => break,
                     Ok(Some(frame)) => {
-                        shard.clock.observe(frame.hlc);
-                        if let Err(error) = self.take(shard, frame) {
-                            return self.close_for(shard, &error);
+                        self.context.clock.observe(frame.hlc);
+                        if let Err(error) = self.take(handler, frame) {
+                            return self.close_for(&error);
                         }
                     }
-                    Err(error) => return self.close_for(shard, &error.into()),
+                    Err(error) => return self.close_for(&error.into()),
                 }
             }
             match link.read(&mut input).await {
@@ -398,47 +394,40 @@ impl PeerClient {
         }
     }
 
-    fn close_for(&self, shard: &Shard, error: &ProtocolError) {
-        shard.membership.note_protocol_error(self.node, error, shard.clock.boot());
+    fn close_for(&self, error: &ProtocolError) {
+        self.context.membership.note_protocol_error(self.node, error, self.context.clock.boot());
     }
 
-    fn take(&self, shard: &Rc<Shard>, frame: Frame) -> Result<(), ProtocolError> {
-        if Calls::owns(frame.id) {
-            return shard.calls.on_answer(shard, self.node, frame).ok_or(ProtocolError::NotAnAnswer);
-        }
+    fn take(&self, handler: &dyn FrameHandler, frame: Frame) -> Result<(), ProtocolError> {
         match frame.message {
-            Message::StoreAnswer(answer) => shard.operations.on_stored(shard, self.node, frame.id, answer),
-            Message::ReadAnswer(answer) => {
-                self.reads.answered(shard.clock.boot());
-                shard.operations.on_read(shard, self.node, frame.id, answer);
-            }
-            Message::Pong { wall_ms, sequence, rebuilt, backpressure } => {
-                self.take_pong(shard, wall_ms);
-                shard.membership.note_backpressure(self.node, backpressure);
+            Message::Pong { wall_ms, sequence, rebuilt, backpressure } if background_number(frame.id).is_none() => {
+                self.take_pong(wall_ms);
+                self.context.membership.note_backpressure(self.node, backpressure);
                 if let Some((incarnation, run)) = self.met.get().filter(|_| rebuilt) {
-                    shard.membership.note_rebuilt(self.node, incarnation, run, sequence);
+                    self.context.membership.note_rebuilt(self.node, incarnation, run, sequence);
                     self.votes.set(true);
                 }
                 if let Some((_, run)) = self.met.get() {
-                    shard.membership.note_sequence(self.node, run.id, sequence);
+                    self.context.membership.note_sequence(self.node, run.id, sequence);
                 }
+                Ok(())
             }
-            Message::RepairAnswer(_) => return Err(ProtocolError::NotAnAnswer),
-            Message::Store { .. } | Message::Read { .. } | Message::Ping { .. } | Message::Repair(_) => {
-                return Err(ProtocolError::NotAnAnswer);
+            Message::ReadAnswer(_) if background_number(frame.id).is_none() => {
+                self.reads.answered(self.context.clock.boot());
+                handler.on_answer(self.node, frame)
             }
+            _ => handler.on_answer(self.node, frame),
         }
-        Ok(())
     }
 
-    fn take_pong(&self, shard: &Shard, wall_ms: u64) {
-        let round_trip = shard.clock.boot().saturating_sub(self.pinged_at.get());
-        let peer = shard.membership.peer(self.node);
+    fn take_pong(&self, wall_ms: u64) {
+        let round_trip = self.context.clock.boot().saturating_sub(self.pinged_at.get());
+        let peer = self.state();
         peer.latency_us.store(u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
         let half_ms = i64::try_from(round_trip.as_millis() / 2).unwrap_or(0);
         let theirs = i64::try_from(wall_ms).unwrap_or(i64::MAX);
-        let ours = i64::try_from(shard.clock.wall_ms()).unwrap_or(i64::MAX);
-        shard.membership.note_clock_offset(self.node, theirs.saturating_add(half_ms).saturating_sub(ours));
+        let ours = i64::try_from(self.context.clock.wall_ms()).unwrap_or(i64::MAX);
+        self.context.membership.note_clock_offset(self.node, theirs.saturating_add(half_ms).saturating_sub(ours));
         // An idle peer's latency follows its pings, so that a slow one gets another chance.
         if self.reads.count() == 0 {
             self.note_read(round_trip);
@@ -447,14 +436,14 @@ impl PeerClient {
 }
 
 /// Notes who the peer is on the read pool, since that may wait for the disk. Whether its answers count.
-pub async fn introduce(shard: &Rc<Shard>, node: NodeId, hello: Hello) -> Result<bool, String> {
+pub(super) async fn introduce(context: &PeerContext, node: NodeId, hello: Hello) -> Result<bool, String> {
     let (send, receive) = tokio::sync::oneshot::channel();
-    let membership = shard.membership.clone();
+    let membership = context.membership.clone();
     let job = move || {
         // The receiver is gone if the connection is: then nobody asks.
         let _ = send.send(handshake::introduce(&membership, node, &hello).map_err(|error| error.to_string()));
     };
-    shard.pool.submit(Box::new(job)).map_err(|_| "the read pool is full".to_owned())?;
+    context.pool.submit(Box::new(job)).map_err(|_| "the read pool is full".to_owned())?;
     receive.await.map_err(|_| "the read pool stopped".to_owned())?
 }
 

@@ -6,7 +6,8 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::handshake::{self, Hello, Stranger};
+use super::error::Stranger;
+use super::handshake::{self, Hello};
 use super::transport::Transport;
 
 /// Longest head of a handshake's answer.

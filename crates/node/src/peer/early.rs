@@ -7,9 +7,8 @@ use std::rc::Rc;
 use bytes::Bytes;
 use kvorum_core::frame::{Frame, Message};
 
-use super::link::Link;
-use super::server::{detach, hand_in, take};
-use crate::shard::Shard;
+use super::detach::detach;
+use super::server::Incoming;
 
 /// What a question takes beside its record.
 const QUESTION_BYTES: usize = 256;
@@ -32,30 +31,30 @@ impl Drop for Room {
     }
 }
 
-impl Early {
+impl Incoming {
     /// Keeps a question until this node serves its cluster, or the time is over in which somebody waits for the answer.
     /// Gives back what is none, and what there is no room for: that is answered now.
-    pub(super) fn hold(self: &Rc<Self>, shard: &Rc<Shard>, link: &Rc<Link>, frame: Frame) -> Option<Frame> {
+    pub(super) fn hold(&self, frame: Frame) -> Option<Frame> {
         let bytes = match &frame.message {
             Message::Store { record, uncounted: false, .. } => QUESTION_BYTES + record.len(),
             Message::Read { uncounted: false, .. } => QUESTION_BYTES,
             _ => return Some(frame),
         };
-        if self.bytes.get() >= shard.settings.peer_queue_bytes_max {
+        let early = &self.early;
+        if early.bytes.get() >= self.context.settings.queue_bytes_max {
             return Some(frame);
         }
-        self.bytes.set(self.bytes.get() + bytes);
-        let room = Room { early: self.clone(), bytes };
+        early.bytes.set(early.bytes.get() + bytes);
+        let room = Room { early: early.clone(), bytes };
         let frame = Frame { message: detached(frame.message), ..frame };
-        let (shard, link) = (shard.clone(), link.clone());
+        let (context, handler, link) = (self.context.clone(), self.handler.clone(), self.link.clone());
         tokio::task::spawn_local(async move {
             // If it is over, what follows says so.
-            let _ = tokio::time::timeout(shard.settings.deadline, shard.membership.until_serving()).await;
-            let mut works = Vec::new();
+            let _ = tokio::time::timeout(context.settings.deadline, context.membership.until_serving()).await;
             if !link.is_closed() {
-                take(&shard, &link, frame, &mut works).expect("a question is where questions belong");
+                handler.on_request(&link, frame).expect("a question is where questions belong");
+                handler.on_requests_end();
             }
-            hand_in(&shard, &mut works);
             drop(room);
         });
         None

@@ -9,6 +9,7 @@ use kvorum_core::Incarnation;
 use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::placement::NodeId;
 
+use super::error::Stranger;
 use crate::data_dir::{Run, RunId};
 use crate::membership::Membership;
 
@@ -59,46 +60,6 @@ pub struct Remembered {
     pub run: RunId,
     /// How far its store is known to have been durable.
     pub sequence: u64,
-}
-
-/// Why a peer is refused: a short name for its headers and logs, and a sentence that says what to do.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Stranger {
-    /// A header is absent or malformed.
-    #[error("the peer's handshake has no valid {0} header")]
-    Malformed(&'static str),
-    /// Another cluster.
-    #[error(
-        "the peer belongs to cluster {theirs:016x}, this node to {ours:016x}: give every node the same --cluster list"
-    )]
-    Cluster {
-        /// The peer's.
-        theirs: u64,
-        /// This node's.
-        ours: u64,
-    },
-    /// Same URLs, other weights or zones.
-    #[error("the peer's layout is {theirs:016x}, this node's {ours:016x}: give every node the same weights and zones")]
-    Layout {
-        /// The peer's.
-        theirs: u64,
-        /// This node's.
-        ours: u64,
-    },
-    /// Not in the list.
-    #[error("the peer calls itself {0}, which is not in this node's --cluster list")]
-    Unknown(String),
-    /// Two nodes with one data directory's identity.
-    #[error("the peer {0} has this node's own incarnation: one data directory was copied from the other; empty one")]
-    Copied(String),
-    /// The peer waits longer than this node remembers.
-    #[error("the peer's coordinator.deadline is {theirs} ms, over this node's {ours} ms: set the same on every node")]
-    Deadline {
-        /// The peer's, in milliseconds.
-        theirs: u64,
-        /// This node's, in milliseconds.
-        ours: u64,
-    },
 }
 
 impl Hello {

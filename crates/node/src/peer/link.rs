@@ -12,8 +12,8 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use kvorum_core::frame::{self, Frame, INTERLEAVED_MAX, LargeFrame};
-use kvorum_core::quorum::Failure;
+use kvorum_core::frame::{self, Frame, INTERLEAVED_MAX, LargeFrame, Message};
+use kvorum_core::quorum::{Failure, ReadAnswer};
 use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 
@@ -141,6 +141,19 @@ impl Link {
             self.flusher.add(self.clone());
         }
         Ok(())
+    }
+
+    /// Sends an answer. If there is no room for a record, it says so instead. A link that broke loses it, and the
+    /// coordinator knows.
+    pub fn reply(self: &Rc<Self>, answer: &Frame) {
+        let sent = match answer.message {
+            Message::ReadAnswer(ReadAnswer::Record(_)) => self.send(answer),
+            _ => self.answer(answer),
+        };
+        if sent == Err(Failure::Overloaded) {
+            let message = Message::ReadAnswer(ReadAnswer::Failed(Failure::Overloaded));
+            let _ = self.answer(&Frame { message, ..*answer });
+        }
     }
 
     /// Bytes that wait to be written.

@@ -4,17 +4,18 @@
 //! Whoever asks gets exactly one answer for each question that was taken; what comes back from another
 //! thread finds its asker by a ticket.
 
+pub mod peer_reply;
+
 use std::cell::RefCell;
 use std::sync::Arc;
 
 use kvorum_core::quorum::Failure;
-use kvorum_core::record::RecordError;
 use kvorum_core::{Key, PartitionId, Record, Version};
 use slab::Slab;
 
 use crate::clock::Clock;
 use crate::commit::{CommitQueue, Fact, Submission, Ticket, Work};
-use crate::large_values::LargeValues;
+use crate::large_values::{LargeValues, Unusable};
 use crate::log_limit::LogLimit;
 use crate::mailbox::{Event, Mailbox};
 use crate::membership::Membership;
@@ -228,15 +229,15 @@ impl Checks {
                 return Held::Failed(Failure::Disk);
             }
         };
-        match Record::decode(key, bytes) {
-            Ok(record) => self.large_values.keep(record).map_or(Held::Failed(Failure::Overloaded), Held::Record),
-            Err(
-                error @ (RecordError::Truncated | RecordError::Format(_) | RecordError::Header | RecordError::Digest),
-            ) => {
-                if let Some(left_out) = self.damaged.due(self.clock.boot()) {
+        match self.large_values.verified(key, bytes) {
+            Ok(record) => Held::Record(record),
+            Err(unusable) => {
+                if let Unusable::Damaged(error) = &unusable
+                    && let Some(left_out) = self.damaged.due(self.clock.boot())
+                {
                     tracing::error!(key_hash = key.hash().get(), %error, left_out, "stored record is damaged");
                 }
-                Held::Failed(Failure::Corrupt)
+                Held::Failed(unusable.into())
             }
         }
     }

@@ -1,49 +1,46 @@
 //! One shard: a single-threaded runtime with its share of the client connections and a connection of
 //! its own to every peer. A request stays on the shard that accepted it; nothing here is locked. One more, the
 //! *background* shard, has no clients and coordinates nothing: its connections carry bulk traffic.
+//!
+//! [`Shard::new`] is the one place where the parts of a shard are put together, for the node, the simulator and tests.
+//! Each part owns what it needs; none is given the shard.
+
+mod dispatch;
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
-use kvorum_core::placement::NodeId;
-use kvorum_core::quorum::{Failure, StoreAnswer};
 use tokio::sync::oneshot;
 
 use crate::anti_entropy::AntiEntropy;
-use crate::calls::{Calls, Reply};
+use crate::anti_entropy::driver::Driver;
+use crate::anti_entropy::member::Member;
+use crate::background_rpc::{BackgroundRpc, Reply};
+use crate::background_scan::BackgroundScan;
 use crate::clock::Clock;
-use crate::commit::{Done, Ticket};
-use crate::coordinator::operations::{OperationId, Operations};
-use crate::cpu_share::{CpuShare, Work};
+use crate::commit::CommitQueue;
+use crate::coordinator::hedge::Hedging;
+use crate::coordinator::operations::OperationId;
+use crate::coordinator::{Coordinator, CoordinatorParts};
+use crate::cpu_share::CpuShare;
+use crate::hints::HintQueue;
+use crate::hints::keeper::{Keeper, KeeperParts};
 use crate::large_values::LargeValues;
-use crate::mailbox::{Event, Mailbox};
+use crate::mailbox::Mailbox;
 use crate::membership::Membership;
-use crate::peer::client::PeerClient;
+use crate::metrics::CoordinatorMetrics;
+use crate::peer::context::{PeerContext, PeerSettings};
 use crate::peer::dial::Dial;
+use crate::peer::first_dials::FirstDial;
+use crate::peer::handler::FrameHandler;
 use crate::peer::link::Flusher;
-use crate::peer::server::PeerAsker;
+use crate::peer::peers::Peers;
 use crate::read_pool::ReadPool;
-use crate::replica::{Held, Replica};
-
-/// Limits and times that a shard works with.
-#[derive(Clone, Debug)]
-pub struct ShardSettings {
-    /// The whole of a request, both attempts.
-    pub deadline: Duration,
-    /// Whom a read asks first.
-    pub fan_out: FanOut,
-    /// Longest frame payload.
-    pub frame_bytes_max: usize,
-    /// Chunks of unfinished large frames, per connection.
-    pub partial_bytes_max: usize,
-    /// What may wait to be written, per connection.
-    pub peer_queue_bytes_max: usize,
-    /// For connecting and the handshake.
-    pub connect_timeout: Duration,
-    /// The back-off's upper end.
-    pub reconnect_delay_max: Duration,
-}
+use crate::replica::Replica;
+use crate::replica::peer_reply::PeerReply;
+use crate::store::Store;
+use dispatch::Dispatch;
+use kvorum_core::quorum::Failure;
 
 /// Whom a read asks first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,38 +51,66 @@ pub enum FanOut {
     All,
 }
 
-impl ShardSettings {
-    /// The deadline in milliseconds, as the handshake says it.
-    #[must_use]
-    pub fn deadline_ms(&self) -> u64 {
-        u64::try_from(self.deadline.as_millis()).unwrap_or(u64::MAX)
-    }
-}
-
 /// Who waits for an answer from another thread.
 pub enum Asker {
     /// A request that this shard coordinates.
     Operation(OperationId),
     /// A peer.
-    Peer(PeerAsker),
+    Peer(PeerReply),
     /// Background work of this shard.
     Call(oneshot::Sender<Reply>),
     /// Whoever waits for something to be durable: the clock's bound, a fact of anti-entropy.
     Durable(oneshot::Sender<Result<(), Failure>>),
 }
 
-/// What the tasks of one shard share.
-pub struct Shard {
+/// What a shard is made of.
+pub struct ShardParts {
     /// Its number.
     pub index: u16,
-    /// Limits and times.
-    pub settings: ShardSettings,
+    /// Limits and times of its connections to peers.
+    pub peers: PeerSettings,
+    /// Whom a read asks first.
+    pub fan_out: FanOut,
+    /// When reads ask more replicas.
+    pub hedging: Hedging,
+    /// Requests that were answered and wait for their last replicas.
+    pub lingering_max: usize,
     /// The node's clock.
     pub clock: Arc<Clock>,
     /// The node's identity and standing.
     pub membership: Arc<Membership>,
-    /// This node as a replica.
-    pub replica: Replica<Asker>,
+    /// What the node stores.
+    pub store: Arc<dyn Store>,
+    /// The way to the commit thread.
+    pub queue: CommitQueue,
+    /// What may block on the disk and somebody waits for.
+    pub pool: ReadPool,
+    /// Scans of what the node holds.
+    pub scans: ReadPool,
+    /// Where the commit thread and the pools leave answers.
+    pub mailbox: Arc<Mailbox>,
+    /// What background work takes of a core.
+    pub cpu_share: CpuShare,
+    /// The node's memory for large values.
+    pub large_values: Arc<LargeValues>,
+    /// Takes what replicas do not confirm.
+    pub hints: Arc<HintQueue>,
+    /// The node's part in rounds of anti-entropy.
+    pub anti_entropy: Arc<AntiEntropy>,
+    /// What the coordinator counts.
+    pub metrics: Arc<CoordinatorMetrics>,
+    /// Makes connections to peers.
+    pub dial: Box<dyn Dial>,
+    /// The node waits for these: for none where they are fewer than peers.
+    pub first_dials: Vec<FirstDial>,
+}
+
+/// The parts of one shard, for whoever wires them to the outside. None of them is given this.
+pub struct Shard {
+    /// The node's clock.
+    pub clock: Arc<Clock>,
+    /// The node's identity and standing.
+    pub membership: Arc<Membership>,
     /// What may block on the disk and somebody waits for.
     pub pool: ReadPool,
     /// Scans of what the node holds.
@@ -94,112 +119,147 @@ pub struct Shard {
     pub cpu_share: CpuShare,
     /// The node's memory for large values.
     pub large_values: Arc<LargeValues>,
-    /// Writes the peer connections.
-    pub flusher: Rc<Flusher>,
-    /// Makes them.
-    pub dial: Box<dyn Dial>,
-    /// By node; none for this one.
-    pub peers: Vec<Option<Rc<PeerClient>>>,
-    /// Requests that this shard coordinates.
-    pub operations: Operations,
-    /// Questions of its background work.
-    pub calls: Calls,
     /// The node's part in rounds of anti-entropy.
     pub anti_entropy: Arc<AntiEntropy>,
+    /// This node as a replica.
+    pub replica: Rc<Replica<Asker>>,
+    /// The other nodes.
+    pub peers: Rc<Peers>,
+    /// What all connections share.
+    pub peer_context: Rc<PeerContext>,
+    /// What is done with what comes over them.
+    pub handler: Rc<dyn FrameHandler>,
+    /// Requests of clients.
+    pub coordinator: Coordinator,
+    /// Questions of background work.
+    pub rpc: Rc<BackgroundRpc>,
+    /// Scans for background work.
+    pub scan: BackgroundScan,
+    /// Answers to drivers of anti-entropy.
+    pub member: Rc<Member>,
+    dispatch: Rc<Dispatch>,
+    mailbox: Arc<Mailbox>,
+    store: Arc<dyn Store>,
+    hints: Arc<HintQueue>,
 }
 
-/// How long a scan waits at most for reads of requests.
-pub(crate) const YIELDS_MAX: u32 = 100;
-pub(crate) const YIELD: Duration = Duration::from_millis(1);
-/// A scan has one of so many parts of the share (decision 0038).
-const SCAN_PARTS: u32 = 4;
+fn replica(parts: &ShardParts) -> Rc<Replica<Asker>> {
+    Rc::new(Replica::new(
+        parts.index,
+        parts.store.clone(),
+        parts.queue.clone(),
+        parts.pool.clone(),
+        parts.mailbox.clone(),
+        parts.membership.clone(),
+        parts.large_values.clone(),
+        parts.clock.clone(),
+    ))
+}
 
 impl Shard {
-    /// Runs a part of a scan, behind the reads of requests that wait for the disk, and rests for it while requests
-    /// come, a quarter of the share; nothing if the node stops first. A part of several pages rests after each.
-    pub async fn scan<T: Send + 'static>(&self, part: impl FnOnce(&mut Work) -> T + Send + 'static) -> Option<T> {
-        for _ in 0..YIELDS_MAX {
-            if self.pool.depth() == 0 {
-                break;
-            }
-            tokio::time::sleep(YIELD).await;
-        }
-        let share = self.cpu_share.clone();
-        let part = move || {
-            let mut work = share.begin_part(SCAN_PARTS);
-            let result = part(&mut work);
-            work.pause();
-            result
-        };
-        self.scans.run(part).await
-    }
-
-    /// The connection to a node; none for this one.
+    /// Puts a shard together; nothing runs yet.
     #[must_use]
-    pub fn peer(&self, node: NodeId) -> Option<&Rc<PeerClient>> {
-        self.peers.get(usize::from(node.0)).and_then(Option::as_ref)
-    }
-
-    /// Hands out what other threads have done. Runs until it is dropped.
-    pub async fn take_mail(self: Rc<Self>, mailbox: Arc<Mailbox>) {
-        let mut events = Vec::new();
-        loop {
-            mailbox.take(&mut events).await;
-            for event in events.drain(..) {
-                self.take_event(event);
-            }
-        }
-    }
-
-    fn take_event(self: &Rc<Self>, event: Event) {
-        match event {
-            Event::Commit(Done::Stored { ticket, answer }) => {
-                let (asker, abstains) = self.replica.answered(ticket);
-                // What failed has failed all the same: `Rebuilding` says that it was carried out.
-                let answer = match answer {
-                    StoreAnswer::Failed(_) => answer,
-                    _ => abstains.map_or(answer, StoreAnswer::Failed),
-                };
-                match asker {
-                    Asker::Peer(asker) => asker.stored(self, answer),
-                    Asker::Operation(id) => self.operations.on_stored(self, self.membership.own(), id.get(), answer),
-                    // Whoever asked may have given up.
-                    Asker::Call(waiting) => _ = waiting.send(Reply::Stored(answer)),
-                    Asker::Durable(_) => unreachable!("that asks for no store"),
-                }
-            }
-            Event::Commit(Done::Raised { ticket, bound }) => {
-                self.tell_durable(ticket, bound.map(|_| ()));
-            }
-            Event::Commit(Done::Heeded { ticket, result }) => self.tell_durable(ticket, result),
-            Event::Read { ticket, held } => {
-                let (asker, abstains) = self.replica.answered(ticket);
-                let held = abstains.map_or(held, Held::Failed);
-                match asker {
-                    Asker::Peer(asker) => asker.read(self, held),
-                    Asker::Operation(id) => self.operations.on_held(self, id.get(), held),
-                    // Whoever asked may have given up.
-                    Asker::Call(waiting) => _ = waiting.send(Reply::Read(held)),
-                    Asker::Durable(_) => unreachable!("that asks for no read"),
-                }
-            }
-        }
-    }
-
-    fn tell_durable(&self, ticket: Ticket, result: Result<(), Failure>) {
-        if let Asker::Durable(waiting) = self.replica.redeem(ticket) {
-            // Whoever asked may have given up.
-            let _ = waiting.send(result);
+    pub fn new(parts: ShardParts) -> Self {
+        let replica = replica(&parts);
+        let ShardParts { index, clock, membership, store, pool, scans, mailbox, cpu_share, .. } = parts;
+        let ShardParts { large_values, hints, anti_entropy, .. } = parts;
+        let peer_context = Rc::new(PeerContext {
+            shard: index,
+            settings: parts.peers,
+            clock: clock.clone(),
+            membership: membership.clone(),
+            pool: pool.clone(),
+            flusher: Rc::new(Flusher::default()),
+            dial: parts.dial,
+        });
+        let peers = Peers::new(&peer_context, parts.first_dials);
+        let coordinator = Coordinator::new(CoordinatorParts {
+            clock: clock.clone(),
+            membership: membership.clone(),
+            replica: replica.clone(),
+            peers: peers.clone(),
+            large_values: large_values.clone(),
+            cpu_share: cpu_share.clone(),
+            hints: hints.clone(),
+            metrics: parts.metrics,
+            hedging: parts.hedging,
+            fan_out: parts.fan_out,
+            deadline: peer_context.settings.deadline,
+            lingering_max: parts.lingering_max,
+        });
+        let rpc = BackgroundRpc::new(membership.clone(), peers.clone(), replica.clone(), large_values.clone());
+        let scan = BackgroundScan::new(pool.clone(), scans.clone(), cpu_share.clone());
+        let member = Rc::new(Member {
+            clock: clock.clone(),
+            membership: membership.clone(),
+            replica: replica.clone(),
+            pool: pool.clone(),
+            scan: scan.clone(),
+            anti_entropy: anti_entropy.clone(),
+        });
+        let dispatch = Rc::new(Dispatch {
+            clock: clock.clone(),
+            membership: membership.clone(),
+            replica: replica.clone(),
+            coordinator: coordinator.clone(),
+            rpc: rpc.clone(),
+            member: member.clone(),
+            cpu_share: cpu_share.clone(),
+            works: Default::default(),
+        });
+        Self {
+            clock,
+            membership,
+            pool,
+            scans,
+            cpu_share,
+            large_values,
+            anti_entropy,
+            replica,
+            peers,
+            peer_context,
+            handler: dispatch.clone(),
+            coordinator,
+            rpc,
+            scan,
+            member,
+            dispatch,
+            mailbox,
+            store,
+            hints,
         }
     }
 
     /// Starts everything that runs for as long as the shard does.
-    pub fn start(self: &Rc<Self>, mailbox: Arc<Mailbox>) {
-        tokio::task::spawn_local(self.clone().take_mail(mailbox));
-        tokio::task::spawn_local(self.flusher.clone().run());
-        tokio::task::spawn_local(crate::coordinator::timers::run_timers(self.clone()));
-        for peer in self.peers.iter().flatten() {
-            tokio::task::spawn_local(peer.clone().run(self.clone()));
-        }
+    pub fn start(&self) {
+        tokio::task::spawn_local(self.dispatch.clone().take_mail(self.mailbox.clone()));
+        tokio::task::spawn_local(self.peer_context.flusher.clone().run());
+        tokio::task::spawn_local(self.coordinator.clone().run_timers());
+        self.peers.start(&self.handler);
+    }
+
+    /// What drives rounds of anti-entropy, on one shard of the node.
+    #[must_use]
+    pub fn driver(&self) -> Rc<Driver> {
+        let (member, rpc, cpu_share) = (self.member.clone(), self.rpc.clone(), self.cpu_share.clone());
+        Rc::new(Driver { member, rpc, cpu_share })
+    }
+
+    /// What keeps and delivers hints, on one shard of the node.
+    #[must_use]
+    pub fn keeper(&self) -> Rc<Keeper> {
+        Keeper::new(KeeperParts {
+            clock: self.clock.clone(),
+            membership: self.membership.clone(),
+            pool: self.pool.clone(),
+            scan: self.scan.clone(),
+            cpu_share: self.cpu_share.clone(),
+            large_values: self.large_values.clone(),
+            anti_entropy: self.anti_entropy.clone(),
+            peers: self.peers.clone(),
+            rpc: self.rpc.clone(),
+            store: self.store.clone(),
+            queue: self.hints.clone(),
+        })
     }
 }

@@ -8,9 +8,9 @@ use kvorum_core::{Hlc, Incarnation};
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::background_scan::{YIELD, YIELDS_MAX};
 use crate::coordinator::tests::rig::{Rig, Settings, run};
 use crate::cpu_share::tests::work_for;
-use crate::shard::{YIELD, YIELDS_MAX};
 use crate::store::{Batch, Durability};
 
 const ROUND: RoundId = RoundId { until: Hlc::from_millis(1000), driver: NodeId(0) };
@@ -36,7 +36,7 @@ async fn node(records: usize) -> Rig {
 
 fn scan(rig: &Rig) -> JoinHandle<()> {
     rig.shard.anti_entropy.enter(ROUND, 0, 0, Duration::ZERO).unwrap();
-    tokio::task::spawn_local(sum_up(rig.shard.clone(), ROUND, 0))
+    tokio::task::spawn_local(rig.shard.member.clone().sum_up(ROUND, 0))
 }
 
 /// Runs the pages of the scan until it is over.
@@ -95,8 +95,8 @@ fn a_scan_rests_for_what_is_not_its_share_while_requests_come() {
     run(async {
         let rig = node(1).await;
         rig.shard.cpu_share.note_request();
-        let shard = rig.shard.clone();
-        let scan = tokio::task::spawn_local(async move { shard.scan(|_| work_for(WORK)).await });
+        let scan = rig.shard.scan.clone();
+        let scan = tokio::task::spawn_local(async move { scan.run(|_| work_for(WORK)).await });
         (rig.shard.scans.next().await)();
         let rested = std::time::Instant::now();
         let worked = scan.await.unwrap().unwrap();

@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,13 +19,11 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, LocalSet};
 
 use crate::anti_entropy::{AntiEntropy, RepairSettings};
-use crate::calls::Calls;
 use crate::clock::{Clock, SystemTime, TimeSource};
 use crate::commit::queue::Now;
 use crate::commit::{CommitConfig, CommitThread, Committer, Done, QueueLimits, Sink};
 use crate::coordinator::hedge::Hedging;
-use crate::coordinator::operations::Operations;
-use crate::coordinator::{Coordinator, Found, Refused, Written};
+use crate::coordinator::{Found, Refused, Written};
 use crate::cpu_share::CpuShare;
 use crate::data_dir::{ClusterId, DataDir, RunId};
 use crate::hints::{HintQueue, HintSettings};
@@ -34,13 +31,12 @@ use crate::large_values::{Body, LargeValues};
 use crate::mailbox::{Event, Mailbox};
 use crate::membership::Membership;
 use crate::metrics::CoordinatorMetrics;
-use crate::peer::client::PeerClient;
+use crate::peer::context::PeerSettings;
 use crate::peer::dial::{Dial, Tcp};
 use crate::peer::handshake::Hello;
 use crate::peer::server;
 use crate::read_pool::{ReadPool, ReadPoolThreads};
-use crate::replica::Replica;
-use crate::shard::{FanOut, Shard, ShardSettings};
+use crate::shard::{FanOut, Shard, ShardParts};
 use crate::store::Durability;
 use crate::store::memory::{Fault, MemoryStore};
 
@@ -116,7 +112,7 @@ pub(crate) struct Idle {
 }
 
 pub(crate) struct Rig {
-    pub(crate) shard: Rc<Shard>,
+    pub(crate) shard: Shard,
     pub(crate) store: Arc<MemoryStore>,
     metrics: Arc<CoordinatorMetrics>,
     pub(crate) hints: Arc<HintQueue>,
@@ -133,7 +129,7 @@ impl Rig {
         for peer in &idle {
             rig.connect(peer).await;
         }
-        until(|| rig.shard.peers.iter().flatten().all(|peer| peer.is_up() && peer.votes())).await;
+        until(|| rig.shard.peers.iter().all(|peer| peer.is_up() && peer.votes())).await;
         rig
     }
 
@@ -182,14 +178,14 @@ impl Rig {
 
     /// Has a peer take the call of node 0; it is the last of `peers` from then on.
     pub(crate) async fn connect(&mut self, idle: &Idle) {
-        self.peers.push(Peer::connect(idle, &self.shard.settings).await);
+        self.peers.push(Peer::connect(idle, &self.shard.peer_context.settings).await);
     }
 
     /// A run of a peer says hello to node 0, and gets its answer.
     pub(crate) fn hello(&self, idle: &Idle, run: u64) {
-        let mut hello = idle.hello(&self.shard.settings);
+        let mut hello = idle.hello(&self.shard.peer_context.settings);
         hello.run.id = RunId(run);
-        server::answer(&self.shard, Ok(&hello)).unwrap();
+        server::answer(&self.shard.peer_context, Ok(&hello)).unwrap();
     }
 
     fn alone(layout: Layout, settings: &Settings, dial: Box<dyn Dial>) -> Self {
@@ -218,48 +214,35 @@ impl Rig {
         let (queue, commits) =
             CommitThread::start(committer, limits, pool.clone(), Post(mailbox.clone()), now).unwrap();
         let hints = Arc::new(HintQueue::new(HINTS, membership.layout().nodes().len()));
-        let peers = (0..=u8::MAX).map(NodeId).take(membership.layout().nodes().len());
-        let large_values = LargeValues::new(settings.large_bytes_max);
-        let shard = Rc::new(Shard {
+        let shard = Shard::new(ShardParts {
             index: 0,
-            settings: ShardSettings {
+            peers: PeerSettings {
                 deadline: settings.deadline,
-                fan_out: settings.fan_out,
                 frame_bytes_max: 1 << 20,
                 partial_bytes_max: 1 << 20,
-                peer_queue_bytes_max: 1 << 20,
+                queue_bytes_max: 1 << 20,
                 connect_timeout: LONG,
                 reconnect_delay_max: LONG,
             },
-            clock: clock.clone(),
-            replica: Replica::new(
-                0,
-                store.clone(),
-                queue,
-                pool.clone(),
-                mailbox.clone(),
-                membership.clone(),
-                large_values.clone(),
-                clock,
-            ),
-            scans: ReadPool::without_threads(100),
-            cpu_share: CpuShare::new(50),
-            pool,
-            large_values,
-            flusher: Rc::default(),
-            dial,
-            peers: peers.map(|node| (node != NodeId(0)).then(|| PeerClient::new(node))).collect(),
-            operations: Operations::new(
-                Hedging::new(5, Duration::from_millis(100)),
-                settings.lingering_max,
-                metrics.clone(),
-                hints.clone(),
-            ),
+            fan_out: settings.fan_out,
+            hedging: Hedging::new(5, Duration::from_millis(100)),
+            lingering_max: settings.lingering_max,
+            clock,
             membership,
-            calls: Calls::default(),
+            store: store.clone(),
+            queue,
+            pool,
+            scans: ReadPool::without_threads(100),
+            mailbox,
+            cpu_share: CpuShare::new(50),
+            large_values: LargeValues::new(settings.large_bytes_max),
+            hints: hints.clone(),
             anti_entropy: Arc::new(AntiEntropy::new(NO_REPAIR, Duration::ZERO)),
+            metrics: metrics.clone(),
+            dial,
+            first_dials: Vec::new(),
         });
-        shard.start(mailbox);
+        shard.start();
         Self { shard, store, metrics, hints, commits: Some(commits), peers: Vec::new(), _pool: pool_threads, _dir: dir }
     }
 
@@ -277,14 +260,14 @@ impl Rig {
         acks: Acks,
         value: &'static [u8],
     ) -> JoinHandle<Result<Written, Refused>> {
-        let (coordinator, key) = (Coordinator::new(self.shard.clone()), key.clone());
+        let (coordinator, key) = (self.shard.coordinator.clone(), key.clone());
         let charge = self.shard.large_values.charge(value.len()).unwrap();
         let body = Body::new(value.into(), charge);
         tokio::task::spawn_local(async move { coordinator.put(key, acks, None, body, true).await })
     }
 
     pub(crate) fn get(&self, key: &Key, acks: Acks) -> JoinHandle<Result<Found, Refused>> {
-        let (coordinator, key) = (Coordinator::new(self.shard.clone()), key.clone());
+        let (coordinator, key) = (self.shard.coordinator.clone(), key.clone());
         tokio::task::spawn_local(async move { coordinator.get(key, acks, true).await })
     }
 
@@ -331,7 +314,7 @@ impl Rig {
     pub(crate) async fn disconnect(&mut self, peer: usize) {
         self.peers[peer].reader.abort();
         self.peers[peer].answers.shutdown().await.unwrap();
-        let client = self.shard.peers[peer + 1].clone().unwrap();
+        let client = self.shard.peers.get(idle_node(peer)).cloned().unwrap();
         until(|| !client.is_up()).await;
     }
 
@@ -357,7 +340,7 @@ impl Drop for Rig {
 }
 
 impl Idle {
-    fn hello(&self, settings: &ShardSettings) -> Hello {
+    fn hello(&self, settings: &PeerSettings) -> Hello {
         Hello::ours(&self.membership, settings.deadline_ms(), NodeId(0))
     }
 
@@ -373,7 +356,7 @@ impl Idle {
 }
 
 impl Peer {
-    async fn connect(idle: &Idle, settings: &ShardSettings) -> Self {
+    async fn connect(idle: &Idle, settings: &PeerSettings) -> Self {
         let accepted = idle.listener.as_ref().expect("it listens").accept();
         let (mut stream, _) = tokio::time::timeout(LONG, accepted).await.expect("it is called").unwrap();
         let mut input = BytesMut::new();
@@ -412,6 +395,10 @@ impl Peer {
         });
         Self { asked, answers, reader }
     }
+}
+
+fn idle_node(peer: usize) -> NodeId {
+    NodeId(u8::try_from(peer + 1).unwrap())
 }
 
 fn member(url: &str) -> LayoutNode {

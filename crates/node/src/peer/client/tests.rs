@@ -21,12 +21,15 @@ fn the_back_off_grows_until_a_connection_lasts() {
 
 #[test]
 fn reads_of_a_turn_rank_as_one_and_more_than_that_are_shared_out() {
-    let peer = PeerClient::new(NodeId(1));
-    let alone = peer.cost();
-    (1..READS_TOGETHER).for_each(|_| peer.reads.asked(|| Duration::ZERO));
-    assert_eq!(peer.cost(), alone);
-    peer.reads.asked(|| Duration::ZERO);
-    assert_eq!(peer.cost(), 2 * alone);
+    run(async {
+        let (rig, _) = Rig::dialling(2, Settings::default()).await;
+        let peer = rig.shard.peers.get(NodeId(1)).unwrap();
+        let alone = peer.cost();
+        (1..READS_TOGETHER).for_each(|_| peer.reads.asked(|| Duration::ZERO));
+        assert_eq!(peer.cost(), alone);
+        peer.reads.asked(|| Duration::ZERO);
+        assert_eq!(peer.cost(), 2 * alone);
+    });
 }
 
 fn key() -> Key {
@@ -59,8 +62,8 @@ async fn turns() {
 
 /// Waits until the last dial has ended.
 async fn settled(rig: &Rig) {
-    let peer = rig.shard.peers[1].clone().unwrap();
-    until(|| !peer.is_awaited(&rig.shard.membership)).await;
+    let peer = rig.shard.peers.get(NodeId(1)).cloned().unwrap();
+    until(|| !peer.is_awaited()).await;
 }
 
 #[test]
@@ -96,7 +99,7 @@ fn after_a_hello_a_request_waits_for_the_next_dial_and_only_for_that() {
         let settings = Settings { deadline: LONG * 100, ..Settings::default() };
         let (mut rig, mut idle) = Rig::dialling(2, settings).await;
         rig.connect(&idle[0]).await;
-        until(|| rig.shard.peers[1].as_ref().unwrap().is_up()).await;
+        until(|| rig.shard.peers.get(NodeId(1)).unwrap().is_up()).await;
         idle[0].close();
         rig.disconnect(0).await;
         settled(&rig).await;

@@ -1,9 +1,13 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use kvorum_core::Hlc;
+use bytes::Bytes;
+use kvorum_core::frame::{Frame, Message};
+use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer};
+use kvorum_core::{Hlc, Key, Record};
 
 use super::*;
 use crate::coordinator::tests::rig::{Rig, Settings};
+use crate::peer::detach::{COPIED_BYTES_MAX, detach};
 use crate::peer::link::tests::{pair, receive, run};
 
 #[test]
@@ -39,7 +43,7 @@ fn every_question_is_answered_when_records_do_not_fit_the_queue() {
         let count = 30;
         for id in 0..count {
             let message = answers[usize::try_from(id).unwrap() % 3].clone();
-            reply(&near, &Frame { id, hlc: Hlc::ZERO, message });
+            near.reply(&Frame { id, hlc: Hlc::ZERO, message });
         }
         assert!(near.queued_bytes() < 4 * length, "the bound holds for records");
         let mut decoder = Decoder::new(2 * length, 8 * length);
@@ -70,8 +74,7 @@ fn background_work_makes_room_for_requests_and_not_for_repair() {
             [(read(false), true), (read(true), false), (store(false), true), (store(true), false)]
         {
             let rig = Rig::start(1, Settings::default()).await;
-            take(&rig.shard, &near, Frame { id: 1, hlc: Hlc::ZERO, message: message.clone() }, &mut Vec::new())
-                .unwrap();
+            rig.shard.handler.on_request(&near, Frame { id: 1, hlc: Hlc::ZERO, message: message.clone() }).unwrap();
             assert_eq!(rig.shard.cpu_share.is_quiet(), !is_request, "{message:?}");
         }
         let rig = Rig::start(1, Settings::default()).await;
@@ -92,8 +95,9 @@ fn what_comes_before_this_node_serves_its_cluster_is_answered_when_it_does() {
             let (key, record) = (key.clone(), record.bytes().clone());
             Frame { id, hlc: Hlc::ZERO, message: Message::Store { key, record, repair: false, uncounted: false } }
         };
-        let early = Rc::new(Early::default());
-        let hold = |frame| early.hold(&rig.shard, &near, frame);
+        let (context, handler) = (rig.shard.peer_context.clone(), rig.shard.handler.clone());
+        let incoming = Incoming { context, handler, link: near.clone(), early: Rc::default() };
+        let hold = |frame| incoming.hold(frame);
         let ping = Frame { id: 0, hlc: Hlc::ZERO, message: Message::Ping { wall_ms: 0 } };
         assert!(hold(ping).is_some(), "a sign of life is given at once");
         assert!(hold(question(1, 600_000)).is_none() && hold(question(2, 600_000)).is_none());
