@@ -7,7 +7,7 @@
 //! Across restarts it holds because no stamp passes the *bound*, a reading that is durable in the
 //! store before it is used; a restarted clock begins above it. While the store takes no writes, stamps
 //! may pass it: then they carry an incarnation that was drawn for this run alone, so that no version is
-//! given twice whatever a later run stamps (`docs/decisions/0015-stamps-without-a-disk.md`).
+//! given twice whatever a later run stamps (`docs/decisions/0016-stamps-without-a-disk.md`).
 //!
 //! No stamp is further than `skew_max` ahead of the wall clock: replicas would refuse it, and the clock,
 //! which never goes back, would give nothing but such stamps from then on.
