@@ -238,6 +238,17 @@ impl StoreAnswer {
             Self::Failed(_) => false,
         }
     }
+
+    /// What the answer says of a store that went out later than its record got its version. The replica may have
+    /// restarted in between: by then others may have given it the record, and it has forgotten what it accepted before.
+    /// So it promises nothing (decision 0060).
+    #[must_use]
+    pub fn of_deferred(self) -> Self {
+        match self {
+            Self::Stale(current) => Self::StaleUnknown(current),
+            answer => answer,
+        }
+    }
 }
 
 /// A replica's answer to a read.

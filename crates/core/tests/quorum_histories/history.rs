@@ -106,6 +106,7 @@ enum Body {
     Store {
         attempt: Option<Attempt>,
         record: Record,
+        deferred: bool,
     },
     Read {
         version_only: bool,
@@ -135,7 +136,7 @@ pub struct Ended {
 /// Plays the history of this seed.
 pub fn play(seed: u64, without: Without, log: bool) -> Ended {
     let mut chance = Chance::new(seed);
-    let settings = Settings::draw(&mut chance);
+    let settings = Settings::draw(seed, &mut chance);
     let mut world = World {
         without,
         nodes: vec![Node::new(); usize::from(settings.from)],
@@ -212,7 +213,10 @@ impl World {
         self.nodes[at].restart();
         if self.without != Without::Connections {
             let of_writes = |body: &Body| {
-                matches!(body, Body::Store { attempt: Some(_), .. } | Body::Stored { attempt: Some(_), .. })
+                matches!(
+                    body,
+                    Body::Store { attempt: Some(_), deferred: false, .. } | Body::Stored { attempt: Some(_), .. }
+                )
             };
             self.pool.retain(|message| usize::from(message.rank.0) != at || !of_writes(&message.body));
         }
@@ -303,12 +307,13 @@ impl World {
     fn send_to_all(&mut self, operation: usize, attempt: Attempt, record: &Record) {
         self.stamped.push(record.clone());
         for rank in ReplicaSet::first(self.settings.from).iter() {
-            self.send(operation, rank, Body::Store { attempt: Some(attempt), record: record.clone() });
+            let deferred = self.settings.deferrals > 0 && self.chance.happens(self.settings.deferrals);
+            self.send(operation, rank, Body::Store { attempt: Some(attempt), record: record.clone(), deferred });
         }
     }
 
     fn send(&mut self, operation: usize, rank: Rank, body: Body) {
-        let delayed = self.chance.happens(self.settings.delays);
+        let delayed = self.chance.happens(self.settings.delays) || matches!(body, Body::Store { deferred: true, .. });
         let ready_at = if delayed { self.now + self.chance.below(120) } else { self.now };
         self.pool.push(Message { ready_at, operation, rank, body });
     }
@@ -327,11 +332,13 @@ impl World {
         let Message { operation, rank, body, .. } = message;
         let at = usize::from(rank.0);
         match body {
-            Body::Store { attempt, record } => {
+            Body::Store { attempt, record, deferred } => {
                 let origin = if attempt.is_some() { Origin::Client } else { Origin::Repair };
                 let carried_out = !fails || self.chance.happens(500);
                 let answer = carried_out.then(|| self.store(at, &record, origin)).filter(|_| !fails);
                 let answer = answer.unwrap_or(StoreAnswer::Failed(Failure::Disk));
+                let promises = !deferred || self.without == Without::DeferredIsNoPromise;
+                let answer = if promises { answer } else { answer.of_deferred() };
                 let version = record.version();
                 self.note(|| format!("#{operation} stores {version} at {at}: {answer:?}"));
                 let hlc = self.nodes[at].hlc;
@@ -449,7 +456,7 @@ impl World {
                 }
                 Command::Store { rank, record } => {
                     self.counts.write_backs += 1;
-                    self.send(number, rank, Body::Store { attempt: None, record });
+                    self.send(number, rank, Body::Store { attempt: None, record, deferred: false });
                 }
                 Command::Done(outcome) => self.end_read(number, &outcome),
                 Command::Hopeless => self.end_unanswered(number),

@@ -27,7 +27,8 @@ use rules::Without;
 const HISTORIES: u64 = 30_000;
 /// Histories within which a missing rule must show.
 const HISTORIES_UNTIL_NOTICED: u64 = 20_000;
-/// The same where it is rare that it matters: since an excuse needs a majority (decision 0044), a floor gives one seldom.
+/// The same where it is rare that it matters: since an excuse needs a majority (decision 0044), a floor gives one seldom;
+/// and of a quarter of the histories a deferred store must meet a restart.
 const RARE_UNTIL_NOTICED: u64 = 100_000;
 
 fn seeds() -> Range<u64> {
@@ -56,7 +57,7 @@ fn every_history_is_linearizable_and_ends_in_a_readable_key() {
 #[test]
 fn every_missing_rule_is_noticed() {
     for without in Without::ALL {
-        let is_rare = without == Without::FloorIsNoExcuse;
+        let is_rare = matches!(without, Without::FloorIsNoExcuse | Without::DeferredIsNoPromise);
         let noticed = (0..if is_rare { RARE_UNTIL_NOTICED } else { HISTORIES_UNTIL_NOTICED }).find(|seed| {
             let ended = play(*seed, without, false);
             !ended.linearizable || !ended.live

@@ -9,6 +9,8 @@ pub enum Without {
     Recent,
     /// A write reaches replicas that were restarted after it was sent, and their answers from before count.
     Connections,
+    /// A store that waited for a connection, perhaps beyond a restart of its replica, is answered with a promise.
+    DeferredIsNoPromise,
     /// Stragglers below the fence are accepted.
     Fence,
     /// Tombstones are dropped before all replicas are proven to have them.
@@ -31,9 +33,10 @@ pub enum Without {
 
 impl Without {
     /// Every rule.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Recent,
         Self::Connections,
+        Self::DeferredIsNoPromise,
         Self::Fence,
         Self::Convergence,
         Self::StaleIsNoAccept,

@@ -27,10 +27,12 @@ pub struct Settings {
     pub acks_vary: bool,
     /// Whether coordinators adopt the clocks that answers carry.
     pub clocks_are_heard: bool,
+    /// A store waits for a connection to be made, and goes to whatever run of its replica is there then.
+    pub deferrals: u64,
 }
 
 impl Settings {
-    pub fn draw(chance: &mut Chance) -> Self {
+    pub fn draw(seed: u64, chance: &mut Chance) -> Self {
         let skew_max = chance.pick(&[0, 5, 50, 300]);
         let coordinators = 2 + chance.below(3);
         let skew = |chance: &mut Chance| i64::try_from(chance.below(2 * skew_max + 1)).unwrap();
@@ -53,6 +55,8 @@ impl Settings {
             deletes: chance.pick(&[0, 200, 500]),
             acks_vary: chance.happens(330),
             clocks_are_heard: chance.happens(500),
+            // By its number and not by chance: the other histories stay as they were.
+            deferrals: if seed % 4 == 3 { 200 } else { 0 },
         }
     }
 }

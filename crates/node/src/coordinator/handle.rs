@@ -104,6 +104,7 @@ impl Operations {
         if id.round() == operation.round {
             operation.storing.remove(rank);
         }
+        let answer = if operation.deferred.contains(rank) { answer.of_deferred() } else { answer };
         let (outcome, version) = match answer {
             StoreAnswer::Accepted => ("accepted", None),
             StoreAnswer::Stale(current) => ("stale", Some(current.version())),

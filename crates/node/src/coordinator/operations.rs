@@ -43,6 +43,7 @@ use crate::hints::HintQueue;
 use crate::large_values::LargeValues;
 use crate::membership::Membership;
 use crate::metrics::CoordinatorMetrics;
+use crate::peer::client::Sent;
 use crate::peer::peers::Peers;
 use crate::replica::{Held, Replica};
 use crate::shard::{Asker, FanOut};
@@ -85,6 +86,8 @@ pub(super) struct Operation {
     /// Asked for a read, or for a store of this round, and not yet answered.
     pub(super) reading: ReplicaSet,
     pub(super) storing: ReplicaSet,
+    /// Replicas whose store, of any round, waited for a connection: their answers promise nothing.
+    pub(super) deferred: ReplicaSet,
     /// Replicas that do not yet hold what is written, for all that is known.
     pub(super) owed: ReplicaSet,
     notes: Vec<Note>,
@@ -351,6 +354,7 @@ impl Operations {
             deadline: started + self.deadline,
             reading: ReplicaSet::EMPTY,
             storing: ReplicaSet::EMPTY,
+            deferred: ReplicaSet::EMPTY,
             owed: ReplicaSet::EMPTY,
             notes: vec![Note::default(); usize::from(acks.from())],
             has_trace,
@@ -395,11 +399,17 @@ impl Operations {
         };
         let own = self.membership.own();
         let mut is_sent = false;
+        let mut deferred = ReplicaSet::EMPTY;
         let mut is_overloaded = false;
         let peers = replicas.iter().filter(|node| **node != own);
         for node in peers.chain(replicas.iter().filter(|node| **node == own)) {
             match self.send_store(id, *node, &key, &record, false) {
-                Ok(()) => is_sent = true,
+                Ok(Sent::Now) => is_sent = true,
+                Ok(Sent::Deferred) => {
+                    is_sent = true;
+                    let rank = replicas.iter().position(|replica| replica == node).expect("it is one of them");
+                    deferred.insert(Rank(u8::try_from(rank).expect("at most 128 replicas")));
+                }
                 Err(failure) => {
                     is_overloaded |= failure == Failure::Overloaded;
                     let is_acked = is_on(Mutant::HintAsAck);
@@ -411,6 +421,7 @@ impl Operations {
         let mut table = self.table.borrow_mut();
         let Some(operation) = find(&mut table, id) else { return };
         operation.is_sent |= is_sent;
+        operation.deferred = operation.deferred.or(deferred);
         if !operation.is_sent && is_overloaded {
             // Nobody has heard of it: the client may try again without a doubt about what it did.
             operation.decide(Err(Refused::Overloaded));
@@ -429,14 +440,14 @@ impl Operations {
         key: &Key,
         record: &Record,
         is_repair: bool,
-    ) -> Result<(), Failure> {
+    ) -> Result<Sent, Failure> {
         if let Some(peer) = self.peers.get(node) {
             let (key, record) = (key.clone(), record.bytes().clone());
             let message = Message::Store { key, record, repair: is_repair, uncounted: false };
             peer.send(id.get(), message)
         } else {
             let submission = self.replica.submission(key.clone(), record, is_repair, false, Asker::Operation(id));
-            self.replica.store(submission).map_err(|(_, failure)| failure)
+            self.replica.store(submission).map(|()| Sent::Now).map_err(|(_, failure)| failure)
         }
     }
 

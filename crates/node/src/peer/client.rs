@@ -48,6 +48,15 @@ const LASTING: Duration = Duration::from_secs(1);
 /// at one peer one of each (decision 0039); more than these are shared out again.
 const READS_TOGETHER: u32 = 16;
 
+/// When a request goes out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// On the connection that there is.
+    Now,
+    /// On the next one, perhaps to another run of the peer.
+    Deferred,
+}
+
 /// One shard's connection to one peer.
 pub struct PeerClient {
     node: NodeId,
@@ -148,36 +157,37 @@ impl PeerClient {
         !self.is_up() && self.settled.get() != Some(self.state().hellos.count())
     }
 
-    /// Sends a request. One of a client is kept while a dial is awaited, and fails with it.
+    /// Sends a request. One of a client is deferred while a dial is awaited, and fails with it.
     ///
     /// # Errors
     /// [`Failure::Unreachable`] without a connection, [`Failure::Overloaded`] if too much waits already.
-    pub fn send(&self, id: u64, message: Message) -> Result<(), Failure> {
+    pub fn send(&self, id: u64, message: Message) -> Result<Sent, Failure> {
         let link = self.link.borrow();
-        let Some(link) = link.as_ref() else { return self.keep(id, message) };
+        let Some(link) = link.as_ref() else { return self.defer(id, message) };
         let is_read = matches!(message, Message::Read { uncounted: false, .. });
         link.send(&Frame { id, hlc: self.context.clock.reading(), message })?;
         if is_read {
             self.reads.asked(|| self.context.clock.boot());
         }
-        Ok(())
+        Ok(Sent::Now)
     }
 
-    fn keep(&self, id: u64, message: Message) -> Result<(), Failure> {
+    fn defer(&self, id: u64, message: Message) -> Result<Sent, Failure> {
         let is_of_client =
             matches!(message, Message::Store { uncounted: false, .. } | Message::Read { uncounted: false, .. });
         if !is_of_client || !self.is_awaited() {
             return Err(Failure::Unreachable);
         }
         let question = Question { id, message, asked: self.context.clock.boot() };
-        self.pending.push(question, self.context.settings.queue_bytes_max)
+        self.pending.push(question, self.context.settings.queue_bytes_max)?;
+        Ok(Sent::Deferred)
     }
 
     /// Asks for a record, or for its version.
     ///
     /// # Errors
     /// As [`PeerClient::send`].
-    pub fn read(&self, id: u64, key: &Key, version_only: bool) -> Result<(), Failure> {
+    pub fn read(&self, id: u64, key: &Key, version_only: bool) -> Result<Sent, Failure> {
         self.send(id, Message::Read { key: key.clone(), version_only, uncounted: false })
     }
 

@@ -138,6 +138,26 @@ fn a_write_waits_for_the_dial_as_well_and_goes_out_once() {
     });
 }
 
+/// The peer may have restarted since the record got its version, and may have accepted it before, from a reader.
+#[test]
+fn a_store_that_waited_for_its_connection_is_answered_without_a_promise() {
+    run(async {
+        let (mut rig, idle) = Rig::dialling(3, Settings::default()).await;
+        let request = rig.put(&key(), Acks::new(2, 3).unwrap());
+        turns().await;
+        let hlc = Hlc::from_millis(rig.shard.clock.wall_ms() + 2000);
+        let newer = kvorum_core::quorum::Current::Record(kvorum_core::Version { hlc, incarnation: Incarnation(7) });
+        for (peer, idle) in idle.iter().enumerate() {
+            rig.connect(idle).await;
+            let question = rig.next(peer).await;
+            rig.answer(peer, &question, Message::StoreAnswer(StoreAnswer::Stale(newer))).await;
+        }
+        let Err(Refused::NotEnough { receipt, .. }) = request.await.unwrap() else { panic!("it is not refused") };
+        let outcomes = receipt.replicas.iter().map(|replica| replica.outcome);
+        assert_eq!(outcomes.filter(|outcome| *outcome == "stale-unknown").count(), 2, "{receipt:?}");
+    });
+}
+
 #[test]
 fn what_waits_for_a_dial_is_bounded() {
     let pending = Pending::default();
