@@ -6,7 +6,7 @@ use kvorum_core::mutant::{ALL, plant};
 use kvorum_sim::stories::{deletions, losses};
 use kvorum_sim::world::run;
 
-/// The table in docs/consistency.md says how many each takes.
+/// The table in docs/explanation/what-was-checked.md says how many each takes.
 const SEEDS_MAX: u64 = 1000;
 /// Of each story.
 const STORIES_MAX: u64 = 20;

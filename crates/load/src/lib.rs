@@ -11,7 +11,7 @@
 //! requests under way, the queue of due requests is arithmetic, a request has a limit, and every run ends.
 //!
 //! Does not promise: that a server is measured which shares its processors with the generator. The figures then are
-//! of both; see `docs/load.md`.
+//! of both; see `docs/explanation/how-it-is-measured.md`.
 //!
 //! Source: Gil Tene, "How NOT to Measure Latency" and wrk2, for the open loop and the shape of the output.
 

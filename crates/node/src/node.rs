@@ -93,7 +93,7 @@ pub enum StartError {
     #[error(transparent)]
     Open(#[from] OpenError),
     /// The store cannot be read.
-    #[error("the store cannot be read: {0}. See docs/operating.md, \"A disk fails\"")]
+    #[error("the store cannot be read: {0}. See docs/how-to/disk-fails.md")]
     Store(#[from] StoreError),
     /// The system refuses a thread.
     #[error("cannot start a thread: {0}")]

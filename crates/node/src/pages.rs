@@ -14,11 +14,11 @@ use crate::scrub::Scrub;
 
 /// What an operator does about a node that lost its data.
 const REBUILDING: &str = "repair gives it back what the others have, and then its vote; keep them up, and see \
-                          docs/operating.md, \"A node is rebuilding\"";
+                          docs/how-to/node-is-rebuilding.md";
 
 /// What an operator does about a node whose store cannot be scanned.
 const UNSCANNABLE: &str = "rounds of anti-entropy do without this node, and prove nothing; it serves on, but rebuild \
-                           it: see docs/operating.md, \"A node cannot be scanned\"";
+                           it: see docs/how-to/node-cannot-be-scanned.md";
 
 /// The page, as JSON.
 pub(crate) fn cluster(view: &NodeView) -> Vec<u8> {

@@ -1,5 +1,5 @@
-//! The recipes of docs/operating.md, run as they are written there: the commands are taken from the text, and only
-//! addresses and paths are replaced.
+//! The recipes of docs/how-to, run as they are written there: the commands are taken from the text, and only addresses
+//! and paths are replaced.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -20,17 +20,15 @@ const SETTINGS: [(&str, &str); 4] = [
     ("KVORUM_HINTS_BYTES_MAX", "0"),
 ];
 
-/// The lines of a section that are commands.
-fn commands(section: &str) -> Vec<String> {
-    let text = std::fs::read_to_string("../../docs/operating.md").unwrap();
-    let heading = format!("### {section}");
-    let lines = text.lines().skip_while(|line| *line != heading).skip(1).take_while(|line| !line.starts_with('#'));
-    let commands = lines.filter_map(|line| line.strip_prefix("    ")).map(str::trim_start);
-    let commands: Vec<String> = commands
-        .filter(|line| ["kvorum ", "cp ", "mv "].iter().any(|name| line.starts_with(name)))
-        .map(str::to_owned)
+/// The commands of a page: what its code blocks in the language `sh` have, one a line, or on several that end with `\`.
+fn commands(page: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(format!("../../docs/how-to/{page}.md")).unwrap();
+    let blocks = text.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let commands: Vec<String> = blocks
+        .flat_map(|block| block.replace("\\\n", " ").lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>())
+        .filter(|line| !line.is_empty())
         .collect();
-    assert!(!commands.is_empty(), "no commands in the section {section}");
+    assert!(!commands.is_empty(), "no commands in {page}");
     commands
 }
 
@@ -41,8 +39,8 @@ struct Recipe {
 }
 
 impl Recipe {
-    fn of(section: &str) -> Self {
-        Self { commands: commands(section).into_iter(), subject: SUBJECT }
+    fn of(page: &str) -> Self {
+        Self { commands: commands(page).into_iter(), subject: SUBJECT }
     }
 
     /// The next command's words; it must begin like this.
@@ -109,11 +107,59 @@ fn wait_rebuilt(cluster: &Cluster, index: usize) {
     wait_within(2 * SOON, "the node votes again", || cluster.votes(index).then_some(()));
 }
 
+/// Puts a value, and flips a bit of it in a table of the node in trouble.
+fn damage(cluster: &mut Cluster) -> Vec<u8> {
+    let value = Random::new(1).bytes(200);
+    cluster.client(0).put(&entity_at("damaged", 3, 3), &value);
+    // Twice: what was in the log at the first start is in a table at the second.
+    for _ in 0..2 {
+        assert!(cluster.terminate(SUBJECT).success());
+        cluster.restart(SUBJECT);
+    }
+    cluster.kill(SUBJECT);
+    flip(&cluster.node(SUBJECT).data_dir.clone(), &value, "sst");
+    cluster.restart(SUBJECT);
+    cluster.wait_whole();
+    value
+}
+
+#[test]
+fn a_node_that_was_down_holds_everything_after_a_round() {
+    let mut cluster = Cluster::with(3, &SETTINGS);
+    fill(&cluster, "before");
+    cluster.kill(SUBJECT);
+    for number in 0..100 {
+        cluster.client(0).put(&entity_at(format!("meanwhile {number}"), 2, 3), b"v");
+    }
+    cluster.restart(SUBJECT);
+    cluster.wait_whole();
+    // The last write must be old enough for a round to look at it.
+    wait_until("a round brings what it missed", || {
+        let mut recipe = Recipe::of("node-is-down");
+        let said = recipe.run(&cluster, "kvorum status ");
+        assert!(said.contains("is ready") && !said.contains("rebuilding"), "{said}");
+        recipe.run(&cluster, "kvorum repair --wait ");
+        cluster.try_local(SUBJECT).is_some_and(|held| held.len() == 200)
+    });
+    all_have(&cluster, "before");
+    all_have(&cluster, "meanwhile");
+}
+
+#[test]
+fn a_damaged_record_is_replaced_by_the_other_replicas() {
+    let mut cluster = Cluster::with(3, &SETTINGS);
+    let value = damage(&mut cluster);
+    let said = Recipe::of("damaged-record").run(&cluster, "kvorum scrub ");
+    assert!(said.contains("1 damaged, 1 of them replaced"), "{said}");
+    assert_eq!(cluster.metric(SUBJECT, "kvorum_scrub_mended_total"), 1.0);
+    assert_eq!(cluster.client(SUBJECT).value(&entity_at("damaged", 3, 3)), value, "all three have it");
+}
+
 #[test]
 fn a_disk_that_can_still_be_read_is_exchanged() {
     let mut cluster = Cluster::with(3, &SETTINGS);
     fill(&cluster, "k");
-    let mut recipe = Recipe::of("A disk fails");
+    let mut recipe = Recipe::of("disk-fails");
     cluster.kill(SUBJECT);
     recipe.run(&cluster, "cp -a ");
     std::fs::remove_dir_all(&cluster.node(SUBJECT).data_dir).unwrap();
@@ -127,7 +173,7 @@ fn a_disk_that_can_still_be_read_is_exchanged() {
 fn a_node_is_replaced() {
     let mut cluster = Cluster::with(3, &SETTINGS);
     fill(&cluster, "k");
-    let mut recipe = Recipe::of("A node is replaced");
+    let mut recipe = Recipe::of("replace-a-node");
     cluster.kill(SUBJECT);
     std::fs::remove_dir_all(&cluster.node(SUBJECT).data_dir).unwrap();
     let said = recipe.run(&cluster, "kvorum status ");
@@ -146,25 +192,15 @@ fn a_node_is_replaced() {
 fn a_node_that_cannot_be_scanned_is_rebuilt() {
     let mut cluster = Cluster::with(3, &SETTINGS);
     fill(&cluster, "k");
-    let value = Random::new(1).bytes(200);
-    cluster.client(0).put(&entity_at("damaged", 3, 3), &value);
-    // Twice: what was in the log at the first start is in a table at the second.
-    for _ in 0..2 {
-        assert!(cluster.terminate(SUBJECT).success());
-        cluster.restart(SUBJECT);
-    }
-    cluster.kill(SUBJECT);
-    flip(&cluster.node(SUBJECT).data_dir.clone(), &value, "sst");
-    cluster.restart(SUBJECT);
-    cluster.wait_whole();
+    let value = damage(&mut cluster);
     let repair = kvorum().args(["repair", "--wait", "--url", &cluster.node(0).url()]).output().unwrap();
     let said = String::from_utf8_lossy(&repair.stderr).into_owned();
     assert_eq!(repair.status.code(), Some(3), "{said}");
     assert!(said.contains(&format!("{} did not take part", cluster.node(SUBJECT).url())), "{said}");
-    let mut recipe = Recipe::of("A node cannot be scanned");
+    let mut recipe = Recipe::of("node-cannot-be-scanned");
     let said = recipe.run(&cluster, "kvorum status ");
     assert!(said.contains("is ready") && said.contains("cannot be scanned: stored data is damaged"), "{said}");
-    assert!(said.contains("docs/operating.md, \"A node cannot be scanned\""), "{said}");
+    assert!(said.contains("docs/how-to/node-cannot-be-scanned.md"), "{said}");
     assert_eq!(cluster.metric(SUBJECT, "kvorum_repair_unscannable"), 1.0);
     for index in 0..3 {
         cluster.client(index).put(&entity_at("meanwhile", 2, 3), b"v");
@@ -187,7 +223,7 @@ fn a_node_that_cannot_be_scanned_is_rebuilt() {
 fn a_backup_of_one_node_is_restored() {
     let mut cluster = Cluster::with(3, &SETTINGS);
     fill(&cluster, "before");
-    let mut recipe = Recipe::of("Back up and restore");
+    let mut recipe = Recipe::of("back-up-and-restore");
     recipe.run(&cluster, "kvorum backup ");
     fill(&cluster, "after");
     cluster.kill(SUBJECT);
@@ -206,7 +242,7 @@ fn a_backup_of_one_node_is_restored() {
 fn a_whole_cluster_is_restored() {
     let mut cluster = Cluster::with(3, &SETTINGS);
     fill(&cluster, "k");
-    let of = |subject| Recipe { subject, ..Recipe::of("Back up and restore") };
+    let of = |subject| Recipe { subject, ..Recipe::of("back-up-and-restore") };
     let mut recipes = [0, 1, 2].map(of);
     for recipe in &mut recipes {
         recipe.run(&cluster, "kvorum backup ");
@@ -234,7 +270,7 @@ fn a_clock_that_jumps_fences_its_node_until_it_is_right() {
     cluster.spawn_all();
     cluster.wait_whole();
     for jumped in [right + Duration::from_secs(120), right - Duration::from_secs(120)] {
-        let mut recipe = Recipe::of("A clock jumps");
+        let mut recipe = Recipe::of("clock-jumps");
         fill(&cluster, "before");
         clocks.set(SUBJECT, jumped);
         let mut client = cluster.client(SUBJECT);
