@@ -24,11 +24,12 @@ test: build ## format, lints, documentation, and every test
 	RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --no-deps
 	cargo test --release --workspace
 	cargo test --release -p kvorum-sim --features mutants --test mutants
-	cargo test --release -p kvorum-node --features interleavings --lib interleavings
+	$(INTERLEAVINGS)
 
 # Each run draws its own seeds and prints them.
 ROUNDS ?= 10
 SEEDS ?= 20000
+INTERLEAVINGS := cargo test --release -p kvorum-base -p kvorum-storage -p kvorum-peer -p kvorum-replication --features interleavings --lib interleavings
 PROCESS := cargo test --release -p kvorum --test process --
 soak: build ## SEEDS=20000 simulated clusters; ten minutes of attack; the crash tests, ROUNDS=10 times; the fuzz targets; the scenarios; more
 	first=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ') && \
@@ -38,7 +39,7 @@ soak: build ## SEEDS=20000 simulated clusters; ten minutes of attack; the crash 
 	KVORUM_TEST_RESURRECTION_ROUNDS=20 $(PROCESS) --nocapture no_deleted_key_returns
 	for round in $$(seq $(ROUNDS)); do $(PROCESS) crash || exit 1; done
 	scripts/fuzz 60
-	KVORUM_TEST_INTERLEAVINGS=1000000 cargo test --release -p kvorum-node --features interleavings --lib interleavings
+	KVORUM_TEST_INTERLEAVINGS=1000000 $(INTERLEAVINGS)
 	KVORUM_TEST_MALFORMED=10000000 $(PROCESS) malformed::
 	$(MAKE) scenarios
 

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| kvorum_node::fuzzing::config(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| kvorum_config::fuzzing::config(data));

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| kvorum_node::fuzzing::queries(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| kvorum_http::fuzzing::queries(data));

@@ -5,29 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use kvorum_base::value_memory::{Body, LargeValues};
 use kvorum_core::Version;
 use kvorum_core::quorum::{Acks, majority};
-use kvorum_node::coordinator::{Coordinator, Looked, Refused};
-use kvorum_node::large_values::{Body, LargeValues};
+use kvorum_replication::coordinator::{Coordinator, Looked, Refused};
 use tokio::sync::oneshot;
 
 use crate::chance::Chance;
 use crate::history::{Action, Outcome, key};
 use crate::invariants::answered;
 use crate::machine::Machine;
-use crate::world::World;
+use crate::world::{KeyPlan, World};
 
 /// Now and then a value is so much longer than its number: its frame goes in chunks.
 const PADDING_BYTES: usize = 70 * 1024;
-
-/// A key as its clients use it.
-#[derive(Clone, Copy, Debug)]
-pub struct KeyPlan {
-    /// Replicas that its writers address; and its readers, if it is checked for linearizability.
-    pub from: u8,
-    /// All requests are quorum requests with this `from`.
-    pub is_quorum: bool,
-}
 
 /// One client. Runs until the faults end.
 pub async fn run(world: Rc<World>, number: u64) {

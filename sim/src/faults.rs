@@ -3,8 +3,8 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use kvorum_node::store::Store;
-use kvorum_node::store::memory::Fault;
+use kvorum_storage::Store;
+use kvorum_storage::memory::Fault;
 
 use crate::chance::Chance;
 use crate::history::key;

@@ -3,7 +3,7 @@
 //!
 //! A run follows from its seed alone: time is tokio's, paused and moved to the next timer whenever nobody has
 //! anything to do; tasks take the place of threads; all randomness is drawn from the seed. So what a seed has
-//! shown once it shows again, with [`world::run`], and the hash over all events says so.
+//! shown once it shows again, with [`run::run`], and the hash over all events says so.
 //!
 //! Read in this order: [`world`], [`machine`], [`network`], [`store`], [`clients`], [`faults`], [`invariants`],
 //! [`stories`].
@@ -21,6 +21,8 @@ pub mod history;
 pub mod invariants;
 pub mod machine;
 pub mod network;
+mod outbox;
+pub mod run;
 pub mod store;
 pub mod stories;
 mod tasks;

@@ -6,41 +6,43 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::BytesMut;
+use kvorum_base::blocking_pool::ReadPool;
+use kvorum_base::clock::{Clock, TimeSource};
+use kvorum_base::cpu_share::CpuShare;
+use kvorum_base::value_memory::LargeValues;
 use kvorum_core::frame::{INTERLEAVED_MAX, PAYLOAD_OVERHEAD_MAX};
 use kvorum_core::hints::Bounds;
 use kvorum_core::placement::{Layout, NodeId};
 use kvorum_core::{Incarnation, Key};
-use kvorum_node::anti_entropy::{AntiEntropy, RepairSettings};
-use kvorum_node::clock::{Clock, TimeSource};
-use kvorum_node::commit::queue::Now;
-use kvorum_node::commit::{CommitConfig, CommitMetrics, CommitQueue, Committer, Done, QueueLimits, Sink};
-use kvorum_node::coordinator::Coordinator;
-use kvorum_node::coordinator::hedge::Hedging;
-use kvorum_node::cpu_share::CpuShare;
-use kvorum_node::data_dir::{ClusterId, DataDir};
-use kvorum_node::hints::{HintQueue, HintSettings};
-use kvorum_node::large_values::LargeValues;
-use kvorum_node::mailbox::Mailbox;
-use kvorum_node::membership::{Membership, Standing};
-use kvorum_node::node::{BOUND_LEAD, RETENTION_MARGIN};
-use kvorum_node::peer::context::{PeerContext, PeerSettings};
-use kvorum_node::peer::handler::FrameHandler;
-use kvorum_node::peer::server;
-use kvorum_node::read_pool::ReadPool;
-use kvorum_node::shard::{FanOut, Shard, ShardParts};
-use kvorum_node::store::memory::{Fault, MemoryStore};
-use kvorum_node::store::{Durability, Store};
+use kvorum_peer::context::{PeerContext, PeerSettings};
+use kvorum_peer::handler::FrameHandler;
+use kvorum_peer::membership::{Membership, Standing};
+use kvorum_peer::server;
+use kvorum_replication::anti_entropy::{AntiEntropy, RepairSettings};
+use kvorum_replication::coordinator::Coordinator;
+use kvorum_replication::coordinator::hedge::Hedging;
+use kvorum_replication::hints::{HintQueue, HintSettings};
+use kvorum_replication::replica::Mailbox;
+use kvorum_replication::shard::{FanOut, Shard, ShardParts};
+use kvorum_storage::commit::queue::Now;
+use kvorum_storage::commit::{
+    BOUND_LEAD, CommitConfig, CommitMetrics, CommitQueue, Committer, QueueLimits, RETENTION_MARGIN,
+};
+use kvorum_storage::data_dir::{ClusterId, DataDir};
+use kvorum_storage::memory::{Fault, MemoryStore};
+use kvorum_storage::{Durability, Store};
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, LocalSet};
 
 use crate::chance::Chance;
 use crate::invariants::Stored;
 use crate::network::{Incoming, Network};
+use crate::outbox::Outbox;
 use crate::store::Disk;
 use crate::tasks::{Latency, run_commits, run_jobs, write_notes};
 use crate::time::MachineTime;
@@ -184,16 +186,6 @@ impl Tasks {
         if let Some(waker) = self.waker.borrow_mut().take() {
             waker.wake();
         }
-    }
-}
-
-/// Keeps what the commit logic has done until the disk has said so.
-#[derive(Clone, Default)]
-pub(crate) struct Outbox(pub(crate) Arc<Mutex<Vec<Done>>>);
-
-impl Sink for Outbox {
-    fn deliver(&mut self, _: u16, done: &mut Vec<Done>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).append(done);
     }
 }
 
@@ -466,7 +458,7 @@ impl Machine {
             tokio::task::spawn_local(starting.driver().run());
             tokio::task::spawn_local(async move {
                 let (_never, stop) = oneshot::channel();
-                starting.keeper().run(stop).await;
+                kvorum_replication::hints::run::run(starting.keeper(), stop).await;
             });
         };
         let tasks = Rc::new(Tasks {

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use kvorum_sim::world::{Report, run};
+use kvorum_sim::run::run;
+use kvorum_sim::world::Report;
 
 /// Runs simulated clusters with faults, and checks what they promise.
 #[derive(Parser)]

@@ -17,9 +17,9 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use kvorum_core::frame::{Decoder, HEADER_BYTES};
-use kvorum_node::peer::dial::{ConnectError, Dial, Dialled, Dialling};
-use kvorum_node::peer::handshake::Hello;
-use kvorum_node::peer::transport::Transport;
+use kvorum_peer::dial::{ConnectError, Dial, Dialled, Dialling};
+use kvorum_peer::handshake::Hello;
+use kvorum_peer::transport::Transport;
 use tokio::sync::{Notify, oneshot};
 
 use crate::chance::Chance;

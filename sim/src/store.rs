@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::{Key, Record, Version};
-use kvorum_node::store::memory::MemoryStore;
-use kvorum_node::store::{
+use kvorum_storage::memory::MemoryStore;
+use kvorum_storage::{
     Batch, Durability, Floors, HealthState, HintChange, Page, PageLimit, Store, StoreError, StoreStats, Tier,
 };
 

@@ -5,14 +5,14 @@ use std::rc::Rc;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use kvorum_node::commit::CommitRunner;
-use kvorum_node::commit::queue::Now;
-use kvorum_node::mailbox::{Event, Mailbox};
-use kvorum_node::membership::{Membership, NOTES_INTERVAL};
-use kvorum_node::read_pool::ReadPool;
+use kvorum_base::blocking_pool::ReadPool;
+use kvorum_peer::membership::{Membership, NOTES_INTERVAL};
+use kvorum_replication::replica::{Event, Mailbox};
+use kvorum_storage::commit::CommitRunner;
+use kvorum_storage::commit::queue::Now;
 
 use crate::chance::Chance;
-use crate::machine::Outbox;
+use crate::outbox::Outbox;
 use crate::store::Disk;
 
 /// How often somebody looks whether notes are wanted.

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use kvorum_node::clock::TimeSource;
+use kvorum_base::clock::TimeSource;
 use tokio::time::Instant;
 
 /// When every run begins.

@@ -1,31 +1,24 @@
 //! One run: a cluster, its clients, what goes wrong, and what is looked at.
 
-use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::fmt::Write;
-use std::future::Future;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kvorum_core::placement::{Layout, LayoutNode};
-use kvorum_core::quorum::{Acks, majority};
-use kvorum_node::commit::QueueLimits;
-use kvorum_node::membership::Standing;
-use kvorum_node::shard::FanOut;
-use kvorum_node::store::memory::Fault;
-use kvorum_node::store::{HealthState, Store};
-use tokio::runtime::{RngSeed, UnhandledPanic};
-use tokio::task::LocalSet;
+use kvorum_core::quorum::majority;
+use kvorum_peer::membership::Standing;
+use kvorum_replication::shard::FanOut;
+use kvorum_storage::commit::QueueLimits;
+use kvorum_storage::memory::Fault;
+use kvorum_storage::{HealthState, Store};
 
 use crate::chance::Chance;
-use crate::clients::{self, KeyPlan};
-use crate::faults;
-use crate::history::{Action, History};
-use crate::invariants::{Stored, acknowledged, amnesia, answered, bounded, converged, copies, linearizable, promised};
+use crate::history::History;
+use crate::invariants::{Stored, acknowledged, amnesia, converged, copies, linearizable, promised};
 use crate::machine::{Machine, Plan, Surroundings};
 use crate::network::{Network, Noise};
 use crate::time::MachineTime;
@@ -33,9 +26,6 @@ use crate::trace::Trace;
 
 /// How long a cluster has to come up, with nothing wrong.
 const START_MAX: Duration = Duration::from_secs(10);
-/// How long everything is left alone before the last look: clocks that were ahead are caught up with, and half
-/// of a connection that has lost its other half is noticed.
-const REST: Duration = Duration::from_secs(25);
 /// How often a round is asked for then.
 const ROUND_INTERVAL: Duration = Duration::from_secs(5);
 /// After that anti-entropy has so long.
@@ -43,7 +33,7 @@ const CONVERGENCE_MAX: Duration = Duration::from_secs(60);
 /// All nodes have met all others after so long without faults.
 const MEETING: Duration = Duration::from_secs(6);
 /// Between two looks at what is bounded.
-const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Keys of a run: every fourth is read and written with any number of acks.
 const KEYS: usize = 8;
 /// How long most clients want the same key.
@@ -97,86 +87,22 @@ pub struct World {
     /// The longest that a slow disk takes.
     pub disk_ms_max: Duration,
     stored: Arc<Mutex<Stored>>,
-    clients: usize,
+    pub(crate) clients: usize,
     values: Cell<u64>,
     violation: RefCell<Option<String>>,
 }
 
-/// Runs one seed.
-///
-/// # Panics
-/// If the simulator itself is broken, or the machine has no room for temporary files.
-#[must_use]
-pub fn run(seed: u64, has_text: bool) -> Report {
-    simulate(seed, |directory| live(seed, has_text, directory)).unwrap_or_else(|panic| Report {
-        seed,
-        trace_hash: 0,
-        faults: 0,
-        disturbed: 0,
-        requests: 0,
-        succeeded: 0,
-        violation: Some(format!("panic: {panic}")),
-    })
-}
-
-/// Has `story` happen in simulated time, with a directory for the nodes' files.
-///
-/// # Errors
-/// The message of a panic.
-pub(crate) fn simulate<T, F: Future<Output = T>>(seed: u64, story: impl FnOnce(PathBuf) -> F) -> Result<T, String> {
-    let directory = temporary(seed);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .rng_seed(RngSeed::from_bytes(&seed.to_be_bytes()))
-        .build()
-        .expect("a runtime without I/O needs nothing");
-    let mut tasks = LocalSet::new();
-    tasks.unhandled_panic(UnhandledPanic::ShutdownRuntime);
-    let ran = catch_unwind(AssertUnwindSafe(|| tasks.block_on(&runtime, story(directory.clone()))));
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(tasks)));
-    let _ = std::fs::remove_dir_all(&directory);
-    ran.map_err(|panic| message(&*panic).to_owned())
-}
-
-fn message(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
-}
-
-/// In memory where there is such a place; of this process alone.
-fn temporary(seed: u64) -> PathBuf {
-    let memory = Path::new("/dev/shm");
-    let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
-    let thread = format!("{:?}", std::thread::current().id());
-    parent.join(format!("kvorum-sim-{}-{thread}-{seed}", std::process::id()))
-}
-
-async fn live(seed: u64, has_text: bool, directory: PathBuf) -> Report {
-    let world = Rc::new(World::new(seed, has_text, &directory));
-    world.start().await;
-    tokio::task::spawn_local(look(world.clone()));
-    let clients = u64::try_from(world.clients).expect("few clients");
-    let clients: Vec<_> =
-        (0..clients).map(|number| tokio::task::spawn_local(clients::run(world.clone(), number))).collect();
-    faults::run(world.clone()).await;
-    for client in clients {
-        // A client waits for answers of a paused node until everything is healed.
-        let _ = tokio::time::timeout(Duration::from_secs(8), client).await;
-    }
-    world.heal().await;
-    tokio::time::sleep(REST).await;
-    // Before the last rounds, which would make up for what a defect has left.
-    world.read_all().await;
-    world.converge().await;
-    world.check_all();
-    let report = world.report();
-    world.stop();
-    report
+/// A key as its clients use it.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyPlan {
+    /// Replicas that its writers address; and its readers, if it is checked for linearizability.
+    pub from: u8,
+    /// All requests are quorum requests with this `from`.
+    pub is_quorum: bool,
 }
 
 impl World {
-    fn new(seed: u64, has_text: bool, directory: &Path) -> Self {
+    pub(crate) fn new(seed: u64, has_text: bool, directory: &Path) -> Self {
         let mut chance = Chance::new(seed, 1);
         let nodes = chance.weighted(&[(3, 1), (7, 2), (50, 3), (15, 4), (25, 5)]);
         let plan = plan(&mut chance, nodes);
@@ -286,7 +212,7 @@ impl World {
     }
 
     /// Undoes everything that was made to go wrong, but for what was lost.
-    async fn heal(&self) {
+    pub(crate) async fn heal(&self) {
         self.is_healed.set(true);
         self.trace.event("healed");
         self.network.heal();
@@ -309,7 +235,7 @@ impl World {
     }
 
     /// Waits until anti-entropy has made all replicas the same.
-    async fn converge(&self) {
+    pub(crate) async fn converge(&self) {
         let (layout, machines) = (&self.plan.layout, &self.machines);
         let differs =
             |number: &usize| !converged::is_converged(self.seed, *number, self.keys[*number].from, layout, machines);
@@ -335,29 +261,7 @@ impl World {
         plan.from == 1 && first.is_some_and(|node| self.machines[node.index()].has_lost.get())
     }
 
-    /// Reads and writes every key through every node.
-    async fn read_all(self: &Rc<Self>) {
-        for number in 0..self.keys.len() {
-            let plan = self.keys[number];
-            if !plan.is_quorum || !self.has_quorum(number, plan) {
-                continue;
-            }
-            let acks = Acks::new(majority(plan.from), plan.from).expect("a majority");
-            let get = std::iter::repeat_n(Action::Get, self.machines.len());
-            let writer = &self.machines[number % self.machines.len()];
-            let put = [(Action::Put(self.next_value()), writer)];
-            for (action, machine) in get.clone().zip(&self.machines).chain(put).chain(get.zip(&self.machines)) {
-                let id = clients::request(self, machine, number, acks, action, 0, None).await;
-                let operation = self.history.borrow().operations[id].clone();
-                // A round may have fenced a write that was under way.
-                if self.plan.fence_lag >= self.plan.deadline || action == Action::Get {
-                    self.violated(answered::check_at_the_end(&operation));
-                }
-            }
-        }
-    }
-
-    fn has_quorum(&self, number: usize, plan: KeyPlan) -> bool {
+    pub(crate) fn has_quorum(&self, number: usize, plan: KeyPlan) -> bool {
         let key = crate::history::key(self.seed, number);
         let replicas = self.plan.layout.preference_list(key.hash().partition());
         let votes = replicas
@@ -367,7 +271,7 @@ impl World {
         votes.count() >= usize::from(majority(plan.from))
     }
 
-    fn check_all(&self) {
+    pub(crate) fn check_all(&self) {
         let history = self.history.borrow();
         let (layout, machines) = (&self.plan.layout, &self.machines);
         self.violated(self.stored.lock().unwrap_or_else(PoisonError::into_inner).check());
@@ -384,7 +288,7 @@ impl World {
         self.violated(acknowledged::check(self.seed, layout, machines, &history));
     }
 
-    fn report(&self) -> Report {
+    pub(crate) fn report(&self) -> Report {
         let history = self.history.borrow();
         let succeeded = history.operations.iter().filter(|operation| {
             matches!(operation.outcome, crate::history::Outcome::Written(_) | crate::history::Outcome::Found(_))
@@ -406,21 +310,6 @@ impl World {
             requests: u64::try_from(history.operations.len()).expect("a length fits"),
             succeeded: u64::try_from(succeeded.count()).expect("a length fits"),
             violation,
-        }
-    }
-}
-
-/// Looks all the time at what must hold all the time.
-async fn look(world: Rc<World>) {
-    loop {
-        tokio::time::sleep(LOOK_INTERVAL).await;
-        for machine in &world.machines {
-            let checked = machine.with(|process| bounded::check(&world.plan, process, world.clients + 1));
-            world.violated(checked.unwrap_or(Ok(())));
-            world.violated(amnesia::check(machine));
-        }
-        for number in 0..world.keys.len() {
-            world.violated(converged::check_watermark(world.seed, number, &world.plan.layout, &world.machines));
         }
     }
 }

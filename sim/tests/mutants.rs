@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use kvorum_core::mutant::{ALL, plant};
+use kvorum_sim::run::run;
 use kvorum_sim::stories::{deletions, losses};
-use kvorum_sim::world::run;
 
 /// The table in docs/explanation/what-was-checked.md says how many each takes.
 const SEEDS_MAX: u64 = 1000;

@@ -7,7 +7,8 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use kvorum_sim::world::{Report, run};
+use kvorum_sim::run::run;
+use kvorum_sim::world::Report;
 
 /// Run in any case.
 const SEEDS: std::ops::Range<u64> = 0..300;

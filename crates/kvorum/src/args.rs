@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use kvorum_node::config::{NodeUrl, SETTINGS, duration, node_url};
+use kvorum_config::{NodeUrl, SETTINGS, duration, node_url};
 
 use crate::bench::args::BenchCommand;
 

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use kvorum_node::backup::{Scope, copy};
+use kvorum_engine_rocksdb::backup::{Scope, copy};
 use serde_json::Value;
 
 use crate::args::{BackupArgs, RestoreArgs};
@@ -56,7 +56,7 @@ fn fetch(from: &Path, to: &Path) -> Result<()> {
 pub(crate) fn restore(args: &RestoreArgs) -> Result<Outcome> {
     let config = effective(&args.node)?.config;
     let scope = if args.whole_cluster { Scope::Cluster } else { Scope::Node };
-    let label = kvorum_node::node::restore(&config, &args.backup, scope)?;
+    let label = kvorum_server::node::restore(&config, &args.backup, scope)?;
     let next = match scope {
         Scope::Node => "it stores and answers, and counts for no quorum until it has been rebuilt: see `kvorum status`",
         Scope::Cluster => "it votes once it has met a majority of its peers: start all nodes",

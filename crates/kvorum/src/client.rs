@@ -8,7 +8,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use kvorum_node::config::NodeUrl;
+use kvorum_config::NodeUrl;
 
 use crate::outcome::Unreachable;
 
@@ -262,7 +262,7 @@ mod tests {
     use std::thread;
     use std::time::{Duration, Instant};
 
-    use kvorum_node::config::node_url;
+    use kvorum_config::node_url;
 
     use super::{Bounds, Request, send};
 

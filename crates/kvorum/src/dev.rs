@@ -13,7 +13,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use kvorum_node::config::{NodeUrl, node_url};
+use kvorum_config::{NodeUrl, node_url};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::time::{sleep, timeout};

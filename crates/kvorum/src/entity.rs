@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use kvorum_node::config::NodeUrl;
+use kvorum_config::NodeUrl;
 use serde_json::Value;
 
 use crate::args::{KeyArgs, PutArgs, RangeArgs, RequestArgs, ServerArgs};

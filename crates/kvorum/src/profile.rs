@@ -12,8 +12,8 @@ use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use inferno::differential;
 use inferno::flamegraph::{self, Options};
+use kvorum_config::NodeUrl;
 use kvorum_load::report::write_file;
-use kvorum_node::config::NodeUrl;
 
 use crate::args::{ProfileArgs, ProfileKind};
 use crate::client::{Answer, Bounds, Request, send};

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
-use kvorum_node::config::{Effective, Log, LogFormat, LogLevel, Sources, check_file, load};
+use kvorum_config::{Effective, Log, LogFormat, LogLevel, Sources, check_file, load};
 use rustix::process::{Resource, Rlimit, Signal, getpid, getrlimit, kill_process, setrlimit};
 use tracing::level_filters::LevelFilter;
 
@@ -26,7 +26,7 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<Outcome> {
     if args.stop_on_stdin_eof {
         stop_when_stdin_ends()?;
     }
-    if let Err(error) = kvorum_node::node::run(&config) {
+    if let Err(error) = kvorum_server::node::run(&config) {
         tracing::error!(%error, "cannot start");
         return Ok(Outcome::Usage);
     }

@@ -3,12 +3,11 @@
 //!
 //! Pure: of a run that is over.
 
-use serde::{Deserialize, Serialize};
-
 use crate::knee::{ACHIEVED_SHARE, Objective};
 use crate::nodes::NodeSecond;
 use crate::numbers::{count, float, index, whole};
-use crate::report::{Document, Percentiles, WindowRow, windows};
+pub use crate::report::{Clause, SlowNode, SlowSecond, Soak};
+use crate::report::{Document, WindowRow, windows};
 use crate::run::{Outcome, Plan, Rate};
 
 /// The part of all seconds that may be over the objective.
@@ -20,59 +19,6 @@ pub const GOODPUT_FROM_S: f64 = 30.0;
 /// How soon a 503 must come, in ms.
 const SHED_MS_MAX: f64 = 50.0;
 const NO_ROOM: &str = "503";
-
-/// What a soak came to.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Soak {
-    /// As on the command line.
-    pub objective: String,
-    /// The successes a second that are asked for under overload; none where everything must succeed.
-    pub goodput: Option<u64>,
-    /// Whether nothing of the verdict is a no.
-    pub passed: bool,
-    /// What it consists of.
-    pub verdict: Vec<Clause>,
-    /// How many seconds there were.
-    pub seconds: u64,
-    /// Those that were over the objective, and what happened then.
-    pub slow_seconds: Vec<SlowSecond>,
-}
-
-/// A part of the verdict.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Clause {
-    /// What is asked for.
-    pub asked: String,
-    /// What came of it.
-    pub found: String,
-    /// Whether that is enough; none if it is not known.
-    pub passed: Option<bool>,
-}
-
-/// A second that was over the objective.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct SlowSecond {
-    /// When it began, since the measured time did.
-    pub at_s: u64,
-    /// Successes.
-    pub requests: u64,
-    /// Of these.
-    pub latency_ms: Percentiles,
-    /// Part of the processors' time that the machine's host gave to others; none if the system does not say.
-    pub stolen_share: Option<f64>,
-    /// What each node did that told of it.
-    pub nodes: Vec<SlowNode>,
-}
-
-/// A node in such a second.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct SlowNode {
-    /// Its URL.
-    pub url: String,
-    /// All that is known of it.
-    #[serde(flatten)]
-    pub second: NodeSecond,
-}
 
 /// Judges a run at a rate.
 #[must_use]

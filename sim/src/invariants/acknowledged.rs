@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use kvorum_core::placement::Layout;
 use kvorum_core::quorum::majority;
-use kvorum_node::store::Store;
+use kvorum_storage::Store;
 
 use crate::history::{History, Operation, Outcome, key};
 use crate::machine::Machine;

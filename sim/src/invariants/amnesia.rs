@@ -1,6 +1,6 @@
 //! A replica that lost what it acknowledged does not vote.
 
-use kvorum_node::membership::Standing;
+use kvorum_peer::membership::Standing;
 
 use crate::machine::{Loss, Machine};
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use kvorum_core::Version;
 use kvorum_core::placement::Layout;
-use kvorum_node::store::Store;
+use kvorum_storage::Store;
 
 use crate::history::key;
 use crate::machine::{Loss, Machine};

@@ -6,14 +6,15 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use kvorum_node::membership::Standing;
-use kvorum_node::store::Store;
+use kvorum_peer::membership::Standing;
+use kvorum_storage::Store;
 
 use super::{ask, cut, expect, others};
 use crate::chance::Chance;
 use crate::history::{Action, key};
 use crate::machine::Machine;
-use crate::world::{World, simulate};
+use crate::run::simulate;
+use crate::world::World;
 
 /// Rounds of one seed.
 pub const ROUNDS: u64 = 10;

@@ -8,13 +8,14 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use kvorum_core::quorum::Acks;
-use kvorum_node::membership::Standing;
+use kvorum_peer::membership::Standing;
 
 use super::{ask, cut, expect, others};
 use crate::chance::Chance;
 use crate::clients;
 use crate::history::Action;
-use crate::world::{World, simulate};
+use crate::run::simulate;
+use crate::world::World;
 
 /// Rounds of one seed.
 pub const ROUNDS: u64 = 5;

@@ -8,6 +8,7 @@
 
 pub mod read;
 pub mod replica;
+pub mod rules;
 pub mod write;
 
 use bytes::Bytes;

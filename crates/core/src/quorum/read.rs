@@ -27,7 +27,7 @@
 //! Source: Attiya, Bar-Noy, Dolev (1995); the project's design, "Versions", clause "Read", "Records" and
 //! "Hedging".
 
-use crate::mutant::{Mutant, is_on};
+use super::rules;
 use crate::quorum::{Acks, Current, Failure, Rank, ReplicaSet, StoreAnswer, majority};
 use crate::record::Record;
 use crate::version::Version;
@@ -212,11 +212,7 @@ impl Read {
             return;
         }
         let is_target = version == self.write_back.version;
-        let answer = if is_on(Mutant::StaleAsHeld) && matches!(answer, StoreAnswer::Stale(_)) {
-            StoreAnswer::Accepted
-        } else {
-            answer
-        };
+        let answer = if rules::is_copy(answer) { StoreAnswer::Accepted } else { answer };
         let progress = &mut self.write_back;
         match answer {
             // It holds the version, or has held it and holds something newer: one more of the majority.
@@ -344,8 +340,7 @@ impl Read {
             return self.close(Command::Hopeless, sink);
         }
         let newest = self.newest();
-        let enough = self.acks.ack() - u8::from(is_on(Mutant::ReadBelowAck) && self.acks.ack() > 1);
-        if self.answered().len() < enough {
+        if !rules::has_enough_answers(self.answered().len(), self.acks) {
             // Not enough answers yet. A failed one is replaced at once; the record is asked for again
             // only if nobody who may still send it was asked.
             if !self.failed.is_empty() {
@@ -381,23 +376,17 @@ impl Read {
         }
         // 1. A majority holds it (what the others hold is older, and every later quorum read will meet
         //    it). Below quorum the client has chosen not to wait for that.
-        let mut held = self.holders(version).or(self.write_back.accepted).minus(self.failed);
-        if is_on(Mutant::WriteBackUnconfirmed) {
-            held = held.or(self.write_back.sent);
-        }
-        if is_on(Mutant::AbsentAsHeld) {
-            held = held.or(self.known.filter(|current| matches!(current, Current::Floor(_))));
-        }
-        let required = majority(scope.len());
-        let is_careless = !self.acks.is_quorum() || is_on(Mutant::SkipWriteBack);
-        if is_careless || held.and(scope).len() >= required {
+        let confirmed = self.holders(version).or(self.write_back.accepted).minus(self.failed);
+        let absent = || self.known.filter(|current| matches!(current, Current::Floor(_)));
+        let held = rules::holders(confirmed, self.write_back.sent, absent);
+        if rules::may_be_answered(held.and(scope).len(), scope.len(), self.acks.is_quorum()) {
             return self.close(Command::Done(ReadOutcome::Record(record)), sink);
         }
         // 3. It may be half written: make a majority hold it before anybody hears of it.
         let records = self.known.filter(|current| matches!(current, Current::Record(_)));
         let owed = scope.or(records).minus(held).minus(self.failed).minus(self.write_back.sent);
         let possible = held.or(owed).or(self.write_back.sent.minus(self.write_back.refused).minus(self.failed));
-        if possible.and(scope).len() < required {
+        if possible.and(scope).len() < majority(scope.len()) {
             return self.close(Command::Hopeless, sink);
         }
         // Who was not asked may hold it: to say so costs less than to take it once more, and no sync.

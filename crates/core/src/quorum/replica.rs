@@ -14,7 +14,7 @@
 //!
 //! Source: the project's design, "Versions", clause "Replica".
 
-use crate::mutant::{Mutant, is_on};
+use super::rules;
 use crate::quorum::{Current, StoreAnswer};
 use crate::version::Version;
 
@@ -83,7 +83,7 @@ pub fn decide(
     if current == Current::Record(version) {
         return Decision::Answer(StoreAnswer::Accepted);
     }
-    if version <= current.version() && !is_on(Mutant::AcceptOlder) {
+    if rules::is_superseded(version, current) {
         return Decision::Answer(match recent() {
             // It was here, and what replaced it is newer: whoever counts copies may count this one.
             // Before the fence and the floor, because it is a fact and they are refusals.

@@ -16,8 +16,8 @@
 //!
 //! Source: Attiya, Bar-Noy, Dolev (1995), multi-writer; the project's design, "Versions", clause "Write".
 
-use crate::mutant::{Mutant, is_on};
-use crate::quorum::{Acks, Current, Rank, ReplicaSet, StoreAnswer, majority};
+use super::rules;
+use crate::quorum::{Acks, Current, Rank, ReplicaSet, StoreAnswer};
 use crate::version::Version;
 
 /// Attempts of one write at most. Two are the rule; more only where a floor was in the way, and a
@@ -159,7 +159,7 @@ impl Write {
                 self.floor_among_stale |= matches!(current, Current::Floor(_));
                 self.stale.insert(rank)
             }
-            StoreAnswer::StaleUnknown(_) if is_on(Mutant::StaleUnknownAsStale) => self.stale.insert(rank),
+            StoreAnswer::StaleUnknown(_) if rules::is_promise(answer) => self.stale.insert(rank),
             StoreAnswer::StaleUnknown(_) => self.stale_unknown.insert(rank),
             StoreAnswer::Failed(_) => self.failed.insert(rank),
         };
@@ -185,19 +185,17 @@ impl Write {
     }
 
     fn quorum_step(&self) -> WriteStep {
-        let (n, q) = (self.acks.from(), majority(self.acks.from()));
+        let from = self.acks.from();
         // 1. Every write completed before this one began was accepted by a majority, shares a replica
         //    with ours, and that replica accepted ours after it: ours is newer. That needs q accepts;
         //    what the client asked for beyond q is that replicas answer, and a refusal as stale
         //    is an answer: that replica holds something newer, durably.
-        let is_early = is_on(Mutant::AnswerBeforeMajority) && self.accepted.len() + 1 == q && q > 1;
-        if (self.accepted.len() >= q || is_early) && self.answered() >= self.acks.ack() {
+        if rules::is_held_by_majority(self.accepted.len(), from) && self.answered() >= self.acks.ack() {
             return WriteStep::Done(Written::Held);
         }
         // 2. So many have promised never to accept it that it can never reach a majority: no quorum read
         //    has returned it or will. `StaleUnknown` is no promise and does not count here.
-        let is_blocked_early = is_on(Mutant::RestampUnblocked) && !self.stale.is_empty();
-        if self.stale.len() > n - q || is_blocked_early {
+        if rules::can_never_be_held(self.stale.len(), from) {
             return self.blocked();
         }
         // 3. Otherwise the outcome is unknown, at the deadline, or as soon as nobody is left to answer.
@@ -208,11 +206,10 @@ impl Write {
         // The second stamp is newer than all that blocked the first, which met every majority that
         // had completed a write before we began. So the records that block it too are concurrent with
         // us, and every later read meets one of them: ours came just before, and is overwritten.
-        let is_excused = self.attempt > Attempt::FIRST || is_on(Mutant::OverwrittenAtOnce);
-        if is_excused && !self.floor_among_stale {
+        if rules::may_be_overwritten(self.attempt == Attempt::FIRST) && !self.floor_among_stale {
             // As many copies of it, or of something newer, as of any write that is acknowledged: with an even n fewer
             // are enough to block.
-            let is_kept = self.accepted.len() + self.stale.len() >= majority(self.acks.from());
+            let is_kept = rules::is_kept(self.accepted.len(), self.stale.len(), self.acks.from());
             if is_kept && self.answered() >= self.acks.ack() {
                 return WriteStep::Done(Written::Overwritten);
             }

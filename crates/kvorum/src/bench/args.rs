@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
+use kvorum_config::duration;
 use kvorum_load::Error;
 use kvorum_load::compare::Side;
 use kvorum_load::knee::Objective;
@@ -14,7 +15,6 @@ use kvorum_load::run::{Plan, Rate};
 use kvorum_load::scenario::SCENARIOS;
 use kvorum_load::target::Target;
 use kvorum_load::workload::{Api, KeyOrder, ValueSize, Workload, bytes};
-use kvorum_node::config::duration;
 
 /// Load tests: drive a cluster, or any HTTP store, and tell how it did.
 #[derive(Debug, Subcommand)]

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use args::{BenchCommand, CompareArgs, FillArgs, KneeArgs, RunArgs, SoakArgs};
 use indicatif::{ProgressBar, ProgressStyle};
 use kvorum_load::compare::{
     COMPARISON_FILE, Comparison, Contest, Kind, Side, Turn, compare as compare_runs, compare_saved, kill_server, live,
@@ -23,7 +24,6 @@ use rustix::fs::Access;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::outcome::{Outcome, Unreachable};
-use args::{BenchCommand, CompareArgs, FillArgs, KneeArgs, RunArgs, SoakArgs};
 
 /// `kvorum bench`
 pub(crate) fn bench(command: &BenchCommand) -> Result<Outcome> {

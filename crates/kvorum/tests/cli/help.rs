@@ -34,7 +34,7 @@ fn serve_lists_all_settings_with_their_defaults() {
     let help = run(&mut kvorum(&["serve", "--help"])).stdout;
     // Long lines are wrapped.
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
-    for setting in kvorum_node::config::SETTINGS {
+    for setting in kvorum_config::SETTINGS {
         assert!(help.contains(&format!(" {} = ", setting.name)) && help.contains(setting.doc), "{}", setting.name);
     }
     assert!(!help.contains("stdin-eof"), "what is for `dev` alone is hidden");

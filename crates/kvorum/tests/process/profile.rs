@@ -94,12 +94,12 @@ fn all_three_kinds_show_this_code_and_the_engine_and_what_has_changed() {
     let busy = Busy::start();
     let dir = busy.cluster.root().join("profiles");
     let expected: [(&str, &[&[&str]]); 3] = [
-        ("alloc", &[&["(node/src/commit/", "rocksdb::"], &["(node/src/http/"]]),
+        ("alloc", &[&["(storage/src/commit/", "rocksdb::"], &["(http/src/"]]),
         (
             "lock",
             &[&["commit;queue commit "], &["commit;engine commit;log write and sync "], &["shard-", ";queue mailbox "]],
         ),
-        ("cpu", &[&["commit;", "(node/src/commit/", "rocksdb::DBImpl::"], &["shard-", "(node/src/http/"]]),
+        ("cpu", &[&["commit;", "(storage/src/commit/", "rocksdb::DBImpl::"], &["shard-", "(http/src/"]]),
     ];
     for (kind, frames) in expected {
         let output = busy.profile(kind, 4, &dir, &[]);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
-use super::Measurement;
+use super::measurement::Measurement;
 use crate::Error;
 use crate::client::Client;
 use crate::fill::fill;

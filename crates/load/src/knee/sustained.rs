@@ -2,47 +2,19 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
+use super::bench::{Bench, Watch};
 use super::descent::Descent;
-use super::{Bench, Objective, Probe, Watch};
+use super::objective::Objective;
+use super::probe::Probe;
+use super::result::{NodeDebt, SustainedKnee};
+use super::search::Step;
 use crate::Error;
-use crate::knee::Step;
-use crate::nodes::{DebtRow, Nodes};
-use crate::report::{Document, Percentiles, WindowRow};
+use crate::nodes::Nodes;
+use crate::report::Document;
 use crate::run::{Plan, Rate, run};
 
 /// A probe takes one part in so many of the confirmation's time.
 const PROBE_PART: u32 = 5;
-
-/// What was found in `--sustained`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct SustainedKnee {
-    /// How long it had to hold.
-    pub seconds: f64,
-    /// Requests a second; none if there is none, or it was not found before an interrupt.
-    pub rate: Option<u64>,
-    /// At that rate, in the confirmation, as all that follows.
-    pub latency_ms: Option<Percentiles>,
-    /// Windows of 10 s.
-    pub windows: Vec<WindowRow>,
-    /// Whether debt was bounded; none if nobody told, or not for long enough.
-    pub debt_bounded: Option<bool>,
-    /// Of each node that told.
-    pub debt: Vec<NodeDebt>,
-    /// Every probe and confirmation, in order.
-    pub probes: Vec<Probe>,
-}
-
-/// One node's.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct NodeDebt {
-    /// Its URL.
-    pub url: String,
-    /// Over the confirmation.
-    #[serde(flatten)]
-    pub debt: DebtRow,
-}
 
 impl Objective {
     /// Why a run at a rate does not show that it is sustained; none if it does: the objective holds in all of the run and

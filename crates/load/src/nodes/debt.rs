@@ -3,12 +3,10 @@
 //! Debt has several faces, and an engine may show it in one of them only: one that merges files by their number has no
 //! bytes pending, and many files in level 0. A store's debt is bounded if all its faces are.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-use super::{NodeSecond, PERIOD, Sample, Series, wait_until};
+use super::debt_row::{Debt, DebtRow, FACES, Face};
+use super::sample::{NodeSecond, Sample, Series};
 use crate::numbers::{count, float, index};
 
 /// A shorter time tells nothing of debt, unless it clearly grows.
@@ -19,76 +17,6 @@ const SAMPLED_SHARE: f64 = 0.9;
 const GROWTH_SHARE: f64 = 0.1;
 /// Of the samples of a third, the part at either end that may be chance.
 const ODD_SHARE: f64 = 0.05;
-
-/// What a store has yet to do at a moment. What nobody told is none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Debt {
-    /// Bytes that compaction has yet to rewrite.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub compaction_pending_bytes: Option<u64>,
-    /// Files not yet merged into the levels.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub level0_files: Option<u64>,
-    /// Full memtables that are in no file yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memtables_waiting: Option<u64>,
-}
-
-/// A node's debt over a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct DebtRow {
-    /// At the end.
-    pub last: Debt,
-    /// The most of each.
-    pub most: Debt,
-    /// Seconds for which the engine held writes back.
-    pub stall_seconds: Option<f64>,
-    /// Bytes that flushes and compactions wrote, for each byte that the engine was given.
-    pub write_amplification: Option<f64>,
-    /// Whether it stayed bounded; none if the run was too short to tell, or the node did not tell all the time.
-    pub bounded: Option<bool>,
-    /// What grew, in words.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub grew: Vec<String>,
-}
-
-/// One way in which debt shows.
-struct Face {
-    name: &'static str,
-    of: fn(&Debt) -> Option<u64>,
-    /// As much is usual between two compactions: bounded, whatever it does below that.
-    usual: u64,
-}
-
-/// What kvorum's store has at its default memory before its compactions rest no more (eight files beyond the eight that
-/// begin one, or as many bytes as these stand for), and memtables of which eight are flushed together while the next
-/// eight fill.
-const FACES: [Face; 3] = [
-    Face { name: "bytes pending", of: |debt| debt.compaction_pending_bytes, usual: 4 << 30 },
-    Face { name: "files in level 0", of: |debt| debt.level0_files, usual: 16 },
-    Face { name: "memtables waiting", of: |debt| debt.memtables_waiting, usual: 24 },
-];
-
-impl Debt {
-    /// Whether nobody told anything.
-    #[must_use]
-    pub fn is_unknown(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// Whether there is no more than is usual between two compactions, of what is known.
-    fn is_usual(&self) -> bool {
-        FACES.iter().all(|face| (face.of)(self).is_none_or(|value| value <= face.usual))
-    }
-
-    fn max(self, other: Self) -> Self {
-        Self {
-            compaction_pending_bytes: self.compaction_pending_bytes.max(other.compaction_pending_bytes),
-            level0_files: self.level0_files.max(other.level0_files),
-            memtables_waiting: self.memtables_waiting.max(other.memtables_waiting),
-        }
-    }
-}
 
 /// Whether nothing grows in what was sampled at these seconds of a run of `run_s`: none if that cannot be told. A saw
 /// tooth is bounded if its teeth do not grow, and so is what stays below what is `usual`.
@@ -200,21 +128,6 @@ pub(super) fn of_second(first: &Sample, then: &Sample, now: &Sample) -> NodeSeco
         slow_commits: slow(now).zip(slow(then)).map(|(now, then)| now.saturating_sub(then)),
         write_amplification: write_amplification(first, now),
         ..NodeSecond::default()
-    }
-}
-
-impl super::Nodes {
-    /// Waits until no store has more debt than is usual, `most` at most, or until `stop`. A node that tells nothing is not
-    /// waited for.
-    pub(crate) fn settle(mut self, most: Duration, stop: &AtomicBool) {
-        let deadline = Instant::now() + most;
-        while !stop.load(Ordering::Relaxed) && Instant::now() < deadline {
-            let mut debts = self.0.iter_mut().filter_map(|node| node.sample().1).map(|sample| sample.debt);
-            if debts.all(|debt| debt.is_usual()) {
-                return;
-            }
-            wait_until((Instant::now() + PERIOD).min(deadline), stop);
-        }
     }
 }
 

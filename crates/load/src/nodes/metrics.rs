@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{SLOW_COMMIT_SECONDS, Sample};
+use super::sample::{SLOW_COMMIT_SECONDS, Sample};
 use crate::client::Client;
 use crate::numbers::whole;
 use crate::target::Target;

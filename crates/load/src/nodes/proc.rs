@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::param::{clock_ticks_per_second, page_size};
 
-use super::Sample;
+use super::sample::Sample;
 use crate::numbers::{count, float};
 
 /// Its directory below `/proc`.

@@ -1,24 +1,14 @@
 //! `report.html`: one file, nothing loaded from anywhere. uPlot draws; its licence is in the page and beside it.
 
-use std::path::Path;
-
 use serde_json::{Value, json};
 
 use super::document::Document;
-use super::save::write_file;
 use super::text::steps;
-use crate::Error;
-use crate::knee::Knee;
 use crate::run::Outcome;
-use crate::scenario::{COST, Report};
 
 const PAGE: &str = include_str!("../../assets/page.html");
 const BODY: &str = include_str!("../../assets/report.html");
 const SCRIPT: &str = include_str!("../../assets/report.js");
-const KNEE_BODY: &str = include_str!("../../assets/knee.html");
-const KNEE_SCRIPT: &str = include_str!("../../assets/knee.js");
-const SCENARIO_BODY: &str = include_str!("../../assets/scenario.html");
-const SCENARIO_SCRIPT: &str = include_str!("../../assets/scenario.js");
 const STYLE: &str = include_str!("../../assets/page.css");
 const COMMON_SCRIPT: &str = include_str!("../../assets/page.js");
 const UPLOT_SCRIPT: &str = include_str!("../../assets/uPlot.iife.min.js");
@@ -43,27 +33,7 @@ pub(super) fn page(outcome: &Outcome, document: &Document) -> String {
     assembled(BODY, SCRIPT, &data)
 }
 
-/// Writes the page of a search for the knee.
-pub(crate) fn knee_page(path: &Path, knee: &Knee) -> Result<(), Error> {
-    write_file(path, assembled(KNEE_BODY, KNEE_SCRIPT, &json!(knee)).as_bytes())
-}
-
-/// Writes the page of a scenario.
-pub(crate) fn scenario_page(path: &Path, report: &Report) -> Result<(), Error> {
-    let cost: Vec<[String; 9]> = std::iter::once(COST.map(str::to_owned)).chain(report.cost()).collect();
-    let data = json!({
-        "report": report,
-        "less": report.less(),
-        "rows": report.beside(),
-        "warnings": report.said(),
-        "laws": report.what_bends(),
-        "cost": cost,
-        "evenness": report.evenness(),
-    });
-    write_file(path, assembled(SCENARIO_BODY, SCENARIO_SCRIPT, &data).as_bytes())
-}
-
-fn assembled(body: &str, script: &str, data: &Value) -> String {
+pub(crate) fn assembled(body: &str, script: &str, data: &Value) -> String {
     // In a script element only `</` could end it.
     let data = data.to_string().replace("</", "<\\/");
     [
@@ -82,10 +52,9 @@ fn assembled(body: &str, script: &str, data: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        BODY, COMMON_SCRIPT, KNEE_BODY, KNEE_SCRIPT, PAGE, SCENARIO_BODY, SCENARIO_SCRIPT, SCRIPT, UPLOT_LICENSE,
-        UPLOT_SCRIPT,
-    };
+    use super::{BODY, COMMON_SCRIPT, PAGE, SCRIPT, UPLOT_LICENSE, UPLOT_SCRIPT};
+    use crate::knee::page::{KNEE_BODY, KNEE_SCRIPT};
+    use crate::scenario::page::{SCENARIO_BODY, SCENARIO_SCRIPT};
 
     #[test]
     fn the_pages_load_nothing() {

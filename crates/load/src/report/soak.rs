@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use super::debt::told_debt;
 use super::document::{Document, told_ms};
+use super::verdict::{SlowNode, SlowSecond, Soak};
 use super::windows::WindowRow;
-use crate::soak::{SlowNode, SlowSecond, Soak};
 
 /// Lines of windows at most; of a long run each is of several.
 const WINDOW_LINES_MAX: usize = 30;

@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 use serde::{Deserialize, Serialize};
 
-use super::document::Percentiles;
+use super::percentiles::Percentiles;
 use crate::numbers::{count, float, index};
 use crate::record::histogram;
 use crate::run::{Outcome, Second};

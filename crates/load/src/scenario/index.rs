@@ -4,9 +4,9 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use super::catalog::{SCENARIOS, Scenario};
 use super::result::{Report, SCENARIO_FILE};
 use super::text::beside_table;
-use super::{SCENARIOS, Scenario};
 use crate::Error;
 use crate::report::write_file;
 

@@ -1,18 +1,16 @@
 //! `scenario.json`: what a scenario came to, and kvorum's figures beside the report's.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::catalog::{Cluster, Scale, Scenario, short_name};
 use super::evenness::Evenness;
 use super::published::{At, figures};
-use super::{Scale, Scenario, short_name};
-use crate::Error;
 use crate::compare::Comparison;
 use crate::knee::{ACHIEVED_SHARE, Over, Point, fit};
 use crate::numbers::{float, sum_of_known};
-use crate::report::{Document, Percentiles, RateAsked, scenario_page, write_file, write_json};
+use crate::report::{Document, Percentiles, RateAsked};
 use crate::workload::{Operation, Workload};
 
 /// The file of [`Report`]; beside it are `report.md` and `report.html`.
@@ -363,20 +361,6 @@ impl Report {
         });
         lines.collect()
     }
-
-    /// Writes `scenario.json`, `report.md` and `report.html` into a directory that is there. One that cannot be written
-    /// does not keep the others from it.
-    ///
-    /// # Errors
-    /// [`Error::System`], of the first that failed.
-    pub fn save(&self, dir: &Path) -> Result<(), Error> {
-        let results = [
-            write_json(&dir.join(SCENARIO_FILE), self),
-            write_file(&dir.join("report.md"), self.markdown().as_bytes()),
-            scenario_page(&dir.join("report.html"), self),
-        ];
-        results.into_iter().collect()
-    }
 }
 
 fn per_second(rate: u64) -> String {
@@ -447,7 +431,7 @@ impl PointReport {
 impl ClusterReport {
     /// One of which nothing is known yet.
     #[must_use]
-    pub fn new(cluster: &super::Cluster, from: Option<u8>, (keys, value_bytes): (u64, u64)) -> Self {
+    pub fn new(cluster: &Cluster, from: Option<u8>, (keys, value_bytes): (u64, u64)) -> Self {
         let from = u64::from(from.unwrap_or(cluster.nodes));
         Self {
             name: cluster.name.into(),

@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
+use super::catalog::{SCENARIOS, THREADS, short_name};
+use super::evenness::Evenness;
 use super::published::counted;
 use super::result::{ClusterReport, KneeReport, PointReport, Report, Row};
-use super::{Evenness, SCENARIOS, THREADS, short_name};
 use crate::numbers::float;
 use crate::report::bytes;
 

@@ -3,9 +3,11 @@
 use std::io::Write;
 use std::str::FromStr;
 
+use super::keys::KEYS_MAX;
+use super::mix::Operation;
+use super::values::Values;
 use crate::random::Random;
 use crate::target::Target;
-use crate::workload::{KEYS_MAX, Operation, Values};
 
 /// Longest range, in keys, as in YCSB's workload E.
 const RANGE_KEYS_MAX: u64 = 100;

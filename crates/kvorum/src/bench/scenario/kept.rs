@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use kvorum_load::scenario::{Report, SCENARIO_FILE, Scenario, read_report};
 
-use super::ScenarioArgs;
+use crate::bench::args::ScenarioArgs;
 
 /// What a scenario makes itself in the directory of its report, and of which it may leave a part out.
 const DIRS: [&str; 2] = ["runs", "profiles"];

@@ -16,6 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
+use kept::{Kept, is_whole};
 use kvorum_load::compare::{COMPARISON_FILE, Contest, Kind, Side, compare, live};
 use kvorum_load::fill::fill;
 use kvorum_load::knee::{Hunt, Objective, knee};
@@ -27,15 +28,14 @@ use kvorum_load::scenario::{
     Scale, Scenario, Stage, THREADS, published, short_name, write_index,
 };
 use kvorum_load::workload::{ValueSize, Workload};
+use limits::Hierarchy;
+use nodes::{Nodes, Order, has_ended};
+use profile::{Session, profiles};
 use rustix::process::Pid;
 
 use super::args::ScenarioArgs;
 use super::{Lines, say, warn};
 use crate::outcome::Outcome;
-use kept::{Kept, is_whole};
-use limits::Hierarchy;
-use nodes::{Nodes, Order, has_ended};
-use profile::{Session, profiles};
 
 /// Requests under way on one connection while data is written that is to be there.
 const FILL_PIPELINE: usize = 8;

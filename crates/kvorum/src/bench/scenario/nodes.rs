@@ -12,10 +12,10 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use kvorum_config::node_url;
 use kvorum_load::client::Client;
 use kvorum_load::scenario::Cluster;
 use kvorum_load::target::Target;
-use kvorum_node::config::node_url;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use super::super::warn;

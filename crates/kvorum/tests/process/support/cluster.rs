@@ -496,7 +496,7 @@ pub fn flip(directory: &Path, value: &[u8], extension: &str) {
 
 /// The greatest log file of a store that is not open: the one that was live. Without the zeros behind its records.
 pub fn live_log(directory: &Path) -> PathBuf {
-    kvorum_node::store::log_zeros::cut(&directory.join("store")).expect("the logs can be cut");
+    kvorum_engine_rocksdb::log_zeros::cut(&directory.join("store")).expect("the logs can be cut");
     let logs = files(directory).into_iter().filter(|path| path.extension().is_some_and(|found| found == "log"));
     logs.max_by_key(|path| std::fs::metadata(path).unwrap().len()).expect("a write-ahead log")
 }

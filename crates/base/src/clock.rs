@@ -1,0 +1,304 @@
+//! The node's hybrid logical clock, and the sources of time that everything else is given.
+//!
+//! Promises: a stamp is greater than every stamp before it, across restarts too, and greater than
+//! every version this node has observed. The second part holds up to `skew_max` ahead of the wall
+//! clock: what claims to be later than that is not believed.
+//!
+//! Across restarts it holds because no stamp passes the *bound*, a reading that is durable in the
+//! store before it is used; a restarted clock begins above it. While the store takes no writes, stamps
+//! may pass it: then they carry an incarnation that was drawn for this run alone, so that no version is
+//! given twice whatever a later run stamps (`docs/decisions/0016-stamps-without-a-disk.md`).
+//!
+//! No stamp is further than `skew_max` ahead of the wall clock: replicas would refuse it, and the clock,
+//! which never goes back, would give nothing but such stamps from then on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kvorum_core::mutant::{Mutant, is_on};
+use kvorum_core::{Hlc, Incarnation, Version};
+
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Where time comes from: the system's clocks, or a simulator's.
+pub trait TimeSource: Send + Sync + 'static {
+    /// Milliseconds since 1970, as this machine believes; may jump.
+    fn wall_ms(&self) -> u64;
+    /// Time since some fixed moment; never goes back, and runs while the machine is suspended.
+    fn boot(&self) -> Duration;
+}
+
+/// The operating system's clocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemTime;
+
+impl TimeSource for SystemTime {
+    fn wall_ms(&self) -> u64 {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn boot(&self) -> Duration {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
+    }
+}
+
+/// Why there is no stamp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoStamp {
+    /// It would pass the durable bound: raise that to `needed` at least, then stamp again.
+    PastBound {
+        /// The stamp that could not be given.
+        needed: Hlc,
+    },
+    /// It would be more than `skew_max` ahead of the wall clock.
+    TooFarAhead,
+}
+
+/// The clock that all shards share.
+pub struct Clock {
+    time: Arc<dyn TimeSource>,
+    /// The last stamp given or version observed.
+    last: AtomicU64,
+    /// No stamp above this; written by the commit thread once it is durable.
+    bound: Arc<AtomicU64>,
+    skew_max_ms: u64,
+    /// Raises of the bound that have waited too long for the disk, and still do.
+    late_raises: AtomicUsize,
+    /// Of this run, so that also a directory that was put back from a copy stamps nothing twice.
+    incarnation: Incarnation,
+}
+
+impl Clock {
+    /// Starts above `bound`, the durable bound of the run before.
+    #[must_use]
+    pub fn new(time: Arc<dyn TimeSource>, bound: Arc<AtomicU64>, skew_max: Duration, incarnation: Incarnation) -> Self {
+        let last = AtomicU64::new(bound.load(Ordering::Acquire));
+        let skew_max_ms = u64::try_from(skew_max.as_millis()).unwrap_or(u64::MAX);
+        Self { time, last, bound, skew_max_ms, late_raises: AtomicUsize::new(0), incarnation }
+    }
+
+    /// The wall clock, in milliseconds since 1970.
+    #[must_use]
+    pub fn wall_ms(&self) -> u64 {
+        self.time.wall_ms()
+    }
+
+    /// Time for deadlines: see [`TimeSource::boot`].
+    #[must_use]
+    pub fn boot(&self) -> Duration {
+        self.time.boot()
+    }
+
+    /// The source that this clock reads.
+    #[must_use]
+    pub fn time(&self) -> &Arc<dyn TimeSource> {
+        &self.time
+    }
+
+    /// A stamp greater than `above` and than everything stamped or observed before.
+    ///
+    /// # Errors
+    /// [`NoStamp`]; the clock has not moved then.
+    pub fn stamp(&self, above: Hlc) -> Result<Version, NoStamp> {
+        let bound = Hlc::from_raw(self.bound.load(Ordering::Acquire));
+        self.advance(above, bound).map(|hlc| Version { hlc, incarnation: self.incarnation })
+    }
+
+    /// A stamp as [`Clock::stamp`] gives it, but that it may pass the bound: for a store that takes no writes.
+    ///
+    /// # Errors
+    /// [`NoStamp::TooFarAhead`]; the clock has not moved then.
+    pub fn stamp_past_bound(&self, above: Hlc) -> Result<Version, NoStamp> {
+        let hlc = self.advance(above, Hlc::from_raw(u64::MAX))?;
+        Ok(Version { hlc, incarnation: self.incarnation })
+    }
+
+    fn advance(&self, above: Hlc, bound: Hlc) -> Result<Hlc, NoStamp> {
+        let wall_ms = self.time.wall_ms();
+        let farthest = wall_ms.saturating_add(self.skew_max_ms);
+        // First of all: there may be nothing above it.
+        if above.millis() > farthest {
+            return Err(NoStamp::TooFarAhead);
+        }
+        let mut last = self.last.load(Ordering::Relaxed);
+        loop {
+            let before = if is_on(Mutant::StampsRepeat) { Hlc::ZERO } else { Hlc::from_raw(last) };
+            let stamp = before.max(above).tick(wall_ms);
+            if stamp.millis() > farthest {
+                return Err(NoStamp::TooFarAhead);
+            }
+            if stamp > bound {
+                return Err(NoStamp::PastBound { needed: stamp });
+            }
+            match self.last.compare_exchange_weak(last, stamp.raw(), Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Ok(stamp),
+                Err(changed) => last = changed,
+            }
+        }
+    }
+
+    /// The least reading that needs the bound raised.
+    #[must_use]
+    pub fn past_bound(&self) -> Hlc {
+        Hlc::from_raw(self.bound.load(Ordering::Acquire)).next()
+    }
+
+    /// Moves the clock to what a peer has shown, unless that is further ahead than `skew_max`.
+    pub fn observe(&self, seen: Hlc) {
+        if seen.raw() > self.last.load(Ordering::Relaxed) && !self.is_too_far_ahead(seen) {
+            self.last.fetch_max(seen.raw(), Ordering::Relaxed);
+        }
+    }
+
+    /// The reading that goes out with every frame.
+    #[must_use]
+    pub fn reading(&self) -> Hlc {
+        Hlc::from_raw(self.last.load(Ordering::Relaxed))
+    }
+
+    /// Whether the clock itself is so far ahead of the wall clock that it gives no stamps: the wall clock was
+    /// set back.
+    #[must_use]
+    pub fn is_stuck_ahead(&self) -> bool {
+        self.is_too_far_ahead(self.reading())
+    }
+
+    /// Notes that a raise of the bound waits for longer than whoever asked for it, until what this gives is dropped.
+    #[must_use]
+    pub fn note_late_raise(self: &Arc<Self>) -> LateRaise {
+        self.late_raises.fetch_add(1, Ordering::Relaxed);
+        LateRaise(self.clone())
+    }
+
+    /// Whether the bound cannot be raised in time at present: the disk hangs.
+    #[must_use]
+    pub fn is_waiting_for_disk(&self) -> bool {
+        self.late_raises.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether a version claims to be stamped more than `skew_max` after now.
+    #[must_use]
+    pub fn is_too_far_ahead(&self, hlc: Hlc) -> bool {
+        hlc.millis() > self.time.wall_ms().saturating_add(self.skew_max_ms)
+    }
+
+    /// The most that clocks may differ, in milliseconds.
+    #[must_use]
+    pub fn skew_max_ms(&self) -> u64 {
+        self.skew_max_ms
+    }
+}
+
+/// A raise of the bound that waits too long.
+pub struct LateRaise(Arc<Clock>);
+
+impl Drop for LateRaise {
+    fn drop(&mut self) {
+        self.0.late_raises.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::clock::*;
+
+    struct Fixed(AtomicU64);
+    impl TimeSource for Fixed {
+        fn wall_ms(&self) -> u64 {
+            self.0.load(Ordering::Relaxed)
+        }
+        fn boot(&self) -> Duration {
+            Duration::from_millis(self.wall_ms())
+        }
+    }
+
+    const INCARNATION: Incarnation = Incarnation(2);
+
+    fn clock(wall_ms: u64, bound_ms: u64) -> (Clock, Arc<Fixed>, Arc<AtomicU64>) {
+        let time = Arc::new(Fixed(AtomicU64::new(wall_ms)));
+        let bound = Arc::new(AtomicU64::new(Hlc::from_millis(bound_ms).raw()));
+        (Clock::new(time.clone(), bound.clone(), Duration::from_secs(60), INCARNATION), time, bound)
+    }
+
+    fn millis(stamp: Result<Version, NoStamp>) -> Result<u64, NoStamp> {
+        stamp.map(|version| version.hlc.millis())
+    }
+
+    #[test]
+    fn a_stamp_never_passes_the_bound() {
+        let (clock, _, bound) = clock(1000, 500);
+        assert_eq!(clock.stamp(Hlc::ZERO), Err(NoStamp::PastBound { needed: Hlc::from_millis(1000) }));
+        bound.store(Hlc::from_millis(2000).raw(), Ordering::Release);
+        assert_eq!(millis(clock.stamp(Hlc::ZERO)), Ok(1000));
+    }
+
+    #[test]
+    fn stamps_increase_while_the_wall_goes_back() {
+        let (clock, time, bound) = clock(1000, 0);
+        bound.store(u64::MAX, Ordering::Release);
+        let first = clock.stamp(Hlc::ZERO).unwrap();
+        time.0.store(10, Ordering::Relaxed);
+        let second = clock.stamp(Hlc::ZERO).unwrap();
+        assert!(second > first);
+        assert!(clock.stamp(Hlc::from_millis(5000)).unwrap().hlc > Hlc::from_millis(5000));
+    }
+
+    #[test]
+    fn a_restarted_clock_begins_above_the_bound() {
+        let (clock, _, bound) = clock(100, 5000);
+        bound.store(u64::MAX, Ordering::Release);
+        assert!(clock.stamp(Hlc::ZERO).unwrap().hlc > Hlc::from_millis(5000));
+    }
+
+    #[test]
+    fn a_reading_beyond_the_allowed_skew_is_not_believed() {
+        let (clock, _, bound) = clock(1000, 0);
+        bound.store(u64::MAX, Ordering::Release);
+        clock.observe(Hlc::from_millis(1000 + 60_001));
+        assert_eq!(millis(clock.stamp(Hlc::ZERO)), Ok(1000));
+        clock.observe(Hlc::from_millis(1000 + 60_000));
+        assert!(clock.stamp(Hlc::ZERO).unwrap().hlc > Hlc::from_millis(1000 + 60_000));
+    }
+
+    #[test]
+    fn a_stamp_that_replicas_would_refuse_is_not_given_and_does_not_move_the_clock() {
+        let (clock, _, bound) = clock(1000, 0);
+        let far = Hlc::from_millis(1000 + 60_001);
+        // There is none above the last.
+        for far in [far, Hlc::from_raw(u64::MAX)] {
+            assert_eq!(clock.stamp(far), Err(NoStamp::TooFarAhead), "and asks for no bound up there");
+            assert_eq!(clock.stamp_past_bound(far), Err(NoStamp::TooFarAhead));
+        }
+        bound.store(u64::MAX, Ordering::Release);
+        assert_eq!(clock.stamp(far), Err(NoStamp::TooFarAhead));
+        assert!(!clock.is_stuck_ahead());
+        assert_eq!(millis(clock.stamp(Hlc::ZERO)), Ok(1000));
+    }
+
+    #[test]
+    fn a_clock_gives_nothing_while_the_wall_is_set_far_back() {
+        let (clock, time, bound) = clock(100_000, 0);
+        bound.store(u64::MAX, Ordering::Release);
+        clock.stamp(Hlc::ZERO).unwrap();
+        time.0.store(100_000 - 60_001, Ordering::Relaxed);
+        assert!(clock.is_stuck_ahead());
+        assert_eq!(clock.stamp(Hlc::ZERO), Err(NoStamp::TooFarAhead));
+        time.0.store(100_000 - 60_000, Ordering::Relaxed);
+        assert!(!clock.is_stuck_ahead());
+        clock.stamp(Hlc::ZERO).unwrap();
+    }
+
+    #[test]
+    fn only_stamps_past_the_bound_carry_the_incarnation_of_the_run() {
+        let (clock, _, bound) = clock(1000, 500);
+        assert!(clock.stamp(Hlc::ZERO).is_err());
+        let past = clock.stamp_past_bound(Hlc::ZERO).unwrap();
+        assert_eq!((past.hlc.millis(), past.incarnation), (1000, INCARNATION));
+        bound.store(u64::MAX, Ordering::Release);
+        let within = clock.stamp(Hlc::ZERO).unwrap();
+        assert_eq!(within.incarnation, INCARNATION);
+        assert!(within.hlc > past.hlc);
+    }
+}

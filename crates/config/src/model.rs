@@ -1,0 +1,207 @@
+//! All settings, checked.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use kvorum_core::quorum::{Acks, majority};
+
+use crate::values::{Address, ByteSize, Count, Durability, LogFormat, LogLevel, NodeUrl, Percent, ReadFanout, Zone};
+
+/// Everything that a node is told, checked. Made by [`load`](crate::load).
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where clients and peers connect to.
+    pub listen: Address,
+    /// This node's own entry of `members`.
+    pub own: NodeUrl,
+    /// All nodes of the cluster, this one included, sorted by URL, each once.
+    pub members: Vec<Member>,
+    /// Where this node keeps what it stores.
+    pub data_dir: PathBuf,
+    /// When a write counts as stored.
+    pub durability: Durability,
+    /// What caches, write buffers and queues share.
+    pub memory_bytes: ByteSize,
+    /// Replicas addressed and answers required where a request says neither.
+    pub acks: Acks,
+    /// Threads.
+    pub runtime: Runtime,
+    /// Requests on their way through this node.
+    pub coordinator: Coordinator,
+    /// Farthest that this node's clock may be from most of its peers' before it fences itself.
+    pub clock_skew_max: Duration,
+    /// What clients may ask of this node.
+    pub limits: Limits,
+    /// Connections to the other nodes.
+    pub peer: Peer,
+    /// The queue of writes, and what is remembered of accepted ones.
+    pub commit: Commit,
+    /// Bytes that are verified in a second; zero if only on request.
+    pub scrub_rate: ByteSize,
+    /// What is kept for nodes that are away.
+    pub hints: Hints,
+    /// Rounds of anti-entropy.
+    pub repair: Repair,
+    /// Log lines.
+    pub log: Log,
+    /// Where operators take profiles, on the loopback interface; none: nowhere.
+    pub admin_listen: Option<Address>,
+    pub(crate) named: Named,
+}
+
+/// A node of the cluster. The same on every node, or they refuse each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its name and address.
+    pub url: NodeUrl,
+    /// Its share of the data, relative to the others'.
+    pub weight: Count,
+    /// Where it stands, if zones are used.
+    pub zone: Option<Zone>,
+}
+
+/// `runtime.*`
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Runtime {
+    /// Threads that serve connections.
+    pub shards: Count,
+    /// Threads for reads that need the disk.
+    pub read_threads: Count,
+    /// What flushes and compactions each take of as many cores as there are shards while requests come, of a hundred.
+    /// Scans have a quarter of it, copying in repair half.
+    pub background_cpu_percent: Count,
+}
+
+impl Runtime {
+    /// What each kind of background work has of one core while requests come, of a hundred. A machine loses a part of
+    /// itself, not of a core, so it counts by shards.
+    #[must_use]
+    pub fn background_percent_of_a_core(&self) -> u32 {
+        u32::try_from(self.background_cpu_percent.get() * self.shards.get()).unwrap_or(u32::MAX).min(100)
+    }
+}
+
+/// `coordinator.*`
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Coordinator {
+    /// Whom a read asks first.
+    pub read_fanout: ReadFanout,
+    /// For the whole request, both attempts of a write included.
+    pub deadline: Duration,
+    /// Part of the requests that may be hedged because a replica is slow.
+    pub hedge_budget: Percent,
+    /// Requests in flight, per shard.
+    pub requests_max: Count,
+    /// Bytes of large values that are held for requests, on all shards.
+    pub request_bytes_max: ByteSize,
+}
+
+/// `limits.*`
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Limits {
+    /// Longest value.
+    pub value_bytes_max: ByteSize,
+    /// For a request's head and body to arrive.
+    pub request_read_timeout: Duration,
+    /// For the next request on a connection.
+    pub idle_timeout: Duration,
+    /// For a client to take any of an answer that waits for it.
+    pub write_timeout: Duration,
+    /// Connections of clients, per shard.
+    pub connections_max: Count,
+    /// What a range reads at once: about this much per range is in memory.
+    pub scan_page_bytes: ByteSize,
+}
+
+/// `peer.*`
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Peer {
+    /// For a connection and its handshake.
+    pub connect_timeout: Duration,
+    /// Longest pause between two attempts to connect.
+    pub reconnect_delay_max: Duration,
+    /// Bytes of frames that may wait to be sent, per connection. Large values do not count: see `LargeValues`.
+    pub queue_bytes_max: ByteSize,
+}
+
+/// `commit.*`
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Commit {
+    /// Writes waiting for the commit thread.
+    pub queue_records_max: Count,
+    /// Their bytes.
+    pub queue_bytes_max: ByteSize,
+    /// Accepted versions remembered.
+    pub recent_versions_max: Count,
+}
+
+/// `hints.*`
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hints {
+    /// Bytes for each node; none: nothing is kept.
+    pub bytes_max: ByteSize,
+    /// How long.
+    pub age_max: Duration,
+    /// Bytes a second that are delivered to each node.
+    pub rate: ByteSize,
+}
+
+/// `repair.*`
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Repair {
+    /// From the end of one automatic round to the begin of the next.
+    pub interval: Duration,
+    /// Bytes that one node reads from its disk, and copies as the driver of a round, in a second.
+    pub rate: ByteSize,
+}
+
+/// `log.*`
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Log {
+    /// The shape of a line.
+    pub format: LogFormat,
+    /// The least important line that is written.
+    pub level: LogLevel,
+}
+
+/// What was said about the cluster and its memory, before it is put together.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Named {
+    pub(crate) cluster: Vec<NodeUrl>,
+    pub(crate) advertise: Option<NodeUrl>,
+    pub(crate) from: Option<Count>,
+    pub(crate) zones: Vec<(NodeUrl, Zone)>,
+    pub(crate) weights: Vec<(NodeUrl, Count)>,
+    /// Where none: a share of `memory_bytes`.
+    pub(crate) request_bytes_max: Option<ByteSize>,
+    pub(crate) peer_queue_bytes_max: Option<ByteSize>,
+    pub(crate) commit_queue_bytes_max: Option<ByteSize>,
+    pub(crate) recent_versions_max: Option<Count>,
+}
+
+impl Config {
+    /// Before the table of settings has filled it. Every field is set by the table or by `identity`.
+    pub(crate) fn blank() -> Self {
+        Self {
+            listen: Address::default(),
+            own: NodeUrl::default(),
+            members: Vec::new(),
+            data_dir: PathBuf::new(),
+            durability: Durability::default(),
+            memory_bytes: ByteSize::default(),
+            acks: Acks::new(majority(1), 1).expect("one of one is allowed"),
+            runtime: Runtime::default(),
+            coordinator: Coordinator::default(),
+            clock_skew_max: Duration::ZERO,
+            limits: Limits::default(),
+            peer: Peer::default(),
+            commit: Commit::default(),
+            scrub_rate: ByteSize::default(),
+            hints: Hints::default(),
+            repair: Repair::default(),
+            log: Log::default(),
+            admin_listen: None,
+            named: Named::default(),
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! The table of settings: the one place that knows their names, defaults and bounds.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use kvorum_core::quorum::NODES_MAX;
+
+use super::model::Config;
+use super::values::Count;
+use super::values::{
+    Durability, GIB, KIB, LogFormat, LogLevel, MIB, ReadFanout, address, by_node, choice, cluster, count, duration,
+    loopback, node_url, percent, size, zone,
+};
+
+/// One thing that can be configured.
+pub struct Setting {
+    /// In the file; in the environment in capitals, after `KVORUM_`, with `_` for the dot.
+    pub name: &'static str,
+    /// As it would be written in the file.
+    pub default: &'static str,
+    /// What it is for, in one line.
+    pub doc: &'static str,
+    /// Takes the value; the error is what is allowed.
+    pub(super) set: fn(&mut Config, &str) -> Result<(), String>,
+}
+
+impl Setting {
+    /// Its environment variable.
+    #[must_use]
+    pub fn variable(&self) -> String {
+        format!("KVORUM_{}", self.name.replace('.', "_").to_ascii_uppercase())
+    }
+}
+
+const fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+const MONTH: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// All settings, in the order in which they are shown.
+pub static SETTINGS: &[Setting] = &[
+    Setting {
+        name: "listen",
+        default: "127.0.0.1:8080",
+        doc: "Where clients and peers connect to.",
+        set: |c, text| address(text).map(|value| c.listen = value),
+    },
+    Setting {
+        name: "cluster",
+        default: "",
+        doc: "The URLs of all nodes, the same on every node; empty: this node alone.",
+        set: |c, text| cluster(text, NODES_MAX).map(|value| c.named.cluster = value),
+    },
+    Setting {
+        name: "advertise",
+        default: "",
+        doc: "This node's own URL in `cluster`; empty: found there by `listen`.",
+        set: |c, text| optional(text, "", node_url).map(|value| c.named.advertise = value),
+    },
+    Setting {
+        name: "data_dir",
+        default: "./kvorum-data",
+        doc: "Where this node keeps what it stores.",
+        set: |c, text| {
+            let path = Some(PathBuf::from(text)).filter(|path| !path.as_os_str().is_empty());
+            path.map(|path| c.data_dir = path).ok_or_else(|| "the path of a directory".into())
+        },
+    },
+    Setting {
+        name: "durability",
+        default: "fsync",
+        doc: "When a write counts as stored: `fsync` survives the machine, `os` only the process.",
+        set: |c, text| {
+            choice(text, &[("fsync", Durability::Fsync), ("os", Durability::Os)]).map(|value| c.durability = value)
+        },
+    },
+    Setting {
+        name: "memory_bytes",
+        default: "512MiB",
+        doc: "Memory that caches, write buffers and queues share.",
+        set: |c, text| size(text, 64 * MIB, 1024 * GIB).map(|value| c.memory_bytes = value),
+    },
+    Setting {
+        name: "runtime.shards",
+        default: "cores",
+        doc: "Threads that serve connections; `cores`: one per core.",
+        set: |c, text| {
+            let value = optional(text, "cores", |text| count(text, 1, 256));
+            value.map(|value| c.runtime.shards = value.unwrap_or_else(cores))
+        },
+    },
+    Setting {
+        name: "runtime.read_threads",
+        default: "4",
+        doc: "Threads for reads that need the disk.",
+        set: |c, text| count(text, 1, 256).map(|value| c.runtime.read_threads = value),
+    },
+    Setting {
+        name: "runtime.background_cpu_percent",
+        default: "2",
+        doc: "What flushes and compactions each take at least, while requests come, of as many cores as there are shards, of a hundred, and of one core at most, until more waits for them. Scans a quarter of it, copying in repair half. Hints: of their rate.",
+        set: |c, text| count(text, 1, 100).map(|value| c.runtime.background_cpu_percent = value),
+    },
+    Setting {
+        name: "replication.from",
+        default: "all",
+        doc: "Copies of a key where the request does not say; `all`: one on every node.",
+        set: |c, text| optional(text, "all", |text| count(text, 1, 128)).map(|value| c.named.from = value),
+    },
+    Setting {
+        name: "layout.zones",
+        default: "",
+        doc: "URL=ZONE,…: replicas of a key go to different zones first. The same on every node.",
+        set: |c, text| {
+            let allowed = "a list of URL=ZONE, such as http://10.0.0.1:8080=north";
+            by_node(text, allowed, zone).map(|value| c.named.zones = value)
+        },
+    },
+    Setting {
+        name: "layout.weights",
+        default: "",
+        doc: "URL=WEIGHT,…: a node's share of the data, 1 where not given. The same on every node.",
+        set: |c, text| {
+            let allowed = "a list of URL=WEIGHT from 1 to 1000, such as http://10.0.0.1:8080=2";
+            by_node(text, allowed, |text| count(text, 1, 1000)).map(|value| c.named.weights = value)
+        },
+    },
+    Setting {
+        name: "coordinator.read_fanout",
+        default: "hedged",
+        doc: "`hedged`: a read asks the fastest replicas first; `all`: all of them at once.",
+        set: |c, text| {
+            let words = [("hedged", ReadFanout::Hedged), ("all", ReadFanout::All)];
+            choice(text, &words).map(|value| c.coordinator.read_fanout = value)
+        },
+    },
+    Setting {
+        name: "coordinator.deadline",
+        default: "5s",
+        doc: "For a whole request, both attempts of a write included.",
+        set: |c, text| duration(text, ms(10), MINUTE).map(|value| c.coordinator.deadline = value),
+    },
+    Setting {
+        name: "coordinator.hedge_budget_percent",
+        default: "5",
+        doc: "Requests that may be hedged because a replica is slow, of a hundred.",
+        set: |c, text| percent(text).map(|value| c.coordinator.hedge_budget = value),
+    },
+    Setting {
+        name: "coordinator.requests_max",
+        default: "4096",
+        doc: "Requests in flight, per shard; over it a request waits up to 30 ms for room, then: 503.",
+        set: |c, text| count(text, 1, 1 << 20).map(|value| c.coordinator.requests_max = value),
+    },
+    Setting {
+        name: "coordinator.request_bytes_max",
+        default: "auto",
+        doc: "Bytes of large values that requests hold, on all shards; over it: 503. `auto`: by memory_bytes.",
+        set: |c, text| {
+            optional(text, "auto", |text| size(text, 64 * KIB, 64 * GIB)).map(|value| c.named.request_bytes_max = value)
+        },
+    },
+    Setting {
+        name: "clock.skew_max",
+        default: "60s",
+        doc: "Farthest that this node's clock may be from most of its peers'; over it the node fences itself.",
+        set: |c, text| duration(text, SECOND, HOUR).map(|value| c.clock_skew_max = value),
+    },
+    Setting {
+        name: "limits.value_bytes_max",
+        default: "8MiB",
+        doc: "Longest value; over it: 413.",
+        set: |c, text| size(text, 1, 256 * MIB).map(|value| c.limits.value_bytes_max = value),
+    },
+    Setting {
+        name: "limits.request_read_timeout",
+        default: "10s",
+        doc: "For a request's head and body to arrive; over it: 408.",
+        set: |c, text| duration(text, ms(10), HOUR).map(|value| c.limits.request_read_timeout = value),
+    },
+    Setting {
+        name: "limits.idle_timeout",
+        default: "60s",
+        doc: "For the next request on a connection; over it the connection is closed.",
+        set: |c, text| duration(text, ms(10), HOUR).map(|value| c.limits.idle_timeout = value),
+    },
+    Setting {
+        name: "limits.write_timeout",
+        default: "30s",
+        doc: "For a client to take any of an answer that waits for it; over it the connection is closed.",
+        set: |c, text| duration(text, ms(10), HOUR).map(|value| c.limits.write_timeout = value),
+    },
+    Setting {
+        name: "limits.connections_max",
+        default: "10000",
+        doc: "Connections of clients, per shard; over it: 503.",
+        set: |c, text| count(text, 1, 1 << 20).map(|value| c.limits.connections_max = value),
+    },
+    Setting {
+        name: "limits.scan_page_bytes",
+        default: "256KiB",
+        doc: "What a range reads at once.",
+        set: |c, text| size(text, 4 * KIB, 16 * MIB).map(|value| c.limits.scan_page_bytes = value),
+    },
+    Setting {
+        name: "peer.connect_timeout",
+        default: "1s",
+        doc: "For a connection to a peer and its handshake.",
+        set: |c, text| duration(text, ms(10), MINUTE).map(|value| c.peer.connect_timeout = value),
+    },
+    Setting {
+        name: "peer.reconnect_delay_max",
+        default: "1s",
+        doc: "Longest pause between two attempts to connect to a peer.",
+        set: |c, text| duration(text, ms(10), MINUTE).map(|value| c.peer.reconnect_delay_max = value),
+    },
+    Setting {
+        name: "peer.queue_bytes_max",
+        default: "auto",
+        doc: "Frames that may wait to be sent, per connection; over it the replica counts as failed. `auto`: by memory_bytes.",
+        set: |c, text| {
+            let value = optional(text, "auto", |text| size(text, 64 * KIB, 64 * GIB));
+            value.map(|value| c.named.peer_queue_bytes_max = value)
+        },
+    },
+    Setting {
+        name: "commit.queue_records_max",
+        default: "65536",
+        doc: "Writes waiting for the commit thread.",
+        set: |c, text| count(text, 1, 1 << 24).map(|value| c.commit.queue_records_max = value),
+    },
+    Setting {
+        name: "commit.queue_bytes_max",
+        default: "auto",
+        doc: "Bytes of the writes waiting for the commit thread. `auto`: by memory_bytes.",
+        set: |c, text| {
+            let value = optional(text, "auto", |text| size(text, 64 * KIB, 64 * GIB));
+            value.map(|value| c.named.commit_queue_bytes_max = value)
+        },
+    },
+    Setting {
+        name: "commit.recent_versions_max",
+        default: "auto",
+        doc: "Accepted versions remembered, to tell a late answer from a stale one. `auto`: by memory_bytes.",
+        set: |c, text| {
+            let value = optional(text, "auto", |text| count(text, 1024, 1 << 28));
+            value.map(|value| c.named.recent_versions_max = value)
+        },
+    },
+    Setting {
+        name: "hints.bytes_max",
+        default: "1GiB",
+        doc: "Writes kept for each node that did not confirm them, on disk; 0: none. Over it the oldest go.",
+        set: |c, text| size(text, 0, 1024 * GIB).map(|value| c.hints.bytes_max = value),
+    },
+    Setting {
+        name: "hints.age_max",
+        default: "24h",
+        doc: "How long they are kept.",
+        set: |c, text| duration(text, MINUTE, MONTH).map(|value| c.hints.age_max = value),
+    },
+    Setting {
+        name: "hints.rate",
+        default: "32MiB",
+        doc: "Bytes a second in which they are delivered, to each node, each counted as 512 more; fewer where that makes it slow, and the part of it that scans have of a core while requests come.",
+        set: |c, text| size(text, 64 * KIB, 64 * GIB).map(|value| c.hints.rate = value),
+    },
+    Setting {
+        name: "scrub.rate",
+        default: "1MiB",
+        doc: "Bytes that a node reads in a second to verify what it stores, all day; 0: only when `kvorum scrub` asks.",
+        set: |c, text| size(text, 0, GIB).map(|value| c.scrub_rate = value),
+    },
+    Setting {
+        name: "repair.interval",
+        default: "10m",
+        doc: "From the end of one round of anti-entropy to the begin of the next.",
+        set: |c, text| duration(text, SECOND, 24 * HOUR).map(|value| c.repair.interval = value),
+    },
+    Setting {
+        name: "repair.rate",
+        default: "32MiB",
+        doc: "What anti-entropy reads from this node's disk, and copies as the driver of a round, in a second.",
+        set: |c, text| size(text, 64 * KIB, GIB * 16).map(|value| c.repair.rate = value),
+    },
+    Setting {
+        name: "log.format",
+        default: "auto",
+        doc: "`text`, `json`, or `auto`: text on a terminal, JSON otherwise.",
+        set: |c, text| {
+            let words = [("auto", LogFormat::Auto), ("text", LogFormat::Text), ("json", LogFormat::Json)];
+            choice(text, &words).map(|value| c.log.format = value)
+        },
+    },
+    Setting {
+        name: "log.level",
+        default: "info",
+        doc: "The least important line that is written.",
+        set: |c, text| {
+            let words = [
+                ("error", LogLevel::Error),
+                ("warn", LogLevel::Warn),
+                ("info", LogLevel::Info),
+                ("debug", LogLevel::Debug),
+                ("trace", LogLevel::Trace),
+            ];
+            choice(text, &words).map(|value| c.log.level = value)
+        },
+    },
+    Setting {
+        name: "admin.listen",
+        default: "",
+        doc: "Where profiles are taken, on the loopback interface only; empty: nowhere.",
+        set: |c, text| optional(text, "", loopback).map(|value| c.admin_listen = value),
+    },
+];
+
+/// None where the text is the word for the default.
+fn optional<T>(text: &str, none: &str, parse: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, String> {
+    if text == none {
+        return Ok(None);
+    }
+    parse(text).map(Some).map_err(|allowed| if none.is_empty() { allowed } else { format!("`{none}` or {allowed}") })
+}
+
+fn cores() -> Count {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(256);
+    count(&cores.to_string(), 1, 256).expect("the number of cores was bounded")
+}

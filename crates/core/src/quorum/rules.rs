@@ -1,0 +1,95 @@
+//! The rules of the register, one function each. Beside each is the defect that the simulator plants in its place
+//! ([`crate::mutant`]): a test shows that each is noticed.
+//!
+//! The state machines ([`super::write`], [`super::read`]) and the replica ([`super::replica`]) call rules by name. What a
+//! rule is for is said here; why all of them together give a linearizable register is in the documents ("Consistency").
+
+use super::{Acks, Current, ReplicaSet, StoreAnswer, majority};
+use crate::mutant::{Mutant, is_on};
+use crate::version::Version;
+
+/// **A write is held once a majority of its replicas has accepted it.** Any two majorities share a replica, so every later
+/// read meets it.
+#[inline]
+pub(super) fn is_held_by_majority(accepted: u8, from: u8) -> bool {
+    let required = majority(from);
+    if is_on(Mutant::AnswerBeforeMajority) && required > 1 {
+        return accepted + 1 >= required;
+    }
+    accepted >= required
+}
+
+/// **Only `Stale` is a promise never to accept the version.** `StaleUnknown` says what is held, and no more.
+#[inline]
+pub(super) fn is_promise(answer: StoreAnswer) -> bool {
+    match answer {
+        StoreAnswer::Stale(_) => true,
+        StoreAnswer::StaleUnknown(_) => is_on(Mutant::StaleUnknownAsStale),
+        StoreAnswer::Accepted | StoreAnswer::Failed(_) => false,
+    }
+}
+
+/// **A write starts over only once its version can never be read:** so many replicas have promised never to accept it
+/// that no majority is left.
+#[inline]
+pub(super) fn can_never_be_held(promises: u8, from: u8) -> bool {
+    promises > from - majority(from) || is_on(Mutant::RestampUnblocked) && promises > 0
+}
+
+/// **Only a write that has started over may count as overwritten.** Its second version is above all that beat the first,
+/// so what beats it too was written at the same time.
+#[inline]
+pub(super) fn may_be_overwritten(is_first_attempt: bool) -> bool {
+    !is_first_attempt || is_on(Mutant::OverwrittenAtOnce)
+}
+
+/// **What is overwritten at once is kept by a majority,** in itself or in something newer (decision 0044).
+#[inline]
+pub(super) fn is_kept(accepted: u8, promises: u8, from: u8) -> bool {
+    accepted + promises >= majority(from)
+}
+
+/// **The version of a second attempt is above every version in any answer.**
+#[inline]
+#[must_use]
+pub fn is_above_all_seen(version: Version, newest: Version) -> bool {
+    version.hlc > newest.hlc || is_on(Mutant::RestampNotAbove)
+}
+
+/// **A read waits for `ack` answers that count.**
+#[inline]
+pub(super) fn has_enough_answers(answered: u8, acks: Acks) -> bool {
+    let required = if is_on(Mutant::ReadBelowAck) && acks.ack() > 1 { acks.ack() - 1 } else { acks.ack() };
+    answered >= required
+}
+
+/// **A refused write-back is no copy.** The replica holds something newer, and that is what it has answered.
+#[inline]
+pub(super) fn is_copy(answer: StoreAnswer) -> bool {
+    match answer {
+        StoreAnswer::Accepted => true,
+        StoreAnswer::Stale(_) => is_on(Mutant::StaleAsHeld),
+        StoreAnswer::StaleUnknown(_) | StoreAnswer::Failed(_) => false,
+    }
+}
+
+/// **Who holds what is read: those that said so, and those that have confirmed a write-back.** Neither one that a
+/// write-back was only `sent` to, nor one whose record is `absent`.
+#[inline]
+pub(super) fn holders(confirmed: ReplicaSet, sent: ReplicaSet, absent: impl FnOnce() -> ReplicaSet) -> ReplicaSet {
+    let confirmed = if is_on(Mutant::WriteBackUnconfirmed) { confirmed.or(sent) } else { confirmed };
+    if is_on(Mutant::AbsentAsHeld) { confirmed.or(absent()) } else { confirmed }
+}
+
+/// **A read at a quorum answers what a majority holds:** every later read will meet it. Below a quorum the client has
+/// chosen not to wait for that.
+#[inline]
+pub(super) fn may_be_answered(held: u8, scope: u8, is_quorum: bool) -> bool {
+    !is_quorum || held >= majority(scope) || is_on(Mutant::SkipWriteBack)
+}
+
+/// **What is older never replaces what is newer.**
+#[inline]
+pub(super) fn is_superseded(version: Version, current: Current) -> bool {
+    version <= current.version() && !is_on(Mutant::AcceptOlder)
+}

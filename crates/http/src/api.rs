@@ -1,0 +1,114 @@
+//! What HTTP needs of the node, as traits.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use bytes::Bytes;
+use hyper::StatusCode;
+use hyper::header::HeaderMap;
+use kvorum_base::value_memory::Body;
+use kvorum_core::Key;
+use kvorum_core::quorum::Acks;
+use kvorum_replication::coordinator::{Coordinator, Found, Refused, Written};
+use tokio::net::TcpStream;
+
+/// What a connection between nodes is upgraded to.
+pub const PEER_PROTOCOL: &str = "kvorum/1";
+
+/// Single entities, as the coordinator serves them.
+pub trait Entities: 'static {
+    /// Stores a value at `acks.from()` replicas and waits for `acks.ack()` of them.
+    fn put(
+        &self,
+        key: Key,
+        acks: Acks,
+        content_type: Option<&[u8]>,
+        value: Body,
+        trace: bool,
+    ) -> impl Future<Output = Result<Written, Refused>>;
+
+    /// Stores a deletion.
+    fn delete(&self, key: Key, acks: Acks, trace: bool) -> impl Future<Output = Result<Written, Refused>>;
+
+    /// The newest version among the answers of `acks.ack()` replicas.
+    fn get(&self, key: Key, acks: Acks, trace: bool) -> impl Future<Output = Result<Found, Refused>>;
+}
+
+impl Entities for Coordinator {
+    fn put(
+        &self,
+        key: Key,
+        acks: Acks,
+        content_type: Option<&[u8]>,
+        value: Body,
+        trace: bool,
+    ) -> impl Future<Output = Result<Written, Refused>> {
+        Self::put(self, key, acks, content_type, value, trace)
+    }
+
+    fn delete(&self, key: Key, acks: Acks, trace: bool) -> impl Future<Output = Result<Written, Refused>> {
+        Self::delete(self, key, acks, trace)
+    }
+
+    fn get(&self, key: Key, acks: Acks, trace: bool) -> impl Future<Output = Result<Found, Refused>> {
+        Self::get(self, key, acks, trace)
+    }
+}
+
+/// Something that the node does for its operator: a page, or why there is none.
+pub type AdminFuture = Pin<Box<dyn Future<Output = Result<Vec<u8>, String>>>>;
+
+/// What the node says about itself. The `Err` of a probe is the detail of its 503.
+pub trait Admin {
+    /// `/livez`: whether a restart would not help.
+    ///
+    /// # Errors
+    /// Why it would.
+    fn live(&self) -> Result<(), String>;
+    /// `/readyz`: has met its cluster, has tried to connect to all peers, not draining, able to write.
+    ///
+    /// # Errors
+    /// Why the node is not ready.
+    fn ready(&self) -> Result<(), String>;
+    /// `/v0/status`: whether the node has started, though its peers may not have: those who start nodes one after another
+    /// await each by this.
+    ///
+    /// # Errors
+    /// Why the node answers no requests.
+    fn started(&self) -> Result<(), String>;
+    /// `/v0/cluster`.
+    fn cluster_json(&self) -> Vec<u8>;
+    /// `POST /v0/scrub`: begins a pass, and tells its number.
+    fn scrub(&self) -> Vec<u8>;
+    /// `POST /v0/backup`: takes a backup, and tells where it is. The `Err` is the detail of a 503.
+    fn backup(&self) -> AdminFuture;
+    /// `GET /v0/repair`.
+    fn repair_json(&self) -> Vec<u8>;
+    /// `POST /v0/repair`: has this node drive a round; gives its number.
+    fn begin_repair(&self) -> u64;
+    /// `/metrics`, of all shards.
+    fn metrics_text(&self) -> String;
+}
+
+/// Connections between nodes, which begin as HTTP.
+pub trait PeerUpgrade {
+    /// Judges the headers of `GET /_peer` with `Upgrade: kvorum/1`; gives those of the 101, which must
+    /// include `Connection: upgrade` and `Upgrade: kvorum/1`.
+    ///
+    /// # Errors
+    /// The refusal that the peer gets.
+    fn accept(&self, hello: &HeaderMap) -> Result<HeaderMap, PeerRefusal>;
+    /// Takes the socket once the 101 has been written. `read_ahead` has been read from it already.
+    fn upgraded(&self, stream: TcpStream, read_ahead: Bytes, hello: HeaderMap);
+}
+
+/// Why a peer is turned away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerRefusal {
+    /// A status of errors.
+    pub status: StatusCode,
+    /// Of the problem.
+    pub title: &'static str,
+    /// Of the problem.
+    pub detail: String,
+}

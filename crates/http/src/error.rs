@@ -1,0 +1,247 @@
+//! What can go wrong with a request, and the only mapping of it to statuses.
+
+use std::num::NonZeroU8;
+
+use hyper::StatusCode;
+use kvorum_core::Version;
+use kvorum_core::quorum::NODES_MAX;
+use kvorum_replication::coordinator::{Receipt, Refused};
+use serde_json::{Value, json};
+
+use super::api::PeerRefusal;
+
+/// Why a request is not answered with what it asked for.
+#[derive(Clone, Debug)]
+pub(super) enum HttpError {
+    BadRequest(BadRequest),
+    /// No value: never written, deleted or expired.
+    NotFound {
+        /// The version of the deletion, if there is a record of one.
+        deleted: Option<Version>,
+        receipt: Option<Receipt>,
+    },
+    MethodNotAllowed {
+        allow: &'static str,
+    },
+    /// The head or the body did not come in time.
+    Timeout,
+    ValueTooLarge {
+        bytes_max: usize,
+    },
+    ConditionalWrite,
+    /// This shard has as much of something as it may have.
+    Shed(Shed),
+    /// A probe whose answer is no.
+    Unready(String),
+    Refused(Refused),
+    Peer(PeerRefusal),
+    /// A bug of ours.
+    Defect {
+        request_id: RequestId,
+    },
+}
+
+/// What the shard has no more room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shed {
+    Connections,
+    Requests,
+    Memory,
+    Reads,
+    Draining,
+}
+
+/// Names one failed request in the log and in its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RequestId(pub u64);
+
+impl std::fmt::Display for RequestId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// What is wrong with a request; the text is the problem's detail.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum BadRequest {
+    #[error("there is nothing at this path")]
+    UnknownPath,
+    #[error("the path has no parameter `{0}`")]
+    UnknownParameter(String),
+    #[error("the parameter `{0}` is given more than once")]
+    Repeated(&'static str),
+    #[error("the parameter `id` is required")]
+    MissingId,
+    #[error("`id` must not be empty")]
+    EmptyId,
+    #[error("`id` has at most 2048 bytes after decoding")]
+    LongId,
+    #[error("a `%` in the query is not followed by two hexadecimal digits")]
+    Escape,
+    #[error("`{0}` must be a decimal integer (`replicas`: two, as in `2/3`)")]
+    NotANumber(&'static str),
+    #[error("`replicas` cannot be combined with `ack` or `from`")]
+    MixedSpellings,
+    #[error("1 ≤ ack ≤ from ≤ {nodes} must hold: the cluster has {nodes} nodes")]
+    Acks { nodes: u8 },
+    #[error("the parameter `start` is required and must not be empty")]
+    MissingStart,
+    #[error("`end` must not be empty where it is given")]
+    EmptyEnd,
+    #[error("a stored content type has at most 255 bytes")]
+    LongContentType,
+    #[error("partial values (`Content-Range`) cannot be stored")]
+    ContentRange,
+    #[error("an HTTP/1.1 request names exactly one `Host`")]
+    Host,
+    #[error("the request's body is malformed or ends early")]
+    Body,
+    #[error("the request is not HTTP/1.1 or HTTP/1.0")]
+    Malformed,
+}
+
+impl From<BadRequest> for HttpError {
+    fn from(error: BadRequest) -> Self {
+        Self::BadRequest(error)
+    }
+}
+
+/// An error as the client sees it.
+#[derive(Debug)]
+pub(super) struct Problem {
+    pub status: StatusCode,
+    pub title: &'static str,
+    pub detail: String,
+    /// Members of this kind of problem alone.
+    pub members: Vec<(&'static str, Value)>,
+    /// Seconds after which a retry makes sense.
+    pub retry_after: Option<NonZeroU8>,
+}
+
+const RETRY_AFTER: Option<NonZeroU8> = NonZeroU8::new(1);
+
+impl Problem {
+    fn new(status: StatusCode, title: &'static str, detail: impl Into<String>) -> Self {
+        Self { status, title, detail: detail.into(), members: Vec::new(), retry_after: None }
+    }
+
+    fn unavailable(title: &'static str, detail: impl Into<String>) -> Self {
+        Self { retry_after: RETRY_AFTER, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, title, detail) }
+    }
+}
+
+impl HttpError {
+    /// The mapping: every kind of error has exactly one status.
+    pub(super) fn problem(&self) -> Problem {
+        match self {
+            Self::BadRequest(error) => Problem::new(StatusCode::BAD_REQUEST, "Bad Request", error.to_string()),
+            Self::NotFound { .. } => Problem::new(StatusCode::NOT_FOUND, "Not Found", "no value has this id"),
+            Self::MethodNotAllowed { allow } => {
+                let detail = format!("the methods of this path are {allow}");
+                Problem::new(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed", detail)
+            }
+            Self::Timeout => {
+                let detail = "the request was not complete in time";
+                Problem::new(StatusCode::REQUEST_TIMEOUT, "Request Timeout", detail)
+            }
+            Self::ValueTooLarge { bytes_max } => Problem {
+                members: vec![("limit", json!(bytes_max))],
+                ..Problem::new(
+                    StatusCode::PAYLOAD_TOO_LARGE,
+                    "Value Too Large",
+                    format!("a value has at most {bytes_max} bytes"),
+                )
+            },
+            Self::ConditionalWrite => {
+                let detail = "conditional writes are not supported yet, and ignoring the condition would overwrite";
+                Problem::new(StatusCode::NOT_IMPLEMENTED, "Not Implemented", detail)
+            }
+            Self::Shed(shed) => Problem::unavailable("Overloaded", shed.detail()),
+            Self::Unready(detail) => Problem::unavailable("Not Ready", detail.as_str()),
+            Self::Refused(refused) => Self::refused(refused),
+            Self::Peer(refusal) => Problem::new(refusal.status, refusal.title, refusal.detail.as_str()),
+            Self::Defect { request_id } => Problem {
+                members: vec![("request_id", json!(request_id.to_string()))],
+                ..Problem::new(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "Internal Server Error",
+                    format!("a defect; the node's log has more under request id {request_id}"),
+                )
+            },
+        }
+    }
+
+    fn refused(refused: &Refused) -> Problem {
+        match refused {
+            Refused::Overloaded => Problem::unavailable("Overloaded", "a queue is full; the request had no effect"),
+            Refused::Behind => Problem::unavailable(
+                "Overloaded",
+                "the replicas' disks are behind with what was written before; the request had no effect: write more slowly",
+            ),
+            Refused::CannotWrite => {
+                Problem::unavailable("Cannot Write", "the node cannot write to its disk; the request had no effect")
+            }
+            Refused::Fenced => Problem::unavailable("Fenced", "the node's clock is off; the request had no effect"),
+            Refused::NotServing => {
+                let detail = "the node has not met its cluster yet: start the others, and see /readyz for whom it waits; \
+                              the request had no effect";
+                Problem::unavailable("Not Serving", detail)
+            }
+            Refused::NotEnough { required, acked, receipt } => Problem {
+                members: vec![("required", json!(required)), ("acked", json!(acked)), ("replicas", replicas(receipt))],
+                ..Problem::new(
+                    StatusCode::GATEWAY_TIMEOUT,
+                    NOT_ENOUGH_REPLICAS,
+                    format!("{acked} of the {required} required replicas answered; a write may still take effect"),
+                )
+            },
+        }
+    }
+
+    /// The receipt that a traced request gets back even where it failed.
+    pub(super) fn receipt(&self) -> Option<&Receipt> {
+        match self {
+            Self::NotFound { receipt, .. } => receipt.as_ref(),
+            Self::Refused(Refused::NotEnough { receipt, .. }) => Some(receipt),
+            Self::Refused(
+                Refused::Overloaded | Refused::Behind | Refused::CannotWrite | Refused::Fenced | Refused::NotServing,
+            )
+            | Self::BadRequest(_)
+            | Self::MethodNotAllowed { .. }
+            | Self::Timeout
+            | Self::ValueTooLarge { .. }
+            | Self::ConditionalWrite
+            | Self::Shed(_)
+            | Self::Unready(_)
+            | Self::Peer(_)
+            | Self::Defect { .. } => None,
+        }
+    }
+}
+
+/// Title and reason phrase of a 504.
+pub(super) const NOT_ENOUGH_REPLICAS: &str = "Not Enough Replicas";
+
+impl Shed {
+    fn detail(self) -> &'static str {
+        match self {
+            Self::Connections => "as many connections are open as may be",
+            Self::Requests => "as many requests are in flight as may be; this one had no effect",
+            Self::Memory => "as many bytes of values are buffered as may be; the request had no effect",
+            Self::Reads => "as many reads from disk are waiting as may wait",
+            Self::Draining => "the node is stopping",
+        }
+    }
+}
+
+fn replicas(receipt: &Receipt) -> Value {
+    let each = receipt.replicas.iter().take(NODES_MAX).map(|replica| {
+        json!({
+            "node": &*replica.node,
+            "outcome": replica.outcome,
+            "version": replica.version.map(|version| version.to_string()),
+            "micros": replica.micros,
+        })
+    });
+    Value::Array(each.collect())
+}

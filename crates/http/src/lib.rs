@@ -1,0 +1,45 @@
+//! HTTP/1.1 for clients, as the contract states it, and the door through which peers come in.
+//!
+//! Owns the client connections of one shard: their buffers, limits, timeouts and counters. Promises that
+//! a connection that is slow, idle, wrong or hostile costs a bounded amount of memory and nothing else,
+//! and that a request which is answered with an error has left nothing behind unless the error says so.
+//! Does not know what a key's replicas are: the answers come from [`Entities`], pages of ranges from
+//! [`Ranges`], everything about the node from [`Admin`].
+//!
+//! Invariants: no timer and no task is started per request; nothing is allocated for a length before it
+//! is compared with its limit; `error.rs` alone maps errors to statuses; what `request.rs` accepts is a
+//! valid [`Key`](kvorum_core::key::Key) and valid [`Acks`](kvorum_core::quorum::Acks).
+//!
+//! Read `connection.rs` for a connection's life, `service.rs` for a request's.
+
+mod accept;
+pub mod api;
+mod body;
+mod connection;
+mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+#[path = "tests/fake.rs"]
+mod fake;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+mod in_flight;
+mod io;
+mod metrics;
+mod problem;
+mod range;
+mod request;
+mod respond;
+mod service;
+pub mod settings;
+pub mod shard;
+mod watch;
+
+pub use accept::serve_connection;
+pub use api::{Admin, AdminFuture, Entities, PEER_PROTOCOL, PeerRefusal, PeerUpgrade};
+pub use metrics::{HttpMetrics, METHODS, STATUSES};
+pub use range::{PageFuture, RangeError, Ranges};
+pub use settings::HttpSettings;
+pub use shard::{HttpParts, HttpShard};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+//! What a shard counts about HTTP. Written by its shard alone, read by whoever renders metrics.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use hyper::{Method, StatusCode};
+use kvorum_base::histogram::Histogram;
+
+/// Methods that are told apart.
+pub const METHODS: [&str; 5] = ["GET", "HEAD", "PUT", "DELETE", "other"];
+/// Statuses that are told apart; any other is counted under the last.
+pub const STATUSES: [u16; 17] = [101, 200, 201, 202, 304, 400, 404, 405, 408, 409, 413, 426, 431, 501, 503, 504, 500];
+
+/// Index into [`METHODS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MethodLabel(usize);
+
+impl MethodLabel {
+    pub(super) fn of(method: &Method) -> Self {
+        Self(match *method {
+            Method::GET => 0,
+            Method::HEAD => 1,
+            Method::PUT => 2,
+            Method::DELETE => 3,
+            _ => 4,
+        })
+    }
+}
+
+/// Counters of one shard.
+#[derive(Debug, Default)]
+pub struct HttpMetrics {
+    requests: [[AtomicU64; STATUSES.len()]; METHODS.len()],
+    latency: [Histogram; METHODS.len()],
+    /// Connections open now.
+    pub connections: AtomicU64,
+    /// Connections ever taken.
+    pub connections_total: AtomicU64,
+    /// Requests in flight now, streams included.
+    pub in_flight: AtomicU64,
+    /// Heads or bodies that did not come in time.
+    pub request_timeouts: AtomicU64,
+    /// Connections closed because nothing came.
+    pub idle_timeouts: AtomicU64,
+    /// Connections closed because the peer did not read.
+    pub write_timeouts: AtomicU64,
+    /// Heads that could not be parsed or were too large.
+    pub malformed: AtomicU64,
+    /// Connections and requests turned away for want of room.
+    pub shed: AtomicU64,
+    /// Requests that met a defect.
+    pub defects: AtomicU64,
+    /// Ranges broken off because a record could not be read.
+    pub ranges_broken: AtomicU64,
+}
+
+impl HttpMetrics {
+    /// One answer.
+    pub(super) fn answered(&self, method: MethodLabel, status: StatusCode, after: Duration) {
+        let status = STATUSES.iter().position(|&known| known == status.as_u16()).unwrap_or(STATUSES.len() - 1);
+        if let Some(counter) = self.requests.get(method.0).and_then(|counters| counters.get(status)) {
+            count(counter);
+        }
+        if let Some(latency) = self.latency.get(method.0) {
+            latency.record(u64::try_from(after.as_micros()).unwrap_or(u64::MAX));
+        }
+    }
+
+    /// Method, status and count of all answers so far.
+    pub fn requests(&self) -> impl Iterator<Item = (&'static str, u16, u64)> {
+        METHODS.iter().zip(&self.requests).flat_map(|(method, counters)| {
+            STATUSES.iter().zip(counters).map(|(status, counter)| (*method, *status, counter.load(Ordering::Relaxed)))
+        })
+    }
+
+    /// Method and time to the answer's head.
+    pub fn latencies(&self) -> impl Iterator<Item = (&'static str, &Histogram)> {
+        METHODS.iter().copied().zip(&self.latency)
+    }
+}
+
+/// One more.
+pub(super) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}

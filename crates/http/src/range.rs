@@ -1,0 +1,181 @@
+//! A node-local range as a stream: one chunk `<key>\n<value>` per record, in key order.
+//!
+//! Holds one page of records at most and asks for the next when the last record of it is taken, which
+//! hyper does only as the client reads: the reader's pace is the scan's. A record that cannot be read
+//! ends the stream with an error, which the client sees as a chunked body without its end; leaving it
+//! out would be a wrong answer.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use kvorum_base::value_memory::{Charge, NoRoom};
+use kvorum_core::{Key, Record};
+use kvorum_storage::{Page, PageLimit};
+
+use super::in_flight::Busy;
+
+/// Records of one page at most: the other bound is in bytes.
+const PAGE_RECORDS: usize = 1024;
+
+/// Why a page of a range could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RangeError {
+    /// The read pool is full; nothing was done.
+    Overloaded,
+    /// The store failed: for the log.
+    Failed(String),
+}
+
+/// A page that is being read.
+pub type PageFuture = Pin<Box<dyn Future<Output = Result<Page, RangeError>>>>;
+
+/// Where pages come from.
+pub trait Ranges {
+    /// Records with `start ≤ key < end` in key order, as many as `limit` allows and at least one if there
+    /// is one. Dropping the future gives up the answer.
+    fn page(&self, start: Bytes, end: Option<Bytes>, limit: PageLimit) -> PageFuture;
+}
+
+/// The stream has ended early.
+#[derive(Debug, thiserror::Error)]
+#[error("the range ended early: {0}")]
+pub(super) struct RangeBroken(String);
+
+/// What is left of a range.
+pub(super) struct RangeBody {
+    source: Rc<dyn Ranges>,
+    end: Option<Bytes>,
+    limit: PageLimit,
+    /// For one page.
+    room: Option<Charge>,
+    wall_ms: u64,
+    records: std::vec::IntoIter<(Bytes, Bytes)>,
+    next: Next,
+    on_broken: Box<dyn Fn(&str)>,
+    busy: Option<Busy>,
+}
+
+enum Next {
+    Start(Bytes),
+    Coming(PageFuture),
+    Nothing,
+}
+
+impl std::fmt::Debug for RangeBody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RangeBody").finish_non_exhaustive()
+    }
+}
+
+impl RangeBody {
+    /// A stream without records yet, with `room` for `page_bytes`. `on_broken` hears why it breaks off, if it does.
+    pub(super) fn new(
+        source: Rc<dyn Ranges>,
+        end: Option<Bytes>,
+        page_bytes: usize,
+        room: Option<Charge>,
+        wall_ms: u64,
+        on_broken: Box<dyn Fn(&str)>,
+    ) -> Self {
+        Self {
+            source,
+            end,
+            limit: PageLimit { records: PAGE_RECORDS, bytes: page_bytes },
+            room,
+            wall_ms,
+            records: Vec::new().into_iter(),
+            next: Next::Nothing,
+            on_broken,
+            busy: None,
+        }
+    }
+
+    /// Reads the first page, so that what fails at once can still get a status.
+    ///
+    /// # Errors
+    /// That of the page.
+    pub(super) async fn open(&mut self, start: Bytes) -> Result<(), RangeError> {
+        let first = self.source.page(start, self.end.clone(), self.limit).await?;
+        self.turn_to(first).map_err(|NoRoom| RangeError::Overloaded)
+    }
+
+    /// Keeps the request in flight until the stream is done or dropped.
+    pub(super) fn hold(&mut self, busy: Busy) {
+        self.busy = Some(busy);
+    }
+
+    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, RangeBroken>>> {
+        loop {
+            for (key, raw) in self.records.by_ref() {
+                match chunk(key, raw, self.wall_ms) {
+                    Ok(None) => {}
+                    Ok(Some(chunk)) => return Poll::Ready(Some(Ok(chunk))),
+                    Err(reason) => return self.broken(reason),
+                }
+            }
+            match &mut self.next {
+                Next::Nothing => return Poll::Ready(None),
+                Next::Start(start) => {
+                    let start = std::mem::take(start);
+                    self.next = Next::Coming(self.source.page(start, self.end.clone(), self.limit));
+                }
+                Next::Coming(page) => match ready!(page.as_mut().poll(cx)) {
+                    Ok(page) => {
+                        if self.turn_to(page).is_err() {
+                            return self.broken("there is no memory for a large record".to_owned());
+                        }
+                    }
+                    Err(RangeError::Overloaded) => return self.broken("the read pool is full".to_owned()),
+                    Err(RangeError::Failed(reason)) => return self.broken(reason),
+                },
+            }
+        }
+    }
+
+    fn turn_to(&mut self, page: Page) -> Result<(), NoRoom> {
+        let bytes = page.records.iter().map(|(key, record)| key.len() + record.len()).sum();
+        // A page has a record at least, however large.
+        if let Some(room) = &mut self.room {
+            room.grow_to(bytes)?;
+        }
+        self.next = match page.records.last() {
+            Some((last, _)) if page.more => Next::Start(after(last)),
+            _ => Next::Nothing,
+        };
+        self.records = page.records.into_iter();
+        Ok(())
+    }
+
+    fn broken(&mut self, reason: String) -> Poll<Option<Result<Bytes, RangeBroken>>> {
+        (self.on_broken)(&reason);
+        self.records = Vec::new().into_iter();
+        self.next = Next::Nothing;
+        Poll::Ready(Some(Err(RangeBroken(reason))))
+    }
+}
+
+/// The least key after this one.
+fn after(key: &[u8]) -> Bytes {
+    let mut next = BytesMut::with_capacity(key.len() + 1);
+    next.put_slice(key);
+    next.put_u8(0);
+    next.freeze()
+}
+
+/// A record as its chunk; none if it is deleted.
+fn chunk(key: Bytes, raw: Bytes, wall_ms: u64) -> Result<Option<Bytes>, String> {
+    let key = Key::new(key).map_err(|error| error.to_string())?;
+    let record = Record::decode(&key, raw).map_err(|error| error.to_string())?;
+    if record.is_deleted(|| wall_ms) {
+        return Ok(None);
+    }
+    let value = record.payload();
+    let mut chunk = BytesMut::with_capacity(key.as_bytes().len() + 1 + value.len());
+    chunk.put_slice(key.as_bytes());
+    chunk.put_u8(b'\n');
+    chunk.put_slice(&value);
+    Ok(Some(chunk.freeze()))
+}

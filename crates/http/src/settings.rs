@@ -1,0 +1,26 @@
+//! What HTTP is limited to.
+
+use std::time::Duration;
+
+/// Limits of one shard, and what requests that do not say get.
+#[derive(Clone, Debug)]
+pub struct HttpSettings {
+    /// Largest value.
+    pub value_bytes_max: usize,
+    /// A request's head, and then its body, must be complete within this.
+    pub request_read_timeout: Duration,
+    /// A connection on which nothing comes is closed after this.
+    pub idle_timeout: Duration,
+    /// A client that reads nothing of what waits for it is cut off after this.
+    pub write_timeout: Duration,
+    /// Open connections.
+    pub connections_max: usize,
+    /// Requests in flight, streams included.
+    pub requests_max: usize,
+    /// Bytes of one page of a range.
+    pub scan_page_bytes: usize,
+    /// Replicas of a key where the request does not say.
+    pub default_from: u8,
+    /// Nodes of the cluster.
+    pub nodes: u8,
+}

@@ -1,0 +1,253 @@
+//! What each request is answered, line by line of the contract.
+
+use kvorum_core::Version;
+use kvorum_replication::coordinator::Refused;
+
+use super::{settings, with};
+use crate::RangeError;
+use crate::fake::receipt;
+
+#[test]
+fn put_get_head_delete() {
+    with(settings(), |node| async move {
+        let mut client = node.connect().await;
+        assert_eq!(client.ask("GET /v0/entity?id=k").await.status, 404);
+        let put = client.ask_with("PUT /v0/entity?id=k\r\nContent-Type: text/plain", b"value").await;
+        assert_eq!((put.status, put.body.len()), (201, 0));
+        let etag = put.header("etag").unwrap().to_owned();
+        assert_eq!(etag, "\"018bcfe568010000-00000007\"");
+        let get = client.ask("GET /v0/entity?id=k").await;
+        assert_eq!((get.status, get.body.as_slice()), (200, b"value".as_slice()));
+        assert_eq!(get.header("etag"), Some(etag.as_str()));
+        assert_eq!(get.header("content-type"), Some("text/plain"));
+        assert_eq!(get.header("last-modified"), Some("Tue, 14 Nov 2023 22:13:20 GMT"));
+        let head = client.ask("HEAD /v0/entity?id=k").await;
+        assert_eq!((head.status, head.header("content-length")), (200, Some("5")));
+        assert_eq!(head.header("etag"), Some(etag.as_str()));
+        let delete = client.ask("DELETE /v0/entity?id=k").await;
+        assert_eq!(delete.status, 202);
+        let gone = client.ask("GET /v0/entity?id=k").await;
+        assert_eq!((gone.status, gone.header("etag")), (404, delete.header("etag")));
+        gone.problem();
+        assert_eq!(client.ask("DELETE /v0/entity?id=never").await.status, 202);
+    });
+}
+
+#[test]
+fn an_empty_value_is_a_value() {
+    with(settings(), |node| async move {
+        let mut client = node.connect().await;
+        assert_eq!(client.ask("PUT /v0/entity?id=k\r\nContent-Length: 0").await.status, 201);
+        assert_eq!(client.ask("PUT /v0/entity?id=l").await.status, 201);
+        for key in ["k", "l"] {
+            let get = client.ask(&format!("GET /v0/entity?id={key}")).await;
+            assert_eq!((get.status, get.header("content-length"), get.body.len()), (200, Some("0"), 0));
+            assert_eq!(get.header("content-type"), Some("application/octet-stream"));
+        }
+    });
+}
+
+#[test]
+fn an_absent_key_has_no_etag() {
+    with(settings(), |node| async move {
+        let answer = node.ask("GET /v0/entity?id=k").await;
+        assert_eq!((answer.status, answer.header("etag")), (404, None));
+        assert_eq!(answer.problem()["title"], "Not Found");
+        let head = node.ask("HEAD /v0/entity?id=k").await;
+        assert_eq!((head.status, head.body.len()), (404, 0));
+    });
+}
+
+#[test]
+fn if_none_match_saves_the_body() {
+    with(settings(), |node| async move {
+        node.entities.insert(b"k", b"v");
+        let etag = node.ask("GET /v0/entity?id=k").await.header("etag").unwrap().to_owned();
+        for field in [etag.clone(), format!("W/{etag}"), format!("\"x\", {etag}"), "*".to_owned()] {
+            for method in ["GET", "HEAD"] {
+                let answer = node.ask(&format!("{method} /v0/entity?id=k\r\nIf-None-Match: {field}")).await;
+                assert_eq!((answer.status, answer.header("etag")), (304, Some(etag.as_str())), "{field}");
+            }
+        }
+        let other = node.ask("GET /v0/entity?id=k\r\nIf-None-Match: \"x\"").await;
+        assert_eq!((other.status, other.body), (200, b"v".to_vec()));
+        assert_eq!(node.ask("GET /v0/entity?id=absent\r\nIf-None-Match: *").await.status, 404);
+    });
+}
+
+#[test]
+fn conditional_writes_are_refused_and_change_nothing() {
+    with(settings(), |node| async move {
+        for request in ["PUT", "DELETE"] {
+            for field in ["If-Match: *", "If-None-Match: *"] {
+                let answer = node.ask(&format!("{request} /v0/entity?id=k\r\n{field}")).await;
+                assert_eq!(answer.status, 501);
+                answer.problem();
+            }
+        }
+        assert_eq!(node.entities.requests.get(), 0);
+    });
+}
+
+#[test]
+fn every_bad_request_keeps_the_connection_and_stores_nothing() {
+    with(settings(), |node| async move {
+        let mut client = node.connect().await;
+        let long_type = format!("PUT /v0/entity?id=k\r\nContent-Type: {}", "x".repeat(256));
+        let requests = [
+            "GET /v0/entity",
+            "GET /v0/entity?id=",
+            "PUT /v0/entity?id=",
+            "DELETE /v0/entity",
+            "GET /",
+            "GET /v1/x",
+            "PUT /v0/entity?id=k&id=k",
+            "PUT /v0/entity?id=%zz",
+            "PUT /v0/entity?id=k&ack=4",
+            "PUT /v0/entity?id=k&x=1",
+            "PUT /v0/entity?id=k&from=0",
+            "GET /v0/entities",
+            "GET /v0/entities?start=",
+            "GET /livez?x=1",
+            "PUT /v0/entity?id=k\r\nContent-Range: bytes 0-4/9",
+            "PUT /v0/entity?id=k\r\nHost: y",
+            &long_type,
+            "GET /_peer",
+        ];
+        for request in requests {
+            for body in [b"".as_slice(), b"a body", &[b'x'; 200_000]] {
+                let answer = client.ask_with(request, body).await;
+                assert_eq!((answer.status, answer.header("connection")), (400, None), "{request}");
+                answer.problem();
+            }
+        }
+        client.assert_alive().await;
+        assert_eq!(node.entities.requests.get(), 0);
+    });
+}
+
+#[test]
+fn other_methods_are_405_with_allow() {
+    with(settings(), |node| async move {
+        let mut client = node.connect().await;
+        for method in ["POST", "PATCH", "OPTIONS", "get"] {
+            let answer = client.ask_with(&format!("{method} /v0/entity?id=k"), b"body").await;
+            assert_eq!((answer.status, answer.header("allow")), (405, Some("GET, HEAD, PUT, DELETE")), "{method}");
+            answer.problem();
+        }
+        let answer = client.ask("DELETE /v0/status").await;
+        assert_eq!((answer.status, answer.header("allow")), (405, Some("GET, HEAD")));
+    });
+}
+
+#[test]
+fn not_enough_replicas_is_504_with_the_receipt() {
+    with(settings(), |node| async move {
+        let receipt = receipt(Version::ZERO);
+        *node.entities.refusal.borrow_mut() = Some(Refused::NotEnough { required: 2, acked: 1, receipt });
+        for method in ["GET", "PUT", "DELETE"] {
+            let answer = node.ask(&format!("{method} /v0/entity?id=k")).await;
+            assert_eq!(answer.line, "HTTP/1.1 504 Not Enough Replicas");
+            let problem = answer.problem();
+            assert_eq!(problem["title"], "Not Enough Replicas");
+            assert_eq!((&problem["required"], &problem["acked"]), (&2.into(), &1.into()));
+            assert_eq!(problem["replicas"][0]["outcome"], "accepted");
+            assert_eq!(problem["replicas"][1]["node"], "http://b:2");
+            assert_eq!(answer.header("kvorum-replicas"), None);
+        }
+        let traced = node.ask("GET /v0/entity?id=k\r\nKvorum-Trace: 1").await;
+        assert!(traced.header("kvorum-replicas").unwrap().contains("http://b:2=timeout"));
+    });
+}
+
+#[test]
+fn what_had_no_effect_is_503_with_retry_after() {
+    with(settings(), |node| async move {
+        let all = [Refused::Overloaded, Refused::Behind, Refused::CannotWrite, Refused::Fenced, Refused::NotServing];
+        for refused in all {
+            *node.entities.refusal.borrow_mut() = Some(refused);
+            let answer = node.ask("PUT /v0/entity?id=k").await;
+            assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
+            answer.problem();
+        }
+    });
+}
+
+#[test]
+fn a_trace_is_given_on_request() {
+    with(settings(), |node| async move {
+        let plain = node.ask("PUT /v0/entity?id=k").await;
+        assert_eq!((plain.header("server-timing"), plain.header("kvorum-replicas")), (None, None));
+        for (request, status) in
+            [("PUT /v0/entity?id=k", 201), ("GET /v0/entity?id=k", 200), ("GET /v0/entity?id=n", 404)]
+        {
+            let answer = node.ask(&format!("{request}\r\nKvorum-Trace: 1")).await;
+            assert_eq!(answer.status, status);
+            let timing = answer.header("server-timing").unwrap();
+            assert_eq!(timing, "r0;desc=\"http://a:1\";dur=1.234, r1;desc=\"http://b:2\"");
+            let replicas = answer.header("kvorum-replicas").unwrap();
+            assert!(replicas.starts_with("http://a:1=accepted@"), "{replicas}");
+            assert!(replicas.ends_with(", http://b:2=timeout"), "{replicas}");
+        }
+    });
+}
+
+#[test]
+fn probes_and_pages() {
+    with(settings(), |node| async move {
+        for path in ["/v0/status", "/livez", "/readyz"] {
+            assert_eq!(node.ask(&format!("GET {path}")).await.status, 200);
+        }
+        let metrics = node.ask("GET /metrics").await;
+        assert!(metrics.header("content-type").unwrap().starts_with("application/openmetrics-text; version=1.0.0"));
+        assert_eq!(metrics.body, b"# EOF\n");
+        let cluster = node.ask("GET /v0/cluster").await;
+        assert_eq!(cluster.header("content-type"), Some("application/json"));
+        assert_eq!(cluster.body, b"{\"nodes\":[]}");
+        let backup = node.ask("POST /v0/backup").await;
+        assert_eq!((backup.status, backup.header("content-type")), (200, Some("application/json")));
+        *node.admin.unready.borrow_mut() = Some("the disk is full".into());
+        let mut client = node.connect().await;
+        for path in ["/v0/status", "/livez", "/readyz"] {
+            let answer = client.ask(&format!("GET {path}")).await;
+            assert_eq!(answer.status, 503);
+            assert_eq!(answer.problem()["detail"], "the disk is full");
+        }
+    });
+}
+
+#[test]
+fn a_defect_is_500_with_a_request_id_and_is_counted() {
+    with(settings(), |node| async move {
+        *node.ranges.failure.borrow_mut() = Some(RangeError::Failed("the disk".into()));
+        let answer = node.ask("GET /v0/entities?start=k").await;
+        assert_eq!(answer.status, 500);
+        assert_eq!(answer.problem()["request_id"], "0000000000000abc");
+        assert_eq!(super::read(&node.metrics.defects), 1);
+        assert_eq!(super::read(&node.metrics.in_flight), 0);
+    });
+}
+
+#[test]
+fn answers_are_counted_by_method_and_status() {
+    with(settings(), |node| async move {
+        node.ask("PUT /v0/entity?id=k").await;
+        node.ask("GET /v0/entity?id=").await;
+        let counts: Vec<_> = node.metrics.requests().filter(|(_, _, count)| *count > 0).collect();
+        assert_eq!(counts, [("GET", 200, 2), ("GET", 400, 1), ("PUT", 201, 1)]);
+        let timed: u64 = node.metrics.latencies().map(|(_, latency)| latency.snapshot().count()).sum();
+        assert_eq!(timed, 4);
+    });
+}
+
+#[test]
+fn a_round_of_repair_is_begun_by_post_and_shown_by_get() {
+    with(settings(), |node| async move {
+        let begun = node.ask("POST /v0/repair").await;
+        assert_eq!((begun.status, begun.body.as_slice()), (202, b"{\"round\": 7}\n".as_slice()));
+        assert_eq!(node.ask("GET /v0/repair").await.status, 200);
+        let refused = node.ask("DELETE /v0/repair").await;
+        assert_eq!((refused.status, refused.header("allow")), (405, Some("GET, HEAD, POST")));
+        assert_eq!(node.ask("POST /v0/repair?now=1").await.status, 400);
+    });
+}

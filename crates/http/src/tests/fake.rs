@@ -1,0 +1,228 @@
+//! Stand-ins for everything around the HTTP layer.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, dead_code)]
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hyper::StatusCode;
+use hyper::header::{self, HeaderMap, HeaderValue};
+use kvorum_base::value_memory::{Body, LargeValues};
+use kvorum_core::quorum::Acks;
+use kvorum_core::version::Hlc;
+use kvorum_core::{Incarnation, Key, Record, Version};
+use kvorum_replication::coordinator::{Found, Looked, Receipt, Refused, ReplicaReceipt, Written};
+use kvorum_storage::{Page, PageLimit};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+use crate::{Admin, AdminFuture, Entities, PEER_PROTOCOL, PageFuture, PeerRefusal, PeerUpgrade, RangeError, Ranges};
+
+/// One map, and an answer that a test can set.
+pub(super) struct FakeEntities {
+    pub records: RefCell<BTreeMap<Vec<u8>, Record>>,
+    pub refusal: RefCell<Option<Refused>>,
+    /// Requests wait while this is set.
+    pub held: Cell<bool>,
+    pub release: Notify,
+    pub requests: Cell<u32>,
+    clock: Cell<u64>,
+    large_values: Arc<LargeValues>,
+}
+
+impl FakeEntities {
+    pub(super) fn new(large_values: Arc<LargeValues>) -> Self {
+        Self {
+            records: RefCell::default(),
+            refusal: RefCell::default(),
+            held: Cell::default(),
+            release: Notify::new(),
+            requests: Cell::default(),
+            clock: Cell::default(),
+            large_values,
+        }
+    }
+
+    async fn enter(&self) -> Result<(), Refused> {
+        self.requests.set(self.requests.get() + 1);
+        while self.held.get() {
+            self.release.notified().await;
+        }
+        self.refusal.borrow().clone().map_or(Ok(()), Err)
+    }
+
+    fn stamp(&self) -> Version {
+        self.clock.set(self.clock.get() + 1);
+        Version { hlc: Hlc::from_millis(1_700_000_000_000 + self.clock.get()), incarnation: Incarnation(7) }
+    }
+
+    pub(super) fn value(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.records.borrow().get(key).map(|record| record.payload().to_vec())
+    }
+
+    pub(super) fn insert(&self, key: &[u8], value: &[u8]) {
+        let key = Key::new(Bytes::copy_from_slice(key)).unwrap();
+        let record = Record::value(&key, self.stamp(), 1, None, value);
+        self.records.borrow_mut().insert(key.as_bytes().to_vec(), record);
+    }
+}
+
+pub(super) fn receipt(version: Version) -> Receipt {
+    let replica =
+        |node: &str, outcome, version, micros| ReplicaReceipt { node: Rc::from(node), outcome, version, micros };
+    Receipt {
+        replicas: vec![
+            replica("http://a:1", "accepted", Some(version), Some(1234)),
+            replica("http://b:2", "timeout", None, None),
+        ],
+    }
+}
+
+impl Entities for FakeEntities {
+    async fn put(
+        &self,
+        key: Key,
+        acks: Acks,
+        content_type: Option<&[u8]>,
+        value: Body,
+        trace: bool,
+    ) -> Result<Written, Refused> {
+        self.enter().await?;
+        let version = self.stamp();
+        let record = value.into_record(|value| Record::value(&key, version, acks.from(), content_type, value));
+        // What is stored is no longer on its way.
+        let stored = Record::decode(&key, Bytes::copy_from_slice(record.bytes()));
+        let record = stored.expect("it was a record");
+        self.records.borrow_mut().insert(key.as_bytes().to_vec(), record);
+        Ok(Written { version, receipt: trace.then(|| receipt(version)) })
+    }
+
+    async fn delete(&self, key: Key, acks: Acks, trace: bool) -> Result<Written, Refused> {
+        self.enter().await?;
+        let version = self.stamp();
+        self.records.borrow_mut().insert(key.as_bytes().to_vec(), Record::tombstone(&key, version, acks.from()));
+        Ok(Written { version, receipt: trace.then(|| receipt(version)) })
+    }
+
+    async fn get(&self, key: Key, _: Acks, trace: bool) -> Result<Found, Refused> {
+        self.enter().await?;
+        let record = self.records.borrow().get(key.as_bytes()).cloned();
+        let record = record.map(|record| self.large_values.keep(record)).transpose();
+        let record = record.map_err(|_| Refused::Overloaded)?;
+        let version = record.as_ref().map_or(Version::ZERO, Record::version);
+        let value = record.map_or(Looked::Absent { floor: Version::ZERO }, Looked::Record);
+        Ok(Found { value, receipt: trace.then(|| receipt(version)) })
+    }
+}
+
+/// Pages of [`FakeEntities`].
+pub(super) struct FakeRanges {
+    pub entities: Rc<FakeEntities>,
+    pub pages: Cell<u32>,
+    pub failure: RefCell<Option<RangeError>>,
+    /// The key whose raw record is given with one bit wrong.
+    pub corrupt: RefCell<Option<Vec<u8>>>,
+}
+
+impl FakeRanges {
+    fn read(&self, start: &[u8], end: Option<&[u8]>, limit: PageLimit) -> Result<Page, RangeError> {
+        self.pages.set(self.pages.get() + 1);
+        if let Some(failure) = self.failure.borrow().clone() {
+            return Err(failure);
+        }
+        let (mut records, mut bytes) = (Vec::new(), 0);
+        for (key, record) in self.entities.records.borrow().range(start.to_vec()..) {
+            if end.is_some_and(|end| key.as_slice() >= end) {
+                break;
+            }
+            if !records.is_empty() && (records.len() >= limit.records || bytes + record.bytes().len() > limit.bytes) {
+                return Ok(Page { records, more: true });
+            }
+            let mut raw = record.bytes().to_vec();
+            if self.corrupt.borrow().as_ref() == Some(key) {
+                *raw.last_mut().unwrap() ^= 1;
+            }
+            bytes += raw.len();
+            records.push((Bytes::copy_from_slice(key), Bytes::from(raw)));
+        }
+        Ok(Page { records, more: false })
+    }
+}
+
+impl Ranges for FakeRanges {
+    fn page(&self, start: Bytes, end: Option<Bytes>, limit: PageLimit) -> PageFuture {
+        let page = self.read(&start, end.as_deref(), limit);
+        Box::pin(async move {
+            tokio::task::yield_now().await;
+            page
+        })
+    }
+}
+
+#[derive(Default)]
+pub(super) struct FakeAdmin {
+    pub unready: RefCell<Option<String>>,
+}
+
+impl FakeAdmin {
+    fn say(&self) -> Result<(), String> {
+        self.unready.borrow().clone().map_or(Ok(()), Err)
+    }
+}
+
+impl Admin for FakeAdmin {
+    fn live(&self) -> Result<(), String> {
+        self.say()
+    }
+    fn ready(&self) -> Result<(), String> {
+        self.say()
+    }
+    fn repair_json(&self) -> Vec<u8> {
+        b"{}".to_vec()
+    }
+    fn begin_repair(&self) -> u64 {
+        7
+    }
+    fn started(&self) -> Result<(), String> {
+        self.say()
+    }
+    fn cluster_json(&self) -> Vec<u8> {
+        b"{\"nodes\":[]}".to_vec()
+    }
+    fn scrub(&self) -> Vec<u8> {
+        b"{}".to_vec()
+    }
+    fn backup(&self) -> AdminFuture {
+        let said = self.say().map(|()| b"{}".to_vec());
+        Box::pin(async move { said })
+    }
+    fn metrics_text(&self) -> String {
+        "# EOF\n".to_owned()
+    }
+}
+
+/// Keeps the peers that it was given.
+#[derive(Default)]
+pub(super) struct FakePeers {
+    pub taken: RefCell<Vec<(TcpStream, Bytes, HeaderMap)>>,
+}
+
+impl PeerUpgrade for FakePeers {
+    fn accept(&self, hello: &HeaderMap) -> Result<HeaderMap, PeerRefusal> {
+        if hello.get("kvorum-cluster").is_none_or(|cluster| cluster != "ours") {
+            let detail = "another cluster".to_owned();
+            return Err(PeerRefusal { status: StatusCode::FORBIDDEN, title: "Stranger", detail });
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(header::UPGRADE, HeaderValue::from_static(PEER_PROTOCOL));
+        headers.insert("kvorum-node", HeaderValue::from_static("b"));
+        Ok(headers)
+    }
+
+    fn upgraded(&self, stream: TcpStream, read_ahead: Bytes, hello: HeaderMap) {
+        self.taken.borrow_mut().push((stream, read_ahead, hello));
+    }
+}

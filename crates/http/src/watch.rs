@@ -1,0 +1,176 @@
+//! What a connection is doing and since when, so that one sweep per shard finds the overdue ones.
+//!
+//! Connections and requests start no timers: they leave a phase and a coarse time here, which costs a
+//! few stores, and the sweeper compares them with the limits every [`SWEEP_EVERY`]. A limit is thus
+//! enforced between one and three sweeps late, and never early.
+
+use std::cell::{Cell, RefCell};
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use super::settings::HttpSettings;
+
+/// How often connections are looked at.
+pub(super) const SWEEP_EVERY: Duration = Duration::from_millis(250);
+/// An idle connection keeps its buffers for this long.
+const PARK_AFTER: Duration = Duration::from_secs(2);
+/// A connection that this side ends waits this long for the other to notice.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Since the shard started, as of the last sweep.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Coarse(pub Duration);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Without buffers, waiting for a first byte.
+    Parked,
+    /// Between requests.
+    Idle,
+    /// A head has begun.
+    Head,
+    /// The head is there and the body is not.
+    Body,
+    /// The answer is being made, or streamed.
+    Serving,
+    /// This side has said all it will say.
+    Closing,
+}
+
+/// What the connection's task shall do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Give the buffers back.
+    Park,
+    /// Answer 408 and close.
+    TimedOut,
+    /// Close without a word: idle for too long.
+    IdleOver,
+    /// Close without a word: the peer does not read.
+    NotReading,
+    /// Close without a word: said goodbye, and waited.
+    LingerOver,
+    /// Finish what is in flight, then close.
+    Drain,
+}
+
+/// Shared by a connection's task, its requests and the sweeper.
+#[derive(Debug)]
+pub(super) struct Watch {
+    phase: Cell<Phase>,
+    since: Cell<Coarse>,
+    blocked_since: Cell<Option<Coarse>>,
+    verdict: Cell<Option<Verdict>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Watch {
+    pub(super) fn new(now: Coarse) -> Self {
+        Self {
+            phase: Cell::new(Phase::Parked),
+            since: Cell::new(now),
+            blocked_since: Cell::new(None),
+            verdict: Cell::new(None),
+            waker: RefCell::new(None),
+        }
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        self.phase.get()
+    }
+
+    /// Between requests, with nothing left that the client does not take.
+    pub(super) fn is_idle(&self) -> bool {
+        self.phase.get() == Phase::Idle && self.blocked_since.get().is_none()
+    }
+
+    pub(super) fn enter(&self, phase: Phase, now: Coarse) {
+        self.phase.set(phase);
+        self.since.set(now);
+    }
+
+    /// From idle to parked or back, which does not make it any younger.
+    pub(super) fn change(&self, phase: Phase) {
+        self.phase.set(phase);
+    }
+
+    /// Bytes came in; whether they begin a head.
+    pub(super) fn received(&self, now: Coarse) -> bool {
+        let begins = self.phase.get() == Phase::Idle;
+        if begins {
+            self.enter(Phase::Head, now);
+        }
+        begins
+    }
+
+    /// Bytes went out.
+    pub(super) fn sent(&self, now: Coarse) {
+        self.blocked_since.set(None);
+        if self.phase.get() == Phase::Idle {
+            self.since.set(now);
+        }
+    }
+
+    /// Bytes wait, because the peer does not read.
+    pub(super) fn blocked(&self, now: Coarse) {
+        if self.blocked_since.get().is_none() {
+            self.blocked_since.set(Some(now));
+        }
+    }
+
+    /// Takes the verdict, and remembers whom to wake for the next.
+    pub(super) fn poll_verdict(&self, cx: &Context<'_>) -> Option<Verdict> {
+        let mut waker = self.waker.borrow_mut();
+        if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            *waker = Some(cx.waker().clone());
+        }
+        self.verdict.take()
+    }
+
+    /// Gives the verdict to whoever looks next.
+    pub(super) fn tell_later(&self, verdict: Verdict) {
+        self.verdict.set(Some(verdict));
+    }
+
+    pub(super) fn tell(&self, verdict: Verdict) {
+        self.tell_later(verdict);
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Tells the connection if it is overdue.
+    pub(super) fn sweep(&self, now: Coarse, settings: &HttpSettings) {
+        if let Some(verdict) = overdue(self.phase.get(), self.since.get(), self.blocked_since.get(), now, settings) {
+            self.tell(verdict);
+        }
+    }
+}
+
+/// The rule of the sweep.
+fn overdue(
+    phase: Phase,
+    since: Coarse,
+    blocked_since: Option<Coarse>,
+    now: Coarse,
+    settings: &HttpSettings,
+) -> Option<Verdict> {
+    // The noted time may be a sweep older than the event.
+    let over = |since: Coarse, limit: Duration| now.0.saturating_sub(since.0) > limit + SWEEP_EVERY;
+    let verdict = |over: bool, verdict| over.then_some(verdict);
+    if let Some(blocked) = blocked_since {
+        return verdict(over(blocked, settings.write_timeout), Verdict::NotReading);
+    }
+    match phase {
+        Phase::Parked => verdict(over(since, settings.idle_timeout), Verdict::IdleOver),
+        // Parking shows whether the next head has begun; a parked connection is then closed when due.
+        Phase::Idle => verdict(over(since, PARK_AFTER.min(settings.request_read_timeout)), Verdict::Park),
+        Phase::Head | Phase::Body => verdict(over(since, settings.request_read_timeout), Verdict::TimedOut),
+        Phase::Serving => None,
+        Phase::Closing => verdict(over(since, LINGER), Verdict::LingerOver),
+    }
+}
+
+#[cfg(test)]
+#[path = "tests/watch.rs"]
+mod tests;

@@ -1,0 +1,71 @@
+//! Questions of requests that come before this node serves its cluster. On the first start of a cluster its nodes get
+//! there within milliseconds of each other, and the first of them is asked, and asks the others, at once.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use kvorum_core::frame::{Frame, Message};
+
+use super::detach::detach;
+use super::incoming::Incoming;
+
+/// What a question takes beside its record.
+const QUESTION_BYTES: usize = 256;
+
+/// A part of what one connection may have wait.
+struct Room {
+    early: Rc<Cell<usize>>,
+    bytes: usize,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.early.set(self.early.get() - self.bytes);
+    }
+}
+
+impl Incoming {
+    /// Keeps a question until this node serves its cluster, or the time is over in which somebody waits for the answer.
+    /// Gives back what is none, and what there is no room for: that is answered now.
+    pub(super) fn hold(&self, frame: Frame) -> Option<Frame> {
+        let bytes = match &frame.message {
+            Message::Store { record, uncounted: false, .. } => QUESTION_BYTES + record.len(),
+            Message::Read { uncounted: false, .. } => QUESTION_BYTES,
+            _ => return Some(frame),
+        };
+        let early = &self.early;
+        if early.get() >= self.context.settings.queue_bytes_max {
+            return Some(frame);
+        }
+        early.set(early.get() + bytes);
+        let room = Room { early: early.clone(), bytes };
+        let frame = Frame { message: detached(frame.message), ..frame };
+        let (context, handler, link) = (self.context.clone(), self.handler.clone(), self.link.clone());
+        tokio::task::spawn_local(async move {
+            // If it is over, what follows says so.
+            let _ = tokio::time::timeout(context.settings.deadline, context.membership.until_serving()).await;
+            if !link.is_closed() {
+                handler.on_request(&link, frame).expect("a question is where questions belong");
+                handler.on_requests_end();
+            }
+            drop(room);
+        });
+        None
+    }
+}
+
+/// Without the buffer that it was read into, if it is small.
+fn detached(message: Message) -> Message {
+    match message {
+        Message::Store { key, record, repair, uncounted } => {
+            let (key, record) = detach(key, record);
+            Message::Store { key, record, repair, uncounted }
+        }
+        Message::Read { key, version_only, uncounted } => {
+            let (key, _) = detach(key, Bytes::new());
+            Message::Read { key, version_only, uncounted }
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,186 @@
+//! What comes from peers.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use hyper::header::HeaderValue;
+use kvorum_core::frame::{CHUNK_BYTES, Decoder, Frame, HEADER_BYTES, Message, encode};
+use kvorum_core::repair::wire::{Request, Response};
+use kvorum_core::{Key, Record, Version};
+use kvorum_fuzzing::{byte, split};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use crate::handshake::Hello;
+
+/// Of the decoder that is tried: small, so that its limits are met.
+const MESSAGE_BYTES_MAX: usize = 3 * CHUNK_BYTES;
+const PARTIAL_BYTES_MAX: usize = 4 * CHUNK_BYTES;
+
+/// One connection's bytes: frames described by the input, `opcode, flags, id, length u16` and as many bytes, with a
+/// right checksum unless the opcode's highest bit is set. The greatest length stands for a full chunk. They come
+/// in pieces.
+pub fn frames(mut data: &[u8]) {
+    let piece = usize::from(byte(&mut data)) * 40 + 1;
+    let mut stream = BytesMut::new();
+    while !data.is_empty() && stream.len() < 2 * MESSAGE_BYTES_MAX {
+        put_frame(&mut data, &mut stream);
+    }
+    // A long stream in some hundred pieces, a short one byte by byte if need be.
+    let piece = piece.max(stream.len() / 256);
+    let all = stream.freeze();
+    let (mut decoder, mut input) = (Decoder::new(MESSAGE_BYTES_MAX, PARTIAL_BYTES_MAX), BytesMut::new());
+    let mut done = 0;
+    for part in all.chunks(piece) {
+        input.extend_from_slice(part);
+        loop {
+            let before = input.len();
+            match decoder.decode(&mut input) {
+                Ok(Some(frame)) => {
+                    let end = done + before - input.len();
+                    taken(&frame, all.get(done..end).unwrap_or_default());
+                    done = end;
+                }
+                Ok(None) => {
+                    done += before - input.len();
+                    break;
+                }
+                Err(_) => return,
+            }
+            assert!(decoder.partial_bytes() <= PARTIAL_BYTES_MAX, "more is kept than may be");
+        }
+        assert!(decoder.partial_bytes() <= PARTIAL_BYTES_MAX, "more is kept than may be");
+        assert!(input.len() < HEADER_BYTES + CHUNK_BYTES + piece, "a whole frame waits");
+    }
+}
+
+fn put_frame(data: &mut &[u8], out: &mut BytesMut) {
+    let (opcode, flags, id) = (byte(data), byte(data), byte(data));
+    let length = u16::from_be_bytes([byte(data), byte(data)]);
+    let payload =
+        if length == u16::MAX { vec![byte(data); CHUNK_BYTES] } else { split(data, usize::from(length)).to_vec() };
+    let mut header = BytesMut::new();
+    header.put_u32(u32::try_from(payload.len()).unwrap_or(u32::MAX));
+    header.put_u64(u64::from(id));
+    header.put_slice(&[opcode & 0x7f, flags]);
+    header.put_u64(u64::from(id) << 40);
+    let sum = xxh3_64_with_seed(&header, xxh3_64(&payload)) & u64::from(u32::MAX);
+    let sum = u32::try_from(sum).unwrap_or_default() ^ u32::from(opcode >> 7);
+    header.put_u32(sum);
+    out.extend_from_slice(&header);
+    out.extend_from_slice(&payload);
+}
+
+/// A frame that was taken says the same when it is sent on, with the same bytes if it came in one piece.
+fn taken(frame: &Frame, bytes: &[u8]) {
+    let mut out = BytesMut::new();
+    let large = encode(frame, &mut out);
+    if let Some(mut large) = large {
+        while large.next_chunk(&mut out) {}
+    } else if bytes.len() == out.len() {
+        assert_eq!(bytes, out, "the same frame in other bytes");
+    }
+    let mut decoder = Decoder::new(MESSAGE_BYTES_MAX, PARTIAL_BYTES_MAX);
+    assert_eq!(decoder.decode(&mut out).ok().flatten().as_ref(), Some(frame), "it reads otherwise");
+    assert!(out.is_empty() && decoder.partial_bytes() == 0);
+    match &frame.message {
+        Message::Store { key, record, .. } => record_of(key, record),
+        Message::Repair(payload) | Message::RepairAnswer(payload) => repair(payload),
+        _ => {}
+    }
+}
+
+/// `key length, key` and a record's bytes; with an odd length the digest is made right.
+pub fn records(mut data: &[u8]) {
+    let length = byte(&mut data);
+    let Ok(key) = Key::new(Bytes::copy_from_slice(split(&mut data, usize::from(length)))) else { return };
+    let mut bytes = data.to_vec();
+    if length % 2 == 1 {
+        sign(&key, &mut bytes);
+    }
+    record_of(&key, &bytes.into());
+}
+
+/// Puts the right digest where the flags say that it is.
+fn sign(key: &Key, bytes: &mut [u8]) {
+    const FIXED: usize = 3 + Version::BYTES;
+    let (expires, content_type) = (1 << 1, 1 << 2);
+    let flags = bytes.get(1).copied().unwrap_or_default();
+    let mut at = FIXED + if flags & expires == 0 { 0 } else { 8 };
+    if flags & content_type != 0 {
+        at += 1 + usize::from(bytes.get(at).copied().unwrap_or_default());
+    }
+    let Some((head, rest)) = bytes.split_at_mut_checked(at) else { return };
+    let Some((digest, payload)) = rest.split_first_chunk_mut::<8>() else { return };
+    let sum = xxh3_64_with_seed(key.as_bytes(), xxh3_64_with_seed(head, xxh3_64(payload)));
+    *digest = sum.to_be_bytes();
+}
+
+fn record_of(key: &Key, bytes: &Bytes) {
+    let (version, from) = (Record::claimed_version(bytes), Record::claimed_from(bytes));
+    let ends = Record::claims_an_end(bytes);
+    let Ok(record) = Record::decode(key, bytes.clone()) else { return };
+    assert_eq!((version, from), (Some(record.version()), Some(record.from())));
+    assert!(ends || !record.is_deleted(|| u64::MAX), "only what claims an end has one");
+    assert!(record.payload().len() <= bytes.len() && record.content_type().is_none_or(|text| text.len() <= 255));
+    assert!(!record.is_tombstone() || record.payload().is_empty(), "a deletion has no value");
+    assert_eq!(record.restamp(key, record.version()).bytes(), bytes, "the same record in other bytes");
+}
+
+/// A driver's question, and a node's answer.
+pub fn repair(payload: &[u8]) {
+    if let Ok(request) = Request::decode(payload) {
+        assert_eq!(Request::decode(&request.encode()).as_ref(), Ok(&request));
+        let _ = request.round().version();
+    }
+    if let Ok(response) = Response::decode(payload) {
+        assert_eq!(Response::decode(&response.encode()).as_ref(), Ok(&response));
+        if let Response::Trees { trees, .. } = &response {
+            trees.iter().for_each(|tree| _ = tree.leaves());
+        }
+    }
+}
+
+/// A handshake's headers: a line for each, the name before the first colon.
+pub fn handshakes(data: &[u8]) {
+    let mut headers = Vec::new();
+    for line in data.split(|byte| *byte == b'\n') {
+        let mut halves = line.splitn(2, |byte| *byte == b':');
+        let (name, value) = (halves.next().unwrap_or_default(), halves.next().unwrap_or_default());
+        // Others do not get through hyper.
+        if let Ok(value) = HeaderValue::from_bytes(value) {
+            headers.push((name.to_vec(), value));
+        }
+    }
+    let header = |name: &'static str| {
+        headers.iter().find(|(known, _)| known == name.as_bytes()).map(|(_, value)| value.as_bytes())
+    };
+    match Hello::parse(header) {
+        Ok(hello) => {
+            let said = hello.headers();
+            let again = Hello::parse(|name| said.get(name).map(HeaderValue::as_bytes));
+            assert_eq!(again, Ok(hello), "it reads otherwise");
+        }
+        Err(stranger) => assert!(stranger.to_string().len() < 1_000, "a refusal is a sentence"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn frames() {
+        kvorum_fuzzing::holds("frames", super::frames);
+    }
+
+    #[test]
+    fn handshakes() {
+        kvorum_fuzzing::holds("handshakes", super::handshakes);
+    }
+
+    #[test]
+    fn records() {
+        kvorum_fuzzing::holds("records", super::records);
+    }
+
+    #[test]
+    fn repair() {
+        kvorum_fuzzing::holds("repair", super::repair);
+    }
+}

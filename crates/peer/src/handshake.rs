@@ -1,0 +1,207 @@
+//! The handshake: `GET /_peer` with `Upgrade: kvorum/1`, and its `101`, on the port that clients use.
+//!
+//! Both sides say who they are, how much they found in their store, and what they remember of the other,
+//! and refuse a stranger: another protocol version, cluster, layout, or a deadline longer than what this
+//! node remembers accepted versions for.
+
+use hyper::header::{HeaderMap, HeaderName, HeaderValue, UPGRADE};
+use kvorum_core::Incarnation;
+use kvorum_core::mutant::{Mutant, is_on};
+use kvorum_core::placement::NodeId;
+use kvorum_storage::data_dir::{Run, RunId};
+
+use super::error::Stranger;
+use crate::membership::Membership;
+
+/// The protocol and its version, as `Upgrade` names it.
+pub const PROTOCOL: &str = "kvorum/1";
+/// The path that peers ask for.
+pub const PATH: &str = "/_peer";
+
+/// What is repeated of a stranger's URL, which may be as long as a head.
+const SHOWN_CHARS_MAX: usize = 256;
+
+const CLUSTER: HeaderName = HeaderName::from_static("kvorum-cluster");
+const NODE: HeaderName = HeaderName::from_static("kvorum-node");
+const INCARNATION: HeaderName = HeaderName::from_static("kvorum-incarnation");
+const LAYOUT: HeaderName = HeaderName::from_static("kvorum-layout");
+const DEADLINE: HeaderName = HeaderName::from_static("kvorum-deadline-ms");
+const RUN: HeaderName = HeaderName::from_static("kvorum-run");
+const RECOVERED: HeaderName = HeaderName::from_static("kvorum-recovered");
+const REMEMBERS: HeaderName = HeaderName::from_static("kvorum-remembers");
+const REMEMBERS_RUN: HeaderName = HeaderName::from_static("kvorum-remembers-run");
+const REMEMBERS_SEQUENCE: HeaderName = HeaderName::from_static("kvorum-remembers-sequence");
+
+/// What one side says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Hash of the list of URLs that the cluster was first started with.
+    pub cluster: u64,
+    /// The speaker's URL.
+    pub url: String,
+    /// The speaker's data directory.
+    pub incarnation: Incarnation,
+    /// Digest of the speaker's layout.
+    pub layout: u64,
+    /// The longest that the speaker uses an answer for, from its request.
+    pub deadline_ms: u64,
+    /// The run of the speaker's process, and how far its store had got when that began, as peers count it.
+    pub run: Run,
+    /// What the speaker remembers of the listener.
+    pub remembers: Option<Remembered>,
+}
+
+/// What one side remembers of the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remembered {
+    /// Its data directory.
+    pub incarnation: Incarnation,
+    /// The last of its runs that had everything from before.
+    pub run: RunId,
+    /// How far its store is known to have been durable.
+    pub sequence: u64,
+}
+
+impl Hello {
+    /// What this node says to `peer`.
+    #[must_use]
+    pub fn ours(membership: &Membership, deadline_ms: u64, peer: NodeId) -> Self {
+        Self {
+            cluster: membership.cluster_id().0,
+            url: membership.url(membership.own()).to_owned(),
+            incarnation: membership.incarnation(),
+            layout: membership.layout().digest(),
+            deadline_ms,
+            run: membership.run(),
+            remembers: membership.remembered(peer).map(|note| Remembered {
+                incarnation: note.incarnation,
+                run: note.run,
+                sequence: note.sequence,
+            }),
+        }
+    }
+
+    /// The headers that say it.
+    #[must_use]
+    pub fn headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::with_capacity(16);
+        let mut put = |name, text: String| {
+            headers.insert(name, HeaderValue::try_from(text).expect("digits and a checked URL are header text"));
+        };
+        put(UPGRADE, PROTOCOL.to_owned());
+        put(CLUSTER, format!("{:016x}", self.cluster));
+        put(NODE, self.url.clone());
+        put(INCARNATION, format!("{:08x}", self.incarnation.0));
+        put(LAYOUT, format!("{:016x}", self.layout));
+        put(DEADLINE, self.deadline_ms.to_string());
+        put(RUN, format!("{:016x}", self.run.id.0));
+        put(RECOVERED, self.run.recovered.to_string());
+        if let Some(remembers) = self.remembers {
+            put(REMEMBERS, format!("{:08x}", remembers.incarnation.0));
+            put(REMEMBERS_RUN, format!("{:016x}", remembers.run.0));
+            put(REMEMBERS_SEQUENCE, remembers.sequence.to_string());
+        }
+        headers
+    }
+
+    /// Reads what the other side says.
+    ///
+    /// # Errors
+    /// [`Stranger::Malformed`] for the first header that is absent or not what it should be.
+    pub fn parse<'a>(header: impl Fn(&'static str) -> Option<&'a [u8]>) -> Result<Self, Stranger> {
+        let text = |name| {
+            let value = header(name).ok_or(Stranger::Malformed(name))?;
+            std::str::from_utf8(value).map_err(|_| Stranger::Malformed(name))
+        };
+        let hex64 = |name| u64::from_str_radix(text(name)?, 16).map_err(|_| Stranger::Malformed(name));
+        let decimal = |name| text(name)?.parse::<u64>().map_err(|_| Stranger::Malformed(name));
+        let incarnation = |name| {
+            let number = u32::from_str_radix(text(name)?, 16).map_err(|_| Stranger::Malformed(name))?;
+            Ok(Incarnation(number))
+        };
+        if text("upgrade")? != PROTOCOL {
+            return Err(Stranger::Malformed("upgrade"));
+        }
+        Ok(Self {
+            cluster: hex64("kvorum-cluster")?,
+            url: text("kvorum-node")?.to_owned(),
+            incarnation: incarnation("kvorum-incarnation")?,
+            layout: hex64("kvorum-layout")?,
+            deadline_ms: decimal("kvorum-deadline-ms")?,
+            run: Run { id: RunId(hex64("kvorum-run")?), recovered: decimal("kvorum-recovered")? },
+            remembers: match header("kvorum-remembers") {
+                None => None,
+                Some(_) => Some(Remembered {
+                    incarnation: incarnation("kvorum-remembers")?,
+                    run: RunId(hex64("kvorum-remembers-run")?),
+                    sequence: decimal("kvorum-remembers-sequence")?,
+                }),
+            },
+        })
+    }
+
+    /// What this node must have lost, if what the speaker remembers of it is true.
+    fn accuses(&self, membership: &Membership) -> Option<String> {
+        let (url, remembers) = (&self.url, self.remembers?);
+        if is_on(Mutant::WipedVotes) || remembers.sequence < membership.rebuilt() {
+            return None;
+        }
+        if remembers.incarnation != membership.incarnation() {
+            return Some(format!(
+                "{url} remembers another data directory of this node: what that one had acknowledged is not here"
+            ));
+        }
+        // What it has stored since may be more than was lost, in this run or in one that the peer has missed.
+        let missed = membership.run_after(remembers.run)?;
+        let is_older = missed.recovered < remembers.sequence && !is_on(Mutant::OldDiskVotes);
+        is_older.then(|| {
+            format!(
+                "{url} remembers that this node had stored up to sequence {}, and it came back with {}: \
+                 its data directory is an older copy, or has lost its end",
+                remembers.sequence, missed.recovered
+            )
+        })
+    }
+
+    /// Who of the cluster says this, if this node may talk to it.
+    ///
+    /// # Errors
+    /// [`Stranger`], to be said to the peer and logged.
+    pub fn check(&self, membership: &Membership, deadline_ms: u64) -> Result<NodeId, Stranger> {
+        let ours = membership.cluster_id().0;
+        if self.cluster != ours {
+            return Err(Stranger::Cluster { theirs: self.cluster, ours });
+        }
+        let ours = membership.layout().digest();
+        if self.layout != ours {
+            return Err(Stranger::Layout { theirs: self.layout, ours });
+        }
+        let node = membership.node_by_url(&self.url).filter(|node| *node != membership.own());
+        let node = node.ok_or_else(|| Stranger::Unknown(self.url.chars().take(SHOWN_CHARS_MAX).collect()))?;
+        if self.incarnation == membership.incarnation() {
+            return Err(Stranger::Copied(self.url.clone()));
+        }
+        if self.deadline_ms > deadline_ms {
+            return Err(Stranger::Deadline { theirs: self.deadline_ms, ours: deadline_ms });
+        }
+        Ok(node)
+    }
+}
+
+/// After a handshake, before any answer counts: takes note of who the peer is, and of what it remembers.
+/// Blocks on the disk: not for a shard. Whether the peer's answers count.
+///
+/// # Errors
+/// If the peer could not be remembered durably.
+pub fn introduce(
+    membership: &Membership,
+    node: NodeId,
+    hello: &Hello,
+) -> Result<bool, kvorum_storage::data_dir::DataDirError> {
+    membership.note_remembered(hello.remembers.map_or(0, |remembers| remembers.sequence));
+    if let Some(reason) = hello.accuses(membership) {
+        membership.become_rebuilding(&reason)?;
+    }
+    let knows_us = hello.remembers.is_some_and(|remembers| remembers.incarnation == membership.incarnation());
+    membership.meet(node, hello.incarnation, hello.run, knows_us)
+}

@@ -1,0 +1,73 @@
+//! What was heard of a peer is written down, whoever asks for it and when; stopping writes the rest.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use kvorum_base::interleavings::check;
+use kvorum_core::Incarnation;
+use kvorum_core::placement::{Layout, LayoutNode, NodeId};
+use kvorum_storage::data_dir::{ClusterId, DataDir, Run, RunId};
+use shuttle::thread;
+use tempfile::TempDir;
+
+use crate::membership::Membership;
+
+const OTHER: NodeId = NodeId(1);
+const CLUSTER: ClusterId = ClusterId(7);
+
+/// In memory, where there is such a file system.
+fn directory() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+fn url(node: u8) -> String {
+    format!("http://node-{node}:8080")
+}
+
+/// Node 0 of two, which has met the other.
+fn start(directory: &Path) -> Arc<Membership> {
+    let nodes = (0..2).map(|node| LayoutNode { url: url(node), weight: 1, zone: None });
+    let layout = Layout::new(1, nodes.collect()).unwrap();
+    let data_dir = DataDir::open(directory, CLUSTER).unwrap();
+    let membership = Arc::new(Membership::new(layout, NodeId(0), CLUSTER, data_dir, 0, None, 60_000));
+    assert!(membership.meet(OTHER, Incarnation(9), run(0), true).unwrap());
+    membership
+}
+
+fn run(recovered: u64) -> Run {
+    Run { id: RunId(5), recovered }
+}
+
+#[test]
+fn what_was_heard_of_a_peer_is_written_down_and_no_wake_up_is_missed() {
+    check(40, || {
+        let directory = directory();
+        let membership = start(directory.path());
+        let writer = {
+            let membership = Arc::clone(&membership);
+            thread::spawn(move || membership.write_notes())
+        };
+        let shards: Vec<_> = [10, 20]
+            .into_iter()
+            .map(|sequence| {
+                let membership = Arc::clone(&membership);
+                thread::spawn(move || {
+                    membership.note_sequence(OTHER, RunId(5), sequence);
+                    membership.write_notes_now();
+                    // A connection of another shard, made meanwhile, which heard less.
+                    membership.meet(OTHER, Incarnation(9), run(sequence / 2), true).unwrap();
+                })
+            })
+            .collect();
+        shards.into_iter().for_each(|shard| shard.join().unwrap());
+        while membership.wants_notes() {
+            thread::yield_now();
+        }
+        membership.note_sequence(OTHER, RunId(5), 30);
+        membership.stop_notes();
+        writer.join().unwrap();
+        let opened = Arc::into_inner(membership).expect("nobody else has it").data_path().to_owned();
+        let written = DataDir::open(&opened, CLUSTER).unwrap().remembered(&url(OTHER.0)).unwrap();
+        assert_eq!((written.sequence, written.knows_us), (30, true));
+    });
+}

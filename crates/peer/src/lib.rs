@@ -1,0 +1,30 @@
+//! Connections between nodes: one from every shard to every peer, on the one port; that of the background shard
+//! is for bulk traffic, the others are for requests.
+//!
+//! [`handler`] is what the shard does with what comes. [`dial`] makes a connection, [`handshake`] decides who may talk, [`link`] writes frames over a
+//! [`transport`], [`client`] is the coordinator's side of a connection and [`server`] the replica's. [`hellos`] and
+//! [`first_dials`] are what the shards of a node know together of their dials; `pending` and `early` keep questions that
+//! come a moment too soon, on the one side and on the other.
+
+pub mod client;
+pub mod context;
+pub mod detach;
+pub mod dial;
+mod early;
+pub mod error;
+pub mod first_dials;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+pub mod handler;
+pub mod handshake;
+pub mod hellos;
+mod incoming;
+#[cfg(all(test, feature = "interleavings"))]
+mod interleavings;
+pub mod link;
+pub mod membership;
+pub mod peers;
+mod pending;
+pub mod request_id;
+pub mod server;
+pub mod transport;

@@ -1,0 +1,585 @@
+//! Who this node is, whom it knows, and whether it may vote.
+//!
+//! The rule of amnesia (the project's design, "Versions"): a replica that has lost what it acknowledged
+//! must not vote. Each node remembers the incarnations of its peers durably *before* it counts an answer
+//! of theirs, and how far their stores were durable, as it heard at each pong. A peer that comes back with
+//! another incarnation, or with less than it had, is told so in the handshake, and is *rebuilding* from then
+//! on, as is a node whose log is shorter than what it had synced.
+//!
+//! A directory that was just created votes once a majority of the *others* remembers it durably, and none
+//! that was met remembers another. Any two such majorities share a node; so if this directory replaces one
+//! that voted, one of those it meets remembers that one. (A majority of all, this node included, would not
+//! do where their number is odd: of three, the two that are left of a quorum need not have met.) A peer that is
+//! rebuilding counts among those who remember it, if enough others are left to share a node with every majority.
+//! On the first start of a whole cluster nobody is remembered.
+
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
+use std::time::Duration;
+
+use kvorum_base::log_limit::LogLimit;
+use kvorum_base::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use kvorum_base::sync::{Condvar, Mutex, MutexGuard};
+use kvorum_core::backpressure::Backpressure;
+use kvorum_core::key::PARTITIONS;
+use kvorum_core::mutant::{Mutant, is_on};
+use kvorum_core::partitions::PartitionSet;
+use kvorum_core::placement::{Layout, NodeId};
+use kvorum_core::quorum::Failure;
+use kvorum_core::{Incarnation, PartitionId};
+use kvorum_storage::data_dir::{ClusterId, DataDir, DataDirError, PeerNote, Run, RunId, Runs};
+use tokio::sync::Notify;
+
+use crate::error::{ProtocolError, Stranger};
+use crate::hellos::Hellos;
+
+/// How far what is remembered of the peers' sequences may lag behind what was heard, after a crash.
+pub const NOTES_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Whether this node's answers count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Standing {
+    /// Its directory is new, and it has not met enough peers to know that it replaces nobody.
+    Unconfirmed = 0,
+    /// It votes.
+    Voting = 1,
+    /// It has lost what it acknowledged.
+    Rebuilding = 2,
+}
+
+/// What this node knows of one peer, over all shards.
+#[derive(Default)]
+pub struct PeerState {
+    /// Connections that are up now, over all shards.
+    pub links: AtomicU32,
+    /// Recent round trip, in microseconds; 0 before the first.
+    pub latency_us: AtomicU64,
+    /// How far its wall clock is ahead of ours, in milliseconds.
+    pub clock_offset_ms: AtomicI64,
+    /// It came back with another incarnation than the one remembered, or with less than it had.
+    pub rebuilding: AtomicBool,
+    /// What it asks coordinators to refuse; of this node, what it asks for itself.
+    backpressure: AtomicU32,
+    /// Connections made.
+    pub connects: AtomicU64,
+    /// Connections that it or we refused in the handshake.
+    pub refusals: AtomicU64,
+    /// Connections closed for what came over them.
+    pub protocol_errors: AtomicU64,
+    /// What it said when it connected to this node.
+    pub hellos: Hellos,
+    /// For what it does wrong.
+    pub log: LogLimit,
+    /// Why there is no connection.
+    pub trouble: Mutex<Option<String>>,
+}
+
+#[derive(Default)]
+struct Errand {
+    write_now: bool,
+    stop: bool,
+}
+
+/// Identity and standing of this node, and its view of the others.
+pub struct Membership {
+    layout: Layout,
+    own: NodeId,
+    cluster_id: ClusterId,
+    standing: AtomicU8,
+    /// Wakes who waits for another standing, or for the drain.
+    changed: Notify,
+    /// While it rebuilds: the partitions that it has a vote for already. Of this run alone.
+    restored: Mutex<PartitionSet>,
+    /// The greatest sequence that a peer remembered of this node in a handshake of this run.
+    remembered_max: AtomicU64,
+    /// Why it is rebuilding.
+    rebuilding: Mutex<Option<String>>,
+    fenced: AtomicBool,
+    draining: AtomicBool,
+    peers: Vec<PeerState>,
+    data_dir: DataDir,
+    runs: Runs,
+    /// What the thread of [`Membership::write_notes`] waits for.
+    errand: Mutex<Errand>,
+    errand_set: Condvar,
+    skew_max_ms: u64,
+    /// Handshakes of nodes that do not belong here.
+    pub strangers: AtomicU64,
+    /// The last of them, which is not logged twice.
+    last_stranger: Mutex<Option<Stranger>>,
+    stranger_log: LogLimit,
+}
+
+impl Membership {
+    /// Takes the opened directory; `own` is a node of `layout`; `recovered` is the store's own sequence when it
+    /// was opened; `rebuilding` says why, if it already is.
+    #[must_use]
+    pub fn new(
+        layout: Layout,
+        own: NodeId,
+        cluster_id: ClusterId,
+        data_dir: DataDir,
+        recovered: u64,
+        rebuilding: Option<String>,
+        skew_max_ms: u64,
+    ) -> Self {
+        let standing = if rebuilding.is_some() { Standing::Rebuilding } else { Standing::Unconfirmed };
+        let membership = Self {
+            peers: layout.nodes().iter().map(|_| PeerState::default()).collect(),
+            layout,
+            own,
+            cluster_id,
+            rebuilding: Mutex::new(rebuilding),
+            standing: AtomicU8::new(standing as u8),
+            changed: Notify::new(),
+            restored: Mutex::default(),
+            remembered_max: AtomicU64::new(0),
+            fenced: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
+            runs: data_dir.runs(data_dir.rebuilt().saturating_add(recovered)),
+            data_dir,
+            errand: Mutex::default(),
+            errand_set: Condvar::new(),
+            skew_max_ms,
+            strangers: AtomicU64::new(0),
+            last_stranger: Mutex::default(),
+            stranger_log: LogLimit::default(),
+        };
+        membership.confirm();
+        membership
+    }
+
+    /// The layout that all nodes share.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// This node.
+    #[must_use]
+    pub fn own(&self) -> NodeId {
+        self.own
+    }
+
+    /// All nodes but this one.
+    pub fn others(&self) -> impl Iterator<Item = NodeId> {
+        (0..=u8::MAX).map(NodeId).take(self.layout.nodes().len()).filter(|node| *node != self.own)
+    }
+
+    /// The URL of a node of the layout.
+    ///
+    /// # Panics
+    /// If `node` is not of this layout.
+    #[must_use]
+    pub fn url(&self, node: NodeId) -> &str {
+        &self.layout.nodes().get(usize::from(node.0)).expect("nodes come from this layout").url
+    }
+
+    /// The cluster's id.
+    #[must_use]
+    pub fn cluster_id(&self) -> ClusterId {
+        self.cluster_id
+    }
+
+    /// This data directory's incarnation.
+    #[must_use]
+    pub fn incarnation(&self) -> Incarnation {
+        self.data_dir.incarnation()
+    }
+
+    /// The data directory's path.
+    #[must_use]
+    pub fn data_path(&self) -> &std::path::Path {
+        self.data_dir.path()
+    }
+
+    /// This run of the process.
+    #[must_use]
+    pub fn run(&self) -> Run {
+        self.runs.present()
+    }
+
+    /// The first run of this directory that a peer has missed which met `run` last.
+    #[must_use]
+    pub fn run_after(&self, run: RunId) -> Option<Run> {
+        self.runs.after(run)
+    }
+
+    /// What is known of a node.
+    ///
+    /// # Panics
+    /// If `node` is not of this layout.
+    #[must_use]
+    pub fn peer(&self, node: NodeId) -> &PeerState {
+        self.peers.get(usize::from(node.0)).expect("nodes come from this layout")
+    }
+
+    /// The node with this URL.
+    #[must_use]
+    pub fn node_by_url(&self, url: &str) -> Option<NodeId> {
+        let index = self.layout.nodes().iter().position(|node| node.url == url)?;
+        u8::try_from(index).ok().map(NodeId)
+    }
+
+    /// Whether this node votes.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        match self.standing.load(Ordering::Acquire) {
+            0 => Standing::Unconfirmed,
+            1 => Standing::Voting,
+            _ => Standing::Rebuilding,
+        }
+    }
+
+    /// Why this node's own answers count for nothing now, if so.
+    #[must_use]
+    pub fn abstains(&self) -> Option<Failure> {
+        match self.standing() {
+            Standing::Voting => None,
+            Standing::Unconfirmed => Some(Failure::NotServing),
+            Standing::Rebuilding => Some(Failure::Rebuilding),
+        }
+    }
+
+    /// Whether it has met its cluster: it votes, or is rebuilding.
+    #[must_use]
+    pub fn is_serving(&self) -> bool {
+        self.standing() != Standing::Unconfirmed
+    }
+
+    /// Waits until this node has met its cluster, or is stopping. Cancel safe.
+    pub async fn until_serving(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.is_serving() || self.is_draining() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// The same for one partition: a node that rebuilds may have a vote there already.
+    #[must_use]
+    pub fn abstains_for(&self, partition: PartitionId) -> Option<Failure> {
+        self.abstains().filter(|failure| *failure != Failure::Rebuilding || !self.restored().contains(partition))
+    }
+
+    /// How many partitions this node votes for.
+    #[must_use]
+    pub fn voting_partitions(&self) -> usize {
+        match self.standing() {
+            Standing::Voting => PARTITIONS,
+            Standing::Unconfirmed => 0,
+            Standing::Rebuilding => self.restored().len(),
+        }
+    }
+
+    /// Whether this node votes and had once lost what it acknowledged: what was remembered of it before counts no
+    /// longer.
+    #[must_use]
+    pub fn is_rebuilt(&self) -> bool {
+        self.standing() == Standing::Voting && self.rebuilt() > 0
+    }
+
+    /// What peers remember of this node below this sequence was lost and is back: [`DataDir::rebuilt`].
+    #[must_use]
+    pub fn rebuilt(&self) -> u64 {
+        self.data_dir.rebuilt()
+    }
+
+    /// The sequence that peers are told, of the store's own.
+    #[must_use]
+    pub fn sequence(&self, stored: u64) -> u64 {
+        self.rebuilt().saturating_add(stored)
+    }
+
+    /// Takes what a peer remembers of this node, to count from above it once everything is back.
+    pub fn note_remembered(&self, sequence: u64) {
+        self.remembered_max.fetch_max(sequence, Ordering::AcqRel);
+    }
+
+    /// Gives the vote back for partitions of which nothing is missing any more; with the last of them, for good: then
+    /// all peers have been met in this run, and what peers hear is counted from above what they remember. `stored` is
+    /// the store's own sequence. Blocks on the disk then.
+    ///
+    /// # Errors
+    /// If the end of the rebuilding could not be made durable: after a restart it begins anew.
+    pub fn restore(&self, partitions: &PartitionSet, stored: u64) -> Result<(), DataDirError> {
+        if self.standing() != Standing::Rebuilding {
+            return Ok(());
+        }
+        let count = {
+            let mut restored = self.restored();
+            partitions.iter().for_each(|partition| restored.insert(partition));
+            restored.len()
+        };
+        tracing::info!(partitions = count, "rebuilding: votes for partitions again");
+        if count < PARTITIONS {
+            return Ok(());
+        }
+        // In this order: what is made good by this rebuilding is not before it has ended.
+        let known_max = self.remembered_max.load(Ordering::Acquire).max(self.sequence(stored));
+        self.data_dir.set_rebuilt(known_max.saturating_add(1))?;
+        self.data_dir.clear_rebuilding()?;
+        *self.rebuilding.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.standing.store(Standing::Voting as u8, Ordering::Release);
+        tracing::info!("rebuilt: this node votes again");
+        Ok(())
+    }
+
+    /// A peer that had lost something says that it has got it back: from now on it is known by its present run. Does not
+    /// block: durable a little later.
+    pub fn note_rebuilt(&self, node: NodeId, incarnation: Incarnation, run: Run, sequence: u64) {
+        if self.peer(node).rebuilding.swap(false, Ordering::Relaxed) {
+            let note = |note: &mut PeerNote| *note = PeerNote { incarnation, run: run.id, sequence, ..*note };
+            self.data_dir.update(self.url(node), note);
+            tracing::info!(peer = self.url(node), "peer was rebuilt and votes again");
+            self.write_notes_now();
+        }
+    }
+
+    #[track_caller]
+    fn restored(&self) -> MutexGuard<'_, PartitionSet> {
+        self.restored.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why this node is rebuilding.
+    #[must_use]
+    pub fn rebuilding_reason(&self) -> Option<String> {
+        self.rebuilding.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What is remembered of a peer.
+    #[must_use]
+    pub fn remembered(&self, node: NodeId) -> Option<PeerNote> {
+        self.data_dir.remembered(self.url(node))
+    }
+
+    /// Meets a peer: whether its answers count, as far as this node knows. `knows_us` if it said that it
+    /// remembers this directory. Remembers it durably if it is met for the first time. Blocks on the disk:
+    /// not for a shard.
+    ///
+    /// # Errors
+    /// If it could not be made durable; then the peer's answers must not be counted.
+    pub fn meet(&self, node: NodeId, incarnation: Incarnation, run: Run, knows_us: bool) -> Result<bool, DataDirError> {
+        let votes = match self.remembered(node) {
+            None => {
+                let note = PeerNote { incarnation, run: run.id, sequence: run.recovered, knows_us };
+                self.data_dir.remember(self.url(node), note)?;
+                true
+            }
+            // What is remembered stays, so that the next run is measured by it, too.
+            Some(note) if note.incarnation != incarnation && !is_on(Mutant::WipedVotes) => false,
+            Some(note) if note.misses(run) => false,
+            Some(note) => {
+                // Its run is not remembered yet: it may never hear what it is measured by.
+                self.data_dir.update(self.url(node), |note| note.knows_us |= knows_us);
+                if knows_us && !note.knows_us {
+                    self.write_notes_now();
+                }
+                true
+            }
+        };
+        self.peer(node).rebuilding.store(!votes, Ordering::Relaxed);
+        self.confirm();
+        Ok(votes)
+    }
+
+    /// Takes what a peer answered on a connection that this node made: in this run its store is durable up to
+    /// `sequence`. It serves such a connection only once it remembers this node durably, and has looked at what
+    /// this node remembers of it. Does not block.
+    pub fn note_sequence(&self, node: NodeId, run: RunId, sequence: u64) {
+        let is_rebuilding = self.peer(node).rebuilding.load(Ordering::Relaxed);
+        let before = self.data_dir.update(self.url(node), |note| {
+            if !is_rebuilding {
+                note.run = run;
+                note.sequence = note.sequence.max(sequence);
+            }
+            note.knows_us = true;
+        });
+        if before.is_some_and(|note| !note.knows_us) {
+            self.confirm();
+        }
+        if before.is_some_and(|note| !note.knows_us || (note.run != run && !is_rebuilding)) {
+            self.write_notes_now();
+        }
+    }
+
+    /// Has what was heard of the peers written soon: when a connection ends, it is the last for a while.
+    pub fn write_notes_now(&self) {
+        self.errand.lock().unwrap_or_else(PoisonError::into_inner).write_now = true;
+        self.errand_set.notify_one();
+    }
+
+    /// Keeps what was heard of the peers on disk, until [`Membership::stop_notes`]. For a thread of its own.
+    pub fn write_notes(&self) {
+        let mut is_failing = false;
+        loop {
+            let errand = self.errand.lock().unwrap_or_else(PoisonError::into_inner);
+            let waited =
+                self.errand_set.wait_timeout_while(errand, NOTES_INTERVAL, |errand| !errand.write_now && !errand.stop);
+            let (errand, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            let stop = errand.stop;
+            drop(errand);
+            let written = self.write_notes_once();
+            if let Err(error) = &written
+                && !is_failing
+            {
+                tracing::warn!(%error, "cannot write down what peers said");
+            }
+            is_failing = written.is_err();
+            if stop {
+                return;
+            }
+        }
+    }
+
+    /// Writes down what was heard of the peers. Blocks on the disk.
+    ///
+    /// # Errors
+    /// If it could not be made durable; the next call tries again.
+    pub fn write_notes_once(&self) -> Result<(), DataDirError> {
+        self.errand.lock().unwrap_or_else(PoisonError::into_inner).write_now = false;
+        self.data_dir.persist_peers()
+    }
+
+    /// Whether somebody wants the notes written soon.
+    #[must_use]
+    pub fn wants_notes(&self) -> bool {
+        self.errand.lock().unwrap_or_else(PoisonError::into_inner).write_now
+    }
+
+    /// Ends [`Membership::write_notes`], once everything is written.
+    pub fn stop_notes(&self) {
+        self.errand.lock().unwrap_or_else(PoisonError::into_inner).stop = true;
+        self.errand_set.notify_one();
+    }
+
+    /// Everything that was acknowledged is on the disk, and nothing more will be. Blocks on the disk.
+    ///
+    /// # Errors
+    /// If that could not be noted.
+    pub fn end_run(&self) -> Result<(), DataDirError> {
+        self.data_dir.end_run()
+    }
+
+    /// Loses the vote: durable, so that a restart does not give it back. Blocks on the disk.
+    ///
+    /// # Errors
+    /// If the mark could not be made durable; the vote is lost for this run all the same.
+    pub fn become_rebuilding(&self, reason: &str) -> Result<(), DataDirError> {
+        self.standing.store(Standing::Rebuilding as u8, Ordering::Release);
+        self.changed.notify_waiters();
+        let mut rebuilding = self.rebuilding.lock().unwrap_or_else(PoisonError::into_inner);
+        if rebuilding.is_none() {
+            tracing::error!(reason, "this node has lost what it acknowledged: rebuilding, without a vote");
+            *rebuilding = Some(reason.to_owned());
+            self.data_dir.set_rebuilding(reason)?;
+        }
+        Ok(())
+    }
+
+    fn confirm(&self) {
+        if self.awaited().is_none() || is_on(Mutant::NewVotesAtOnce) {
+            let _ = self.standing.compare_exchange(
+                Standing::Unconfirmed as u8,
+                Standing::Voting as u8,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            );
+            self.changed.notify_waiters();
+        }
+    }
+
+    /// What a new directory waits for before it votes, in words; nothing once it has met enough peers.
+    #[must_use]
+    pub fn awaited(&self) -> Option<String> {
+        let knows_us = |node: &NodeId| self.remembered(*node).is_some_and(|note| note.knows_us);
+        let (met, missing): (Vec<NodeId>, Vec<NodeId>) = self.others().partition(knows_us);
+        let others = met.len() + missing.len();
+        let needed = if others == 0 { 0 } else { others / 2 + 1 };
+        // Who has lost its own memory remembers this directory from now on, and cannot say whether there was another.
+        let is_rebuilding = |node: &&NodeId| self.peer(**node).rebuilding.load(Ordering::Relaxed);
+        let rebuilding: Vec<NodeId> = met.iter().filter(is_rebuilding).copied().collect();
+        let intact = met.len() - rebuilding.len();
+        let is_enough = met.len() >= needed && intact + needed > others;
+        let urls: Vec<&str> = missing.iter().chain(&rebuilding).map(|node| self.url(*node)).collect();
+        (others > 0 && !is_enough).then(|| {
+            let (met, rebuilding) = (met.len(), rebuilding.len());
+            let lost = if rebuilding > 0 { format!(", of which {rebuilding} rebuild") } else { String::new() };
+            format!("met {met} of the {needed} peers needed{lost}; waiting for: {}", urls.join(", "))
+        })
+    }
+
+    /// What a node asks coordinators to refuse of the writes that it takes part in.
+    #[must_use]
+    pub fn backpressure(&self, node: NodeId) -> Backpressure {
+        let level = self.peer(node).backpressure.load(Ordering::Relaxed);
+        Backpressure::from_level(u8::try_from(level).unwrap_or(u8::MAX))
+    }
+
+    /// Takes what a peer says in its pongs, or this node's own store.
+    pub fn note_backpressure(&self, node: NodeId, asked: Backpressure) {
+        self.peer(node).backpressure.store(u32::from(asked.level()), Ordering::Relaxed);
+    }
+
+    /// Whether the clock is too far from most peers' to accept or coordinate anything new.
+    #[must_use]
+    pub fn is_fenced(&self) -> bool {
+        self.fenced.load(Ordering::Relaxed)
+    }
+
+    /// Takes a measured clock offset, and fences or frees this node: fenced while more than half of the
+    /// connected peers are further than `skew_max` away.
+    pub fn note_clock_offset(&self, node: NodeId, offset_ms: i64) {
+        self.peer(node).clock_offset_ms.store(offset_ms, Ordering::Relaxed);
+        let connected = || self.peers.iter().filter(|peer| peer.links.load(Ordering::Relaxed) > 0);
+        let far = connected()
+            .filter(|peer| peer.clock_offset_ms.load(Ordering::Relaxed).unsigned_abs() > self.skew_max_ms)
+            .count();
+        let fenced = far * 2 > connected().count();
+        if self.fenced.swap(fenced, Ordering::Relaxed) != fenced {
+            if fenced {
+                tracing::error!(offset_ms, "clock is too far from most peers: fenced until it is set right");
+            } else {
+                tracing::info!(offset_ms, "clock agrees with the peers again");
+            }
+        }
+    }
+
+    /// Counts a refused handshake, and logs it if it is not the one that was logged last, and that was a while ago:
+    /// anybody who reaches the port can cause it. `now` is the time since boot.
+    pub fn note_stranger(&self, stranger: &Stranger, now: Duration) {
+        self.strangers.fetch_add(1, Ordering::Relaxed);
+        let mut last = self.last_stranger.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.as_ref() != Some(stranger)
+            && let Some(left_out) = self.stranger_log.due(now)
+        {
+            tracing::warn!(reason = %stranger, left_out, "handshake refused");
+            *last = Some(stranger.clone());
+        }
+    }
+
+    /// Counts a connection to or from a peer that ends because of what came over it, and logs it now and then: a
+    /// peer of another mind comes back at once. `now` is the time since boot.
+    pub fn note_protocol_error(&self, node: NodeId, error: &ProtocolError, now: Duration) {
+        let peer = self.peer(node);
+        peer.protocol_errors.fetch_add(1, Ordering::Relaxed);
+        if let Some(left_out) = peer.log.due(now) {
+            tracing::warn!(peer = self.url(node), %error, left_out, "peer connection closed for what it sent");
+        }
+    }
+
+    /// From now on nothing new is begun.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+        self.changed.notify_waiters();
+    }
+
+    /// Whether the node is stopping.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,128 @@
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use std::cell::RefCell;
+
+use kvorum_base::blocking_pool::ReadPool;
+use kvorum_base::clock::{Clock, SystemTime};
+use kvorum_core::frame::{Frame, Message};
+use kvorum_core::placement::{Layout, LayoutNode};
+use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer};
+use kvorum_core::{Hlc, Incarnation, Key, Record};
+use kvorum_storage::data_dir::{ClusterId, DataDir, Run, RunId};
+use tempfile::TempDir;
+
+use super::*;
+use crate::context::PeerSettings;
+use crate::dial::Tcp;
+use crate::link::Flusher;
+use crate::link::tests::{pair, receive, run};
+
+/// Node 0 of two, which has met nobody.
+pub(crate) fn context(dir: &TempDir, flusher: &Rc<Flusher>) -> Rc<PeerContext> {
+    let node = |url: &str| LayoutNode { url: url.to_owned(), weight: 1, zone: None };
+    let layout = Layout::new(1, vec![node("http://a:1"), node("http://b:1")]).unwrap();
+    let data_dir = DataDir::open(&dir.path().join("data"), ClusterId(7)).unwrap();
+    let second = Duration::from_secs(1);
+    Rc::new(PeerContext {
+        shard: 0,
+        settings: PeerSettings {
+            deadline: 20 * second,
+            frame_bytes_max: 1 << 20,
+            partial_bytes_max: 1 << 20,
+            queue_bytes_max: 1 << 20,
+            connect_timeout: second,
+            reconnect_delay_max: second,
+        },
+        clock: Arc::new(Clock::new(Arc::new(SystemTime), Arc::default(), 60 * second, Incarnation(1))),
+        membership: Arc::new(Membership::new(layout, NodeId(0), ClusterId(7), data_dir, 0, None, 60_000)),
+        pool: ReadPool::without_threads(1),
+        flusher: flusher.clone(),
+        dial: Box::new(Tcp),
+    })
+}
+
+/// Accepts every store once all that came together is there.
+#[derive(Default)]
+struct Accepting(RefCell<Vec<(Rc<Link>, u64)>>);
+
+impl FrameHandler for Accepting {
+    fn on_connected(&self, _: NodeId) {}
+
+    fn on_disconnected(&self, _: NodeId) {}
+
+    fn on_answer(&self, _: NodeId, _: Frame) -> Result<(), ProtocolError> {
+        Err(ProtocolError::NotAnAnswer)
+    }
+
+    fn on_request(&self, link: &Rc<Link>, request: Frame) -> Result<(), ProtocolError> {
+        self.0.borrow_mut().push((link.clone(), request.id));
+        Ok(())
+    }
+
+    fn on_requests_end(&self) {
+        for (link, id) in self.0.take() {
+            link.reply(&Frame { id, hlc: Hlc::ZERO, message: Message::StoreAnswer(StoreAnswer::Accepted) });
+        }
+    }
+}
+
+#[test]
+fn every_question_is_answered_when_records_do_not_fit_the_queue() {
+    run(|flusher| async move {
+        // Two fill the queue, and are not yet worth a write.
+        let length = 30 * 1024;
+        let (near, far) = pair(2 * length, &flusher).await;
+        let answers = [
+            Message::ReadAnswer(ReadAnswer::Record(vec![1; length].into())),
+            Message::ReadAnswer(ReadAnswer::Absent { floor: kvorum_core::Version::ZERO }),
+            Message::StoreAnswer(StoreAnswer::Accepted),
+        ];
+        let count = 30;
+        for id in 0..count {
+            let message = answers[usize::try_from(id).unwrap() % 3].clone();
+            near.reply(&Frame { id, hlc: Hlc::ZERO, message });
+        }
+        assert!(near.queued_bytes() < 4 * length, "the bound holds for records");
+        let mut decoder = Decoder::new(2 * length, 8 * length);
+        let mut received = receive(&far, &mut decoder, usize::try_from(count).unwrap()).await;
+        received.sort_by_key(|frame| frame.id);
+        for (id, frame) in (0..count).zip(&received) {
+            let expected = match id {
+                id if id % 3 > 0 || id < 6 => &answers[usize::try_from(id).unwrap() % 3],
+                _ => &Message::ReadAnswer(ReadAnswer::Failed(Failure::Overloaded)),
+            };
+            assert!(frame.id == id && frame.message == *expected, "answer {id}");
+        }
+    });
+}
+
+#[test]
+fn what_comes_before_this_node_serves_its_cluster_is_answered_when_it_does() {
+    run(|flusher| async move {
+        let (near, far) = pair(1 << 20, &flusher).await;
+        let dir = TempDir::new().unwrap();
+        let context = context(&dir, &flusher);
+        let key = Key::new("key".into()).unwrap();
+        let question = |id, bytes: usize| {
+            let version = kvorum_core::Version { hlc: Hlc::from_millis(1), incarnation: Incarnation(1) };
+            let record = Record::value(&key, version, 1, None, &vec![0; bytes]);
+            let (key, record) = (key.clone(), record.bytes().clone());
+            Frame { id, hlc: Hlc::ZERO, message: Message::Store { key, record, repair: false, uncounted: false } }
+        };
+        let handler = Rc::new(Accepting::default());
+        let incoming = Incoming { context: context.clone(), handler, link: near.clone(), early: Rc::default() };
+        let hold = |frame| incoming.hold(frame);
+        let ping = Frame { id: 0, hlc: Hlc::ZERO, message: Message::Ping { wall_ms: 0 } };
+        assert!(hold(ping).is_some(), "a sign of life is given at once");
+        assert!(hold(question(1, 600_000)).is_none() && hold(question(2, 600_000)).is_none());
+        assert!(hold(question(3, 1)).is_some(), "what is kept is bounded");
+        tokio::task::yield_now().await;
+        assert_eq!(near.queued_bytes(), 0, "nobody has an answer");
+        context.membership.meet(NodeId(1), Incarnation(2), Run { id: RunId(3), recovered: 0 }, true).unwrap();
+        let mut answers = receive(&far, &mut Decoder::new(1 << 16, 1 << 16), 2).await;
+        answers.sort_by_key(|frame| frame.id);
+        assert_eq!((answers[0].id, answers[1].id), (1, 2));
+        assert_eq!(answers[0].message, Message::StoreAnswer(StoreAnswer::Accepted));
+        assert!(hold(question(4, 1)).is_none(), "there is room again");
+    });
+}

@@ -1,0 +1,366 @@
+//! A replica that has lost what it acknowledged must not vote: the handshakes of whole clusters, with real
+//! data directories and without sockets.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_possible_truncation, missing_docs)]
+
+use std::path::Path;
+
+use kvorum_core::partitions::PartitionSet;
+use kvorum_core::placement::{Layout, LayoutNode, NodeId};
+use kvorum_peer::handshake::{Hello, introduce};
+use kvorum_peer::membership::{Membership, Standing};
+use kvorum_storage::data_dir::{ClusterId, DataDir};
+use tempfile::TempDir;
+
+fn url(node: usize) -> String {
+    format!("http://node-{node}:8080")
+}
+
+/// Starts a node of `n` whose store was recovered up to a sequence.
+fn start(n: usize, node: usize, directory: &Path, recovered: u64) -> Membership {
+    let nodes = (0..n).map(|node| LayoutNode { url: url(node), weight: 1, zone: None });
+    let layout = Layout::new(1, nodes.collect()).unwrap();
+    let own = layout.nodes().iter().position(|member| member.url == url(node)).unwrap();
+    let cluster = ClusterId(7);
+    let data_dir = DataDir::open(directory, cluster).unwrap();
+    let rebuilding = data_dir.rebuilding().unwrap();
+    Membership::new(layout, NodeId(own as u8), cluster, data_dir, recovered, rebuilding, 60_000)
+}
+
+/// `caller` connects to `called`. Whether each counts the other's answers.
+fn connect(caller: &Membership, called: &Membership) -> (bool, bool) {
+    let id = |of: &Membership, who: &Membership| of.node_by_url(who.url(who.own())).unwrap();
+    let request = Hello::ours(caller, 1, id(caller, called)).headers();
+    let answer = Hello::ours(called, 1, id(called, caller)).headers();
+    let read =
+        |headers: &hyper::HeaderMap| Hello::parse(|name| headers.get(name).map(|value| value.as_bytes())).unwrap();
+    let called_counts = introduce(called, id(called, caller), &read(&request)).unwrap();
+    let caller_counts = introduce(caller, id(caller, called), &read(&answer)).unwrap();
+    (caller_counts, called_counts)
+}
+
+/// `called` answers a ping of `caller`.
+fn pong(caller: &Membership, called: &Membership, sequence: u64) {
+    caller.note_sequence(caller.node_by_url(called.url(called.own())).unwrap(), called.run().id, sequence);
+}
+
+/// Both connect to each other, and hear each other's sign of life.
+fn meet(one: &Membership, other: &Membership) {
+    for (caller, called) in [(one, other), (other, one)] {
+        connect(caller, called);
+        pong(caller, called, called.run().recovered);
+    }
+}
+
+fn directories(n: usize) -> Vec<TempDir> {
+    (0..n).map(|_| tempfile::tempdir().unwrap()).collect()
+}
+
+fn copy_directory(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+/// A node, and its peer, which has heard that its store is durable up to 100.
+fn heard_of_100(directories: &[TempDir]) -> (Membership, Membership) {
+    let [peer, node] = [0, 1].map(|node| start(2, node, directories[node].path(), 0));
+    meet(&peer, &node);
+    pong(&peer, &node, 100);
+    (peer, node)
+}
+
+fn votes(node: &Membership) -> bool {
+    node.standing() == Standing::Voting
+}
+
+#[test]
+fn a_new_directory_votes_once_a_majority_of_the_others_knows_it() {
+    for (n, needed) in [(1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (6, 3), (7, 4)] {
+        let directories = directories(n);
+        let nodes: Vec<Membership> = (0..n).map(|node| start(n, node, directories[node].path(), 0)).collect();
+        for met in 0..n {
+            assert_eq!(votes(&nodes[0]), met >= needed, "{met} of {n}");
+            assert_eq!(nodes[0].awaited().is_none(), met >= needed);
+            if let Some(awaited) = nodes[0].awaited() {
+                assert!(awaited.starts_with(&format!("met {met} of the {needed} peers needed")), "{awaited}");
+                assert!((1..n).all(|node| awaited.contains(&url(node)) == (node > met)), "{awaited}");
+            }
+            if met + 1 < n {
+                meet(&nodes[0], &nodes[met + 1]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_may_not_remember_this_directory_has_not_met_it() {
+    let directories = directories(2);
+    let nodes: Vec<Membership> = (0..2).map(|node| start(2, node, directories[node].path(), 0)).collect();
+    // Each has heard who the other is; whether that was written down over there is not known.
+    connect(&nodes[0], &nodes[1]);
+    assert!(!votes(&nodes[0]) && !votes(&nodes[1]));
+    pong(&nodes[0], &nodes[1], 0);
+    assert!(votes(&nodes[0]) && !votes(&nodes[1]));
+    connect(&nodes[0], &nodes[1]);
+    assert!(votes(&nodes[1]), "it was told by the second handshake");
+}
+
+#[test]
+fn a_wiped_node_does_not_vote_with_the_help_of_one_it_never_met() {
+    // Nodes 0 and 2 of three are a quorum, and node 1 has met neither. Node 2 is wiped while 0 is away.
+    let directories = directories(3);
+    let third = start(3, 2, directories[2].path(), 0);
+    meet(&start(3, 0, directories[0].path(), 0), &third);
+    assert!(!votes(&third), "whoever is to remember it has not met it yet");
+    drop(third);
+    let fresh = tempfile::tempdir().unwrap();
+    let wiped = start(3, 2, fresh.path(), 0);
+    let never_met = start(3, 1, directories[1].path(), 0);
+    meet(&wiped, &never_met);
+    assert!(!votes(&wiped) && !votes(&never_met), "acknowledged writes would vanish");
+    meet(&wiped, &start(3, 0, directories[0].path(), 0));
+    assert_eq!(wiped.standing(), Standing::Rebuilding, "node 0 remembers");
+    drop(wiped);
+    assert_eq!(start(3, 2, fresh.path(), 0).standing(), Standing::Rebuilding, "nor after a restart");
+}
+
+#[test]
+fn a_new_directory_is_confirmed_beside_a_peer_that_lost_its_own() {
+    // Node 2 is killed before it has written down that it is known; then node 0 loses its disk.
+    let directories = directories(3);
+    let start_all = || (0..3).map(|node| start(3, node, directories[node].path(), 0)).collect::<Vec<Membership>>();
+    let nodes = start_all();
+    (0..3).for_each(|one| (0..one).for_each(|other| meet(&nodes[one], &nodes[other])));
+    assert!(nodes.iter().all(votes));
+    nodes[1].write_notes_once().unwrap();
+    drop(nodes);
+    let fresh = tempfile::tempdir().unwrap();
+    let [wiped, kept] = [start(3, 0, fresh.path(), 0), start(3, 1, directories[1].path(), 0)];
+    let killed = start(3, 2, directories[2].path(), 0);
+    meet(&killed, &wiped);
+    assert!(!votes(&killed), "the wiped one cannot know");
+    assert!(killed.awaited().unwrap().starts_with("met 1 of the 2 peers needed, of which 1 rebuild; waiting for: "));
+    meet(&killed, &kept);
+    assert!(votes(&killed), "one that remembers has seen no other directory");
+    assert_eq!(wiped.standing(), Standing::Rebuilding);
+}
+
+#[test]
+fn a_node_that_has_voted_votes_after_a_restart_without_meeting_anybody() {
+    let directories = directories(3);
+    let nodes: Vec<Membership> = (0..3).map(|node| start(3, node, directories[node].path(), 0)).collect();
+    meet(&nodes[0], &nodes[1]);
+    meet(&nodes[0], &nodes[2]);
+    nodes[0].stop_notes();
+    nodes[0].write_notes();
+    drop(nodes);
+    assert!(votes(&start(3, 0, directories[0].path(), 0)));
+}
+
+#[test]
+fn a_run_that_begins_with_less_than_was_heard_of_the_one_before_loses_its_vote() {
+    for (recovered, lost) in [(0, true), (99, true), (100, false), (150, false)] {
+        for restarts in [false, true] {
+            for it_calls in [false, true] {
+                let directories = directories(2);
+                let (peer, node) = heard_of_100(&directories);
+                pong(&peer, &node, 40);
+                drop(node);
+                let peer = if restarts {
+                    peer.stop_notes();
+                    peer.write_notes();
+                    drop(peer);
+                    start(2, 0, directories[0].path(), 0)
+                } else {
+                    peer
+                };
+                let node = start(2, 1, directories[1].path(), recovered);
+                for _ in 0..2 {
+                    let (caller, called) = if it_calls { (&node, &peer) } else { (&peer, &node) };
+                    let (caller_counts, called_counts) = connect(caller, called);
+                    let peer_counts = if it_calls { called_counts } else { caller_counts };
+                    assert_eq!(peer_counts, !lost, "{recovered}");
+                    assert_eq!(node.standing() == Standing::Rebuilding, lost, "{recovered}");
+                    // What it does from now on makes up for nothing.
+                    pong(&peer, &node, 1_000);
+                }
+                assert!(votes(&peer));
+            }
+        }
+    }
+}
+
+#[test]
+fn an_older_copy_that_has_outgrown_the_original_while_nobody_looked_has_no_vote() {
+    let directories = directories(2);
+    let copied = tempfile::tempdir().unwrap();
+    let copy = copied.path().join("copy");
+    let peer = start(2, 0, directories[0].path(), 0);
+    let original = start(2, 1, directories[1].path(), 0);
+    meet(&peer, &original);
+    original.write_notes_once().unwrap();
+    drop(original);
+    copy_directory(directories[1].path(), &copy);
+    // The original goes on, in another run too.
+    for sequence in [60, 100] {
+        let node = start(2, 1, directories[1].path(), sequence - 20);
+        meet(&peer, &node);
+        pong(&peer, &node, sequence);
+    }
+    // The copy starts while the peer is away, and stores more than the original ever had.
+    for recovered in [40, 150, 200] {
+        assert!(votes(&start(2, 1, &copy, recovered)), "nobody is there who knows better");
+    }
+    let node = start(2, 1, &copy, 250);
+    connect(&node, &peer);
+    assert_eq!(node.standing(), Standing::Rebuilding);
+    drop(node);
+    assert_eq!(start(2, 1, &copy, 300).standing(), Standing::Rebuilding);
+}
+
+#[test]
+fn a_peer_that_was_away_for_many_runs_accuses_nobody_of_what_was_not_lost() {
+    let directories = directories(2);
+    let (peer, node) = heard_of_100(&directories);
+    drop(node);
+    for recovered in 100..500 {
+        drop(start(2, 1, directories[1].path(), recovered));
+    }
+    let node = start(2, 1, directories[1].path(), 500);
+    assert_eq!(connect(&node, &peer), (true, true));
+    assert_eq!(connect(&peer, &node), (true, true));
+    assert!(votes(&node));
+}
+
+#[test]
+fn a_handshake_that_only_the_peer_has_seen_does_not_make_it_forget() {
+    let directories = directories(2);
+    let (peer, node) = heard_of_100(&directories);
+    drop(node);
+    let node = start(2, 1, directories[1].path(), 120);
+    let id = peer.node_by_url(node.url(node.own())).unwrap();
+    let hello = Hello::ours(&node, 1, node.node_by_url(peer.url(peer.own())).unwrap());
+    let before = peer.remembered(id);
+    assert!(introduce(&peer, id, &hello).unwrap());
+    assert_eq!(peer.remembered(id).map(|note| (note.run, note.sequence)), before.map(|note| (note.run, note.sequence)));
+    pong(&peer, &node, 130);
+    assert_eq!(peer.remembered(id).map(|note| (note.run, note.sequence)), Some((node.run().id, 130)));
+}
+
+#[test]
+fn a_run_that_goes_on_is_not_measured_by_where_it_began() {
+    let directories = directories(2);
+    let (peer, node) = heard_of_100(&directories);
+    peer.stop_notes();
+    peer.write_notes();
+    drop(peer);
+    let peer = start(2, 0, directories[0].path(), 0);
+    assert_eq!(connect(&node, &peer), (true, true));
+    assert_eq!(connect(&peer, &node), (true, true));
+    assert!(votes(&peer) && votes(&node));
+}
+
+/// Both connect to each other, and hear from each other what a pong says.
+fn meet_and_ping(one: &Membership, other: &Membership, stored: u64) {
+    meet(one, other);
+    let id = one.node_by_url(other.url(other.own())).unwrap();
+    if other.is_rebuilt() {
+        one.note_rebuilt(id, other.incarnation(), other.run(), other.sequence(stored));
+    }
+    pong(one, other, other.sequence(stored));
+    [one, other].into_iter().for_each(|node| node.write_notes_once().unwrap());
+}
+
+/// What a node is that has lost something, and what becomes of what others remember of it.
+#[test]
+fn what_was_made_good_is_no_reproach_to_any_later_run_and_what_was_lost_since_is() {
+    for is_wiped in [false, true] {
+        let outer = tempfile::tempdir().unwrap();
+        let place = |name: &str| outer.path().join(name);
+        let peer = start(2, 0, &place("peer"), 0);
+        let node = start(2, 1, &place("node"), 0);
+        meet_and_ping(&peer, &node, 40);
+        drop(node);
+        copy_directory(&place("node"), &place("before"));
+        meet_and_ping(&peer, &start(2, 1, &place("node"), 40), 100);
+        drop(peer);
+        copy_directory(&place("peer"), &place("older peer"));
+
+        // It comes back with less, and gets everything back.
+        let (path, stored) = if is_wiped { (place("new"), 0) } else { (place("before"), 40) };
+        let peer = start(2, 0, &place("peer"), 0);
+        let node = start(2, 1, &path, stored);
+        connect(&node, &peer);
+        assert_eq!(node.standing(), Standing::Rebuilding);
+        assert!(!node.is_rebuilt());
+        node.restore(&PartitionSet::all(), stored + 5).unwrap();
+        assert!(votes(&node) && node.is_rebuilt());
+        meet_and_ping(&peer, &node, stored + 10);
+        assert!(votes(&node));
+        drop(node);
+        copy_directory(&path, &place("after"));
+
+        // In later runs too, nobody reproaches it with that: not who knows, and not who has an older disk.
+        let node = start(2, 1, &path, stored + 20);
+        let older_peer = start(2, 0, &place("older peer"), 0);
+        connect(&older_peer, &node);
+        assert!(votes(&node) && node.is_rebuilt());
+        meet_and_ping(&older_peer, &node, stored + 20);
+        assert_eq!(connect(&older_peer, &node), (true, true), "it has heard that the node is rebuilt");
+        meet_and_ping(&peer, &node, stored + 30);
+        assert!(votes(&node));
+        drop((node, older_peer));
+        let older_peer = start(2, 0, &place("older peer"), 0);
+        assert_eq!(connect(&older_peer, &start(2, 1, &path, stored + 30)), (true, true), "nor after its own restart");
+
+        // What it has forgotten since is another matter, even where it is less than what was lost at first.
+        let copy = start(2, 1, &place("after"), stored + 10);
+        connect(&copy, &peer);
+        assert_eq!(copy.standing(), Standing::Rebuilding, "it had got to {}", stored + 30);
+    }
+}
+
+#[test]
+fn a_node_that_dies_while_its_rebuilding_is_noted_as_ended_rebuilds_anew_and_then_votes() {
+    let outer = tempfile::tempdir().unwrap();
+    let place = |name: &str| outer.path().join(name);
+    let (wiped, rebuilt) = (place("wiped"), place("wiped").join("REBUILT"));
+    let peer = start(2, 0, &place("peer"), 0);
+    meet_and_ping(&peer, &start(2, 1, &place("node"), 0), 100);
+    let node = start(2, 1, &wiped, 0);
+    connect(&node, &peer);
+    assert_eq!(node.standing(), Standing::Rebuilding);
+
+    // Where it counts from cannot be made durable: then it has no vote, nor after a restart.
+    std::fs::create_dir(&rebuilt).unwrap();
+    node.restore(&PartitionSet::all(), 5).unwrap_err();
+    assert!(node.standing() == Standing::Rebuilding && !node.is_rebuilt());
+    assert!(wiped.join("REBUILDING").exists(), "or nobody who remembers less would stop it from voting");
+    drop(node);
+    std::fs::remove_dir(&rebuilt).unwrap();
+    let node = start(2, 1, &wiped, 5);
+    connect(&node, &peer);
+    assert_eq!(node.standing(), Standing::Rebuilding);
+    copy_directory(&wiped, &place("between"));
+    node.restore(&PartitionSet::all(), 6).unwrap();
+    assert!(votes(&node));
+    drop(node);
+
+    // It was durable, and that the rebuilding has ended was not: the directory of a node that died between the two.
+    std::fs::copy(&rebuilt, place("between").join("REBUILT")).unwrap();
+    let node = start(2, 1, &place("between"), 6);
+    assert!(node.standing() == Standing::Rebuilding && !node.is_rebuilt());
+    meet_and_ping(&peer, &node, 7);
+    assert_eq!(node.standing(), Standing::Rebuilding);
+    node.restore(&PartitionSet::all(), 8).unwrap();
+    assert!(votes(&node) && node.is_rebuilt());
+    meet_and_ping(&peer, &node, 9);
+    assert_eq!(connect(&peer, &node), (true, true));
+    drop(node);
+    let node = start(2, 1, &place("between"), 9);
+    assert_eq!(connect(&peer, &node), (true, true), "nor is it reproached with anything later");
+    assert!(votes(&node));
+}

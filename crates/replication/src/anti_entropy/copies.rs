@@ -1,0 +1,141 @@
+//! What a driver does for a key that somebody lacks: fetches its newest record, and gives it to those.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use kvorum_core::placement::NodeId;
+use kvorum_core::quorum::{Current, Failure, StoreAnswer};
+use kvorum_core::repair::Holding;
+use kvorum_core::repair::round::{Plan, Round};
+use kvorum_core::{Key, PartitionId, Record, Version};
+
+use super::pace::Pace;
+use crate::background_rpc::BackgroundRpc;
+use crate::replica::Held;
+
+/// For one answer of a node.
+pub(super) const ANSWER_MAX: Duration = Duration::from_secs(15);
+/// Attempts to read or store a record where there was no room for it.
+const ATTEMPTS_MAX: u32 = 6;
+/// Before the second attempt; doubled with each.
+const RETRY: Duration = Duration::from_millis(50);
+/// What became of a key that somebody lacked.
+pub(super) struct Copied {
+    pub(super) partition: PartitionId,
+    pub(super) is_settled: bool,
+    pub(super) records: usize,
+    pub(super) bytes: usize,
+}
+
+/// Gives nodes what they lack, on one shard.
+pub(super) struct Copier {
+    pub(super) own: NodeId,
+    pub(super) rpc: Rc<BackgroundRpc>,
+}
+
+impl Copier {
+    /// Gives everybody who needs it the newest record of a key.
+    pub(super) async fn copy(self: Rc<Self>, pace: Rc<Pace>, key: Key, plan: Plan) -> Copied {
+        let mut copied = Copied { partition: key.hash().partition(), is_settled: false, records: 0, bytes: 0 };
+        let Some(record) = self.fetch(&key, &plan).await else { return copied };
+        let mut settled = 0;
+        let mut refusals = Vec::new();
+        for node in &plan.targets {
+            pace.spend(key.as_bytes().len() + record.bytes().len()).await;
+            let answer = self.give(*node, &key, &record).await;
+            settled += usize::from(Round::settles(&plan.newest, answer));
+            if answer == StoreAnswer::Accepted {
+                copied.records += 1;
+                copied.bytes += record.bytes().len();
+            } else {
+                refusals.push(answer);
+            }
+        }
+        copied.is_settled = settled == plan.targets.len() || self.bury(&key, &plan, &refusals).await;
+        copied
+    }
+
+    /// Deletes what is left of a key that those who vote have deleted and forgotten: their floors say so. Whether
+    /// that is so, and done.
+    async fn bury(&self, key: &Key, plan: &Plan, refusals: &[StoreAnswer]) -> bool {
+        let floor = |answer: &StoreAnswer| match answer {
+            StoreAnswer::Stale(Current::Floor(floor)) | StoreAnswer::StaleUnknown(Current::Floor(floor)) => {
+                Some(*floor).filter(|floor| *floor >= plan.newest.version)
+            }
+            _ => None,
+        };
+        let floors: Option<Vec<Version>> = refusals.iter().map(floor).collect();
+        let is_refused_by_all = plan.is_doubtful && refusals.len() == plan.targets.len();
+        let Some(floor) = floors.and_then(|floors| floors.into_iter().max()).filter(|_| is_refused_by_all) else {
+            return false;
+        };
+        let tombstone = Record::tombstone(key, floor, plan.newest.from);
+        for holder in &plan.holders {
+            if self.give(*holder, key, &tombstone).await != StoreAnswer::Accepted {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The newest record, or what has replaced it since where that is wanted by as many: from this node if it has
+    /// it, or else from the first who gives it.
+    async fn fetch(&self, key: &Key, plan: &Plan) -> Option<Record> {
+        let own = self.own;
+        let Holding { version, from, .. } = plan.newest;
+        let mut holders = plan.holders.clone();
+        holders.sort_by_key(|node| *node != own);
+        for holder in holders {
+            let held = with_retries(async || {
+                let read = self.rpc.read(holder, key);
+                tokio::time::timeout(ANSWER_MAX, read).await.unwrap_or(Held::Failed(Failure::Timeout))
+            });
+            let is_wanted =
+                |record: &Record| record.version() == version || (record.version() > version && record.from() == from);
+            if let Held::Record(record) = held.await
+                && is_wanted(&record)
+            {
+                return Some(record);
+            }
+        }
+        None
+    }
+
+    async fn give(&self, node: NodeId, key: &Key, record: &Record) -> StoreAnswer {
+        let store = async || {
+            let store = self.rpc.repair(node, key, record);
+            tokio::time::timeout(ANSWER_MAX, store).await.unwrap_or(StoreAnswer::Failed(Failure::Timeout))
+        };
+        with_retries(store).await
+    }
+}
+
+/// Something that there may be no room for at once.
+trait MayOverload {
+    fn is_overloaded(&self) -> bool;
+}
+
+impl MayOverload for Held {
+    fn is_overloaded(&self) -> bool {
+        *self == Self::Failed(Failure::Overloaded)
+    }
+}
+
+impl MayOverload for StoreAnswer {
+    fn is_overloaded(&self) -> bool {
+        *self == Self::Failed(Failure::Overloaded)
+    }
+}
+
+async fn with_retries<T: MayOverload>(attempt: impl AsyncFn() -> T) -> T {
+    let mut delay = RETRY;
+    for _ in 1..ATTEMPTS_MAX {
+        let result = attempt().await;
+        if !result.is_overloaded() {
+            return result;
+        }
+        tokio::time::sleep(delay).await;
+        delay *= 2;
+    }
+    attempt().await
+}

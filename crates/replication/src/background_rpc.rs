@@ -1,0 +1,208 @@
+//! Questions of a shard's background work, to peers and to this node, and their answers. An answer here counts
+//! for no quorum, so nodes without a vote give theirs as well.
+//!
+//! Every call ends: with its answer, when the connection ends, or when its future is dropped (whoever calls
+//! keeps a deadline). Bounded by what the callers keep under way.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use kvorum_base::value_memory::LargeValues;
+use kvorum_core::frame::Message;
+use kvorum_core::placement::NodeId;
+use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer};
+use kvorum_core::repair::wire::{Request, Response};
+use kvorum_core::{Key, Record};
+use kvorum_peer::error::ProtocolError;
+use kvorum_peer::membership::Membership;
+use kvorum_peer::peers::Peers;
+use kvorum_peer::request_id::background_id;
+use tokio::sync::oneshot;
+
+use crate::replica::reply_to::Asker;
+use crate::replica::{Held, Replica};
+use crate::reply::Reply;
+
+/// Questions of one shard's background work.
+pub struct BackgroundRpc {
+    membership: Arc<Membership>,
+    peers: Rc<Peers>,
+    replica: Rc<Replica<Asker>>,
+    large_values: Arc<LargeValues>,
+    /// Those that wait for peers.
+    waiting: RefCell<BTreeMap<u32, Waiting>>,
+    last: Cell<u32>,
+}
+
+struct Waiting {
+    node: NodeId,
+    /// Whose record is awaited.
+    key: Option<Key>,
+    tell: oneshot::Sender<Reply>,
+}
+
+/// Forgets a call when its future ends.
+struct Entry<'a> {
+    calls: &'a BackgroundRpc,
+    number: u32,
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        self.calls.waiting.borrow_mut().remove(&self.number);
+    }
+}
+
+impl BackgroundRpc {
+    /// Nothing is under way yet.
+    #[must_use]
+    pub fn new(
+        membership: Arc<Membership>,
+        peers: Rc<Peers>,
+        replica: Rc<Replica<Asker>>,
+        large_values: Arc<LargeValues>,
+    ) -> Rc<Self> {
+        let (waiting, last) = Default::default();
+        Rc::new(Self { membership, peers, replica, large_values, waiting, last })
+    }
+
+    /// What `node` holds for the key. Cancel safe.
+    pub async fn read(&self, node: NodeId, key: &Key) -> Held {
+        let reply = if node == self.membership.own() {
+            let (tell, told) = oneshot::channel();
+            match self.replica.read(key, true, || Asker::Call(tell)) {
+                Some(held) => return held,
+                None => told.await.unwrap_or(Reply::Failed(Failure::NotServing)),
+            }
+        } else {
+            let message = Message::Read { key: key.clone(), version_only: false, uncounted: true };
+            self.ask(node, message, Some(key)).await
+        };
+        match reply {
+            Reply::Read(held) => held,
+            Reply::Failed(failure) => Held::Failed(failure),
+            Reply::Stored(_) | Reply::Repair(_) => Held::Failed(Failure::Corrupt),
+        }
+    }
+
+    /// Gives `node` a record that some replica holds. Dropped, the store may still take effect.
+    pub async fn repair(&self, node: NodeId, key: &Key, record: &Record) -> StoreAnswer {
+        let reply = if node == self.membership.own() {
+            let (tell, told) = oneshot::channel();
+            let submission = self.replica.submission(key.clone(), record, true, true, Asker::Call(tell));
+            match self.replica.store(submission) {
+                Ok(()) => told.await.unwrap_or(Reply::Failed(Failure::NotServing)),
+                Err((_, failure)) => Reply::Failed(failure),
+            }
+        } else {
+            let (key, record) = (key.clone(), record.bytes().clone());
+            let message = Message::Store { key, record, repair: true, uncounted: true };
+            self.ask(node, message, None).await
+        };
+        reply.of_store()
+    }
+
+    /// Gives a peer a client's write that it has missed: its fence holds for that. Sent at once, so that many can
+    /// be under way; the future is the answer. Dropped, the store may still take effect.
+    ///
+    /// # Errors
+    /// As [`PeerClient::send`](kvorum_peer::client::PeerClient::send).
+    pub fn hint<'a>(
+        &'a self,
+        node: NodeId,
+        key: &Key,
+        record: &Record,
+    ) -> Result<impl Future<Output = StoreAnswer> + use<'a>, Failure> {
+        let (key, record) = (key.clone(), record.bytes().clone());
+        let message = Message::Store { key, record, repair: false, uncounted: true };
+        let (entry, told) = self.send(node, message, None)?;
+        Ok(async move {
+            let _entry = entry;
+            told.await.unwrap_or(Reply::Failed(Failure::Unreachable)).of_store()
+        })
+    }
+
+    /// Asks a peer a question of anti-entropy.
+    pub async fn request(&self, node: NodeId, request: &Request) -> Result<Response, Failure> {
+        match self.ask(node, Message::Repair(request.encode()), None).await {
+            Reply::Repair(response) => Ok(response),
+            Reply::Failed(failure) => Err(failure),
+            Reply::Stored(_) | Reply::Read(_) => Err(Failure::Corrupt),
+        }
+    }
+
+    async fn ask(&self, node: NodeId, message: Message, key: Option<&Key>) -> Reply {
+        match self.send(node, message, key) {
+            Ok((_entry, told)) => told.await.unwrap_or(Reply::Failed(Failure::Unreachable)),
+            Err(failure) => Reply::Failed(failure),
+        }
+    }
+
+    fn send(
+        &self,
+        node: NodeId,
+        message: Message,
+        key: Option<&Key>,
+    ) -> Result<(Entry<'_>, oneshot::Receiver<Reply>), Failure> {
+        let peer = self.peers.get(node).ok_or(Failure::Unreachable)?;
+        let (tell, told) = oneshot::channel();
+        let number = self.last.get().wrapping_add(1);
+        self.last.set(number);
+        self.waiting.borrow_mut().insert(number, Waiting { node, key: key.cloned(), tell });
+        let entry = Entry { calls: self, number };
+        peer.send(background_id(number), message)?;
+        Ok((entry, told))
+    }
+
+    /// Takes a peer's answer to the call of this number.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn on_answer(&self, node: NodeId, number: u32, answer: Message) -> Result<(), ProtocolError> {
+        let waiting = self.waiting.borrow_mut().remove(&number);
+        let waiting = waiting.filter(|waiting| waiting.node == node);
+        let reply = match answer {
+            Message::StoreAnswer(answer) => Reply::Stored(answer),
+            Message::ReadAnswer(answer) => {
+                let key = waiting.as_ref().and_then(|waiting| waiting.key.as_ref());
+                Reply::Read(key.map_or(Held::Failed(Failure::Timeout), |key| self.checked(key, answer)))
+            }
+            Message::RepairAnswer(payload) => {
+                Reply::Repair(Response::decode(&payload).map_err(|_| ProtocolError::NotAnAnswer)?)
+            }
+            Message::Store { .. }
+            | Message::Read { .. }
+            | Message::Repair(_)
+            | Message::Ping { .. }
+            | Message::Pong { .. } => return Err(ProtocolError::NotAnAnswer),
+        };
+        if let Some(Waiting { tell, .. }) = waiting {
+            // Whoever asked may have given up.
+            let _ = tell.send(reply);
+        }
+        Ok(())
+    }
+
+    /// What a peer holds, for whoever asked for the record.
+    fn checked(&self, key: &Key, answer: ReadAnswer) -> Held {
+        match answer {
+            ReadAnswer::Record(bytes) => {
+                let verified = self.large_values.verified(key, bytes);
+                verified.map_or_else(|unusable| Held::Failed(unusable.into()), Held::Record)
+            }
+            ReadAnswer::Absent { floor } => Held::Absent { floor },
+            // Only the record was asked for.
+            ReadAnswer::Version { .. } => Held::Failed(Failure::Corrupt),
+            ReadAnswer::Failed(failure) => Held::Failed(failure),
+        }
+    }
+
+    /// The connection to `node` has ended.
+    pub fn fail_all(&self, node: NodeId) {
+        // Whoever waits is told by the end of its channel.
+        self.waiting.borrow_mut().retain(|_, waiting| waiting.node != node);
+    }
+}

@@ -1,0 +1,28 @@
+//! Keeps an eye on what the store owes its disk, for those who write.
+//!
+//! On the background shard: a look takes a lock of the engine, so the read pool does it. What it finds goes to this
+//! node's coordinators at once and to its peers with the next pong ([`kvorum_core::backpressure`]).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kvorum_base::blocking_pool::ReadPool;
+use kvorum_peer::membership::Membership;
+use kvorum_storage::Store;
+
+/// Between two looks. What a store owes changes within seconds.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Looks until the node stops.
+pub async fn run(membership: Arc<Membership>, pool: ReadPool, store: Arc<dyn Store>) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let looked = store.clone();
+        let Some(asked) = pool.run(move || looked.backpressure()).await else { return };
+        let own = membership.own();
+        if asked != membership.backpressure(own) {
+            tracing::debug!(level = asked.level(), "backpressure of this node's store");
+        }
+        membership.note_backpressure(own, asked);
+    }
+}

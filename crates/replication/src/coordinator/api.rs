@@ -1,0 +1,79 @@
+//! What a coordinator answers.
+
+use std::rc::Rc;
+
+use kvorum_core::{Record, Version};
+
+/// One replica's part in a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaReceipt {
+    /// The replica's URL.
+    pub node: Rc<str>,
+    /// What it answered last: `accepted`, `stale`, `record`, `written-back`, `unreachable`, …
+    pub outcome: &'static str,
+    /// The version that it accepted or holds.
+    pub version: Option<Version>,
+    /// Time until its answer.
+    pub micros: Option<u32>,
+}
+
+/// What each of the `from` replicas did, in the order of preference.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Receipt {
+    /// One entry for each replica.
+    pub replicas: Vec<ReplicaReceipt>,
+}
+
+/// A write that succeeded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Its version.
+    pub version: Version,
+    /// If it was asked for.
+    pub receipt: Option<Receipt>,
+}
+
+/// What a read found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Looked {
+    /// The newest record: a value, a tombstone, or expired.
+    Record(Record),
+    /// Nothing.
+    Absent {
+        /// A deletion of everything up to here.
+        floor: Version,
+    },
+}
+
+/// A read that succeeded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// What it found.
+    pub value: Looked,
+    /// If it was asked for.
+    pub receipt: Option<Receipt>,
+}
+
+/// Why a request was refused. All but the last were sent to nobody and had no effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// A queue is full.
+    Overloaded,
+    /// The stores of too many of the replicas owe their disks too much.
+    Behind,
+    /// The disk refuses, and the other replicas cannot be enough.
+    CannotWrite,
+    /// The clock is too far from most peers', or ahead of the wall clock.
+    Fenced,
+    /// The directory is new, and too few peers have been met within the deadline.
+    NotServing,
+    /// Fewer replicas than required answered before the deadline; a write may still take effect.
+    NotEnough {
+        /// Answers required.
+        required: u8,
+        /// Answers that counted.
+        acked: u8,
+        /// What each replica did.
+        receipt: Receipt,
+    },
+}

@@ -1,0 +1,379 @@
+//! What answers do to requests: notes for the receipt, the state machine's step, and its commands.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use kvorum_base::clock::NoStamp;
+use kvorum_base::value_memory::LargeValues;
+use kvorum_core::mutant::{Mutant, is_on};
+use kvorum_core::placement::NodeId;
+use kvorum_core::quorum::read::{Answer, Command, ReadOutcome};
+use kvorum_core::quorum::rules;
+use kvorum_core::quorum::write::WriteStep;
+use kvorum_core::quorum::{Current, Failure, Rank, ReadAnswer, StoreAnswer};
+use kvorum_core::{Key, Record, Version};
+
+use super::api::{Found, Looked, Refused, Written};
+use super::operation::{Machine, Operation, Outcome};
+use super::operations::{Letter, Letters, Operations, Step, find};
+use crate::operation_id::OperationId;
+use crate::replica::Held;
+use crate::replica::reply_to::Asker;
+
+impl Operations {
+    /// Hands out all answers that wait, and those that come meanwhile.
+    pub(super) fn handle_inbox(self: &Rc<Self>, now: Duration) {
+        if self.is_handling.replace(true) {
+            return;
+        }
+        let mut commands = self.commands.take();
+        loop {
+            let Some(letter) = self.inbox.borrow_mut().pop_front() else { break };
+            let id = OperationId::from_raw(letter.id);
+            match self.handle(id, now, letter, &mut commands) {
+                Step::Nothing => {}
+                Step::Restamp(above) => self.restamp(id, above),
+                Step::Commands => self.carry_out(id, now, &mut commands),
+            }
+        }
+        self.commands.replace(commands);
+        self.is_handling.set(false);
+    }
+
+    fn handle(&self, id: OperationId, now: Duration, letter: Letter, commands: &mut Vec<Command>) -> Step {
+        let mut table = self.table.borrow_mut();
+        let Some(operation) = find(&mut table, id) else {
+            if id.generation() != 0 {
+                self.metrics.late_answers.fetch_add(1, Ordering::Relaxed);
+            }
+            return Step::Nothing;
+        };
+        let Some(rank) = operation.rank(&self.membership, letter.node) else { return Step::Nothing };
+        if now > operation.deadline {
+            // Past it the replicas have forgotten what they promised: the answer must not be used.
+            return Step::Nothing;
+        }
+        let took = now.saturating_sub(operation.started);
+        let step = match letter.answer {
+            Letters::Stored(answer) => self.handle_stored(operation, id, rank, answer, took, commands),
+            Letters::Read(answer) => {
+                let answer = checked(&self.large_values, &operation.key, answer);
+                self.note_latency(letter.node, &answer, operation.waited_for(rank, now));
+                self.handle_read(operation, rank, answer, took, commands)
+            }
+            Letters::Held(held) => {
+                let answer = match held {
+                    Held::Record(record) => Answer::Record(record),
+                    Held::Absent { floor } => Answer::Absent { floor },
+                    Held::Failed(failure) => Answer::Failed(failure),
+                };
+                self.handle_read(operation, rank, answer, took, commands)
+            }
+        };
+        if operation.is_decided {
+            self.repair(operation, now);
+        }
+        let is_over = operation.is_over();
+        drop(table);
+        if is_over {
+            self.remove(id);
+        }
+        step
+    }
+
+    /// Only answers that count tell how fast a replica is. One that fails fast must not look fast, or it is
+    /// asked first by every read.
+    fn note_latency(&self, node: NodeId, answer: &Answer, took: Duration) {
+        let Some(peer) = self.peers.get(node) else { return };
+        if let Answer::Failed(_) = answer {
+            peer.note_read(took.max(self.hedging.delay()));
+        } else {
+            peer.note_read(took);
+            self.hedging.note(took);
+        }
+    }
+
+    fn handle_stored(
+        &self,
+        operation: &mut Operation,
+        id: OperationId,
+        rank: Rank,
+        answer: StoreAnswer,
+        took: Duration,
+        commands: &mut Vec<Command>,
+    ) -> Step {
+        if id.round() == operation.round {
+            operation.storing.remove(rank);
+        }
+        let answer = if operation.deferred.contains(rank) { answer.of_deferred() } else { answer };
+        let (outcome, version) = match answer {
+            StoreAnswer::Accepted => ("accepted", None),
+            StoreAnswer::Stale(current) => ("stale", Some(current.version())),
+            StoreAnswer::StaleUnknown(current) => ("stale-unknown", Some(current.version())),
+            StoreAnswer::Failed(failure) => (failure_name(failure), None),
+        };
+        if let StoreAnswer::Stale(Current::Record(seen)) = answer {
+            self.clock.observe(seen.hlc);
+            self.metrics.stale_answers.fetch_add(1, Ordering::Relaxed);
+        }
+        match &mut operation.machine {
+            Machine::Write { machine, record, attempts } => {
+                let Some(attempt) = attempts.named(id.round()) else { return Step::Nothing };
+                let accepted = (answer == StoreAnswer::Accepted).then(|| record.version());
+                if id.round() == operation.round && answer.settles(record.version()) {
+                    operation.owed.remove(rank);
+                }
+                let step = machine.on_answer(attempt, rank, answer);
+                if id.round() == operation.round {
+                    operation.note(rank, outcome, version.or(accepted), took);
+                }
+                self.write_step(operation, step)
+            }
+            Machine::Read { machine, write_back, .. } => {
+                if id.round() == operation.round {
+                    let written = *write_back;
+                    machine.on_store(rank, written, answer, &mut |command| commands.push(command));
+                    if answer == StoreAnswer::Accepted {
+                        operation.note(rank, "written-back", Some(written), took);
+                    } else {
+                        operation.note(rank, outcome, version, took);
+                    }
+                }
+                Step::Commands
+            }
+        }
+    }
+
+    fn write_step(&self, operation: &mut Operation, step: WriteStep) -> Step {
+        match step {
+            WriteStep::Wait => Step::Nothing,
+            WriteStep::Restamp { above } => Step::Restamp(above),
+            WriteStep::Done(_) => {
+                let Machine::Write { record, .. } = &operation.machine else { return Step::Nothing };
+                let version = record.version();
+                let receipt = operation.has_trace.then(|| operation.receipt(&self.membership));
+                operation.decide(Ok(Outcome::Written(Written { version, receipt })));
+                Step::Nothing
+            }
+            WriteStep::Hopeless => {
+                self.decide_not_enough(operation);
+                Step::Nothing
+            }
+        }
+    }
+
+    fn handle_read(
+        &self,
+        operation: &mut Operation,
+        rank: Rank,
+        answer: Answer,
+        took: Duration,
+        commands: &mut Vec<Command>,
+    ) -> Step {
+        let (outcome, version) = match &answer {
+            Answer::Record(record) => ("record", Some(record.version())),
+            Answer::Version(version) => ("version", Some(*version)),
+            Answer::Absent { floor } => ("absent", Some(*floor)),
+            Answer::Failed(failure) => (failure_name(*failure), None),
+        };
+        if let Answer::Failed(Failure::Corrupt) = answer {
+            self.metrics.corrupt_answers.fetch_add(1, Ordering::Relaxed);
+        }
+        operation.reading.remove(rank);
+        operation.note(rank, outcome, version, took);
+        if let Machine::Read { machine, .. } = &mut operation.machine {
+            machine.on_read(rank, answer, &mut |command| commands.push(command));
+        }
+        if operation.is_hopeless && operation.reading.is_empty() {
+            self.decide_not_enough(operation);
+        }
+        Step::Commands
+    }
+
+    /// Does what a read's state machine asks for.
+    pub(super) fn carry_out(&self, id: OperationId, now: Duration, commands: &mut Vec<Command>) {
+        for command in commands.drain(..) {
+            match command {
+                Command::Ask { rank, version_only } => self.ask(id, now, rank, version_only),
+                Command::Store { rank, record } => self.write_back(id, now, rank, &record),
+                Command::Done(outcome) => self.found(id, now, outcome),
+                Command::Hopeless => {
+                    if let Some(operation) = find(&mut self.table.borrow_mut(), id) {
+                        // Those asked are about to answer, unless they are slow: then the timer ends it.
+                        operation.is_hopeless = true;
+                        if operation.reading.is_empty() {
+                            self.decide_not_enough(operation);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn ask(&self, id: OperationId, now: Duration, rank: Rank, version_only: bool) {
+        let mut table = self.table.borrow_mut();
+        let Some(operation) = find(&mut table, id) else { return };
+        let Some(node) = operation.node(&self.membership, rank) else { return };
+        operation.note_asked(rank, now);
+        let key = operation.key.clone();
+        drop(table);
+        match self.peers.get(node) {
+            Some(peer) => {
+                if let Err(failure) = peer.read(id.get(), &key, version_only) {
+                    self.post(id.get(), node, Letters::Read(ReadAnswer::Failed(failure)));
+                }
+            }
+            None => match self.replica.read(&key, false, || Asker::Operation(id)) {
+                Some(held) => self.post(id.get(), node, Letters::Held(held)),
+                None => self.own_disk.asked(|| now),
+            },
+        }
+    }
+
+    /// Sends the newest record to a replica; every version that is written back is a round of its own.
+    fn write_back(&self, id: OperationId, now: Duration, rank: Rank, record: &Record) {
+        let mut table = self.table.borrow_mut();
+        let Some(operation) = find(&mut table, id) else { return };
+        let Some(node) = operation.node(&self.membership, rank) else { return };
+        if let Machine::Read { write_back, .. } = &mut operation.machine
+            && *write_back != record.version()
+        {
+            *write_back = record.version();
+            operation.round = operation.round.wrapping_add(1);
+            operation.storing = kvorum_core::quorum::ReplicaSet::EMPTY;
+        }
+        operation.storing.insert(rank);
+        let (key, id) = (operation.key.clone(), id.with_round(operation.round));
+        drop(table);
+        self.metrics.write_backs.fetch_add(1, Ordering::Relaxed);
+        let age_ms = self.clock.wall_ms().saturating_sub(record.version().hlc.millis());
+        self.behind.note(node, Duration::from_millis(age_ms), now);
+        if let Err(failure) = self.send_store(id, node, &key, record, true) {
+            self.post(id.get(), node, Letters::Stored(StoreAnswer::Failed(failure)));
+        }
+    }
+
+    fn found(&self, id: OperationId, now: Duration, outcome: ReadOutcome) {
+        let mut table = self.table.borrow_mut();
+        let Some(operation) = find(&mut table, id) else { return };
+        let receipt = operation.has_trace.then(|| operation.receipt(&self.membership));
+        let value = match outcome {
+            ReadOutcome::Record(record) => Looked::Record(record),
+            ReadOutcome::Absent { floor } => Looked::Absent { floor },
+        };
+        operation.decide(Ok(Outcome::Found(Found { value, receipt })));
+        self.repair(operation, now);
+    }
+
+    pub(super) fn decide_not_enough(&self, operation: &mut Operation) {
+        if operation.is_decided {
+            return;
+        }
+        let (required, acked, receipt) = (operation.acks.ack(), operation.acked(), operation.receipt(&self.membership));
+        let overloaded = failure_name(Failure::Overloaded);
+        // A read has no effect, and where somebody had no room for it now there may be some later.
+        if matches!(operation.machine, Machine::Read { .. })
+            && receipt.replicas.iter().any(|replica| replica.outcome == overloaded)
+        {
+            return operation.decide(Err(Refused::Overloaded));
+        }
+        self.metrics.not_enough_replicas.fetch_add(1, Ordering::Relaxed);
+        operation.decide(Err(Refused::NotEnough { required, acked, receipt }));
+    }
+
+    /// Starts a blocked write over with a newer stamp; waits for the clock's bound if it must. A stamp that
+    /// replicas would refuse is not tried.
+    fn restamp(self: &Rc<Self>, id: OperationId, above: Version) {
+        self.metrics.restamps.fetch_add(1, Ordering::Relaxed);
+        if is_on(Mutant::RestampNotAbove) {
+            return self.restamp_carelessly(id);
+        }
+        match self.clock.stamp(above.hlc) {
+            Ok(version) => self.send_restamped(id, version),
+            Err(NoStamp::TooFarAhead) => self.give_up(id),
+            Err(NoStamp::PastBound { .. }) => {
+                let operations = self.clone();
+                // Ends with the stamp's own limits; the request's deadline goes on meanwhile.
+                tokio::task::spawn_local(async move {
+                    let stamped = operations.stamp(above.hlc).await;
+                    match stamped {
+                        Ok(version) => operations.send_restamped(id, version),
+                        Err(_) => operations.give_up(id),
+                    }
+                    operations.handle_inbox(operations.clock.boot());
+                });
+            }
+        }
+    }
+
+    /// [`Mutant::RestampNotAbove`].
+    fn restamp_carelessly(self: &Rc<Self>, id: OperationId) {
+        let first = find(&mut self.table.borrow_mut(), id).and_then(|operation| match &operation.machine {
+            Machine::Write { record, .. } => Some(record.version()),
+            Machine::Read { .. } => None,
+        });
+        if let Some(first) = first {
+            self.send_restamped(id, Version { hlc: first.hlc.next(), ..first });
+        }
+    }
+
+    fn give_up(&self, id: OperationId) {
+        if let Some(operation) = find(&mut self.table.borrow_mut(), id) {
+            self.decide_not_enough(operation);
+        }
+    }
+
+    fn send_restamped(self: &Rc<Self>, id: OperationId, version: Version) {
+        let mut table = self.table.borrow_mut();
+        let Some(operation) = find(&mut table, id).filter(|operation| !operation.is_decided) else { return };
+        let Machine::Write { machine, record, attempts } = &mut operation.machine else { return };
+        if !rules::is_above_all_seen(version, machine.newest()) {
+            // An answer that came while the bound was raised showed something newer still.
+            let above = machine.newest();
+            drop(table);
+            return self.restamp(id, above);
+        }
+        // A copy, and charged as one for as long as the first is on its way to anybody.
+        let Ok(restamped) = self.large_values.keep(record.restamp(&operation.key, version)) else {
+            return self.decide_not_enough(operation);
+        };
+        *record = restamped;
+        attempts.add(machine.restamped());
+        operation.round = operation.round.wrapping_add(1);
+        operation.forget_notes();
+        let id = id.with_round(operation.round);
+        drop(table);
+        self.send_write(id);
+    }
+}
+
+/// What a peer holds, as a read's state machine takes it.
+fn checked(large_values: &Arc<LargeValues>, key: &Key, answer: ReadAnswer) -> Answer {
+    match answer {
+        ReadAnswer::Record(bytes) => {
+            let verified = large_values.verified(key, bytes);
+            verified.map_or_else(|unusable| Answer::Failed(unusable.into()), Answer::Record)
+        }
+        ReadAnswer::Version { version, .. } => Answer::Version(version),
+        ReadAnswer::Absent { floor } => Answer::Absent { floor },
+        ReadAnswer::Failed(failure) => Answer::Failed(failure),
+    }
+}
+
+/// A failure as receipts and metrics name it.
+#[must_use]
+pub fn failure_name(failure: Failure) -> &'static str {
+    match failure {
+        Failure::Unreachable => "unreachable",
+        Failure::Timeout => "timeout",
+        Failure::Overloaded => "overloaded",
+        Failure::DiskFull => "disk-full",
+        Failure::Disk => "disk-failed",
+        Failure::Corrupt => "corrupt",
+        Failure::Rebuilding => "rebuilding",
+        Failure::ClockSkew => "clock-skew",
+        Failure::NotServing => "not-serving",
+    }
+}

@@ -1,0 +1,260 @@
+//! The coordinator: takes a client's request, asks the key's replicas, answers at the `ack`-th of `from`.
+//!
+//! [`Coordinator`] is what `http` calls; [`operations`] holds the requests under way and does what the
+//! state machines of `kvorum_core::quorum` say; [`hedge`] decides when a read asks more replicas, `timers`
+//! sees to it, and to deadlines; `behind` knows whom to ask last; `repair` sends what was read to replicas that are
+//! behind.
+//!
+//! Cancel safety: dropping one of the futures gives up the *answer*. A write that was sent goes on, and
+//! may take effect; a read is forgotten.
+
+pub mod api;
+mod behind;
+mod choice;
+pub mod fan_out;
+mod handle;
+pub mod hedge;
+pub mod metrics;
+mod operation;
+pub mod operations;
+mod repair;
+mod repair_budget;
+mod timers;
+mod timestamp;
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+pub use api::{Found, Looked, Receipt, Refused, ReplicaReceipt, Written};
+pub use fan_out::FanOut;
+pub use handle::failure_name;
+use kvorum_base::value_memory::Body;
+use kvorum_base::waits;
+use kvorum_core::backpressure::Backpressure;
+use kvorum_core::placement::NodeId;
+use kvorum_core::quorum::{Acks, Failure, ReadAnswer, StoreAnswer};
+use kvorum_core::{Hlc, Key, Record, Version};
+use operation::Outcome;
+pub use operations::CoordinatorParts;
+use operations::Operations;
+
+use crate::replica::Held;
+
+/// The coordinator of one shard.
+#[derive(Clone)]
+pub struct Coordinator {
+    pub(crate) operations: Rc<Operations>,
+}
+
+impl Coordinator {
+    /// Nothing is under way yet.
+    #[must_use]
+    pub fn new(parts: CoordinatorParts) -> Self {
+        Self { operations: Operations::new(parts) }
+    }
+
+    /// Requests under way, answered or not.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.operations.under_way()
+    }
+
+    /// Hedges reads, and ends what is past its deadline. Runs until it is dropped.
+    pub(crate) async fn run_timers(self) {
+        timers::run(self.operations).await;
+    }
+
+    /// The shard stops: forgets all requests, so that what they owe is kept.
+    pub fn end(&self) {
+        self.operations.end();
+    }
+
+    /// A replica's answer to a store.
+    #[inline]
+    pub(crate) fn on_stored(&self, node: NodeId, id: u64, answer: StoreAnswer) {
+        self.operations.on_stored(node, id, answer);
+    }
+
+    /// A peer's answer to a read.
+    #[inline]
+    pub(crate) fn on_read(&self, node: NodeId, id: u64, answer: ReadAnswer) {
+        self.operations.on_read(node, id, answer);
+    }
+
+    /// This node's answer to a read that needed the disk.
+    pub(crate) fn on_held(&self, id: u64, held: Held) {
+        self.operations.on_held(id, held);
+    }
+
+    /// There is a connection to `node` again: it is asked less than others at first.
+    pub(crate) fn on_connected(&self, node: NodeId) {
+        self.operations.note_return(node);
+    }
+
+    /// The connection to `node` ended: everything that waits on it fails.
+    pub(crate) fn on_disconnected(&self, node: NodeId) {
+        self.operations.fail_all(node);
+    }
+
+    /// Replaces what this node holds damaged by what a quorum answered.
+    pub(crate) fn mend_own(&self, key: &Key, record: &Record) {
+        self.operations.mend_own(key, record);
+    }
+
+    /// Stores a value.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub async fn put(
+        &self,
+        key: Key,
+        acks: Acks,
+        content_type: Option<&[u8]>,
+        value: Body,
+        trace: bool,
+    ) -> Result<Written, Refused> {
+        let (version, came) = self.begin_write(&key, acks, value.value_bytes()).await?;
+        let record = value.into_record(|value| Record::value(&key, version, acks.from(), content_type, value));
+        self.write(key, acks, record, trace, came).await
+    }
+
+    /// Stores a deletion.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub async fn delete(&self, key: Key, acks: Acks, trace: bool) -> Result<Written, Refused> {
+        let (version, came) = self.begin_write(&key, acks, 0).await?;
+        let record = Record::tombstone(&key, version, acks.from());
+        self.write(key, acks, record, trace, came).await
+    }
+
+    /// Reads the newest version.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub async fn get(&self, key: Key, acks: Acks, trace: bool) -> Result<Found, Refused> {
+        let came = self.admit().await?;
+        let id = self.operations.begin_read(key, acks, trace, came);
+        match self.operations.outcome(id).await? {
+            Outcome::Found(found) => Ok(found),
+            Outcome::Written(_) => unreachable!("a read is not a write"),
+        }
+    }
+
+    async fn write(
+        &self,
+        key: Key,
+        acks: Acks,
+        record: Record,
+        trace: bool,
+        came: Option<Duration>,
+    ) -> Result<Written, Refused> {
+        let id = self.operations.begin_write(key, acks, record, trace, came);
+        match self.operations.outcome(id).await? {
+            Outcome::Written(written) => Ok(written),
+            Outcome::Found(_) => unreachable!("a write is not a read"),
+        }
+    }
+
+    /// Lets a request in: where its cluster is just coming up, once that is there, within the deadline. When it came, if
+    /// it has waited: there is one deadline.
+    async fn admit(&self) -> Result<Option<Duration>, Refused> {
+        let membership = &self.operations.membership;
+        if membership.is_fenced() {
+            return Err(Refused::Fenced);
+        }
+        if membership.is_serving() {
+            return Ok(None);
+        }
+        let came = self.operations.clock.boot();
+        let serving = tokio::time::timeout(self.operations.deadline, membership.until_serving());
+        // Boxed: few requests come here, and all of them would be larger. What it came to is asked below.
+        let _ = Box::pin(waits::queue("cluster", serving)).await;
+        match (membership.is_serving(), membership.is_fenced()) {
+            (true, false) => Ok(Some(came)),
+            (true, true) => Err(Refused::Fenced),
+            (false, _) => Err(Refused::NotServing),
+        }
+    }
+
+    /// Admits a write and stamps it, without asking anybody first. With its version, when it came if it has waited.
+    async fn begin_write(&self, key: &Key, acks: Acks, bytes: usize) -> Result<(Version, Option<Duration>), Refused> {
+        let mut came = self.admit().await?;
+        let delay = self.give_way(key, acks, bytes)?;
+        if !delay.is_zero() {
+            came = came.or_else(|| Some(self.operations.clock.boot()));
+            // Boxed: seldom, and all requests would be larger.
+            let _delayed = Delayed::new(&self.operations.delayed);
+            Box::pin(waits::queue("debt", tokio::time::sleep(delay))).await;
+        }
+        let version = self.operations.stamp(Hlc::ZERO).await.map_err(|failure| match failure {
+            Failure::Overloaded => Refused::Overloaded,
+            Failure::ClockSkew => Refused::Fenced,
+            Failure::DiskFull
+            | Failure::Disk
+            | Failure::Corrupt
+            | Failure::Unreachable
+            | Failure::Timeout
+            | Failure::Rebuilding
+            | Failure::NotServing => Refused::CannotWrite,
+        })?;
+        // It may have space again: whoever asks for a write is who finds out.
+        if self.operations.replica.disk_refuses() && self.needs_own(key, acks) {
+            match self.operations.raise_bound(self.operations.clock.past_bound()).await {
+                Ok(()) => {}
+                Err(Failure::Overloaded) => return Err(Refused::Overloaded),
+                Err(_) => return Err(Refused::CannotWrite),
+            }
+        }
+        Ok((version, came))
+    }
+
+    /// For how long a write of so many bytes waits so that its replicas' stores can pay what they owe. Refuses as many
+    /// as they ask for.
+    fn give_way(&self, key: &Key, acks: Acks, bytes: usize) -> Result<Duration, Refused> {
+        let operations = &self.operations;
+        let membership = &operations.membership;
+        let replicas = membership.layout().preference_list(key.hash().partition());
+        let is_reachable = |node: &&NodeId| operations.peers.get(**node).is_none_or(|peer| peer.is_up());
+        let reachable = replicas.iter().take(usize::from(acks.from())).filter(is_reachable);
+        let asked = Backpressure::met_by(acks, reachable.map(|node| membership.backpressure(*node)));
+        if asked == Backpressure::NONE {
+            return Ok(Duration::ZERO);
+        }
+        if operations.admission.borrow_mut().refuses(asked, operations.delayed.get()) {
+            operations.metrics.refused_behind.fetch_add(1, Ordering::Relaxed);
+            return Err(Refused::Behind);
+        }
+        operations.metrics.delayed_behind.fetch_add(1, Ordering::Relaxed);
+        Ok(asked.delay(bytes))
+    }
+
+    /// Whether a write cannot succeed without this node's own disk: then nobody else is bothered.
+    fn needs_own(&self, key: &Key, acks: Acks) -> bool {
+        let membership = &self.operations.membership;
+        let replicas = membership.layout().preference_list(key.hash().partition());
+        acks.ack() == acks.from()
+            && replicas.iter().take(usize::from(acks.from())).any(|node| *node == membership.own())
+    }
+}
+
+/// Counts a write while it is delayed, also where its client goes away.
+struct Delayed<'a>(&'a Cell<usize>);
+
+impl<'a> Delayed<'a> {
+    fn new(count: &'a Cell<usize>) -> Self {
+        count.set(count.get() + 1);
+        Self(count)
+    }
+}
+
+impl Drop for Delayed<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}

@@ -1,0 +1,45 @@
+//! What a read brings up to date behind its answer: a copy that it has met damaged; below a quorum also a replica
+//! that was seen to be behind, within a budget. At a quorum the read has seen to a majority itself, before the answer.
+//!
+//! Nobody waits for any of this, and nobody reads what is answered to it: what is lost, the next read finds again.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use kvorum_core::{Key, Record};
+
+use super::operation::{Machine, Operation};
+use super::operations::Operations;
+
+impl Operations {
+    /// After the answer: sends what was read to the replicas that are known by now to need it, each once.
+    pub(super) fn repair(&self, operation: &mut Operation, now: Duration) {
+        let replicas = operation.replicas(&self.membership);
+        let is_quorum = operation.acks.is_quorum();
+        let Machine::Read { machine, repaired, .. } = &mut operation.machine else { return };
+        let Some(record) = machine.answered_record() else { return };
+        let damaged = machine.mend();
+        let behind = if is_quorum { damaged } else { machine.outdated().or(damaged) };
+        for rank in behind.minus(*repaired).iter() {
+            let Some(node) = replicas.get(usize::from(rank.0)) else { continue };
+            repaired.insert(rank);
+            if damaged.contains(rank) {
+                self.metrics.mends.fetch_add(1, Ordering::Relaxed);
+            } else if self.repair.0.borrow_mut().try_take(now, record.bytes().len()) {
+                self.metrics.read_repairs.fetch_add(1, Ordering::Relaxed);
+            } else {
+                self.metrics.read_repairs_denied.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            // If it cannot be sent, the next read finds the same again.
+            let _ = self.send_store(self.id_of_nobody(), *node, &operation.key, record, true);
+        }
+    }
+
+    /// Replaces what this node holds damaged by what a quorum answered. The read alone does not always: where the
+    /// others answer first, nobody waits to hear of the damage.
+    pub(crate) fn mend_own(&self, key: &Key, record: &Record) {
+        // What cannot be queued is still damaged when the caller looks, or in the next pass.
+        let _ = self.send_store(self.id_of_nobody(), self.membership.own(), key, record, true);
+    }
+}

@@ -1,0 +1,104 @@
+//! The queue and the names; what is kept and delivered is in `tests/process/hints.rs` of the binary.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use bytes::Bytes;
+use kvorum_core::hints::BucketId;
+use kvorum_core::quorum::Rank;
+use kvorum_core::{Hlc, Incarnation, Version};
+use proptest::prelude::*;
+
+use super::names;
+use super::names::{Name, TargetId};
+use super::*;
+
+const VERSION: Version = Version { hlc: Hlc::from_millis(7), incarnation: Incarnation(7) };
+
+fn queue(bytes_max: u64, queue_bytes_max: usize) -> HintQueue {
+    let bounds = Bounds { bytes_max, age_max: Duration::from_secs(60) };
+    HintQueue::new(HintSettings { bounds, rate: 1, queue_bytes_max }, 3)
+}
+
+fn offer(queue: &HintQueue, value_bytes: usize) {
+    let key = Key::new("k".into()).unwrap();
+    let record = Record::value(&key, VERSION, 3, None, &vec![0; value_bytes]);
+    queue.offer(&key, &record, ReplicaSet::first(2));
+}
+
+#[test]
+fn what_there_is_no_room_for_is_dropped_and_counted_for_each_target() {
+    let queue = queue(1 << 20, 4000);
+    (0..100).for_each(|_| offer(&queue, 1000));
+    assert!(queue.waiting_bytes() <= 4000);
+    let taken = queue.take(usize::MAX).len();
+    assert!((2..=3).contains(&taken), "{taken}");
+    assert_eq!(queue.dropped(Dropped::QueueFull), 2 * (100 - taken as u64));
+    offer(&queue, 9000);
+    assert_eq!(queue.take(1).len(), 1, "a large one alone finds room");
+    assert_eq!(queue.waiting_bytes(), 0);
+}
+
+#[test]
+fn hints_are_taken_in_their_order_and_about_as_many_bytes_as_asked() {
+    let queue = queue(1 << 20, 1 << 20);
+    (0..10).for_each(|_| offer(&queue, 1000));
+    assert_eq!(queue.take(2500).len(), 3);
+    assert_eq!(queue.take(usize::MAX).len(), 7);
+}
+
+#[test]
+fn nothing_is_kept_where_hints_are_off_or_nobody_is_owed() {
+    let off = queue(0, 1 << 20);
+    offer(&off, 10);
+    assert_eq!(off.take(1).len(), 0);
+    let on = queue(1, 1 << 20);
+    let key = Key::new("k".into()).unwrap();
+    on.offer(&key, &Record::tombstone(&key, VERSION, 1), ReplicaSet::EMPTY);
+    assert_eq!(on.take(1).len(), 0);
+    let mut owed = ReplicaSet::EMPTY;
+    owed.insert(Rank(1));
+    on.offer(&key, &Record::tombstone(&key, VERSION, 1), owed);
+    assert_eq!(on.take(1).len(), 1);
+}
+
+#[test]
+fn the_range_of_the_last_target_that_there_can_be_has_all_of_it() {
+    let key = Key::new("k".into()).unwrap();
+    for url in ["http://a:1", "http://b:1"] {
+        let target = TargetId::of(url);
+        assert!(target.range().contains(&names::hint(target, BucketId(u64::MAX), &key)));
+    }
+    let name = Bytes::from(vec![0xff; 16]);
+    assert_eq!(names::parse(&name), None);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn names_are_read_as_they_were_written(url in "[a-z]{1,9}", bucket: u64, key in prop::collection::vec(any::<u8>(), 1..40)) {
+        let (target, id) = (TargetId::of(&url), BucketId(bucket));
+        let key = Key::new(key.into()).unwrap();
+        let hint = names::hint(target, id, &key);
+        prop_assert!(names::hints(target, id).contains(&hint) && names::bucket(target, id).contains(&hint));
+        prop_assert!(names::bucket(target, id).contains(&names::size(target, id)));
+        prop_assert!(!names::hints(target, id).contains(&names::size(target, id)));
+        prop_assert!(target.range().contains(&hint));
+        prop_assert_eq!(names::parse(&hint), Some(Name::Hint(target, id, key)));
+        prop_assert_eq!(names::parse(&names::size(target, id)), Some(Name::Size(target, id)));
+    }
+
+    #[test]
+    fn buckets_lie_in_their_order(url in "[a-z]{1,9}", one: u64, other: u64) {
+        let target = TargetId::of(&url);
+        let order = |bucket| names::size(target, BucketId(bucket));
+        prop_assert_eq!(one.cmp(&other), order(one).cmp(&order(other)));
+        prop_assert!(one == other || names::bucket(target, BucketId(one.min(other))).end <= order(one.max(other)));
+    }
+
+    #[test]
+    fn sizes_are_read_as_they_were_written(hints: u64, bytes: u64) {
+        let size = Size { hints, bytes };
+        prop_assert_eq!(names::decode_size(&names::encode_size(size)), Some(size));
+        prop_assert_eq!(names::decode_size(&names::encode_size(size)[1..]), None);
+    }
+}

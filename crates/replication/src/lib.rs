@@ -1,0 +1,18 @@
+//! How a node keeps copies: the coordinator of requests, the replica, hints for those that are away, rounds of
+//! anti-entropy, and scrub. One [`shard`] of a node puts them together.
+//!
+//! Read in this order: [`coordinator`], [`replica`], [`shard`], [`hints`], [`anti_entropy`], [`scrub`].
+
+pub mod anti_entropy;
+pub mod background_rpc;
+pub mod background_scan;
+pub mod backpressure;
+pub mod coordinator;
+pub mod hints;
+#[cfg(all(test, feature = "interleavings"))]
+mod interleavings;
+pub mod operation_id;
+pub mod replica;
+pub mod reply;
+pub mod scrub;
+pub mod shard;

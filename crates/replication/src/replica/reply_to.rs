@@ -1,0 +1,20 @@
+//! Who waits for an answer from another thread.
+
+use kvorum_core::quorum::Failure;
+use tokio::sync::oneshot;
+
+use super::peer_reply::PeerReply;
+use crate::operation_id::OperationId;
+use crate::reply::Reply;
+
+/// Who waits for an answer from another thread.
+pub enum Asker {
+    /// A request that this shard coordinates.
+    Operation(OperationId),
+    /// A peer.
+    Peer(PeerReply),
+    /// Background work of this shard.
+    Call(oneshot::Sender<Reply>),
+    /// Whoever waits for something to be durable: the clock's bound, a fact of anti-entropy.
+    Durable(oneshot::Sender<Result<(), Failure>>),
+}

@@ -1,0 +1,309 @@
+//! Scrub: reads all that this node stores, page by page, verifies every record's digest, and has what is damaged
+//! mended by the other replicas.
+//!
+//! A damaged record is read through the coordinator: this node's own answer is a failure and the others' decide.
+//! What they say is stored here as repair stores it. So nothing here decides anything. It runs on the background
+//! shard, slowly and without end, and at full speed where a pass was asked for.
+//!
+//! Does not promise to find damage under what the engine's cache holds: it shows when that has let it go.
+
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use kvorum_base::sync::Mutex;
+use kvorum_core::quorum::{Acks, majority};
+use kvorum_core::{Key, Record};
+use kvorum_peer::peers::Peers;
+use kvorum_storage::{Page, PageLimit, Store, StoreError, Tier};
+use tokio::sync::Notify;
+
+use crate::background_scan::BackgroundScan;
+use crate::coordinator::{Coordinator, Found, Looked};
+
+/// What is read at a time: a quarter of a millisecond, for which whoever wakes up may have to wait.
+const PAGE: PageLimit = PageLimit { records: 128, bytes: 32 * 1024 };
+/// Where a block is damaged each of its records is looked up by itself.
+const DAMAGED_PAGE: PageLimit = PageLimit { records: 64, bytes: 64 * 1024 };
+/// Between two passes that nobody asked for.
+const PAUSE: Duration = Duration::from_secs(60);
+/// Between two looks, or two attempts.
+const RETRY: Duration = Duration::from_millis(100);
+const STOPPING: &str = "the node is stopping";
+/// Looks for the peers, and for a record that has been sent here to replace a damaged one.
+const LOOKS_MAX: u32 = 50;
+
+/// What was found so far.
+#[derive(Debug, Default)]
+pub struct Scrub {
+    /// Bytes a second of the passes that nobody asked for; zero if there are none.
+    rate: u64,
+    asked: Notify,
+    /// Passes begun.
+    pub begun: AtomicU64,
+    /// Passes ended, in whatever way.
+    pub ended: AtomicU64,
+    /// Records read.
+    pub records: AtomicU64,
+    /// Their bytes, keys included.
+    pub bytes: AtomicU64,
+    /// Records whose digest, or whose block, was wrong.
+    pub damaged: AtomicU64,
+    /// Of these, records that the other replicas have replaced.
+    pub mended: AtomicU64,
+    /// Why the last pass ended before the last record.
+    trouble: Mutex<Option<String>>,
+}
+
+impl Scrub {
+    /// Nothing was read yet; `rate` is in bytes a second.
+    #[must_use]
+    pub fn new(rate: u64) -> Arc<Self> {
+        Arc::new(Self { rate, ..Self::default() })
+    }
+
+    /// Asks for a pass over everything at full speed. Its number: it is over once so many have ended.
+    pub fn ask(&self) -> u64 {
+        let number = self.begun.load(Ordering::Acquire) + 1;
+        self.asked.notify_one();
+        number
+    }
+
+    /// Why the last pass ended before the last record, if it did.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn end(&self, trouble: Option<String>) {
+        if let Some(trouble) = &trouble {
+            tracing::warn!(trouble, "scrub could not go on");
+        }
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+        self.ended.store(self.begun.load(Ordering::Acquire), Ordering::Release);
+    }
+}
+
+/// What a page had.
+#[derive(Debug, Default)]
+struct Checked {
+    records: u64,
+    bytes: u64,
+    damaged: Vec<Key>,
+    /// Where the next begins.
+    next: Option<Bytes>,
+}
+
+/// How a pass ended.
+enum End {
+    /// With the last record.
+    Whole,
+    /// Another was asked for.
+    Asked,
+}
+
+/// Scrubs what a node stores, on one of its shards.
+pub struct Scrubber {
+    /// The other nodes, who have to be there to help.
+    pub peers: Rc<Peers>,
+    /// Reads what is stored.
+    pub scan: BackgroundScan,
+    /// Asks the others.
+    pub coordinator: Coordinator,
+    /// What is scrubbed.
+    pub store: Arc<dyn Store>,
+    /// How many nodes the cluster has.
+    pub nodes: u8,
+    /// What was found.
+    pub scrub: Arc<Scrub>,
+}
+
+impl Scrubber {
+    /// Scrubs for as long as the shard runs.
+    pub async fn run(self) {
+        let scrub = &self.scrub;
+        let mut is_asked = false;
+        loop {
+            if !is_asked && scrub.rate == 0 {
+                scrub.asked.notified().await;
+                is_asked = true;
+            }
+            scrub.begun.fetch_add(1, Ordering::AcqRel);
+            self.until_connected().await;
+            let end = self.pass((!is_asked).then_some(scrub.rate)).await;
+            is_asked = match end {
+                Ok(End::Asked) => {
+                    scrub.end(None);
+                    true
+                }
+                ended => {
+                    scrub.end(ended.err());
+                    tokio::time::timeout(PAUSE, scrub.asked.notified()).await.is_ok()
+                }
+            };
+        }
+    }
+
+    /// Right after a start nobody could help yet. Waits for the peers, but not for one that is away.
+    async fn until_connected(&self) {
+        for _ in 0..LOOKS_MAX {
+            if self.peers.iter().all(|peer| peer.is_up()) {
+                return;
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    async fn pass(&self, rate: Option<u64>) -> Result<End, String> {
+        let scrub = &self.scrub;
+        let mut start = Bytes::new();
+        loop {
+            let (read_from, begin) = (self.store.clone(), start.clone());
+            let checked = self.scan.run(move |_| check(&*read_from, &begin)).await.ok_or(STOPPING)?;
+            let checked = checked.map_err(|error| format!("a page could not be read: {error}"))?;
+            scrub.records.fetch_add(checked.records, Ordering::Relaxed);
+            scrub.bytes.fetch_add(checked.bytes, Ordering::Relaxed);
+            for key in checked.damaged {
+                scrub.damaged.fetch_add(1, Ordering::Relaxed);
+                let hash = key.hash().get();
+                if self.mend(key).await? {
+                    scrub.mended.fetch_add(1, Ordering::Relaxed);
+                    tracing::warn!(key_hash = hash, "a damaged record was replaced by that of the other replicas");
+                } else {
+                    tracing::error!(key_hash = hash, "a damaged record could not be replaced");
+                }
+            }
+            let Some(next) = checked.next else { return Ok(End::Whole) };
+            start = next;
+            if let Some(rate) = rate {
+                let pause = Duration::from_millis(checked.bytes.saturating_mul(1000) / rate);
+                if tokio::time::timeout(pause, scrub.asked.notified()).await.is_ok() {
+                    return Ok(End::Asked);
+                }
+            }
+        }
+    }
+
+    /// Has the other replicas replace a record; whether they have.
+    async fn mend(&self, key: Key) -> Result<bool, String> {
+        let (salvaged_from, damaged) = (self.store.clone(), key.clone());
+        let salvaged = self.scan.run(move |_| {
+            salvaged_from.forget(&damaged);
+            salvaged_from.salvage(&damaged)
+        });
+        let nodes = self.nodes;
+        // Where the damage is in this byte nobody is found who has the record.
+        let claimed = salvaged.await.ok_or(STOPPING)?.and_then(|bytes| Record::claimed_from(&bytes));
+        let from = claimed.filter(|from| (1..=nodes).contains(from)).unwrap_or(nodes);
+        let acks = Acks::new(majority(from), from).expect("a majority is not more than all");
+        let found = self.coordinator.get(key.clone(), acks, false).await;
+        let Ok(Found { value: Looked::Record(record), .. }) = found else { return Ok(false) };
+        self.coordinator.mend_own(&key, &record);
+        for _ in 0..LOOKS_MAX {
+            let (store, key) = (self.store.clone(), key.clone());
+            if self.scan.run(move |_| is_sound(&*store, &key)).await.ok_or(STOPPING)? {
+                return Ok(true);
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+        Ok(false)
+    }
+}
+
+/// One page from `start` on. Blocks on the disk.
+fn check(store: &dyn Store, start: &[u8]) -> Result<Checked, StoreError> {
+    match store.scan(start, None, PAGE) {
+        Ok(page) => Ok(judge(page, |key, record| Record::decode(key, record.clone()).is_ok())),
+        // Somewhere on this page: blocks are read as they are, and every key by itself as a reader would.
+        Err(StoreError::Corrupt(_)) => {
+            let page = store.scan_unchecked(start, DAMAGED_PAGE)?;
+            Ok(judge(page, |key, _| is_sound(store, key)))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn is_sound(store: &dyn Store, key: &Key) -> bool {
+    match store.get(key, Tier::Disk) {
+        Ok(None) => true,
+        Ok(Some(record)) => Record::decode(key, record).is_ok(),
+        Err(_) => false,
+    }
+}
+
+fn judge(page: Page, is_sound: impl Fn(&Key, &Bytes) -> bool) -> Checked {
+    let mut checked = Checked::default();
+    if let Some((last, _)) = page.records.last().filter(|_| page.more) {
+        let mut next = BytesMut::from(last.as_ref());
+        next.put_u8(0);
+        checked.next = Some(next.freeze());
+    }
+    for (key, record) in page.records {
+        checked.records += 1;
+        checked.bytes += u64::try_from(key.len() + record.len()).expect("lengths fit");
+        // What is no key was never stored under it: its bytes are damaged, and nobody knows what they were.
+        let Ok(key) = Key::new(key) else { continue };
+        if !is_sound(&key, &record) {
+            checked.damaged.push(key);
+        }
+    }
+    checked
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use kvorum_core::frame::Message;
+    use kvorum_core::quorum::ReadAnswer;
+
+    use crate::coordinator::FanOut;
+    use crate::coordinator::tests::rig::{Rig, Settings, run, until};
+    use crate::scrub::*;
+
+    fn scrubber(rig: &Rig) -> Scrubber {
+        let shard = &rig.shard;
+        Scrubber {
+            peers: shard.peers.clone(),
+            scan: shard.scan.clone(),
+            coordinator: shard.coordinator.clone(),
+            store: rig.store.clone(),
+            nodes: 3,
+            scrub: Scrub::new(0),
+        }
+    }
+
+    #[test]
+    fn a_record_is_mended_though_the_others_answer_before_this_node_says_that_it_is_damaged() {
+        run(async {
+            let settings = Settings { fan_out: FanOut::All, ..Settings::default() };
+            let mut rig = Rig::start(3, settings).await;
+            let key = Key::new("k".into()).unwrap();
+            let record = rig.stored_everywhere(&key).await;
+            assert!(rig.store.corrupt(&key, 0));
+            rig.store.make_cold(&key);
+            let (release, held_up) = std::sync::mpsc::channel::<()>();
+            assert!(rig.shard.pool.submit(Box::new(move || _ = held_up.recv())).is_ok());
+            let (scrubber, damaged) = (scrubber(&rig), key.clone());
+            let scans = rig.shard.scans.clone();
+            tokio::task::spawn_local(async move {
+                loop {
+                    (scans.next().await)();
+                }
+            });
+            let mended = tokio::task::spawn_local(async move { scrubber.mend(damaged).await });
+            for peer in 0..2 {
+                let read = rig.next(peer).await;
+                let answer = ReadAnswer::Record(record.bytes().clone());
+                rig.answer(peer, &read, Message::ReadAnswer(answer)).await;
+            }
+            until(|| rig.shard.coordinator.under_way() == 0).await;
+            assert!(rig.shard.pool.depth() > 0, "this node has not answered yet");
+            drop(release);
+            assert_eq!(mended.await.unwrap(), Ok(true));
+            assert_eq!(rig.store.get(&key, Tier::Disk), Ok(Some(record.bytes().clone())));
+        });
+    }
+}

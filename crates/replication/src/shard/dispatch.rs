@@ -1,0 +1,226 @@
+//! Hands out what comes to a shard: frames of peers, and what other threads have done for it.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use kvorum_base::clock::Clock;
+use kvorum_base::cpu_share::CpuShare;
+use kvorum_core::frame::{Frame, Message};
+use kvorum_core::placement::NodeId;
+use kvorum_core::quorum::{Failure, StoreAnswer};
+use kvorum_core::repair::wire::{Request, Response};
+use kvorum_core::{Key, Record};
+use kvorum_peer::detach::detach;
+use kvorum_peer::error::ProtocolError;
+use kvorum_peer::handler::FrameHandler;
+use kvorum_peer::link::Link;
+use kvorum_peer::membership::Membership;
+use kvorum_peer::request_id::background_number;
+use kvorum_storage::commit::{Done, Ticket, Work};
+
+use crate::anti_entropy::member::Member;
+use crate::background_rpc::BackgroundRpc;
+use crate::coordinator::Coordinator;
+use crate::replica::peer_reply::PeerReply;
+use crate::replica::reply_to::Asker;
+use crate::replica::{Event, Mailbox};
+use crate::replica::{Held, Replica};
+use crate::reply::Reply;
+
+/// Knows the parts of a shard that something may be for.
+pub(super) struct Dispatch {
+    pub(super) clock: Arc<Clock>,
+    pub(super) membership: Arc<Membership>,
+    pub(super) replica: Rc<Replica<Asker>>,
+    pub(super) coordinator: Coordinator,
+    pub(super) rpc: Rc<BackgroundRpc>,
+    pub(super) member: Rc<Member>,
+    pub(super) cpu_share: CpuShare,
+    /// Stores that arrived together and have not been handed in.
+    pub(super) works: RefCell<Vec<Work>>,
+}
+
+/// A record that a peer gives this node.
+struct PeerStore {
+    key: Key,
+    record: Bytes,
+    repair: bool,
+    uncounted: bool,
+}
+
+impl Dispatch {
+    /// Hands out what other threads have done. Runs until it is dropped.
+    pub(super) async fn take_mail(self: Rc<Self>, mailbox: Arc<Mailbox>) {
+        let mut events = Vec::new();
+        loop {
+            mailbox.take(&mut events).await;
+            for event in events.drain(..) {
+                self.take_event(event);
+            }
+        }
+    }
+
+    fn take_event(&self, event: Event) {
+        match event {
+            Event::Commit(Done::Stored { ticket, answer }) => {
+                let (asker, abstains) = self.replica.answered(ticket);
+                // What failed has failed all the same: `Rebuilding` says that it was carried out.
+                let answer = match answer {
+                    StoreAnswer::Failed(_) => answer,
+                    _ => abstains.map_or(answer, StoreAnswer::Failed),
+                };
+                match asker {
+                    Asker::Peer(reply) => reply.stored(&self.clock, answer),
+                    Asker::Operation(id) => self.coordinator.on_stored(self.membership.own(), id.get(), answer),
+                    // Whoever asked may have given up.
+                    Asker::Call(waiting) => _ = waiting.send(Reply::Stored(answer)),
+                    Asker::Durable(_) => unreachable!("that asks for no store"),
+                }
+            }
+            Event::Commit(Done::Raised { ticket, bound }) => {
+                self.tell_durable(ticket, bound.map(|_| ()));
+            }
+            Event::Commit(Done::Heeded { ticket, result }) => self.tell_durable(ticket, result),
+            Event::Read { ticket, held } => {
+                let (asker, abstains) = self.replica.answered(ticket);
+                let held = abstains.map_or(held, Held::Failed);
+                match asker {
+                    Asker::Peer(reply) => reply.read(&self.clock, held),
+                    Asker::Operation(id) => self.coordinator.on_held(id.get(), held),
+                    // Whoever asked may have given up.
+                    Asker::Call(waiting) => _ = waiting.send(Reply::Read(held)),
+                    Asker::Durable(_) => unreachable!("that asks for no read"),
+                }
+            }
+        }
+    }
+
+    fn tell_durable(&self, ticket: Ticket, result: Result<(), Failure>) {
+        if let Asker::Durable(waiting) = self.replica.redeem(ticket) {
+            // Whoever asked may have given up.
+            let _ = waiting.send(result);
+        }
+    }
+
+    fn frame(&self, id: u64, message: Message) -> Frame {
+        Frame { id, hlc: self.clock.reading(), message }
+    }
+
+    /// A store waits among `works`, or is refused at once.
+    fn take_store(&self, link: &Rc<Link>, id: u64, store: PeerStore) {
+        let PeerStore { key, record, repair, uncounted } = store;
+        if !uncounted {
+            self.cpu_share.note_request();
+        }
+        let (key, record) = detach(key, record);
+        let refused = match Record::decode(&key, record) {
+            Err(_) => Some(Failure::Corrupt),
+            Ok(record) => match self.replica.refuses_stores() {
+                Some(failure) => Some(failure),
+                None => {
+                    let asker = Asker::Peer(PeerReply::new(link.clone(), id, false));
+                    let submission = self.replica.submission(key, &record, repair, uncounted, asker);
+                    self.works.borrow_mut().push(Work::Store(submission));
+                    None
+                }
+            },
+        };
+        if let Some(failure) = refused {
+            link.reply(&self.frame(id, Message::StoreAnswer(StoreAnswer::Failed(failure))));
+        }
+    }
+
+    /// A question of a driver of anti-entropy.
+    fn take_repair(&self, link: &Rc<Link>, id: u64, payload: &[u8]) -> Result<(), ProtocolError> {
+        let request = Request::decode(payload).map_err(|_| ProtocolError::NotARequest)?;
+        let Some(admitted) = self.member.anti_entropy.admit() else {
+            link.reply(&self.frame(id, Message::RepairAnswer(Response::Failed.encode())));
+            return Ok(());
+        };
+        let (member, clock, link) = (self.member.clone(), self.clock.clone(), link.clone());
+        tokio::task::spawn_local(async move {
+            let response = member.answer(request).await;
+            drop(admitted);
+            let answer = Frame { id, hlc: clock.reading(), message: Message::RepairAnswer(response.encode()) };
+            // A link that broke loses it, and the driver knows.
+            let _ = link.answer(&answer);
+        });
+        Ok(())
+    }
+}
+
+impl FrameHandler for Dispatch {
+    fn on_connected(&self, node: NodeId) {
+        self.coordinator.on_connected(node);
+    }
+
+    fn on_disconnected(&self, node: NodeId) {
+        self.coordinator.on_disconnected(node);
+        self.rpc.fail_all(node);
+    }
+
+    fn on_answer(&self, node: NodeId, answer: Frame) -> Result<(), ProtocolError> {
+        let Frame { id, message, .. } = answer;
+        if let Some(number) = background_number(id) {
+            return self.rpc.on_answer(node, number, message);
+        }
+        match message {
+            Message::StoreAnswer(answer) => self.coordinator.on_stored(node, id, answer),
+            Message::ReadAnswer(answer) => self.coordinator.on_read(node, id, answer),
+            Message::RepairAnswer(_)
+            | Message::Pong { .. }
+            | Message::Store { .. }
+            | Message::Read { .. }
+            | Message::Ping { .. }
+            | Message::Repair(_) => return Err(ProtocolError::NotAnAnswer),
+        }
+        Ok(())
+    }
+
+    fn on_request(&self, link: &Rc<Link>, request: Frame) -> Result<(), ProtocolError> {
+        let Frame { id, message, .. } = request;
+        match message {
+            Message::Store { key, record, repair, uncounted } => {
+                self.take_store(link, id, PeerStore { key, record, repair, uncounted });
+            }
+            Message::Read { key, version_only, uncounted } => {
+                if !uncounted {
+                    self.cpu_share.note_request();
+                }
+                let reply = || PeerReply::new(link.clone(), id, version_only);
+                if let Some(held) = self.replica.read(&key, uncounted, || Asker::Peer(reply())) {
+                    reply().read(&self.clock, held);
+                }
+            }
+            Message::Repair(payload) => self.take_repair(link, id, &payload)?,
+            Message::Ping { .. } => {
+                let pong = Message::Pong {
+                    wall_ms: self.clock.wall_ms(),
+                    sequence: self.membership.sequence(self.replica.sequence()),
+                    rebuilt: self.membership.is_rebuilt(),
+                    backpressure: self.membership.backpressure(self.membership.own()),
+                };
+                link.reply(&self.frame(id, pong));
+            }
+            Message::StoreAnswer(_) | Message::ReadAnswer(_) | Message::RepairAnswer(_) | Message::Pong { .. } => {
+                return Err(ProtocolError::NotARequest);
+            }
+        }
+        Ok(())
+    }
+
+    /// What arrived together goes to the commit thread together.
+    fn on_requests_end(&self) {
+        let mut works = self.works.borrow_mut();
+        self.replica.store_all(&mut works);
+        for refused in works.drain(..) {
+            if let Work::Store(submission) = refused
+                && let Asker::Peer(reply) = self.replica.redeem(submission.ticket)
+            {
+                reply.stored(&self.clock, StoreAnswer::Failed(Failure::Overloaded));
+            }
+        }
+    }
+}

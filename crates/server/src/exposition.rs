@@ -1,0 +1,483 @@
+//! `/metrics`: everything that the node counts, as one page in the OpenMetrics text format, which
+//! Prometheus reads.
+//!
+//! Names follow Prometheus' conventions: `kvorum_` first, base units, unit last, `_total` for counters
+//! (which the encoder appends). Values are read when the page is asked for; nothing is locked for it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use kvorum_base::histogram::{Histogram, Snapshot};
+use kvorum_replication::coordinator::failure_name;
+use kvorum_replication::hints::{Dropped, TargetMetrics};
+use kvorum_storage::{HealthState, Stall};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+use rustix::param::page_size;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::profile::allocations;
+use crate::view::NodeView;
+
+const MICROS: f64 = 1e-6;
+
+/// The page.
+#[must_use]
+pub(crate) fn text(view: &Arc<NodeView>) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Process));
+    registry.sub_registry_with_prefix("kvorum").register_collector(Box::new(Exposition(view.clone())));
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).expect("a string takes all text");
+    text
+}
+
+struct Exposition(Arc<NodeView>);
+
+impl fmt::Debug for Exposition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Exposition")
+    }
+}
+
+/// What the system counts of this process, under the names that all of Prometheus' clients use.
+#[derive(Debug)]
+struct Process;
+
+impl Collector for Process {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut page = Page(encoder);
+        let time = clock_gettime(ClockId::ProcessCPUTime);
+        let seconds = Duration::try_from(time).unwrap_or_default().as_secs_f64();
+        page.encode("process_cpu_seconds", "User and system time spent", &ConstCounter::new(seconds))?;
+        // Size and resident size, in pages.
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+        let pages = statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0);
+        let page_bytes = u64::try_from(page_size()).expect("a page fits 64 bits");
+        page.gauge("process_resident_memory_bytes", "Resident memory", float(pages * page_bytes))
+    }
+}
+
+/// Writes metrics of the shapes that the node has.
+struct Page<'a>(DescriptorEncoder<'a>);
+
+type Labels<'a> = Vec<(&'static str, String)>;
+
+impl Page<'_> {
+    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        self.encode(name, help, &ConstCounter::new(value))
+    }
+
+    fn encode(&mut self, name: &str, help: &str, metric: &impl EncodeMetric) -> fmt::Result {
+        metric.encode(self.0.encode_descriptor(name, help, None, metric.metric_type())?)
+    }
+
+    fn counters(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl IntoIterator<Item = (Labels<'static>, u64)>,
+    ) -> fmt::Result {
+        let metric_type = ConstCounter::new(0_u64).metric_type();
+        let mut encoder = self.0.encode_descriptor(name, help, None, metric_type)?;
+        for (labels, value) in values {
+            ConstCounter::new(value).encode(encoder.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
+        self.encode(name, help, &ConstGauge::new(value))
+    }
+
+    fn gauges(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl IntoIterator<Item = (Labels<'static>, f64)>,
+    ) -> fmt::Result {
+        let metric_type = ConstGauge::new(0.0).metric_type();
+        let mut encoder = self.0.encode_descriptor(name, help, None, metric_type)?;
+        for (labels, value) in values {
+            ConstGauge::new(value).encode(encoder.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
+    /// `unit` is what one recorded unit is in the metric's.
+    fn histograms(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: f64,
+        values: impl IntoIterator<Item = (Labels<'static>, Vec<Snapshot>)>,
+    ) -> fmt::Result {
+        let metric_type = prometheus_client::metrics::MetricType::Histogram;
+        let mut encoder = self.0.encode_descriptor(name, help, None, metric_type)?;
+        for (labels, snapshots) in values {
+            let (sum, count, buckets) = merged(&snapshots, unit);
+            if labels.is_empty() {
+                encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+            } else {
+                encoder.encode_family(&labels)?.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One histogram from those of all shards, in buckets of powers of two.
+fn merged(snapshots: &[Snapshot], unit: f64) -> (f64, u64, Vec<(f64, u64)>) {
+    let sum: u64 = snapshots.iter().map(|snapshot| snapshot.sum).sum();
+    let count = snapshots.iter().map(Snapshot::count).sum();
+    let mut buckets: Vec<(f64, u64)> = Vec::new();
+    for snapshot in snapshots {
+        let mut before = 0;
+        for (index, (upper, cumulative)) in snapshot.cumulative().enumerate() {
+            if buckets.len() <= index {
+                buckets.push((float(upper) * unit, 0));
+            }
+            if let Some((_, total)) = buckets.get_mut(index) {
+                *total += cumulative - before;
+            }
+            before = cumulative;
+        }
+    }
+    if let Some((upper, _)) = buckets.last_mut() {
+        *upper = f64::INFINITY;
+    }
+    (float(sum) * unit, count, buckets)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a metric may be off by one in 2^53")]
+fn float(value: u64) -> f64 {
+    value as f64
+}
+
+fn load(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+fn label(name: &'static str, value: impl Into<String>) -> Labels<'static> {
+    vec![(name, value.into())]
+}
+
+impl Collector for Exposition {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let view = &*self.0;
+        let mut page = Page(encoder);
+        node(&mut page, view)?;
+        http(&mut page, view)?;
+        coordinator(&mut page, view)?;
+        peers(&mut page, view)?;
+        hints(&mut page, view)?;
+        commit(&mut page, view)?;
+        repair(&mut page, view)?;
+        store(&mut page, view)
+    }
+}
+
+fn node(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
+    let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
+    page.gauges("build_info", "The build that runs; always 1", [(version, 1.0)])?;
+    let standing = f64::from(u8::from(view.membership.abstains().is_none()));
+    page.gauge("node_votes", "Whether this node's answers count", standing)?;
+    let voting = u64::try_from(view.membership.voting_partitions()).unwrap_or(0);
+    page.gauge("node_voting_partitions", "Partitions that this node votes for, of 4096", float(voting))?;
+    page.gauge("node_ready", "What /readyz says", f64::from(u8::from(view.ready().is_ok())))?;
+    let fenced = f64::from(u8::from(view.membership.is_fenced()));
+    page.gauge("node_fenced", "Whether the clock is too far from most peers'", fenced)?;
+    page.gauge(
+        "read_pool_depth",
+        "Reads that wait for a thread",
+        float(u64::try_from(view.pool.depth()).unwrap_or(0)),
+    )?;
+    match allocations::allocated_bytes() {
+        Ok(bytes) => page.counter("allocated_bytes", "Bytes allocated so far, freed since or not", bytes)?,
+        Err(error) => tracing::debug!(%error, "the allocator does not count"),
+    }
+    page.counter("read_pool_refused", "Reads refused because the pool's queue was full", view.pool.refused())
+}
+
+fn http(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
+    let shards = &view.http;
+    let mut requests: Vec<(Labels<'static>, u64)> = Vec::new();
+    for shard in shards {
+        for (index, (method, status, count)) in shard.requests().enumerate() {
+            match requests.get_mut(index) {
+                Some((_, total)) => *total += count,
+                None => requests.push((vec![("method", method.to_owned()), ("status", status.to_string())], count)),
+            }
+        }
+    }
+    requests.retain(|(_, count)| *count > 0);
+    page.counters("http_requests", "Answered requests", requests)?;
+    let mut latencies: Vec<(Labels<'static>, Vec<Snapshot>)> = Vec::new();
+    for shard in shards {
+        for (index, (method, histogram)) in shard.latencies().enumerate() {
+            match latencies.get_mut(index) {
+                Some((_, all)) => all.push(histogram.snapshot()),
+                None => latencies.push((label("method", method), vec![histogram.snapshot()])),
+            }
+        }
+    }
+    page.histograms("http_request_duration_seconds", "From a request's head to its answer's", MICROS, latencies)?;
+    let sum = |counter: fn(&kvorum_http::HttpMetrics) -> &AtomicU64| {
+        shards.iter().map(|shard| load(counter(shard))).sum::<u64>()
+    };
+    page.gauge("http_connections", "Open connections", float(sum(|shard| &shard.connections)))?;
+    page.gauge("http_requests_in_flight", "Requests being served", float(sum(|shard| &shard.in_flight)))?;
+    page.gauge(
+        "large_value_bytes",
+        "Bytes of large values in memory",
+        float(u64::try_from(view.large_values.used()).unwrap_or(u64::MAX)),
+    )?;
+    page.counter("http_connections_accepted", "Connections taken", sum(|shard| &shard.connections_total))?;
+    page.counters(
+        "http_timeouts",
+        "Connections closed because of a client that was slow or silent",
+        [
+            (label("kind", "request"), sum(|shard| &shard.request_timeouts)),
+            (label("kind", "idle"), sum(|shard| &shard.idle_timeouts)),
+            (label("kind", "write"), sum(|shard| &shard.write_timeouts)),
+        ],
+    )?;
+    page.counter("http_malformed", "Heads that were no HTTP, or too large", sum(|shard| &shard.malformed))?;
+    page.counter("http_shed", "Connections and requests turned away for want of room", sum(|shard| &shard.shed))?;
+    page.counter("http_defects", "Requests that met a defect", sum(|shard| &shard.defects))?;
+    page.counter("http_ranges_broken", "Ranges cut short by a damaged record", sum(|shard| &shard.ranges_broken))
+}
+
+fn coordinator(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
+    let shards = &view.coordinators;
+    let sum = |counter: fn(&kvorum_replication::coordinator::metrics::CoordinatorMetrics) -> &AtomicU64| {
+        shards.iter().map(|shard| load(counter(shard))).sum::<u64>()
+    };
+    page.gauge("coordinator_operations", "Requests under way, answered or not", float(sum(|shard| &shard.operations)))?;
+    let delays = shards.iter().enumerate();
+    page.gauges(
+        "coordinator_hedge_delay_seconds",
+        "How long a read waits for its first replicas",
+        delays
+            .map(|(shard, metrics)| (label("shard", shard.to_string()), float(load(&metrics.hedge_delay_us)) * MICROS)),
+    )?;
+    page.counter("coordinator_hedges", "Reads that asked more replicas than at first", sum(|shard| &shard.hedges))?;
+    page.counter("coordinator_hedges_denied", "Hedges over the budget", sum(|shard| &shard.hedges_denied))?;
+    page.counter("coordinator_write_backs", "Stores by reads", sum(|shard| &shard.write_backs))?;
+    page.counter("coordinator_mends", "Stores that replace a damaged record", sum(|shard| &shard.mends))?;
+    page.counter("coordinator_read_repairs", "Stores to replicas behind a read", sum(|shard| &shard.read_repairs))?;
+    let denied = sum(|shard| &shard.read_repairs_denied);
+    page.counter("coordinator_read_repairs_denied", "Such stores over the budget", denied)?;
+    page.counter(
+        "coordinator_delayed_behind",
+        "Writes that waited because the replicas' stores owed their disks too much",
+        sum(|shard| &shard.delayed_behind),
+    )?;
+    page.counter(
+        "coordinator_refused_behind",
+        "Writes refused because the replicas' stores owed their disks too much",
+        sum(|shard| &shard.refused_behind),
+    )?;
+    page.counter("coordinator_restamps", "Writes started over with a newer version", sum(|shard| &shard.restamps))?;
+    page.counter("coordinator_stale_answers", "Stores refused as stale", sum(|shard| &shard.stale_answers))?;
+    page.counter("coordinator_corrupt_answers", "Damaged records met by reads", sum(|shard| &shard.corrupt_answers))?;
+    page.counter("coordinator_late_answers", "Answers to forgotten requests", sum(|shard| &shard.late_answers))?;
+    page.counter(
+        "coordinator_unconfirmed_stores",
+        "Stores that no answer confirmed",
+        sum(|shard| &shard.unconfirmed_stores),
+    )?;
+    page.counter(
+        "coordinator_not_enough_replicas",
+        "Requests that too few replicas answered",
+        sum(|shard| &shard.not_enough_replicas),
+    )
+}
+
+fn peers(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
+    let membership = &view.membership;
+    let peers: Vec<_> =
+        membership.others().map(|node| (label("peer", membership.url(node)), membership.peer(node))).collect();
+    let each = |value: fn(&kvorum_peer::membership::PeerState) -> u64| -> Vec<(Labels<'static>, u64)> {
+        peers.iter().map(|(labels, peer)| (labels.clone(), value(peer))).collect()
+    };
+    let gauges = |values: Vec<(Labels<'static>, u64)>, unit: f64| {
+        values.into_iter().map(move |(labels, value)| (labels, float(value) * unit))
+    };
+    let links = each(|peer| u64::from(peer.links.load(Ordering::Relaxed)));
+    page.gauges("peer_connections", "Connections to the peer, over all shards", gauges(links, 1.0))?;
+    let latencies = each(|peer| load(&peer.latency_us));
+    page.gauges("peer_latency_seconds", "Recent round trip", gauges(latencies, MICROS))?;
+    let offsets = peers.iter().map(|(labels, peer)| {
+        #[expect(clippy::cast_precision_loss, reason = "milliseconds")]
+        let offset_ms = peer.clock_offset_ms.load(Ordering::Relaxed) as f64;
+        (labels.clone(), offset_ms / 1000.0)
+    });
+    page.gauges("peer_clock_offset_seconds", "How far the peer's clock is ahead", offsets.collect::<Vec<_>>())?;
+    let rebuilding = each(|peer| u64::from(peer.rebuilding.load(Ordering::Relaxed)));
+    page.gauges("peer_rebuilding", "Whether the peer lost its data and has no vote", gauges(rebuilding, 1.0))?;
+    let heard = membership.others().map(|node| {
+        let sequence = membership.remembered(node).map_or(0, |note| note.sequence);
+        (label("peer", membership.url(node)), float(sequence))
+    });
+    page.gauges("peer_sequence", "How far the peer's store is known to be durable", heard.collect::<Vec<_>>())?;
+    page.counters("peer_connects", "Connections made to the peer", each(|peer| load(&peer.connects)))?;
+    page.counters("peer_refusals", "Handshakes refused by either side", each(|peer| load(&peer.refusals)))?;
+    let errors = each(|peer| load(&peer.protocol_errors));
+    page.counters("peer_protocol_errors", "Connections closed for what came over them", errors)?;
+    page.counter("peer_strangers", "Handshakes of nodes that do not belong here", load(&membership.strangers))
+}
+
+fn hints(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
+    let (hints, membership) = (&view.hints, &view.membership);
+    let each = |value: fn(&TargetMetrics) -> &AtomicU64| -> Vec<(Labels<'static>, u64)> {
+        let of = |node| (label("peer", membership.url(node)), load(value(hints.target(node))));
+        membership.others().map(of).collect()
+    };
+    let gauges = |values: Vec<(Labels<'static>, u64)>| values.into_iter().map(|(labels, value)| (labels, float(value)));
+    page.gauges("hints_pending", "Writes kept for the peer", gauges(each(|target| &target.pending)))?;
+    page.gauges("hints_pending_bytes", "Their bytes", gauges(each(|target| &target.pending_bytes)))?;
+    let rates = gauges(each(|target| &target.rate));
+    page.gauges("hints_rate_bytes", "Bytes a second that the peer is sent at most, now", rates)?;
+    let waiting = u64::try_from(hints.waiting_bytes()).unwrap_or(u64::MAX);
+    page.gauge("hints_queue_bytes", "Hints that wait to be written", float(waiting))?;
+    page.counters("hints_kept", "Hints written", each(|target| &target.kept))?;
+    page.counters("hints_delivered", "Hints that the peer has taken", each(|target| &target.delivered))?;
+    page.counters(
+        "hints_superseded",
+        "Hints left out because a newer one of their key was delivered",
+        each(|target| &target.superseded),
+    )?;
+    let dropped = Dropped::ALL.map(|why| (label("reason", why.name()), hints.dropped(why)));
+    page.counters("hints_dropped", "Hints that were not delivered", dropped)
+}
+
+fn commit(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
+    let metrics = &view.commit;
+    let load_now = view.queue.load();
+    page.gauge(
+        "commit_queue_works",
+        "Writes that wait for the commit thread",
+        float(u64::try_from(load_now.works).unwrap_or(0)),
+    )?;
+    page.gauge("commit_queue_bytes", "Their bytes", float(u64::try_from(load_now.bytes).unwrap_or(0)))?;
+    page.counter("commit_batches", "Batches decided", load(&metrics.batches))?;
+    page.counter("commit_commits", "Batches written", load(&metrics.commits))?;
+    page.counter("commit_records", "Records written", load(&metrics.records))?;
+    page.counter("commit_record_bytes", "Bytes of keys and records written", load(&metrics.bytes))?;
+    let one = |histogram: &Histogram| [(Vec::new(), vec![histogram.snapshot()])];
+    page.histograms("commit_batch_works", "Writes per batch", 1.0, one(&metrics.batch_works))?;
+    page.histograms(
+        "commit_batch_duration_seconds",
+        "Lookups, log write and fsync",
+        MICROS,
+        one(&metrics.batch_micros),
+    )?;
+    page.histograms(
+        "commit_sync_duration_seconds",
+        "Log write, fsync and memtable of a commit",
+        MICROS,
+        one(&view.commit_micros),
+    )?;
+    let answers = [
+        (label("answer", "accepted"), load(&metrics.accepted)),
+        (label("answer", "stale"), load(&metrics.stale)),
+        (label("answer", "stale-unknown"), load(&metrics.stale_unknown)),
+    ];
+    let failed = kvorum_storage::commit::metrics::FAILURES
+        .map(|failure| (label("answer", failure_name(failure)), metrics.failed(failure)));
+    page.counters("commit_answers", "Answers to stores", answers.into_iter().chain(failed))?;
+    page.counter("commit_point_reads", "Lookups of the exact version", load(&metrics.point_reads))?;
+    page.counter("commit_cold_reads", "Of these, from the disk", load(&metrics.cold_reads))?;
+    page.counter("commit_mended", "Damaged records replaced", load(&metrics.mended))?;
+    page.counter("commit_bound_raises", "Raises of the clock's durable bound", load(&metrics.bound_raises))?;
+    page.gauge("commit_recent_versions", "Accepted versions remembered", float(load(&metrics.recent_entries)))?;
+    let unsure = f64::from(u8::from(metrics.unsure.load(Ordering::Relaxed)));
+    page.gauge("commit_unsure", "Whether stale answers promise nothing at present", unsure)
+}
+
+fn repair(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
+    let metrics = &view.anti_entropy.metrics;
+    let (lowest, highest) = view.store.floors().bounds();
+    page.gauges(
+        "repair_watermark_seconds",
+        "Up to where partitions are proven converged, since 1970: the lowest and the highest of all",
+        [("lowest", lowest), ("highest", highest)]
+            .map(|(name, at)| (label("bound", name), float(at.millis()) / 1000.0)),
+    )?;
+    let unscannable = f64::from(u8::from(view.anti_entropy.unscannable().is_some()));
+    page.gauge("repair_unscannable", "Whether the store could not be scanned for the last round", unscannable)?;
+    page.counter("repair_rounds", "Rounds driven by this node to their end", load(&metrics.rounds))?;
+    page.counter("repair_whole_rounds", "Of these, with all nodes", load(&metrics.whole_rounds))?;
+    page.counter("repair_scanned_bytes", "Bytes of records looked at", load(&metrics.scanned_bytes))?;
+    page.counter("repair_damaged_records", "Damaged records met by scans", load(&metrics.damaged))?;
+    page.counter("repair_copied_records", "Records given to nodes that lacked them", load(&metrics.copied))?;
+    page.counter("repair_copied_bytes", "Their bytes", load(&metrics.copied_bytes))
+}
+
+fn store(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
+    let stats = view.store.stats();
+    let health = view.store.health();
+    page.gauges(
+        "store_state",
+        "What the store can do: 1 for the state that it is in",
+        [("healthy", HealthState::Healthy), ("disk-full", HealthState::DiskFull), ("poisoned", HealthState::Poisoned)]
+            .map(|(name, state)| (label("state", name), f64::from(u8::from(health == state)))),
+    )?;
+    page.gauge(
+        "store_compaction_pending_bytes",
+        "What compaction has yet to rewrite",
+        float(stats.compaction_pending_bytes),
+    )?;
+    let asked = view.membership.backpressure(view.membership.own());
+    page.gauge(
+        "store_backpressure",
+        "How much this node asks coordinators to hold writes back, from 0 to 7: from 1 on they wait, from 4 on a share is \
+         refused",
+        f64::from(asked.level()),
+    )?;
+    page.gauge("store_level0_files", "Files not yet merged into the levels", float(stats.level0_files))?;
+    page.gauge("store_memtable_bytes", "Bytes in write buffers", float(stats.memtable_bytes))?;
+    page.gauge("store_memtables_waiting", "Full write buffers not yet in a file", float(stats.memtables_waiting))?;
+    page.counter("store_flushed_bytes", "Bytes written by flushes", stats.flushed_bytes)?;
+    page.counter("store_compacted_bytes", "Bytes written by compactions", stats.compacted_bytes)?;
+    page.counter("store_written_bytes", "Bytes given to the engine to write", stats.written_bytes)?;
+    page.gauge("store_table_bytes", "Bytes of live table files", float(stats.table_bytes))?;
+    page.gauge("store_records", "Records, estimated", float(stats.records))?;
+    page.gauge("store_sequence", "Grows with every commit", float(view.store.sequence()))?;
+    page.gauge("store_cache_capacity_bytes", "What the cache may hold", float(stats.cache_capacity_bytes))?;
+    page.gauge("store_cache_used_bytes", "What it holds", float(stats.cache_used_bytes))?;
+    page.gauge(
+        "store_record_cache_used_bytes",
+        "Whole records in front of the cache",
+        float(stats.record_cache_used_bytes),
+    )?;
+    page.counter("store_cache_hits", "Blocks found in the cache", stats.cache_hits)?;
+    page.counter("store_cache_misses", "Blocks that were not", stats.cache_misses)?;
+    page.counter(
+        "store_block_reads",
+        "Blocks that came into the cache, from files or with new tables",
+        stats.block_reads,
+    )?;
+    let stalled = f64::from(u8::from(stats.stall != Stall::None));
+    page.gauge("store_stalled", "Whether the engine holds writes back now", stalled)?;
+    page.counter("store_stalls", "How often it began to", stats.stalls)?;
+    let stalled = ConstCounter::new(float(stats.stall_micros) * MICROS);
+    page.encode("store_stall_seconds", "For how long commits were held back", &stalled)?;
+    page.counter("store_background_errors", "Failures of background work", stats.background_errors)?;
+    page.counter("store_damaged_compactions", "Damaged files met by compaction", stats.damaged_compactions)?;
+    page.counter("store_recoveries", "Recoveries from a full disk", stats.recoveries)?;
+    page.counter("store_corrupt_reads", "Reads that met damage", stats.corrupt_reads)?;
+    page.counter("store_dropped_records", "Deletions and expired records dropped by compaction", stats.dropped)?;
+    let scrub = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    page.counter("scrub_passes", "Passes over everything that is stored, ended", scrub(&view.scrub.ended))?;
+    page.counter("scrub_records", "Records verified", scrub(&view.scrub.records))?;
+    page.counter("scrub_bytes", "Their bytes", scrub(&view.scrub.bytes))?;
+    page.counter("scrub_damaged", "Records found damaged", scrub(&view.scrub.damaged))?;
+    page.counter("scrub_mended", "Of these, replaced by other replicas", scrub(&view.scrub.mended))
+}

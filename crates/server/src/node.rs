@@ -1,0 +1,458 @@
+//! One node, wired together: with `runtime.rs`, which does the same for a shard, the only place that sees
+//! the configuration and knows all parts.
+//!
+//! Starting: listener, data directory, store, commit thread, read pool, background shard, shards. The listener
+//! comes first, so that a port in use leaves the directory alone. Stopping is the same backwards: nothing new is
+//! taken, what is under way is finished, the queue of writes is drained, the store flushed. Connections are taken
+//! until the last shard is done, so that clients are told; two threads see to it that the process ends
+//! in time whatever the disk does.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use kvorum_base::blocking_pool::{ReadPool, ReadPoolThreads};
+use kvorum_base::clock::{Clock, SystemTime, TimeSource};
+use kvorum_base::cpu_share::CpuShare;
+use kvorum_base::value_memory::LargeValues;
+use kvorum_config::{Address, Config};
+use kvorum_core::hints::Bounds;
+use kvorum_core::placement::{Layout, LayoutError, LayoutNode, NodeId};
+use kvorum_engine_rocksdb::backup;
+use kvorum_engine_rocksdb::backup::{BackupError, Label, Scope};
+use kvorum_engine_rocksdb::reaper::Reaper;
+use kvorum_engine_rocksdb::{OpenError, RocksStore};
+use kvorum_peer::first_dials::FirstDials;
+use kvorum_peer::membership::Membership;
+use kvorum_replication::anti_entropy::{AntiEntropy, RepairSettings};
+use kvorum_replication::hints::{HintQueue, HintSettings};
+use kvorum_replication::replica::{Mailbox, Mailboxes};
+use kvorum_replication::scrub::Scrub;
+use kvorum_storage::budget::MemoryBudget;
+use kvorum_storage::commit::queue::Now;
+use kvorum_storage::commit::{BOUND_LEAD, CommitConfig, CommitThread, Committer, QueueLimits, RETENTION_MARGIN};
+use kvorum_storage::data_dir::{ClusterId, DataDir, DataDirError};
+use kvorum_storage::{Durability, Store, StoreError};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::handover::TcpHandover;
+use crate::profile::listener::AdminListener;
+use crate::runtime::{BackgroundParts, ThreadParts, run_background, run_shard};
+use crate::view::NodeView;
+
+/// Connections that wait for a shard to take them.
+const HANDOVER_MAX: usize = 128;
+/// After so long the engine's compactions, and the writes that wait for them, are given up.
+const HURRY_AFTER: Duration = Duration::from_secs(8);
+/// After so long the process ends, wherever it stands: what was acknowledged is in the log.
+const EXIT_AFTER: Duration = Duration::from_secs(9);
+/// Between two looks for a shard with room; the kernel keeps further connections meanwhile.
+const FULL_PAUSE: Duration = Duration::from_millis(1);
+/// Reads that wait for a thread of the pool.
+const READ_QUEUE_MAX: usize = 4096;
+/// Pages of scans that wait for their thread. There is a handful of scans, and each has one page under way.
+const SCAN_QUEUE_MAX: usize = 64;
+
+/// Why a node does not start. Each says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {error}. Stop what uses it, or give another --listen")]
+    Listen {
+        /// What was asked for.
+        address: String,
+        /// The system's answer.
+        error: std::io::Error,
+    },
+    /// The admin listener's address cannot be listened on.
+    #[error("cannot listen on {address} (admin.listen): {error}. Stop what uses it, or set another one")]
+    AdminListen {
+        /// What was asked for.
+        address: String,
+        /// The system's answer.
+        error: std::io::Error,
+    },
+    /// The layout is impossible.
+    #[error("the cluster's layout is impossible: {0}")]
+    Layout(#[from] LayoutError),
+    /// The directory is not this node's.
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    /// The store does not open.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The store cannot be read.
+    #[error("the store cannot be read: {0}. See docs/how-to/disk-fails.md")]
+    Store(#[from] StoreError),
+    /// The system refuses a thread.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+/// Runs a node until it is told to stop by SIGTERM or SIGINT.
+///
+/// # Errors
+/// [`StartError`]; nothing has been changed then.
+pub fn run(config: &Config) -> Result<(), StartError> {
+    let address = config.listen.to_string();
+    let listen_error = |error| StartError::Listen { address: address.clone(), error };
+    let listener = TcpListener::bind(&address).map_err(listen_error)?;
+    listener.set_nonblocking(true).map_err(listen_error)?;
+    let admin = config.admin_listen.as_ref().map(bind_admin).transpose()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let node = Node::start(config)?;
+    let admin = admin.map(AdminListener::start).transpose()?;
+    tracing::info!(url = config.own.as_str(), incarnation = node.view.membership.incarnation().0, "node started");
+    let accepted = runtime.block_on(accept(listener, &node));
+    if let Some(admin) = admin {
+        admin.stop();
+    }
+    node.stop(config);
+    accepted.map_err(listen_error)
+}
+
+fn bind_admin(address: &Address) -> Result<TcpListener, StartError> {
+    TcpListener::bind(address.to_string())
+        .map_err(|error| StartError::AdminListen { address: address.to_string(), error })
+}
+
+/// Makes the data directory that `config` names of a backup of its node.
+///
+/// # Errors
+/// [`RestoreError`].
+pub fn restore(config: &Config, backup: &Path, scope: Scope) -> Result<Label, RestoreError> {
+    let cluster = cluster_id(&layout(config)?);
+    Ok(backup::restore(backup, &config.data_dir, cluster, config.own.as_str(), scope)?)
+}
+
+/// Why nothing was restored.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// The layout is impossible.
+    #[error("the cluster's layout is impossible: {0}")]
+    Layout(#[from] LayoutError),
+    /// The backup, or the directory.
+    #[error(transparent)]
+    Backup(#[from] BackupError),
+}
+
+struct Node {
+    view: Arc<NodeView>,
+    shards: Vec<ShardThread>,
+    background: BackgroundThread,
+    drain: watch::Sender<bool>,
+    store: Arc<RocksStore>,
+    reaper: Reaper,
+    commit: CommitThread<RocksStore>,
+    /// Of the read pool and of the scan pool.
+    pools: [ReadPoolThreads; 2],
+    notes: JoinHandle<()>,
+}
+
+struct ShardThread {
+    connections: mpsc::Sender<TcpHandover>,
+    thread: JoinHandle<()>,
+}
+
+struct BackgroundThread {
+    stop: oneshot::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Node {
+    fn start(config: &Config) -> Result<Self, StartError> {
+        let time: Arc<dyn TimeSource> = Arc::new(SystemTime);
+        let layout = layout(config)?;
+        let own = layout.nodes().iter().position(|node| node.url == config.own.as_str());
+        let own = NodeId(u8::try_from(own.expect("the configuration has checked it")).expect("at most 128 nodes"));
+        let cluster_id = cluster_id(&layout);
+        let data_dir = DataDir::open(&config.data_dir, cluster_id)?;
+        let budget = MemoryBudget::new(config.memory_bytes.get()).expect("the configuration has checked it");
+        if let Some(excess) = config.excess_bytes() {
+            tracing::warn!(%excess, "limits allow more memory than memory_bytes and 128 MiB");
+        }
+        let cpu_share = CpuShare::new(config.runtime.background_percent_of_a_core());
+        let (store, rebuilding) =
+            open_store(&data_dir, budget.at(usize::from(own.0)), cpu_share.clone(), durability(config))?;
+        let reaper = Reaper::start(data_dir.store_path(), data_dir.freed_path())?;
+        let incarnation = data_dir.draw()?;
+        let recovered = store.sequence();
+        let skew_max_ms = u64::try_from(config.clock_skew_max.as_millis()).unwrap_or(u64::MAX);
+        let membership = Membership::new(layout, own, cluster_id, data_dir, recovered, rebuilding, skew_max_ms);
+        let membership = Arc::new(membership);
+        let commit_micros = store.commit_micros();
+        let committer = Committer::new(store.clone(), commit_config(config), time.boot())?;
+        let clock = Arc::new(Clock::new(time.clone(), committer.bound(), config.clock_skew_max, incarnation));
+        // What it stamps from now on is not to be taken for a straggler.
+        clock.observe(committer.fence());
+        let commit_metrics = committer.metrics();
+        let (pool, pool_threads) = ReadPool::start(config.runtime.read_threads.get(), READ_QUEUE_MAX)?;
+        let (scans, scan_thread) = ReadPool::start_scans(SCAN_QUEUE_MAX)?;
+        let shard_count = config.runtime.shards.get();
+        // The last is the background shard's.
+        let mailboxes: Vec<Arc<Mailbox>> = (0..=shard_count).map(|_| Arc::default()).collect();
+        let limits = QueueLimits {
+            works_max: config.commit.queue_records_max.get(),
+            bytes_max: config.commit.queue_bytes_max.get(),
+        };
+        let anti_entropy = Arc::new(AntiEntropy::new(repair_settings(config), time.boot()));
+        let now = move || Now { boot: time.boot(), wall_ms: time.wall_ms() };
+        let (queue, commit) = CommitThread::start(committer, limits, pool.clone(), Mailboxes(mailboxes.clone()), now)?;
+        let noted = membership.clone();
+        let notes = std::thread::Builder::new().name("notes".to_owned()).spawn(move || noted.write_notes())?;
+        let hints = HintQueue::new(hint_settings(config), membership.layout().nodes().len());
+        let view = Arc::new(NodeView {
+            clock,
+            hints: Arc::new(hints),
+            membership,
+            first_dials: FirstDials::default(),
+            store: store.clone(),
+            engine: store.clone(),
+            backing_up: Mutex::default(),
+            scrub: Scrub::new(u64::try_from(config.scrub_rate.get()).unwrap_or(u64::MAX)),
+            queue,
+            commit: commit_metrics,
+            commit_micros,
+            pool,
+            scans,
+            cpu_share,
+            anti_entropy,
+            large_values: LargeValues::new(config.coordinator.request_bytes_max.get()),
+            coordinators: (0..shard_count).map(|_| Arc::default()).collect(),
+            http: (0..shard_count).map(|_| Arc::default()).collect(),
+        });
+        let (drain, drained) = watch::channel(false);
+        let background = start_background(config, &view, &mailboxes)?;
+        let shards = start_shards(config, &view, &mailboxes, &drained)?;
+        Ok(Self { view, shards, background, drain, store, reaper, commit, pools: [pool_threads, scan_thread], notes })
+    }
+
+    /// Tells the shards to finish, and sees to it that the process ends in time.
+    fn drain(&self) {
+        self.view.membership.drain();
+        self.drain.send_replace(true);
+        // Not held: the engine is closed when the node is done with it.
+        let store = Arc::downgrade(&self.store);
+        let hurry = move || {
+            std::thread::sleep(HURRY_AFTER);
+            if let Some(store) = store.upgrade() {
+                store.cancel_background_work();
+                tracing::warn!("stopping takes long: compactions and the writes that wait for them are given up");
+            }
+        };
+        // A thread of its own, which does nothing that could block: whoever reads the log may hang, too.
+        let exit = || {
+            std::thread::sleep(EXIT_AFTER);
+            std::process::exit(0);
+        };
+        let threads = [
+            std::thread::Builder::new().name("hurry".to_owned()).spawn(hurry),
+            std::thread::Builder::new().name("exit".to_owned()).spawn(exit),
+        ];
+        for error in threads.into_iter().filter_map(Result::err) {
+            tracing::warn!(%error, "nobody watches how long stopping takes");
+        }
+    }
+
+    fn stop(self, config: &Config) {
+        let Self { view, shards, background, drain: _, store, reaper, commit, pools, notes } = self;
+        for shard in shards {
+            drop(shard.connections);
+            if shard.thread.join().is_err() {
+                tracing::error!("a shard ended in a panic");
+            }
+        }
+        drop(background.stop);
+        if background.thread.join().is_err() {
+            tracing::error!("the background shard ended in a panic");
+        }
+        let _ = commit.stop();
+        pools.into_iter().for_each(ReadPoolThreads::stop);
+        view.membership.stop_notes();
+        if notes.join().is_err() {
+            tracing::error!("the thread that writes notes ended in a panic");
+        }
+        let ended = store.sync_log().map_err(StartError::from).and_then(|()| Ok(view.membership.end_run()?));
+        if let Err(error) = ended.and_then(|()| Ok(store.flush()?)) {
+            tracing::warn!(%error, "could not flush the store: the next start reads its log instead");
+        }
+        drop((view, store));
+        drop(reaper);
+        tracing::info!(url = config.own.as_str(), "node stopped");
+    }
+}
+
+fn start_shards(
+    config: &Config,
+    view: &Arc<NodeView>,
+    mailboxes: &[Arc<Mailbox>],
+    drained: &watch::Receiver<bool>,
+) -> std::io::Result<Vec<ShardThread>> {
+    let mut shards = Vec::new();
+    for (index, mailbox) in (0..).zip(mailboxes).take(config.runtime.shards.get()) {
+        let (connections, taken) = mpsc::channel(HANDOVER_MAX);
+        let parts = ThreadParts {
+            index,
+            clock: view.clock.clone(),
+            view: view.clone(),
+            mailbox: mailbox.clone(),
+            connections: taken,
+            first_dials: view.membership.others().map(|_| view.first_dials.begin()).collect(),
+            drain: drained.clone(),
+        };
+        let config = config.clone();
+        let thread = std::thread::Builder::new().name(format!("shard-{index}"));
+        let thread = thread.spawn(move || run_shard(&config, parts))?;
+        shards.push(ShardThread { connections, thread });
+    }
+    Ok(shards)
+}
+
+fn start_background(
+    config: &Config,
+    view: &Arc<NodeView>,
+    mailboxes: &[Arc<Mailbox>],
+) -> std::io::Result<BackgroundThread> {
+    let (stop, stopped) = oneshot::channel();
+    let (index, mailbox) = (0..).zip(mailboxes).last().expect("the last mailbox is the background shard's");
+    let parts = BackgroundParts {
+        index,
+        clock: view.clock.clone(),
+        view: view.clone(),
+        mailbox: mailbox.clone(),
+        stop: stopped,
+    };
+    let config = config.clone();
+    let thread = std::thread::Builder::new().name("background".to_owned());
+    let thread = thread.spawn(move || run_background(&config, parts))?;
+    Ok(BackgroundThread { stop, thread })
+}
+
+/// Hands connections to the shards in turn, until the node has been told to stop and the shards are done.
+async fn accept(listener: TcpListener, node: &Node) -> std::io::Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        () = hand_over(&listener, &node.shards) => {}
+    }
+    node.drain();
+    tracing::info!("stopping: finishing what is under way");
+    tokio::select! {
+        () = node.drain.closed() => {}
+        () = hand_over(&listener, &node.shards) => {}
+    }
+    Ok(())
+}
+
+/// Takes connections for as long as there is a shard. Cancelled, it may drop the one connection that no
+/// shard has had room for.
+async fn hand_over(listener: &tokio::net::TcpListener, shards: &[ShardThread]) {
+    let mut turn = 0;
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => match stream.set_nodelay(true).and_then(|()| stream.into_std()) {
+                Ok(mut stream) => {
+                    while let Some(refused) = offer(stream, shards, &mut turn) {
+                        if shards.iter().all(|shard| shard.connections.is_closed()) {
+                            return;
+                        }
+                        tokio::time::sleep(FULL_PAUSE).await;
+                        stream = refused;
+                    }
+                }
+                Err(error) => tracing::debug!(%error, "connection lost before it was served"),
+            },
+            // Out of descriptors, most likely: those that are open may close.
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept connections");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+/// Gives a connection to the next shard, in turn, that has room for it; back if none has. A shard that is
+/// stuck or done is passed over.
+fn offer(mut stream: TcpHandover, shards: &[ShardThread], turn: &mut usize) -> Option<TcpHandover> {
+    let first = *turn % shards.len().max(1);
+    *turn = first + 1;
+    for shard in shards.iter().cycle().skip(first).take(shards.len()) {
+        match shard.connections.try_send(stream) {
+            Ok(()) => return None,
+            Err(TrySendError::Full(refused) | TrySendError::Closed(refused)) => stream = refused,
+        }
+    }
+    Some(stream)
+}
+
+fn layout(config: &Config) -> Result<Layout, LayoutError> {
+    let nodes = config.members.iter().map(|member| LayoutNode {
+        url: member.url.as_str().to_owned(),
+        weight: u16::try_from(member.weight.get()).unwrap_or(u16::MAX),
+        zone: member.zone.as_ref().map(|zone| zone.as_str().to_owned()),
+    });
+    Layout::new(1, nodes.collect())
+}
+
+/// A cluster is what its URLs are.
+fn cluster_id(layout: &Layout) -> ClusterId {
+    let urls: Vec<&str> = layout.nodes().iter().map(|node| node.url.as_str()).collect();
+    ClusterId(xxhash_rust::xxh3::xxh3_64(urls.join("\n").as_bytes()))
+}
+
+fn open_store(
+    data_dir: &DataDir,
+    budget: MemoryBudget,
+    cpu_share: CpuShare,
+    durability: Durability,
+) -> Result<(Arc<RocksStore>, Option<String>), StartError> {
+    let (store, log) = RocksStore::open_in(data_dir, budget, cpu_share)?;
+    data_dir.begin_run(durability == Durability::Os)?;
+    if let Some(loss) = log.loss() {
+        tracing::error!(reason = loss, "this node has lost what it acknowledged: rebuilding, without a vote");
+    }
+    Ok((Arc::new(store), data_dir.rebuilding()?))
+}
+
+fn commit_config(config: &Config) -> CommitConfig {
+    CommitConfig {
+        retention: config.coordinator.deadline + RETENTION_MARGIN,
+        recent_entries_max: config.commit.recent_versions_max.get(),
+        skew_max: config.clock_skew_max,
+        bound_lead: BOUND_LEAD,
+        batch_bytes_max: config.batch_bytes_max(),
+        durability: durability(config),
+    }
+}
+
+fn repair_settings(config: &Config) -> RepairSettings {
+    RepairSettings {
+        interval: config.repair.interval,
+        rate: u64::try_from(config.repair.rate.get()).unwrap_or(u64::MAX),
+        tree_bytes_max: config.repair_bytes_max(),
+        lag: commit_config(config).retention,
+        retention: commit_config(config).retention,
+    }
+}
+
+fn hint_settings(config: &Config) -> HintSettings {
+    HintSettings {
+        bounds: Bounds { bytes_max: config.hints.bytes_max.get() as u64, age_max: config.hints.age_max },
+        rate: config.hints.rate.get() as u64,
+        queue_bytes_max: config.hint_queue_bytes_max(),
+    }
+}
+
+fn durability(config: &Config) -> Durability {
+    match config.durability {
+        kvorum_config::Durability::Fsync => Durability::Fsync,
+        kvorum_config::Durability::Os => Durability::Os,
+    }
+}

@@ -1,0 +1,171 @@
+//! `/v0/cluster`: the cluster as this node sees it; `/v0/repair`: rounds of anti-entropy.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use kvorum_core::placement::NodeId;
+use kvorum_core::{PartitionId, key::PARTITIONS};
+use kvorum_engine_rocksdb::backup::Label;
+use kvorum_peer::membership::Standing;
+use kvorum_replication::scrub::Scrub;
+use serde_json::{Value, json};
+
+use crate::view::NodeView;
+
+/// What an operator does about a node that lost its data.
+const REBUILDING: &str = "repair gives it back what the others have, and then its vote; keep them up, and see \
+                          docs/how-to/node-is-rebuilding.md";
+
+/// What an operator does about a node whose store cannot be scanned.
+const UNSCANNABLE: &str = "rounds of anti-entropy do without this node, and prove nothing; it serves on, but rebuild \
+                           it: see docs/how-to/node-cannot-be-scanned.md";
+
+/// The page, as JSON.
+pub(crate) fn cluster(view: &NodeView) -> Vec<u8> {
+    let membership = &view.membership;
+    let layout = membership.layout();
+    let mut primaries = vec![0_u32; layout.nodes().len()];
+    for partition in 0..PARTITIONS {
+        let id =
+            PartitionId::new(u16::try_from(partition).expect("4,096 fit")).expect("below the number of partitions");
+        let primary = layout.preference_list(id).first().and_then(|node| primaries.get_mut(usize::from(node.0)));
+        *primary.expect("every partition has a primary of this layout") += 1;
+    }
+    let own = membership.own();
+    let nodes: Vec<Value> = (0..=u8::MAX)
+        .map(NodeId)
+        .zip(layout.nodes())
+        .zip(&primaries)
+        .map(|((node, member), primary)| {
+            let mut entry = if node == own { this_node(view) } else { peer(view, node) };
+            let fixed = json!({
+                "url": member.url,
+                "zone": member.zone,
+                "weight": member.weight,
+                "partitions_primary": primary,
+                "partitions": PARTITIONS,
+            });
+            if let (Some(entry), Value::Object(fixed)) = (entry.as_object_mut(), fixed) {
+                entry.extend(fixed);
+            }
+            entry
+        })
+        .collect();
+    let ready = view.ready();
+    let page = json!({
+        "cluster": format!("{:016x}", membership.cluster_id().0),
+        "configuration": format!("{:016x}", layout.digest()),
+        "layout_version": layout.version(),
+        "node": membership.url(own),
+        "version": env!("CARGO_PKG_VERSION"),
+        "ready": ready.is_ok(),
+        "reason": ready.err(),
+        "watermark": watermark(view),
+        "nodes": nodes,
+    });
+    serde_json::to_vec_pretty(&page).expect("plain values are JSON")
+}
+
+/// What is said of a backup, as JSON.
+pub(crate) fn backup(path: &std::path::Path, label: &Label) -> Vec<u8> {
+    let Label { cluster, node, wall_ms, sequence } = label;
+    let page = json!({
+        "path": path,
+        "cluster": cluster.to_string(),
+        "node": node,
+        "wall_ms": wall_ms,
+        "sequence": sequence,
+    });
+    serde_json::to_vec_pretty(&page).expect("plain values are JSON")
+}
+
+/// `/v0/repair`: rounds of anti-entropy, as this node drives them and has been told their results.
+pub(crate) fn repair(view: &NodeView) -> Vec<u8> {
+    let mut page = view.anti_entropy.show();
+    if let Some(page) = page.as_object_mut() {
+        page.insert("watermark".to_owned(), watermark(view));
+        // Why no round may begin.
+        page.insert("reason".to_owned(), view.ready().err().into());
+    }
+    serde_json::to_vec_pretty(&page).expect("plain values are JSON")
+}
+
+/// Up to where this node's partitions are proven converged, in milliseconds since 1970; zero where nothing is.
+fn watermark(view: &NodeView) -> Value {
+    let (lowest, highest) = view.store.floors().bounds();
+    json!({ "lowest_ms": lowest.millis(), "highest_ms": highest.millis() })
+}
+
+fn this_node(view: &NodeView) -> Value {
+    let rebuilding = match view.membership.standing() {
+        Standing::Rebuilding => {
+            let reason = view.membership.rebuilding_reason().unwrap_or_default();
+            let count = view.membership.voting_partitions();
+            let round = round(&view.anti_entropy.show_driving());
+            Some(format!("{reason}; it votes for {count} of {PARTITIONS} partitions; {round}; {REBUILDING}"))
+        }
+        Standing::Unconfirmed | Standing::Voting => None,
+    };
+    json!({
+        "state": "self",
+        "incarnation": format!("{:08x}", view.membership.incarnation().0),
+        "latency_ms": null,
+        "hints": null,
+        "hint_bytes": null,
+        "reason": view.ready().err(),
+        "rebuilding": rebuilding,
+        "unscannable": view.anti_entropy.unscannable().map(|why| format!("{why}; {UNSCANNABLE}")),
+        "scrub": scrub(&view.scrub),
+    })
+}
+
+/// How far the round is that gives a node back what it lost.
+fn round(driving: &Value) -> String {
+    let Some(phase) = driving["phase"].as_str() else { return "between two rounds of anti-entropy".to_owned() };
+    let (step, steps, listed, copied) = (&driving["step"], &driving["steps"], &driving["listed"], &driving["copied"]);
+    format!(
+        "its round of anti-entropy is at step {step} of {steps}, {phase}: {listed} keys compared, {copied} records copied"
+    )
+}
+
+fn scrub(scrub: &Scrub) -> Value {
+    json!({
+        "begun": scrub.begun.load(Ordering::Acquire),
+        "ended": scrub.ended.load(Ordering::Acquire),
+        "records": scrub.records.load(Ordering::Relaxed),
+        "bytes": scrub.bytes.load(Ordering::Relaxed),
+        "damaged": scrub.damaged.load(Ordering::Relaxed),
+        "mended": scrub.mended.load(Ordering::Relaxed),
+        "trouble": scrub.trouble(),
+    })
+}
+
+/// Asks for a pass, and tells its number, as JSON.
+pub(crate) fn scrub_asked(view: &NodeView) -> Vec<u8> {
+    serde_json::to_vec_pretty(&json!({ "pass": view.scrub.ask() })).expect("plain values are JSON")
+}
+
+fn peer(view: &NodeView, node: NodeId) -> Value {
+    let membership = &view.membership;
+    let peer = membership.peer(node);
+    let is_up = peer.links.load(Ordering::Relaxed) > 0;
+    let is_rebuilding = peer.rebuilding.load(Ordering::Relaxed);
+    let trouble = peer.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let state = match (&trouble, is_up, is_rebuilding) {
+        (_, true, true) => "rebuilding",
+        (_, true, false) => "up",
+        (Some(trouble), false, _) if trouble.starts_with("refused") => "refused",
+        (_, false, _) => "down",
+    };
+    #[expect(clippy::cast_precision_loss, reason = "microseconds of a round trip")]
+    let latency_ms = peer.latency_us.load(Ordering::Relaxed) as f64 / 1000.0;
+    json!({
+        "state": state,
+        "incarnation": membership.remembered(node).map(|note| format!("{:08x}", note.incarnation.0)),
+        "latency_ms": is_up.then_some(latency_ms),
+        "hints": view.hints.target(node).pending.load(Ordering::Relaxed),
+        "hint_bytes": view.hints.target(node).pending_bytes.load(Ordering::Relaxed),
+        "reason": trouble.filter(|_| !is_up),
+        "rebuilding": is_rebuilding.then(|| format!("it lost what it had acknowledged; {REBUILDING}")),
+    })
+}

@@ -1,0 +1,308 @@
+//! A shard's thread: its runtime, its tasks, and what HTTP needs of the rest of the node; and the thread of
+//! the *background* shard, which has no clients: bulk traffic between nodes has connections of its own there,
+//! and never a queue in common with a request.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::{Bytes, BytesMut};
+use hyper::StatusCode;
+use hyper::header::{CONNECTION, HeaderMap, HeaderValue};
+use kvorum_base::clock::Clock;
+use kvorum_base::priority;
+use kvorum_config::{Config, ReadFanout};
+use kvorum_core::frame::{INTERLEAVED_MAX, PAYLOAD_OVERHEAD_MAX};
+use kvorum_http::{
+    Admin, AdminFuture, HttpParts, HttpSettings, HttpShard, PageFuture, PeerRefusal, PeerUpgrade, RangeError, Ranges,
+    serve_connection,
+};
+use kvorum_peer::context::{PeerContext, PeerSettings};
+use kvorum_peer::dial::Tcp;
+use kvorum_peer::first_dials::FirstDial;
+use kvorum_peer::handler::FrameHandler;
+use kvorum_peer::handshake::Hello;
+use kvorum_peer::membership::Membership;
+use kvorum_peer::server;
+use kvorum_replication::coordinator::Coordinator;
+use kvorum_replication::coordinator::hedge::Hedging;
+use kvorum_replication::replica::Mailbox;
+use kvorum_replication::scrub::Scrubber;
+use kvorum_replication::shard::{FanOut, Shard, ShardParts};
+use kvorum_storage::PageLimit;
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::LocalSet;
+
+use crate::handover::{TcpHandover, drain_max};
+use crate::view::NodeView;
+
+/// What a shard is given by its node.
+pub(crate) struct ThreadParts {
+    pub(crate) index: u16,
+    pub(crate) clock: Arc<Clock>,
+    pub(crate) view: Arc<NodeView>,
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) connections: mpsc::Receiver<TcpHandover>,
+    /// One for each peer.
+    pub(crate) first_dials: Vec<FirstDial>,
+    /// Becomes true when the node drains; dropped when the shard has.
+    pub(crate) drain: watch::Receiver<bool>,
+}
+
+/// What the background shard is given by its node.
+pub(crate) struct BackgroundParts {
+    /// One more than those of the shards that have clients.
+    pub(crate) index: u16,
+    pub(crate) clock: Arc<Clock>,
+    pub(crate) view: Arc<NodeView>,
+    pub(crate) mailbox: Arc<Mailbox>,
+    /// Ends when the node has no more for it to do.
+    pub(crate) stop: oneshot::Receiver<()>,
+}
+
+/// Runs a shard until the node drains, its connections are done, and the node gives it no more of them.
+pub(crate) fn run_shard(config: &Config, parts: ThreadParts) {
+    block_on(serve(config, parts));
+}
+
+/// Runs the background shard until it is told to stop.
+pub(crate) fn run_background(config: &Config, parts: BackgroundParts) {
+    priority::lower_to(priority::WORK);
+    let BackgroundParts { index, clock, view, mailbox, stop } = parts;
+    block_on(async move {
+        let shard = shard(config, index, clock, &view, mailbox, Vec::new());
+        shard.start();
+        let scrubber = Scrubber {
+            peers: shard.peers.clone(),
+            scan: shard.scan.clone(),
+            coordinator: shard.coordinator.clone(),
+            store: view.store.clone(),
+            nodes: nodes(&view.membership),
+            scrub: view.scrub.clone(),
+        };
+        tokio::task::spawn_local(scrubber.run());
+        let (membership, pool, store) = (view.membership.clone(), view.pool.clone(), view.store.clone());
+        tokio::task::spawn_local(kvorum_replication::backpressure::run(membership, pool, store));
+        tokio::task::spawn_local(shard.driver().run());
+        kvorum_replication::hints::run::run(shard.keeper(), stop).await;
+    });
+}
+
+fn block_on(task: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("the node has started a runtime before, with the same limits");
+    LocalSet::new().block_on(&runtime, task);
+    // Not dropped: that would wait for a peer's name to be looked up, for however long that takes.
+    runtime.shutdown_background();
+}
+
+async fn serve(config: &Config, parts: ThreadParts) {
+    let ThreadParts { index, clock, view, mailbox, mut connections, first_dials, mut drain } = parts;
+    let shard = shard(config, index, clock, &view, mailbox, first_dials);
+    shard.start();
+    let http = http(config, index, &shard, &view);
+    tokio::task::spawn_local(http.clone().run_sweeper());
+    tokio::select! {
+        () = take(&mut connections, &http) => {}
+        _ = drain.wait_for(|drains| *drains) => {}
+    }
+    http.drain();
+    tokio::select! {
+        drained = tokio::time::timeout(drain_max(), http.drained()) => if drained.is_err() {
+            tracing::warn!(shard = index, connections = http.connections(), "connections did not finish in time");
+        },
+        // Who comes now is told that the node is stopping.
+        () = take(&mut connections, &http) => {}
+    }
+    drop(drain);
+    take(&mut connections, &http).await;
+    shard.coordinator.end();
+}
+
+/// Takes connections from the node until there will be no more. Cancel safe.
+async fn take(connections: &mut mpsc::Receiver<TcpHandover>, http: &Rc<HttpShard<Coordinator>>) {
+    while let Some(stream) = connections.recv().await {
+        match TcpStream::from_std(stream) {
+            Ok(stream) => serve_connection(stream, http.clone()),
+            Err(error) => tracing::warn!(%error, "cannot serve a connection"),
+        }
+    }
+}
+
+/// A shard, not started. The node waits for its `first_dials`: for none where they are fewer than peers.
+fn shard(
+    config: &Config,
+    index: u16,
+    clock: Arc<Clock>,
+    view: &Arc<NodeView>,
+    mailbox: Arc<Mailbox>,
+    first_dials: Vec<FirstDial>,
+) -> Shard {
+    let frame_bytes_max = config.limits.value_bytes_max.get() + PAYLOAD_OVERHEAD_MAX;
+    Shard::new(ShardParts {
+        index,
+        peers: PeerSettings {
+            deadline: config.coordinator.deadline,
+            frame_bytes_max,
+            partial_bytes_max: frame_bytes_max * INTERLEAVED_MAX,
+            queue_bytes_max: config.peer.queue_bytes_max.get(),
+            connect_timeout: config.peer.connect_timeout,
+            reconnect_delay_max: config.peer.reconnect_delay_max,
+        },
+        fan_out: match config.coordinator.read_fanout {
+            ReadFanout::Hedged => FanOut::Hedged,
+            ReadFanout::All => FanOut::All,
+        },
+        hedging: Hedging::new(u32::from(config.coordinator.hedge_budget.get()), config.coordinator.deadline / 4),
+        lingering_max: config.coordinator.requests_max.get(),
+        clock,
+        membership: view.membership.clone(),
+        store: view.store.clone(),
+        queue: view.queue.clone(),
+        pool: view.pool.clone(),
+        scans: view.scans.clone(),
+        mailbox,
+        cpu_share: view.cpu_share.clone(),
+        large_values: view.large_values.clone(),
+        hints: view.hints.clone(),
+        anti_entropy: view.anti_entropy.clone(),
+        // The background shard coordinates nothing for clients.
+        metrics: view.coordinators.get(usize::from(index)).cloned().unwrap_or_default(),
+        dial: Box::new(Tcp),
+        first_dials,
+    })
+}
+
+fn nodes(membership: &Membership) -> u8 {
+    u8::try_from(membership.layout().nodes().len()).expect("at most 128 nodes")
+}
+
+fn http(config: &Config, index: u16, shard: &Shard, view: &Arc<NodeView>) -> Rc<HttpShard<Coordinator>> {
+    let settings = HttpSettings {
+        value_bytes_max: config.limits.value_bytes_max.get(),
+        request_read_timeout: config.limits.request_read_timeout,
+        idle_timeout: config.limits.idle_timeout,
+        write_timeout: config.limits.write_timeout,
+        connections_max: config.limits.connections_max.get(),
+        requests_max: config.coordinator.requests_max.get(),
+        scan_page_bytes: config.limits.scan_page_bytes.get(),
+        default_from: config.acks.from(),
+        nodes: nodes(&view.membership),
+    };
+    let (peer_context, handler) = (shard.peer_context.clone(), shard.handler.clone());
+    let doors = Rc::new(Doors { peer_context, handler, view: view.clone() });
+    let clock = shard.clock.clone();
+    let parts = HttpParts {
+        entities: Rc::new(shard.coordinator.clone()),
+        ranges: doors.clone(),
+        admin: doors.clone(),
+        peers: doors,
+        large_values: view.large_values.clone(),
+        metrics: view.http.get(usize::from(index)).expect("one for each shard").clone(),
+        wall: Box::new(move || SystemTime::UNIX_EPOCH + Duration::from_millis(clock.wall_ms())),
+        request_id_seed: shard.clock.wall_ms() << 16 | u64::from(index) << 8,
+    };
+    HttpShard::new(parts, settings)
+}
+
+/// What HTTP reaches of the node, besides the coordinator.
+struct Doors {
+    peer_context: Rc<PeerContext>,
+    handler: Rc<dyn FrameHandler>,
+    view: Arc<NodeView>,
+}
+
+impl Ranges for Doors {
+    fn page(&self, start: Bytes, end: Option<Bytes>, limit: PageLimit) -> PageFuture {
+        let (send, receive) = oneshot::channel();
+        let store = self.view.store.clone();
+        let job = move || {
+            // A client that has gone needs no answer.
+            let _ = send.send(store.scan(&start, end.as_deref(), limit));
+        };
+        let submitted = self.view.pool.submit(Box::new(job)).is_ok();
+        Box::pin(async move {
+            if !submitted {
+                return Err(RangeError::Overloaded);
+            }
+            let page = receive.await.map_err(|_| RangeError::Failed("the read pool stopped".to_owned()))?;
+            page.map_err(|error| RangeError::Failed(error.to_string()))
+        })
+    }
+}
+
+impl Admin for Doors {
+    fn live(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        self.view.ready()
+    }
+
+    fn started(&self) -> Result<(), String> {
+        self.view.started()
+    }
+
+    fn cluster_json(&self) -> Vec<u8> {
+        crate::pages::cluster(&self.view)
+    }
+
+    fn scrub(&self) -> Vec<u8> {
+        crate::pages::scrub_asked(&self.view)
+    }
+
+    fn backup(&self) -> AdminFuture {
+        let (send, receive) = oneshot::channel();
+        let view = self.view.clone();
+        let job = move || {
+            let taken = view.take_backup().map(|(path, label)| crate::pages::backup(&path, &label));
+            // Who asked may have gone: the backup is there all the same.
+            let _ = send.send(taken);
+        };
+        let submitted = self.view.pool.submit(Box::new(job)).is_ok();
+        Box::pin(async move {
+            if !submitted {
+                return Err("as many reads from disk are waiting as may wait".to_owned());
+            }
+            receive.await.unwrap_or_else(|_| Err("the node is stopping".to_owned()))
+        })
+    }
+
+    fn repair_json(&self) -> Vec<u8> {
+        crate::pages::repair(&self.view)
+    }
+
+    fn begin_repair(&self) -> u64 {
+        self.view.anti_entropy.want()
+    }
+
+    fn metrics_text(&self) -> String {
+        crate::exposition::text(&self.view)
+    }
+}
+
+impl PeerUpgrade for Doors {
+    fn accept(&self, headers: &HeaderMap) -> Result<HeaderMap, PeerRefusal> {
+        let hello = Hello::parse(|name| headers.get(name).map(HeaderValue::as_bytes));
+        match server::answer(&self.peer_context, hello.as_ref().map_err(Clone::clone)) {
+            Ok(ours) => {
+                let mut answer = ours.headers();
+                answer.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+                Ok(answer)
+            }
+            Err(stranger) => {
+                Err(PeerRefusal { status: StatusCode::CONFLICT, title: "Not A Peer", detail: stranger.to_string() })
+            }
+        }
+    }
+
+    fn upgraded(&self, stream: TcpStream, read_ahead: Bytes, headers: HeaderMap) {
+        let hello = Hello::parse(|name| headers.get(name).map(HeaderValue::as_bytes));
+        let Ok(hello) = hello else { return };
+        let input = BytesMut::from(&*read_ahead);
+        let (context, handler) = (self.peer_context.clone(), self.handler.clone());
+        tokio::task::spawn_local(server::accept(context, handler, Box::new(stream), hello, input));
+    }
+}

@@ -1,0 +1,126 @@
+//! What the node shows of itself.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use kvorum_base::blocking_pool::ReadPool;
+use kvorum_base::clock::Clock;
+use kvorum_base::cpu_share::CpuShare;
+use kvorum_base::histogram::Histogram;
+use kvorum_base::value_memory::LargeValues;
+use kvorum_engine_rocksdb::{RocksStore, backup};
+use kvorum_http::HttpMetrics;
+use kvorum_peer::first_dials::FirstDials;
+use kvorum_peer::membership::{Membership, Standing};
+use kvorum_replication::anti_entropy::AntiEntropy;
+use kvorum_replication::coordinator::metrics::CoordinatorMetrics;
+use kvorum_replication::hints::HintQueue;
+use kvorum_replication::scrub::Scrub;
+use kvorum_storage::backup_label::Label;
+use kvorum_storage::commit::{CommitMetrics, CommitQueue};
+use kvorum_storage::{HealthState, Store};
+
+/// What the node shows of itself: to `/readyz`, `/metrics` and `/v0/cluster`.
+pub(crate) struct NodeView {
+    /// The hybrid logical clock.
+    pub(crate) clock: Arc<Clock>,
+    /// Identity, standing and peers.
+    pub(crate) membership: Arc<Membership>,
+    /// Of the shards that have clients, to all peers.
+    pub(crate) first_dials: FirstDials,
+    /// The store.
+    pub(crate) store: Arc<dyn Store>,
+    /// Writes on their way to the store.
+    pub(crate) queue: CommitQueue,
+    /// What the commit thread counts.
+    pub(crate) commit: Arc<CommitMetrics>,
+    /// Log write and fsync of each batch, in microseconds.
+    pub(crate) commit_micros: Arc<Histogram>,
+    /// The engine behind `store`, for backups.
+    pub(crate) engine: Arc<RocksStore>,
+    /// Held while a backup is taken.
+    pub(crate) backing_up: Mutex<()>,
+    /// What was verified.
+    pub(crate) scrub: Arc<Scrub>,
+    /// Blocking reads.
+    pub(crate) pool: ReadPool,
+    /// Scans of all that is stored.
+    pub(crate) scans: ReadPool,
+    /// What background work takes of a core.
+    pub(crate) cpu_share: CpuShare,
+    /// Hints on their way, and what is counted of all of them.
+    pub(crate) hints: Arc<HintQueue>,
+    /// Memory for large values.
+    pub(crate) large_values: Arc<LargeValues>,
+    /// Rounds of anti-entropy.
+    pub(crate) anti_entropy: Arc<AntiEntropy>,
+    /// What each shard's coordinator counts.
+    pub(crate) coordinators: Vec<Arc<CoordinatorMetrics>>,
+    /// What each shard's HTTP side counts.
+    pub(crate) http: Vec<Arc<HttpMetrics>>,
+}
+
+impl NodeView {
+    /// Whether a request through this node would succeed, if enough of its peers are there.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub(crate) fn ready(&self) -> Result<(), String> {
+        self.started()?;
+        if self.membership.is_fenced() {
+            return Err("the clock is too far from most peers': set it right".to_owned());
+        }
+        if self.clock.is_stuck_ahead() {
+            return Err("the wall clock was set back by more than clock.skew_max: set it right, or wait".to_owned());
+        }
+        if self.store.health() == HealthState::DiskFull {
+            return Err("the disk is full: reads go on, writes resume with space".to_owned());
+        }
+        if self.clock.is_waiting_for_disk() {
+            return Err("the disk does not answer: reads go on, writes when it does; check the disk".to_owned());
+        }
+        if !self.membership.is_serving() {
+            let awaited = self.membership.awaited().unwrap_or_default();
+            return Err(format!("the data directory is new, and a majority of its peers must have met it: {awaited}"));
+        }
+        if !self.first_dials.are_over() {
+            return Err("the node connects to its peers for the first time: wait, a second or so".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Whether the node has started and does not stop. Its peers may not have: requests wait for them for a while.
+    ///
+    /// # Errors
+    /// Why a request to it cannot succeed.
+    pub(crate) fn started(&self) -> Result<(), String> {
+        if self.membership.is_draining() {
+            return Err("the node is stopping".to_owned());
+        }
+        if self.store.health() == HealthState::Poisoned {
+            return Err("a log write or fsync failed: reads only until a restart; check the disk".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Takes a backup, one at a time. Blocks: not for a shard. Where it is, and of what.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) fn take_backup(&self) -> Result<(PathBuf, Label), String> {
+        let Ok(_only) = self.backing_up.try_lock() else { return Err("a backup is being taken already".to_owned()) };
+        if self.membership.standing() == Standing::Rebuilding {
+            return Err("the node is rebuilding: back up one that has everything".to_owned());
+        }
+        let label = Label {
+            cluster: self.membership.cluster_id(),
+            node: self.membership.url(self.membership.own()).to_owned(),
+            wall_ms: self.clock.wall_ms(),
+            sequence: self.store.sequence(),
+        };
+        let taken = backup::take(self.membership.data_path(), &self.engine, &label);
+        let path = taken.map_err(|error| error.to_string()).inspect_err(|error| tracing::error!(error, "no backup"))?;
+        tracing::info!(path = %path.display(), sequence = label.sequence, "backup taken");
+        Ok((path, label))
+    }
+}

@@ -1,0 +1,53 @@
+//! The small files of a data directory and of a backup, read from any bytes.
+
+use std::path::Path;
+
+use kvorum_core::key::PARTITIONS;
+
+use super::{
+    ClusterId, check_format, check_identity, parse_peers, parse_rebuilt, show_peers, with_checksum, without_checksum,
+};
+use crate::Floors;
+use crate::backup_label::Label;
+
+/// A file's text; with an even first byte its checksum is made right. For some first bytes, floors.
+pub fn notes(data: &[u8]) {
+    let (first, rest) = data.split_first().unwrap_or((&0, &[]));
+    if first % 8 == 7 {
+        floors(rest);
+    }
+    let Ok(text) = std::str::from_utf8(rest) else { return };
+    let text = if first % 2 == 0 { with_checksum(text) } else { text.to_owned() };
+    if let Some(body) = without_checksum(&text) {
+        assert_eq!(with_checksum(body), text, "the same body in another file");
+    }
+    if let Some(peers) = parse_peers(&text) {
+        let again = with_checksum(&show_peers(&peers));
+        assert_eq!(parse_peers(&again), Some(peers), "it reads otherwise");
+    }
+    if let Some(label) = Label::parse(&text) {
+        assert_eq!(Label::parse(&label.text()), Some(label), "it reads otherwise");
+    }
+    let _ = parse_rebuilt(&text);
+    let nowhere = Path::new("/nowhere");
+    let _ = check_identity(nowhere, &text, ClusterId(7));
+    let _ = check_format(nowhere, &text);
+}
+
+/// One floor for each partition: as many as are needed, made of the input over and over.
+fn floors(bytes: &[u8]) {
+    let loaded = Floors::default();
+    assert!(loaded.load(bytes).is_err() || bytes.len() == PARTITIONS * 8);
+    let floors: Vec<u8> = bytes.iter().copied().cycle().take(bytes.len().min(1) * PARTITIONS * 8).collect();
+    if loaded.load(&floors).is_ok() {
+        assert_eq!(loaded.encode_with(&[]), floors, "the same floors in other bytes");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn notes() {
+        kvorum_fuzzing::holds("notes", super::notes);
+    }
+}

@@ -1,0 +1,526 @@
+//! The data directory: whose it is, and what must be known of the past before the store is trusted.
+//!
+//! ```text
+//! LOCK        flock(2): one process at a time
+//! FORMAT      the version of this layout
+//! IDENTITY    cluster id and incarnation
+//! PEERS       what is remembered of each peer: [`PeerNote`]
+//! RUNS        where each run began: [`Runs`]
+//! REBUILT     what had been lost before this sequence is back: [`DataDir::rebuilt`]
+//! SYNCED      the sync marker: how far the log was durable
+//! RUNNING     with `durability = "os"`: the boot of the machine on which the node ran last, until it has
+//!             stopped with everything on the disk
+//! REBUILDING  present while this node's answers count for nothing, with the reason
+//! store/      RocksDB
+//! freed/      second names of its files, until their space is freed: [`Reaper`](kvorum_engine_rocksdb::reaper::Reaper)
+//! backup/     the last backup taken, until it is moved elsewhere
+//! ```
+//!
+//! Promises: a second process, a foreign directory, a newer format and another cluster are refused before
+//! anything is changed; what [`DataDir::remember`] and [`DataDir::set_rebuilding`] returned from is durable.
+//! It does *not* tell a directory that was restored from a copy from the original: its peers do, by what
+//! they remember of the [`Run`] before.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use kvorum_base::sync::{Mutex, MutexGuard};
+use kvorum_core::version::Incarnation;
+use rustix::fs::{FlockOperation, flock};
+
+pub mod checksum;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+mod marker;
+mod peer_note;
+mod run;
+mod runs;
+
+use checksum::{with_checksum, without_checksum};
+pub use run::{Run, RunId};
+
+pub use marker::{Log, SyncMarker};
+pub use peer_note::PeerNote;
+use peer_note::{parse_peers, show_peers};
+pub use runs::Runs;
+
+/// The layout that this build writes.
+const FORMAT: u32 = 3;
+/// The oldest that it takes over. 1 had no hints and floors in the store; a build that knows only that one would take
+/// the store for damaged. 2 had no REBUILT; a build that knows only that one would count from the store's own sequence
+/// again, and what its peers then remember would pass for what was made good.
+const FORMAT_MIN: u32 = 1;
+/// What FORMAT begins with.
+const FORMAT_NAME: &str = "kvorum data directory, format ";
+
+/// Where Linux says which start of the machine this is.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// The hash of the list of URLs that a cluster was first started with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterId(pub u64);
+
+impl std::fmt::Display for ClusterId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// Why a directory is not this node's. Each message says what is the matter and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum DataDirError {
+    /// The operating system refused.
+    #[error("cannot {action} {path}: {source}. Check that the path is right and that this user may read and write it")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// Its answer.
+        source: io::Error,
+    },
+    /// Another process has it open.
+    #[error("{0} is in use by another process. Stop that one, or give this node its own --data-dir")]
+    Locked(PathBuf),
+    /// There are files, but none of ours.
+    #[error("{0} is not empty and not a kvorum data directory. Give an empty or a new directory as --data-dir")]
+    Foreign(PathBuf),
+    /// Written by a newer build.
+    #[error("{path} has data format {found}, newer than this build's {FORMAT}. Run the newer build that wrote it")]
+    Newer {
+        /// The directory.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+    },
+    /// Of another cluster.
+    #[error(
+        "{path} belongs to cluster {found}, and --cluster names cluster {expected}. \
+         Give the list of URLs that the cluster was first started with, or another --data-dir"
+    )]
+    OtherCluster {
+        /// The directory.
+        path: PathBuf,
+        /// Its cluster.
+        found: ClusterId,
+        /// This node's.
+        expected: ClusterId,
+    },
+    /// One of its files is not what was written.
+    #[error(
+        "{0} is damaged. Restore it from a backup of this very node, or move the whole data directory away: \
+         the node then starts empty and counts for no quorum until it is rebuilt"
+    )]
+    Damaged(PathBuf),
+}
+
+/// An open data directory, locked until dropped.
+#[derive(Debug)]
+pub struct DataDir {
+    path: PathBuf,
+    /// Held for its lock.
+    _lock: File,
+    incarnation: Incarnation,
+    run: RunId,
+    rebuilt: AtomicU64,
+    is_new: bool,
+    peers: Mutex<Peers>,
+    /// Held while PEERS is written; what shards lock is `peers` alone.
+    writing_peers: Mutex<()>,
+}
+
+/// Fills bytes with random numbers: the operating system's, or a simulator's.
+pub type Random<'a> = &'a dyn Fn(&mut [u8]) -> io::Result<()>;
+
+#[derive(Debug, Default)]
+struct Peers {
+    notes: BTreeMap<String, PeerNote>,
+    /// Something has changed since the file was written.
+    is_dirty: bool,
+}
+
+impl DataDir {
+    /// Opens or creates the directory for a node of `cluster`. One of an older format is of this build's from then
+    /// on.
+    ///
+    /// # Errors
+    /// [`DataDirError`]; nothing has been changed then, but for an empty lock file.
+    pub fn open(path: &Path, cluster: ClusterId) -> Result<Self, DataDirError> {
+        Self::open_with(path, cluster, &os_random)
+    }
+
+    /// The same, with random numbers from `random`.
+    ///
+    /// # Errors
+    /// As [`DataDir::open`].
+    pub fn open_with(path: &Path, cluster: ClusterId, random: Random<'_>) -> Result<Self, DataDirError> {
+        fs::create_dir_all(path).map_err(io_error("create", path))?;
+        if is_foreign(path)? {
+            return Err(DataDirError::Foreign(path.to_owned()));
+        }
+        let lock = lock(path)?;
+        let format = read(&path.join("FORMAT"))?.map(|text| check_format(path, &text)).transpose()?;
+        let is_new = format.is_none();
+        let identity = path.join("IDENTITY");
+        let incarnation = if is_new {
+            create(path, cluster, random)?
+        } else {
+            let text = read(&identity)?.ok_or(DataDirError::Damaged(identity))?;
+            check_identity(path, &text, cluster)?
+        };
+        let notes = match read(&path.join("PEERS"))? {
+            Some(text) => parse_peers(&text).ok_or_else(|| DataDirError::Damaged(path.join("PEERS")))?,
+            None => BTreeMap::new(),
+        };
+        let rebuilt = match read(&path.join("REBUILT"))? {
+            Some(text) => parse_rebuilt(&text).ok_or_else(|| DataDirError::Damaged(path.join("REBUILT")))?,
+            None => 0,
+        };
+        if format.is_some_and(|format| format < FORMAT) {
+            write_format(path)?;
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            _lock: lock,
+            incarnation,
+            run: RunId(u64::from_be_bytes(draw(path, random)?)),
+            rebuilt: AtomicU64::new(rebuilt),
+            is_new,
+            peers: Mutex::new(Peers { notes, is_dirty: false }),
+            writing_peers: Mutex::default(),
+        })
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the store is.
+    #[must_use]
+    pub fn store_path(&self) -> PathBuf {
+        self.path.join("store")
+    }
+
+    /// Where the store's files have second names.
+    #[must_use]
+    pub fn freed_path(&self) -> PathBuf {
+        self.path.join("freed")
+    }
+
+    /// Drawn when the directory was created.
+    #[must_use]
+    pub fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    /// Drawn anew at every call, and remembered by nobody.
+    ///
+    /// # Errors
+    /// [`DataDirError::Io`], where the operating system has no random numbers.
+    pub fn draw(&self) -> Result<Incarnation, DataDirError> {
+        Ok(Incarnation(u32::from_be_bytes(draw(&self.path, &os_random)?)))
+    }
+
+    /// Whether this call of [`DataDir::open`] created it.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    /// The runs of this directory and then this one, which began with `recovered`: durable before it returns. Where
+    /// it cannot be written down, which is logged, the last one goes on: whoever has met that has missed nothing
+    /// that it would have to know of. Blocks.
+    #[must_use]
+    pub fn runs(&self, recovered: u64) -> Runs {
+        let earlier = || read(&self.path.join("RUNS")).ok().flatten().and_then(|text| Runs::parse(&text));
+        let present = Run { id: self.run, recovered };
+        let runs = Runs::new(earlier().unwrap_or_default(), present);
+        match write(&self.path, "RUNS", &runs.text()) {
+            Ok(()) => runs,
+            Err(error) => {
+                tracing::warn!(%error, "cannot write down that a run begins");
+                earlier().and_then(Runs::again).unwrap_or(runs)
+            }
+        }
+    }
+
+    /// What is remembered of the peer, if it was ever met.
+    #[must_use]
+    pub fn remembered(&self, url: &str) -> Option<PeerNote> {
+        self.peers().notes.get(url).copied()
+    }
+
+    /// Remembers a peer, durably before it returns. Writes only what is new. Connections that are made at the same
+    /// time each bring what their own handshake said: what is known of the directory from another stays. Blocks.
+    ///
+    /// # Errors
+    /// [`DataDirError::Io`]; the note is not remembered then.
+    pub fn remember(&self, url: &str, note: PeerNote) -> Result<(), DataDirError> {
+        let _writing = self.writing_peers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = {
+            let peers = self.peers();
+            if peers.notes.get(url) == Some(&note.with(peers.notes.get(url))) {
+                return Ok(());
+            }
+            peers.notes.clone()
+        };
+        next.insert(url.to_owned(), note.with(next.get(url)));
+        self.write_peers(&next)?;
+        let mut peers = self.peers();
+        // More may have been heard while it was written: that is durable with the next notes.
+        let note = note.with(peers.notes.get(url));
+        peers.notes.insert(url.to_owned(), note);
+        Ok(())
+    }
+
+    /// Changes what is remembered of a peer, durably only with the next [`DataDir::persist_peers`]; gives
+    /// what was remembered before. Does nothing for a peer that was never met. Does not block.
+    pub fn update(&self, url: &str, change: impl FnOnce(&mut PeerNote)) -> Option<PeerNote> {
+        let mut peers = self.peers();
+        let note = peers.notes.get_mut(url)?;
+        let before = *note;
+        change(note);
+        let is_changed = *note != before;
+        peers.is_dirty |= is_changed;
+        Some(before)
+    }
+
+    /// Makes durable what [`DataDir::update`] changed. Blocks.
+    ///
+    /// # Errors
+    /// [`DataDirError::Io`]; the next call tries again.
+    pub fn persist_peers(&self) -> Result<(), DataDirError> {
+        let _writing = self.writing_peers.lock().unwrap_or_else(PoisonError::into_inner);
+        let notes = {
+            let mut peers = self.peers();
+            if !std::mem::take(&mut peers.is_dirty) {
+                return Ok(());
+            }
+            peers.notes.clone()
+        };
+        self.write_peers(&notes).inspect_err(|_| self.peers().is_dirty = true)
+    }
+
+    #[track_caller]
+    fn peers(&self) -> MutexGuard<'_, Peers> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_peers(&self, notes: &BTreeMap<String, PeerNote>) -> Result<(), DataDirError> {
+        write(&self.path, "PEERS", &with_checksum(&show_peers(notes)))
+    }
+
+    /// To be called when the store has been opened, before anything is acknowledged: what an earlier run had
+    /// acknowledged without syncing is lost if the machine was started anew since, and then the directory is
+    /// durably marked as rebuilding. With `unsynced` the same is made certain for this run. Blocks.
+    ///
+    /// # Errors
+    /// [`DataDirError::Io`].
+    pub fn begin_run(&self, unsynced: bool) -> Result<(), DataDirError> {
+        let before = read(&self.path.join("RUNNING"))?;
+        if before.is_none() && !unsynced {
+            return Ok(());
+        }
+        let boot_id = Path::new(BOOT_ID);
+        let boot = read(boot_id)?.ok_or_else(|| DataDirError::Damaged(boot_id.to_owned()))?;
+        if before.is_some_and(|before| before != boot) {
+            self.set_rebuilding(
+                "the machine stopped while this node ran with durability = \"os\": what was not on the disk is lost",
+            )?;
+            self.end_run()?;
+        }
+        if unsynced { write(&self.path, "RUNNING", &boot) } else { Ok(()) }
+    }
+
+    /// To be called when everything is on the disk and nothing will be acknowledged any more. Blocks.
+    ///
+    /// # Errors
+    /// [`DataDirError::Io`].
+    pub fn end_run(&self) -> Result<(), DataDirError> {
+        self.remove("RUNNING")
+    }
+
+    fn remove(&self, name: &str) -> Result<(), DataDirError> {
+        let path = self.path.join(name);
+        match fs::remove_file(&path).and_then(|()| File::open(&self.path)?.sync_all()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error("remove", &path)(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Why this node's answers count for nothing, if they do.
+    ///
+    /// # Errors
+    /// [`DataDirError::Io`].
+    pub fn rebuilding(&self) -> Result<Option<String>, DataDirError> {
+        Ok(read(&self.path.join("REBUILDING"))?.map(|text| text.trim_end().to_owned()))
+    }
+
+    /// Notes that this node has lost what it acknowledged, durably before it returns. The first reason is
+    /// kept. Blocks.
+    ///
+    /// # Errors
+    /// [`DataDirError::Io`].
+    pub fn set_rebuilding(&self, reason: &str) -> Result<(), DataDirError> {
+        if self.rebuilding()?.is_some() {
+            return Ok(());
+        }
+        write(&self.path, "REBUILDING", &format!("{}\n", reason.replace('\n', " ")))
+    }
+
+    /// Ends what [`DataDir::set_rebuilding`] began, durably before it returns. Blocks.
+    ///
+    /// # Errors
+    /// [`DataDirError::Io`].
+    pub fn clear_rebuilding(&self) -> Result<(), DataDirError> {
+        self.remove("REBUILDING")
+    }
+
+    /// Where the sequence is counted from that peers hear and remember: zero, until this node has got back what it had
+    /// lost. Then it is greater than all that anybody remembered; so what is remembered below it is made good, and
+    /// what is remembered from there on is not older than that.
+    #[must_use]
+    pub fn rebuilt(&self) -> u64 {
+        self.rebuilt.load(Ordering::Acquire)
+    }
+
+    /// Counts from there from now on, durably before it returns. Blocks.
+    ///
+    /// # Errors
+    /// [`DataDirError::Io`].
+    pub fn set_rebuilt(&self, rebuilt: u64) -> Result<(), DataDirError> {
+        write(&self.path, "REBUILT", &with_checksum(&format!("{rebuilt}\n")))?;
+        self.rebuilt.store(rebuilt, Ordering::Release);
+        Ok(())
+    }
+
+    /// Opens the sync marker and compares it with how far the store's log was recovered.
+    ///
+    /// # Errors
+    /// [`DataDirError::Io`].
+    pub fn sync_marker(&self, recovered: u64) -> Result<(SyncMarker, Log), DataDirError> {
+        let path = self.path.join("SYNCED");
+        SyncMarker::open(&path, recovered).map_err(io_error("open", &path))
+    }
+}
+
+fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DataDirError + use<> {
+    let path = path.to_owned();
+    move |source| DataDirError::Io { action, path, source }
+}
+
+/// Whether there is something here, and no FORMAT. What a first start may have left when it was killed (a
+/// lock, half-written files) and what a fresh file system has is nothing.
+fn is_foreign(path: &Path) -> Result<bool, DataDirError> {
+    let mut has_others = false;
+    for entry in fs::read_dir(path).map_err(io_error("list", path))? {
+        let name = entry.map_err(io_error("list", path))?.file_name();
+        if name == "FORMAT" {
+            return Ok(false);
+        }
+        let is_ours = ["LOCK", "IDENTITY", "SYNCED", "lost+found"].iter().any(|ours| name == *ours);
+        has_others |= !is_ours && !name.to_string_lossy().ends_with(".new");
+    }
+    Ok(has_others)
+}
+
+fn lock(path: &Path) -> Result<File, DataDirError> {
+    let name = path.join("LOCK");
+    let options = OpenOptions::new().write(true).create(true).truncate(false).clone();
+    let file = options.open(&name).map_err(io_error("open", &name))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(DataDirError::Locked(path.to_owned())),
+        Err(error) => Err(io_error("lock", &name)(error.into())),
+    }
+}
+
+/// FORMAT comes last: with it the directory is complete.
+fn create(path: &Path, cluster: ClusterId, random: Random<'_>) -> Result<Incarnation, DataDirError> {
+    let incarnation = Incarnation(u32::from_be_bytes(draw(path, random)?));
+    let synced = path.join("SYNCED");
+    fs::write(&synced, SyncMarker::encode(0)).map_err(io_error("write", &synced))?;
+    File::open(&synced).and_then(|file| file.sync_all()).map_err(io_error("sync", &synced))?;
+    let identity = format!("cluster {cluster}\nincarnation {:08x}\n", incarnation.0);
+    write(path, "IDENTITY", &with_checksum(&identity))?;
+    write_format(path)?;
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        // So that the directory itself survives. Best effort: the parent need not be readable.
+        let _ = File::open(parent).and_then(|parent| parent.sync_all());
+    }
+    Ok(incarnation)
+}
+
+fn draw<const BYTES: usize>(path: &Path, random: Random<'_>) -> Result<[u8; BYTES], DataDirError> {
+    let mut drawn = [0; BYTES];
+    random(&mut drawn).map_err(io_error("draw a random number for", path))?;
+    Ok(drawn)
+}
+
+fn os_random(bytes: &mut [u8]) -> io::Result<()> {
+    getrandom::fill(bytes).map_err(io::Error::other)
+}
+
+fn write_format(path: &Path) -> Result<(), DataDirError> {
+    write(path, "FORMAT", &format!("{FORMAT_NAME}{FORMAT}\n"))
+}
+
+/// The format, if this build can read it.
+fn check_format(path: &Path, text: &str) -> Result<u32, DataDirError> {
+    let number = text.trim_end().strip_prefix(FORMAT_NAME).and_then(|number| number.parse::<u32>().ok());
+    match number {
+        Some(found @ FORMAT_MIN..=FORMAT) => Ok(found),
+        Some(found) if found > FORMAT => Err(DataDirError::Newer { path: path.to_owned(), found }),
+        _ => Err(DataDirError::Damaged(path.join("FORMAT"))),
+    }
+}
+
+fn check_identity(path: &Path, text: &str, cluster: ClusterId) -> Result<Incarnation, DataDirError> {
+    let parse = || {
+        let (found, incarnation) = without_checksum(text)?.strip_prefix("cluster ")?.split_once('\n')?;
+        let incarnation = incarnation.strip_suffix('\n')?.strip_prefix("incarnation ")?;
+        let found = ClusterId(u64::from_str_radix(found, 16).ok()?);
+        Some((found, Incarnation(u32::from_str_radix(incarnation, 16).ok()?)))
+    };
+    let (found, incarnation) = parse().ok_or_else(|| DataDirError::Damaged(path.join("IDENTITY")))?;
+    if found != cluster {
+        return Err(DataDirError::OtherCluster { path: path.to_owned(), found, expected: cluster });
+    }
+    Ok(incarnation)
+}
+
+fn parse_rebuilt(text: &str) -> Option<u64> {
+    without_checksum(text)?.strip_suffix('\n')?.parse().ok()
+}
+
+fn read(path: &Path) -> Result<Option<String>, DataDirError> {
+    let mut bytes = Vec::new();
+    match File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)) {
+        Ok(_) => String::from_utf8(bytes).map(Some).map_err(|_| DataDirError::Damaged(path.to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(io_error("read", path)(error)),
+    }
+}
+
+/// Replaces a file: after a crash it is the old one or the new one, and the new one once this returned.
+fn write(directory: &Path, name: &str, text: &str) -> Result<(), DataDirError> {
+    let path = directory.join(name);
+    let fresh = directory.join(format!("{name}.new"));
+    let replace = || {
+        let mut file = File::create(&fresh)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&fresh, &path)?;
+        File::open(directory)?.sync_all()
+    };
+    replace().map_err(io_error("write", &path))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,71 @@
+//! What is remembered of the peers, by which a node finds out what one of them has lost.
+
+use std::collections::BTreeMap;
+
+use kvorum_core::mutant::{Mutant, is_on};
+use kvorum_core::version::Incarnation;
+
+use super::checksum::without_checksum;
+use super::run::{Run, RunId};
+
+/// What is remembered of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerNote {
+    /// The data directory that it is known by.
+    pub incarnation: Incarnation,
+    /// The last of its runs that was seen to have everything from before.
+    pub run: RunId,
+    /// The greatest sequence that its store is known to have made durable, in that run or before, counted from
+    /// [`DataDir::rebuilt`](super::DataDir::rebuilt).
+    pub sequence: u64,
+    /// Whether it is known to remember this node's directory, durably.
+    pub knows_us: bool,
+}
+
+impl PeerNote {
+    /// Whether a run of the same directory has lost something that an earlier one had.
+    #[must_use]
+    pub fn misses(&self, run: Run) -> bool {
+        run.id != self.run && run.recovered < self.sequence && !is_on(Mutant::OldDiskVotes)
+    }
+
+    /// With what was known of the same directory already.
+    pub(super) fn with(self, known: Option<&Self>) -> Self {
+        match known.filter(|known| known.incarnation == self.incarnation) {
+            None => self,
+            Some(known) => {
+                Self { sequence: self.sequence.max(known.sequence), knows_us: self.knows_us || known.knows_us, ..self }
+            }
+        }
+    }
+}
+
+/// The text of PEERS, without its checksum.
+pub(super) fn show_peers(notes: &BTreeMap<String, PeerNote>) -> String {
+    let lines = notes.iter().map(|(url, note)| {
+        let PeerNote { incarnation, run, sequence, knows_us } = note;
+        let knows_us = if *knows_us { "knows-us" } else { "met" };
+        format!("{:08x} {:016x} {sequence} {knows_us} {url}\n", incarnation.0, run.0)
+    });
+    lines.collect()
+}
+
+/// Nothing, unless each line is a note.
+pub(super) fn parse_peers(text: &str) -> Option<BTreeMap<String, PeerNote>> {
+    without_checksum(text)?.split_terminator('\n').map(parse_peer).collect()
+}
+
+fn parse_peer(line: &str) -> Option<(String, PeerNote)> {
+    let mut words = line.splitn(5, ' ');
+    let note = PeerNote {
+        incarnation: Incarnation(u32::from_str_radix(words.next()?, 16).ok()?),
+        run: RunId(u64::from_str_radix(words.next()?, 16).ok()?),
+        sequence: words.next()?.parse().ok()?,
+        knows_us: match words.next()? {
+            "knows-us" => true,
+            "met" => false,
+            _ => return None,
+        },
+    };
+    Some((words.next()?.to_owned(), note))
+}

@@ -1,0 +1,158 @@
+//! Up to where each partition is proven converged: what a key that is absent there answers as its version, and
+//! what lets a compaction drop deletions.
+//!
+//! Owns the published watermarks of one store. The commit thread raises them, after it has made them durable;
+//! everybody reads them without a lock. Promises that a floor never falls while the store is open, and that
+//! nothing is dropped above one. A floor is the last version of a clock reading, so the reading is all that is
+//! kept of it.
+
+use bytes::Bytes;
+use kvorum_base::sync::atomic::{AtomicU64, Ordering};
+use kvorum_core::key::{Key, PARTITIONS};
+use kvorum_core::mutant::{Mutant, is_on};
+use kvorum_core::partitions::PartitionSet;
+use kvorum_core::version::{Hlc, Version};
+use kvorum_core::{PartitionId, Record};
+
+use crate::error::StoreError;
+
+/// Bytes of all floors as they are persisted.
+const BYTES: usize = PARTITIONS * 8;
+
+/// One floor for each partition: 32 KiB.
+#[derive(Debug)]
+pub struct Floors(Box<[AtomicU64]>);
+
+impl Default for Floors {
+    fn default() -> Self {
+        Self((0..PARTITIONS).map(|_| AtomicU64::new(0)).collect())
+    }
+}
+
+impl Floors {
+    /// The partition's floor; [`Version::ZERO`] before the first.
+    #[must_use]
+    pub fn get(&self, partition: PartitionId) -> Version {
+        Version::last_of(self.reading(partition))
+    }
+
+    /// The reading that it is the last version of.
+    #[must_use]
+    pub fn reading(&self, partition: PartitionId) -> Hlc {
+        // Acquire: who sees that a record is gone, or is about to drop it, sees the floor that allows it.
+        Hlc::from_raw(self.slot(partition).load(Ordering::Acquire))
+    }
+
+    /// Raises floors that are durable. For the one thread that commits.
+    pub fn raise(&self, partitions: &PartitionSet, to: Hlc) {
+        for partition in partitions.iter() {
+            self.slot(partition).fetch_max(to.raw(), Ordering::AcqRel);
+        }
+    }
+
+    /// The lowest and the highest of all.
+    #[must_use]
+    pub fn bounds(&self) -> (Hlc, Hlc) {
+        let all = || self.0.iter().map(|floor| Hlc::from_raw(floor.load(Ordering::Acquire)));
+        (all().min().unwrap_or_default(), all().max().unwrap_or_default())
+    }
+
+    /// What is persisted of these floors with some raised.
+    #[must_use]
+    pub fn encode_with(&self, raised: &[(PartitionSet, Hlc)]) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(BYTES);
+        for partition in PartitionId::all() {
+            let new = raised.iter().filter(|(partitions, _)| partitions.contains(partition)).map(|(_, to)| *to);
+            let floor = new.max().unwrap_or_default().max(self.reading(partition));
+            bytes.extend_from_slice(&floor.raw().to_be_bytes());
+        }
+        bytes
+    }
+
+    /// Takes what was persisted.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] if that is not one floor for each partition.
+    pub fn load(&self, bytes: &[u8]) -> Result<(), StoreError> {
+        let (floors, rest) = bytes.as_chunks::<8>();
+        if floors.len() != PARTITIONS || !rest.is_empty() {
+            return Err(StoreError::Corrupt("the floors are not 8 bytes for each partition".to_owned()));
+        }
+        for (slot, floor) in self.0.iter().zip(floors) {
+            slot.store(u64::from_be_bytes(*floor), Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Forgets all of them, as a restart does before they are loaded.
+    pub(super) fn clear(&self) {
+        self.0.iter().for_each(|slot| slot.store(0, Ordering::Release));
+    }
+
+    /// Whether a compaction at `wall_ms` may drop this record: an undamaged deletion, or one that has expired,
+    /// which all replicas are proven to have had.
+    #[must_use]
+    pub fn may_drop(&self, key: &[u8], record: &[u8], wall_ms: impl FnOnce() -> u64) -> bool {
+        // Nearly every record is a value without expiry: its flags are all that is looked at.
+        if !Record::claims_an_end(record) {
+            return false;
+        }
+        let Ok(key) = Key::new(Bytes::copy_from_slice(key)) else { return false };
+        let Ok(record) = Record::decode(&key, Bytes::copy_from_slice(record)) else { return false };
+        let is_proven = record.version() <= self.get(key.hash().partition()) || is_on(Mutant::TombstonesByAge);
+        is_proven && record.is_deleted(wall_ms)
+    }
+
+    fn slot(&self, partition: PartitionId) -> &AtomicU64 {
+        self.0.get(partition.index()).expect("one floor for each partition")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use crate::floors::*;
+    use kvorum_core::Incarnation;
+
+    fn version(millis: u64) -> Version {
+        Version { hlc: Hlc::from_millis(millis), incarnation: Incarnation(7) }
+    }
+
+    fn raised(key: &Key, millis: u64) -> Floors {
+        let floors = Floors::default();
+        floors.raise(&PartitionSet::from_iter([key.hash().partition()]), Hlc::from_millis(millis));
+        floors
+    }
+
+    #[test]
+    fn only_deletions_at_or_below_the_floor_may_be_dropped() {
+        let key = Key::new(Bytes::from_static(b"k")).unwrap();
+        let floors = raised(&key, 100);
+        let tombstone = |millis| Record::tombstone(&key, version(millis), 3).bytes().clone();
+        let value = Record::value(&key, version(50), 3, None, b"v").bytes().clone();
+        let may_drop = |record: &[u8]| floors.may_drop(key.as_bytes(), record, || 1_000_000);
+        assert!(may_drop(&tombstone(99)) && may_drop(&tombstone(100)));
+        assert!(!may_drop(&tombstone(101)), "nothing is proven there");
+        assert!(!may_drop(&value), "a value is no deletion");
+        let mut damaged = tombstone(99).to_vec();
+        *damaged.last_mut().unwrap() ^= 1;
+        assert!(!may_drop(&damaged), "nobody knows what it was");
+        let other = Key::new(Bytes::from_static(b"of another partition")).unwrap();
+        let record = Record::tombstone(&other, version(50), 3).bytes().clone();
+        assert!(!floors.may_drop(other.as_bytes(), &record, || 1_000_000));
+    }
+
+    #[test]
+    fn what_was_persisted_comes_back() {
+        let key = Key::new(Bytes::from_static(b"k")).unwrap();
+        let floors = raised(&key, 100);
+        let partition = key.hash().partition();
+        let all: PartitionSet = PartitionId::all().collect();
+        let bytes = floors.encode_with(&[(all, Hlc::from_millis(50))]);
+        let loaded = Floors::default();
+        loaded.load(&bytes).unwrap();
+        assert_eq!(loaded.reading(partition), Hlc::from_millis(100));
+        assert_eq!(loaded.bounds(), (Hlc::from_millis(50), Hlc::from_millis(100)));
+        assert!(loaded.load(&bytes[1..]).is_err());
+    }
+}
