@@ -7,4 +7,5 @@ mod config;
 mod dev;
 mod help;
 mod profile;
+mod rocksdb;
 mod support;
