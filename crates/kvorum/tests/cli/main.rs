@@ -9,3 +9,4 @@ mod help;
 mod profile;
 mod rocksdb;
 mod support;
+mod version;
