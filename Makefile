@@ -1,9 +1,9 @@
 # `make run` and `make test` are all that a fresh machine needs: git, make, curl, build-essential and
 # rustup's cargo. What else is missing, `make deps` installs or names. RocksDB is compiled once for each machine: cargo
-# finds it by .cargo/rocksdb.toml, which `make rocksdb` writes. One cargo profile everywhere.
+# finds it by .cargo/rocksdb.toml, which `make rocksdb` writes. One cargo profile everywhere but for `make dist`.
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test soak contrib scenarios rocksdb deps
+.PHONY: help run build test dist soak contrib scenarios rocksdb deps
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -47,6 +47,9 @@ scenarios: build ## the five published measurements, quickly: five minutes; repo
 
 contrib: build ## everything in contrib/ against three nodes; needs wrk, and Maven for YCSB
 	contrib/check
+
+dist: rocksdb ## a tarball for this machine's architecture, in dist/ of the target directory: binary, man pages, completions, licences
+	@scripts/dist
 
 rocksdb: deps ## RocksDB for all checkouts on this machine, in ~/.cache/kvorum/rocksdb
 	@scripts/rocksdb
