@@ -1,22 +1,22 @@
 # `make run` and `make test` are all that a fresh machine needs: git, make, curl, build-essential and
-# rustup's cargo. What else is missing, `make deps` installs or names. One cargo profile everywhere, so
-# that RocksDB is compiled once.
+# rustup's cargo. What else is missing, `make deps` installs or names. RocksDB is compiled once for each machine: cargo
+# finds it by .cargo/rocksdb.toml, which `make rocksdb` writes. One cargo profile everywhere but for `make dist`.
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test soak contrib scenarios deps
+.PHONY: help run build test dist soak contrib scenarios rocksdb deps
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 help: ## this text
 	@echo "kvorum, a replicated key-value store"
-	@sed -n 's/^\([a-z]*\):.* ## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z]*\):.* ## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 run: build ## three nodes on 127.0.0.1:8080, 8081 and 8082, their data under ./data; Ctrl-C stops them
 	@exec $(TARGET)/release/kvorum dev
 
-build: deps ## the binary, in release/kvorum of the target directory
-	@scripts/build
+build: rocksdb ## the binary, in release/kvorum of the target directory
+	cargo build --release --workspace
 
 test: build ## format, lints, documentation, and every test
 	cargo fmt --all --check
@@ -48,6 +48,12 @@ scenarios: build ## the five published measurements, quickly: five minutes; repo
 
 contrib: build ## everything in contrib/ against three nodes; needs wrk, and Maven for YCSB
 	contrib/check
+
+dist: rocksdb ## a tarball for this machine's architecture, in dist/ of the target directory: binary, man pages, completions, licences
+	@scripts/dist
+
+rocksdb: deps ## RocksDB for all checkouts on this machine, in ~/.cache/kvorum/rocksdb
+	@scripts/rocksdb
 
 deps: ## what the build and the tests need from the system: libclang, iptables
 	@scripts/deps

@@ -26,9 +26,17 @@ Exit codes: 0 done, 1 not found, 2 usage, 3 not enough replicas, 4 unreachable o
 /// linearizable.
 #[derive(Debug, Parser)]
 #[command(name = "kvorum", version, after_help = AFTER)]
+#[command(disable_version_flag = true, arg_required_else_help = true, args_conflicts_with_subcommands = true)]
 pub(crate) struct Cli {
+    /// Print the version.
+    #[arg(short = 'V', long)]
+    pub(crate) version: bool,
+    /// With `--version`: print the commit, the flags, RocksDB's version and the allocator as well.
+    #[arg(long, requires = "version")]
+    pub(crate) verbose: bool,
+    /// `None` only with `--version`.
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: Option<Command>,
 }
 
 #[derive(Debug, Subcommand)]

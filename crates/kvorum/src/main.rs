@@ -18,6 +18,7 @@ mod repair;
 mod scrub;
 mod serve;
 mod status;
+mod version;
 
 use std::process::ExitCode;
 
@@ -31,7 +32,11 @@ use outcome::Outcome;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    let cli = Cli::parse();
+    let Some(command) = cli.command else {
+        return version::version(cli.verbose).unwrap_or_else(Outcome::of_error).into();
+    };
+    let outcome = match command {
         Command::Serve(args) => serve::serve(&args),
         Command::Dev(args) => dev::dev(&args),
         Command::Put(args) => entity::put(&args),

@@ -7,4 +7,6 @@ mod config;
 mod dev;
 mod help;
 mod profile;
+mod rocksdb;
 mod support;
+mod version;
