@@ -5,9 +5,9 @@ use std::time::Duration;
 
 /// SplitMix64 (Steele, Lea, Flood 2014).
 #[derive(Debug)]
-pub struct Chance(u64);
+pub struct SimRandom(u64);
 
-impl Chance {
+impl SimRandom {
     /// A source of its own for each purpose, so that one purpose does not disturb another's draws.
     #[must_use]
     pub fn new(seed: u64, purpose: u64) -> Self {

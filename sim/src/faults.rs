@@ -6,14 +6,14 @@ use std::time::Duration;
 use kvorum_storage::Store;
 use kvorum_storage::memory::Fault;
 
-use crate::chance::Chance;
+use crate::chance::SimRandom;
 use crate::history::key;
 use crate::machine::{Loss, Machine};
 use crate::network::Noise;
 use crate::world::World;
 
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum FaultKind {
     Crash,
     CrashSome,
     CrashAll,
@@ -32,27 +32,27 @@ enum Kind {
 }
 
 /// How often each is drawn.
-const KINDS: [(u64, Kind); 15] = [
-    (16, Kind::Crash),
-    (4, Kind::CrashSome),
-    (3, Kind::CrashAll),
-    (10, Kind::Pause),
-    (10, Kind::Partition),
-    (10, Kind::OneWay),
-    (5, Kind::Swizzle),
-    (14, Kind::Noise),
-    (10, Kind::SlowLink),
-    (10, Kind::ClockJump),
-    (5, Kind::SlowDisk),
-    (3, Kind::FullDisk),
-    (4, Kind::FailedSync),
-    (3, Kind::Wipe),
-    (4, Kind::Restore),
+const KINDS: [(u64, FaultKind); 15] = [
+    (16, FaultKind::Crash),
+    (4, FaultKind::CrashSome),
+    (3, FaultKind::CrashAll),
+    (10, FaultKind::Pause),
+    (10, FaultKind::Partition),
+    (10, FaultKind::OneWay),
+    (5, FaultKind::Swizzle),
+    (14, FaultKind::Noise),
+    (10, FaultKind::SlowLink),
+    (10, FaultKind::ClockJump),
+    (5, FaultKind::SlowDisk),
+    (3, FaultKind::FullDisk),
+    (4, FaultKind::FailedSync),
+    (3, FaultKind::Wipe),
+    (4, FaultKind::Restore),
 ];
 
 /// Makes faults, one after another and some at once, until their time is over.
 pub async fn run(world: Rc<World>) {
-    let mut chance = Chance::new(world.seed, 3);
+    let mut chance = SimRandom::new(world.seed, 3);
     while world.trace.now() < world.faults_end {
         tokio::time::sleep(chance.millis(50..1500)).await;
         let kind = chance.weighted(&KINDS);
@@ -65,7 +65,7 @@ pub async fn run(world: Rc<World>) {
 }
 
 /// No faults, but what makes the rare paths less rare: cold records, and backups to restore.
-fn background(world: &World, chance: &mut Chance) {
+fn background(world: &World, chance: &mut SimRandom) {
     for machine in &world.machines {
         if chance.happens(300) {
             machine.make_cold(&key(world.seed, chance.index(world.keys.len())));
@@ -80,54 +80,54 @@ fn background(world: &World, chance: &mut Chance) {
 }
 
 /// Makes one fault, if it can be now, and sees to its end; to whom.
-fn make(world: &Rc<World>, chance: &mut Chance, kind: Kind) -> Option<String> {
+fn make(world: &Rc<World>, chance: &mut SimRandom, kind: FaultKind) -> Option<String> {
     let machine = Rc::clone(chance.pick(&world.machines));
     let (nodes, target) = (world.machines.len(), format!("node {}", machine.index));
     match kind {
-        Kind::Crash => crash(world, chance, &machine, 0..5000, Between::Nothing)?,
-        Kind::CrashSome => {
+        FaultKind::Crash => crash(world, chance, &machine, 0..5000, Between::Nothing)?,
+        FaultKind::CrashSome => {
             let some: Vec<_> = world.machines.iter().filter(|_| chance.happens(500)).cloned().collect();
             for machine in some {
                 crash(world, chance, &machine, 0..3000, Between::Nothing);
             }
         }
-        Kind::CrashAll => {
+        FaultKind::CrashAll => {
             for machine in &world.machines {
                 crash(world, chance, machine, 0..1000, Between::Nothing);
             }
         }
-        Kind::Pause => {
+        FaultKind::Pause => {
             machine.pause(true);
             after(world, chance.millis(50..4000), move |_| machine.pause(false));
         }
-        Kind::Partition => {
+        FaultKind::Partition => {
             let side: Vec<bool> = (0..nodes).map(|_| chance.happens(500)).collect();
             let apart = pairs(nodes).filter(|(from, to)| side[*from] != side[*to]).collect();
             return cut(world, chance, apart);
         }
-        Kind::OneWay => {
+        FaultKind::OneWay => {
             let mut some: Vec<_> = pairs(nodes).collect();
             some.retain(|(from, _)| *from == machine.index || chance.happens(100));
             return cut(world, chance, some);
         }
-        Kind::Swizzle => swizzle(world, chance),
-        Kind::Noise => return noise(world, chance),
-        Kind::SlowLink => {
+        FaultKind::Swizzle => swizzle(world, chance),
+        FaultKind::Noise => return noise(world, chance),
+        FaultKind::SlowLink => {
             let slow = Noise::none(1 + chance.below(400));
             let (from, to) = (machine.index, chance.index(nodes));
             world.network.set_noise(from, to, slow);
             after(world, chance.millis(500..6000), move |world| world.network.set_noise(from, to, world.network.usual));
         }
-        Kind::ClockJump => return jump(world, chance, &machine),
-        Kind::SlowDisk => {
+        FaultKind::ClockJump => return jump(world, chance, &machine),
+        FaultKind::SlowDisk => {
             machine.set_disk_ms(10 + chance.below(millis(world.disk_ms_max) - 10));
             after(world, chance.millis(300..4000), move |_| machine.set_disk_ms(2));
         }
-        Kind::FullDisk => {
+        FaultKind::FullDisk => {
             machine.set_fault(Fault::DiskFull);
             after(world, chance.millis(300..4000), move |_| machine.set_fault(Fault::None));
         }
-        Kind::FailedSync => {
+        FaultKind::FailedSync => {
             let survives = chance.happens(500);
             machine.set_fault(Fault::SyncFails { survives });
             let down = chance.millis(0..1000);
@@ -135,8 +135,8 @@ fn make(world: &Rc<World>, chance: &mut Chance, kind: Kind) -> Option<String> {
                 end_for(world, &machine, true, down, Between::Nothing);
             });
         }
-        Kind::Wipe => return lose(world, chance, &machine, Between::Wipe),
-        Kind::Restore => return lose(world, chance, &machine, Between::Restore),
+        FaultKind::Wipe => return lose(world, chance, &machine, Between::Wipe),
+        FaultKind::Restore => return lose(world, chance, &machine, Between::Restore),
     }
     Some(target)
 }
@@ -170,7 +170,7 @@ enum Between {
 
 fn crash(
     world: &Rc<World>,
-    chance: &mut Chance,
+    chance: &mut SimRandom,
     machine: &Rc<Machine>,
     down_ms: std::ops::Range<u64>,
     between: Between,
@@ -202,7 +202,7 @@ fn end_for(world: &Rc<World>, machine: &Rc<Machine>, is_told: bool, down: Durati
 
 /// A disk is lost, or replaced by a backup that everybody knows to be older. Of a minority only, so that there is
 /// something left to find, and not of a node that has none yet.
-fn lose(world: &Rc<World>, chance: &mut Chance, machine: &Rc<Machine>, between: Between) -> Option<String> {
+fn lose(world: &Rc<World>, chance: &mut SimRandom, machine: &Rc<Machine>, between: Between) -> Option<String> {
     let lost = world.machines.iter().filter(|other| other.loss.get() != Loss::None && other.index != machine.index);
     let others = || world.machines.iter().filter(|other| other.index != machine.index);
     if (lost.count() + 1) * 2 >= world.machines.len() || !machine.has_voted() || !machine.is_up() {
@@ -222,7 +222,7 @@ fn lose(world: &Rc<World>, chance: &mut Chance, machine: &Rc<Machine>, between: 
     Some(format!("node {}", machine.index))
 }
 
-fn cut(world: &Rc<World>, chance: &mut Chance, links: Vec<(usize, usize)>) -> Option<String> {
+fn cut(world: &Rc<World>, chance: &mut SimRandom, links: Vec<(usize, usize)>) -> Option<String> {
     if links.is_empty() {
         return None;
     }
@@ -236,7 +236,7 @@ fn cut(world: &Rc<World>, chance: &mut Chance, links: Vec<(usize, usize)>) -> Op
 }
 
 /// Clogs some links one after another, and lets them go on in another order.
-fn swizzle(world: &Rc<World>, chance: &mut Chance) {
+fn swizzle(world: &Rc<World>, chance: &mut SimRandom) {
     let mut links: Vec<_> = pairs(world.machines.len()).filter(|_| chance.happens(400)).collect();
     chance.shuffle(&mut links);
     for (from, to) in links {
@@ -247,7 +247,7 @@ fn swizzle(world: &Rc<World>, chance: &mut Chance) {
 }
 
 /// All links become bad for a while.
-fn noise(world: &Rc<World>, chance: &mut Chance) -> Option<String> {
+fn noise(world: &Rc<World>, chance: &mut SimRandom) -> Option<String> {
     let mild = Noise {
         drop_permille: *chance.pick(&[0, 10, 50, 200]),
         double_permille: *chance.pick(&[0, 20, 200]),
@@ -266,7 +266,7 @@ fn noise(world: &Rc<World>, chance: &mut Chance) -> Option<String> {
 }
 
 /// A wall clock is set wrong: mostly within what is allowed.
-fn jump(world: &Rc<World>, chance: &mut Chance, machine: &Rc<Machine>) -> Option<String> {
+fn jump(world: &Rc<World>, chance: &mut SimRandom, machine: &Rc<Machine>) -> Option<String> {
     let allowed = i64::try_from(world.plan.skew_max.as_millis()).expect("a short time");
     let most = if chance.happens(300) { 3 * allowed } else { allowed };
     let span = u64::try_from(2 * most).expect("a positive time");

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use kvorum_core::quorum::Acks;
+use kvorum_core::quorum::Quorum;
 use kvorum_core::{Key, Version};
 
 /// What a client wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum ClientAction {
     /// To store the value with this number, which no other write has.
     Put(u64),
     /// To delete.
@@ -19,7 +19,7 @@ pub enum Action {
 
 /// What it was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ClientOutcome {
     /// Stored or deleted, with this version.
     Written(Version),
     /// Read: this value of this version, or that there is none.
@@ -32,45 +32,45 @@ pub enum Outcome {
 
 /// One request.
 #[derive(Clone, Debug)]
-pub struct Operation {
+pub struct RecordedOperation {
     /// Through which node.
     pub node: usize,
     /// About the key with this number.
     pub key: usize,
     /// With these numbers of replicas.
-    pub acks: Acks,
+    pub quorum: Quorum,
     /// What it wanted.
-    pub action: Action,
+    pub action: ClientAction,
     /// Its place among all begins and ends.
     pub begin: u64,
     /// That of its end; none while it is under way.
     pub end: Option<u64>,
     /// When it began.
     pub began_at: Duration,
-    /// What it was told; [`Outcome::Unknown`] until then.
-    pub outcome: Outcome,
+    /// What it was told; [`ClientOutcome::Unknown`] until then.
+    pub outcome: ClientOutcome,
 }
 
 /// All requests of a run.
 #[derive(Debug, Default)]
 pub struct History {
     /// In the order of their begins.
-    pub operations: Vec<Operation>,
+    pub operations: Vec<RecordedOperation>,
     events: u64,
 }
 
 impl History {
     /// A request begins; its number.
-    pub fn begin(&mut self, node: usize, key: usize, acks: Acks, action: Action, now: Duration) -> usize {
+    pub fn begin(&mut self, node: usize, key: usize, quorum: Quorum, action: ClientAction, now: Duration) -> usize {
         self.events += 1;
-        let outcome = Outcome::Unknown;
+        let outcome = ClientOutcome::Unknown;
         let begin = self.events;
-        self.operations.push(Operation { node, key, acks, action, begin, end: None, began_at: now, outcome });
+        self.operations.push(RecordedOperation { node, key, quorum, action, begin, end: None, began_at: now, outcome });
         self.operations.len() - 1
     }
 
     /// It ends.
-    pub fn end(&mut self, number: usize, outcome: Outcome) {
+    pub fn end(&mut self, number: usize, outcome: ClientOutcome) {
         self.events += 1;
         let operation = &mut self.operations[number];
         operation.end = Some(self.events);
@@ -78,16 +78,16 @@ impl History {
     }
 
     /// The requests about one key.
-    pub fn of_key(&self, key: usize) -> impl Iterator<Item = &Operation> {
+    pub fn of_key(&self, key: usize) -> impl Iterator<Item = &RecordedOperation> {
         self.operations.iter().filter(move |operation| operation.key == key)
     }
 }
 
-impl fmt::Display for Operation {
+impl fmt::Display for RecordedOperation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { node, acks, action, begin, end, began_at, outcome, .. } = self;
+        let Self { node, quorum, action, begin, end, began_at, outcome, .. } = self;
         let end = end.map_or_else(|| "-".to_owned(), |end| end.to_string());
-        let (ack, from) = (acks.ack(), acks.from());
+        let (ack, from) = (quorum.required(), quorum.replicas());
         write!(
             f,
             "{:>8.3} {begin:>5}..{end:<5} node {node} {ack}/{from} {action:?}: {outcome:?}",

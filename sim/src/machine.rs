@@ -16,12 +16,12 @@ use kvorum_base::clock::{Clock, TimeSource};
 use kvorum_base::cpu_share::CpuShare;
 use kvorum_base::value_memory::LargeValues;
 use kvorum_core::frame::{INTERLEAVED_MAX, PAYLOAD_OVERHEAD_MAX};
-use kvorum_core::hints::Bounds;
+use kvorum_core::hints::BacklogBounds;
 use kvorum_core::placement::{Layout, NodeId};
 use kvorum_core::{Incarnation, Key};
 use kvorum_peer::context::{PeerContext, PeerSettings};
 use kvorum_peer::handler::FrameHandler;
-use kvorum_peer::membership::{Membership, Standing};
+use kvorum_peer::membership::{Membership, VoteState};
 use kvorum_peer::server;
 use kvorum_replication::anti_entropy::{AntiEntropy, RepairSettings};
 use kvorum_replication::coordinator::Coordinator;
@@ -29,7 +29,7 @@ use kvorum_replication::coordinator::hedge::Hedging;
 use kvorum_replication::hints::{HintQueue, HintSettings};
 use kvorum_replication::replica::Mailbox;
 use kvorum_replication::shard::{FanOut, Shard, ShardParts};
-use kvorum_storage::commit::queue::Now;
+use kvorum_storage::commit::queue::TurnTime;
 use kvorum_storage::commit::{
     BOUND_LEAD, CommitConfig, CommitMetrics, CommitQueue, Committer, QueueLimits, RETENTION_MARGIN,
 };
@@ -39,9 +39,9 @@ use kvorum_storage::{Durability, Store};
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, LocalSet};
 
-use crate::chance::Chance;
+use crate::chance::SimRandom;
 use crate::invariants::Stored;
-use crate::network::{Incoming, Network};
+use crate::network::{IncomingCall, Network};
 use crate::outbox::Outbox;
 use crate::store::Disk;
 use crate::tasks::{Latency, run_commits, run_jobs, write_notes};
@@ -55,7 +55,7 @@ pub const READERS: usize = 2;
 
 /// What all machines of a run have in common.
 #[derive(Clone)]
-pub struct Plan {
+pub struct MachinePlan {
     /// The nodes.
     pub layout: Layout,
     /// Their URLs, in the order of the layout.
@@ -88,7 +88,7 @@ pub struct Plan {
 
 /// What is around all machines of a run.
 #[derive(Clone)]
-pub struct Surroundings {
+pub struct Environment {
     /// What connects them.
     pub network: Rc<Network>,
     /// Where events go.
@@ -119,13 +119,13 @@ pub enum Loss {
 pub struct Machine {
     /// Its place in the layout.
     pub index: usize,
-    plan: Plan,
+    plan: MachinePlan,
     /// Its clocks.
     pub time: Arc<MachineTime>,
     network: Rc<Network>,
     trace: Arc<Trace>,
     stored: Arc<Mutex<Stored>>,
-    chance: Rc<RefCell<Chance>>,
+    chance: Rc<RefCell<SimRandom>>,
     directory: PathBuf,
     disk: RefCell<Arc<Disk>>,
     backup: RefCell<Option<Backup>>,
@@ -162,9 +162,9 @@ struct Tasks {
     waker: RefCell<Option<Waker>>,
 }
 
-struct Running(Rc<Tasks>);
+struct RunningProcess(Rc<Tasks>);
 
-impl Future for Running {
+impl Future for RunningProcess {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -194,13 +194,13 @@ impl Machine {
     #[must_use]
     pub fn new(
         index: usize,
-        plan: Plan,
-        around: Surroundings,
-        chance: Chance,
+        plan: MachinePlan,
+        around: Environment,
+        chance: SimRandom,
         directory: &Path,
         time: MachineTime,
     ) -> Rc<Self> {
-        let Surroundings { network, trace, stored } = around;
+        let Environment { network, trace, stored } = around;
         let disk = Disk::new(index, MemoryStore::default(), stored.clone(), trace.clone());
         Rc::new(Self {
             index,
@@ -270,8 +270,8 @@ impl Machine {
     }
 
     /// Whether it votes.
-    pub fn standing(&self) -> Option<Standing> {
-        self.with(|process| process.shard.membership.standing())
+    pub fn vote_state(&self) -> Option<VoteState> {
+        self.with(|process| process.shard.membership.vote_state())
     }
 
     /// Runs something in the process, if there is one; it ends with it.
@@ -413,7 +413,7 @@ impl Machine {
                 listening.wake();
             })),
         );
-        tokio::task::spawn_local(Running(tasks));
+        tokio::task::spawn_local(RunningProcess(tasks));
         *self.process.borrow_mut() = Some(process);
     }
 
@@ -443,7 +443,7 @@ impl Machine {
         let [pool, scans] = [(); 2].map(|()| ReadPool::without_threads(plan.jobs_max));
         let mailbox: Arc<Mailbox> = Arc::default();
         let outbox = Outbox::default();
-        let now = move || Now { boot: time.boot(), wall_ms: time.wall_ms() };
+        let now = move || TurnTime { boot: time.boot(), wall_ms: time.wall_ms() };
         let (queue, runner) = CommitQueue::new(committer, plan.queue, pool.clone(), outbox.clone(), now);
         let shard = Rc::new(self.shard(clock, disk, &queue, [&pool, &scans], &mailbox, membership.clone()));
         let commits = run_commits(runner, outbox, mailbox.clone(), self.disk_latency());
@@ -458,7 +458,7 @@ impl Machine {
             tokio::task::spawn_local(starting.driver().run());
             tokio::task::spawn_local(async move {
                 let (_never, stop) = oneshot::channel();
-                kvorum_replication::hints::run::run(starting.keeper(), stop).await;
+                kvorum_replication::hints::run::run(starting.hint_store(), stop).await;
             });
         };
         let tasks = Rc::new(Tasks {
@@ -518,7 +518,7 @@ impl Machine {
     }
 }
 
-fn repair(plan: &Plan) -> RepairSettings {
+fn repair(plan: &MachinePlan) -> RepairSettings {
     RepairSettings {
         interval: Duration::from_secs(if plan.has_background { 3 } else { 3600 }),
         rate: 1 << 20,
@@ -530,12 +530,12 @@ fn repair(plan: &Plan) -> RepairSettings {
 
 /// Little, so that its bounds are met.
 const HINTS: HintSettings = HintSettings {
-    bounds: Bounds { bytes_max: 4096, age_max: Duration::from_secs(60) },
+    bounds: BacklogBounds { bytes_max: 4096, age_max: Duration::from_secs(60) },
     rate: 64 * 1024,
     queue_bytes_max: 2048,
 };
 
-fn commit_config(plan: &Plan) -> CommitConfig {
+fn commit_config(plan: &MachinePlan) -> CommitConfig {
     CommitConfig {
         retention: plan.deadline + RETENTION_MARGIN,
         recent_entries_max: plan.recent_entries_max,
@@ -547,13 +547,18 @@ fn commit_config(plan: &Plan) -> CommitConfig {
 }
 
 /// What HTTP does with an upgrade.
-async fn take_call(network: Rc<Network>, context: Rc<PeerContext>, handler: Rc<dyn FrameHandler>, incoming: Incoming) {
+async fn take_call(
+    network: Rc<Network>,
+    context: Rc<PeerContext>,
+    handler: Rc<dyn FrameHandler>,
+    incoming: IncomingCall,
+) {
     match server::answer(&context, Ok(&incoming.hello)) {
         Ok(ours) => {
             let (transport, hello) = network.accept(incoming, ours);
             server::accept(context, handler, transport, hello, BytesMut::new()).await;
         }
-        Err(stranger) => network.refuse(incoming, stranger.to_string()),
+        Err(handshake_error) => network.refuse(incoming, handshake_error.to_string()),
     }
 }
 

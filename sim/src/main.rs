@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use kvorum_sim::run::run;
-use kvorum_sim::world::Report;
+use kvorum_sim::world::RunReport;
 
 /// Runs simulated clusters with faults, and checks what they promise.
 #[derive(Parser)]
@@ -78,7 +78,7 @@ struct Total {
 }
 
 impl Total {
-    fn add(&mut self, report: &Report) {
+    fn add(&mut self, report: &RunReport) {
         self.runs += 1;
         self.violations += u32::from(report.violation.is_some());
         self.faults += report.faults;
@@ -102,8 +102,8 @@ impl Total {
     }
 }
 
-fn print(report: &Report) {
-    let Report { seed, trace_hash, faults, disturbed, requests, .. } = report;
+fn print(report: &RunReport) {
+    let RunReport { seed, trace_hash, faults, disturbed, requests, .. } = report;
     println!(
         "seed {seed}: trace {trace_hash:016x}, {faults} faults, {disturbed} disturbed frames, {requests} requests"
     );

@@ -22,7 +22,7 @@ use kvorum_peer::handshake::Hello;
 use kvorum_peer::transport::Transport;
 use tokio::sync::{Notify, oneshot};
 
-use crate::chance::Chance;
+use crate::chance::SimRandom;
 use crate::trace::Trace;
 
 /// Bytes under way on a connection and direction before a write blocks.
@@ -51,7 +51,7 @@ impl Noise {
     }
 }
 
-struct Link {
+struct SimLink {
     noise: Noise,
     /// Everything sent is lost.
     is_cut: bool,
@@ -60,26 +60,26 @@ struct Link {
 }
 
 /// How a handshake begins at the node that was called.
-pub type Listener = Rc<dyn Fn(Incoming)>;
+pub type AcceptHandshake = Rc<dyn Fn(IncomingCall)>;
 
-struct Node {
+struct SimNode {
     /// Only while its process runs.
-    listener: Option<Listener>,
+    listener: Option<AcceptHandshake>,
     /// What comes for a machine without power is lost; from a machine without a process comes a refusal.
     has_power: bool,
 }
 
 /// The whole network.
 pub struct Network {
-    chance: RefCell<Chance>,
-    links: RefCell<Vec<Vec<Link>>>,
-    nodes: RefCell<Vec<Node>>,
+    chance: RefCell<SimRandom>,
+    links: RefCell<Vec<Vec<SimLink>>>,
+    nodes: RefCell<Vec<SimNode>>,
     under_way: RefCell<BinaryHeap<UnderWay>>,
     wake: Notify,
     sequence: Cell<u64>,
     connections: Cell<u64>,
     /// Those that have been made, in their order, until both of their ends are over.
-    open: RefCell<Vec<Weak<Connection>>>,
+    open: RefCell<Vec<Weak<SimConnection>>>,
     /// Frames that something happened to.
     disturbed: Cell<u64>,
     /// What there is without faults.
@@ -122,24 +122,24 @@ struct Packet {
 
 enum Content {
     /// From this side of the connection.
-    Frame { connection: Rc<Connection>, side: usize, bytes: Bytes },
+    Frame { connection: Rc<SimConnection>, side: usize, bytes: Bytes },
     /// Nothing more comes from this side.
-    End { connection: Rc<Connection>, side: usize },
+    End { connection: Rc<SimConnection>, side: usize },
     /// A call, with the caller's hello.
     Call { hello: Hello, reply: oneshot::Sender<Result<Dialled, ConnectError>> },
     /// Its answer.
     Reply { answer: Result<Dialled, ConnectError>, reply: oneshot::Sender<Result<Dialled, ConnectError>> },
 }
 
-struct Connection {
+struct SimConnection {
     number: u64,
     /// The caller, and the called.
     nodes: [usize; 2],
-    ends: [RefCell<End>; 2],
+    ends: [RefCell<StreamEnd>; 2],
 }
 
 #[derive(Default)]
-struct End {
+struct StreamEnd {
     /// What has arrived.
     input: BytesMut,
     /// The beginning of a frame that was not written whole.
@@ -153,7 +153,7 @@ struct End {
     writer: Option<Waker>,
 }
 
-impl End {
+impl StreamEnd {
     fn wake(&mut self) {
         [self.reader.take(), self.writer.take()].into_iter().flatten().for_each(Waker::wake);
     }
@@ -162,10 +162,10 @@ impl End {
 impl Network {
     /// One of so many nodes, with this noise where there is no other.
     #[must_use]
-    pub fn new(nodes: usize, noise: Noise, chance: Chance, trace: Arc<Trace>) -> Rc<Self> {
-        let link = || Link { noise, is_cut: false, clogged: None };
+    pub fn new(nodes: usize, noise: Noise, chance: SimRandom, trace: Arc<Trace>) -> Rc<Self> {
+        let link = || SimLink { noise, is_cut: false, clogged: None };
         let links = (0..nodes).map(|_| (0..nodes).map(|_| link()).collect()).collect();
-        let node = || Node { listener: None, has_power: true };
+        let node = || SimNode { listener: None, has_power: true };
         Rc::new(Self {
             chance: RefCell::new(chance),
             links: RefCell::new(links),
@@ -187,7 +187,7 @@ impl Network {
     }
 
     /// Calls for `node` go to `listener` from now on; without one they are refused.
-    pub fn listen(&self, node: usize, listener: Option<Listener>) {
+    pub fn listen(&self, node: usize, listener: Option<AcceptHandshake>) {
         let before = std::mem::replace(&mut self.nodes.borrow_mut()[node].listener, listener);
         drop(before);
     }
@@ -199,11 +199,11 @@ impl Network {
         for connection in open.iter().filter_map(Weak::upgrade) {
             for side in 0..2 {
                 if connection.nodes[side] == node {
-                    drop(Wire { network: self.clone(), connection: connection.clone(), side });
+                    drop(StreamHalf { network: self.clone(), connection: connection.clone(), side });
                 }
             }
         }
-        let is_open = |one: &Weak<Connection>| {
+        let is_open = |one: &Weak<SimConnection>| {
             one.upgrade().is_some_and(|connection| connection.ends.iter().any(|end| !end.borrow().is_over))
         };
         self.open.borrow_mut().extend(open.into_iter().filter(is_open));
@@ -352,7 +352,7 @@ impl Network {
                 self.trace.event(&format!("{from}>{to} call"));
                 let listener = self.nodes.borrow()[to].listener.clone();
                 match listener {
-                    Some(listener) => listener(Incoming { from, to, hello, reply }),
+                    Some(listener) => listener(IncomingCall { from, to, hello, reply }),
                     None => {
                         let answer = Err(Error::from(ErrorKind::ConnectionRefused).into());
                         self.send(Packet { from: to, to: from, content: Content::Reply { answer, reply } });
@@ -368,7 +368,7 @@ impl Network {
         }
     }
 
-    fn deliver_frame(&self, connection: &Rc<Connection>, side: usize, bytes: &Bytes) {
+    fn deliver_frame(&self, connection: &Rc<SimConnection>, side: usize, bytes: &Bytes) {
         let [from, to] = if side == 0 { connection.nodes } else { [connection.nodes[1], connection.nodes[0]] };
         self.trace.bytes(bytes, || format!("{from}>{to} {}", described(bytes)));
         connection.landed(side, bytes.len());
@@ -390,21 +390,21 @@ impl Network {
     }
 
     /// The called node takes the call; its end of the connection.
-    pub fn accept(self: &Rc<Self>, incoming: Incoming, ours: Hello) -> (Box<dyn Transport>, Hello) {
-        let Incoming { from, to, hello, reply } = incoming;
+    pub fn accept(self: &Rc<Self>, incoming: IncomingCall, ours: Hello) -> (Box<dyn Transport>, Hello) {
+        let IncomingCall { from, to, hello, reply } = incoming;
         let number = self.connections.get();
         self.connections.set(number + 1);
-        let connection = Rc::new(Connection { number, nodes: [from, to], ends: Default::default() });
+        let connection = Rc::new(SimConnection { number, nodes: [from, to], ends: Default::default() });
         self.open.borrow_mut().push(Rc::downgrade(&connection));
-        let end = |side| Box::new(Wire { network: self.clone(), connection: connection.clone(), side });
+        let end = |side| Box::new(StreamHalf { network: self.clone(), connection: connection.clone(), side });
         let answer = Ok(Dialled { transport: end(0), hello: ours, input: BytesMut::new() });
         self.send(Packet { from: to, to: from, content: Content::Reply { answer, reply } });
         (end(1), hello)
     }
 
     /// The called node takes no such call.
-    pub fn refuse(&self, incoming: Incoming, reason: String) {
-        let Incoming { from, to, reply, .. } = incoming;
+    pub fn refuse(&self, incoming: IncomingCall, reason: String) {
+        let IncomingCall { from, to, reply, .. } = incoming;
         let answer = Err(ConnectError::Refused(reason));
         self.send(Packet { from: to, to: from, content: Content::Reply { answer, reply } });
     }
@@ -420,7 +420,7 @@ impl Packet {
     }
 
     /// The connection and the side whose order this keeps.
-    fn arrival(&self) -> Option<(Rc<Connection>, usize)> {
+    fn arrival(&self) -> Option<(Rc<SimConnection>, usize)> {
         match &self.content {
             Content::Frame { connection, side, .. } | Content::End { connection, side } => {
                 Some((connection.clone(), *side))
@@ -430,7 +430,7 @@ impl Packet {
     }
 }
 
-impl Connection {
+impl SimConnection {
     fn landed(&self, side: usize, bytes: usize) {
         let mut end = self.ends[side].borrow_mut();
         end.in_flight -= bytes;
@@ -454,7 +454,7 @@ fn described(bytes: &Bytes) -> String {
 }
 
 /// A call that has arrived.
-pub struct Incoming {
+pub struct IncomingCall {
     from: usize,
     to: usize,
     /// Who calls.
@@ -486,14 +486,14 @@ impl Dial for Dialler {
 }
 
 /// One end of a connection.
-struct Wire {
+struct StreamHalf {
     network: Rc<Network>,
-    connection: Rc<Connection>,
+    connection: Rc<SimConnection>,
     side: usize,
 }
 
-impl Wire {
-    fn end(&self) -> std::cell::RefMut<'_, End> {
+impl StreamHalf {
+    fn end(&self) -> std::cell::RefMut<'_, StreamEnd> {
         self.connection.ends[self.side].borrow_mut()
     }
 
@@ -502,7 +502,7 @@ impl Wire {
     }
 }
 
-impl Transport for Wire {
+impl Transport for StreamHalf {
     fn try_write(&self, bytes: &[u8]) -> IoResult<usize> {
         let mut end = self.end();
         if end.is_over {
@@ -560,7 +560,7 @@ impl Transport for Wire {
     }
 }
 
-impl Drop for Wire {
+impl Drop for StreamHalf {
     fn drop(&mut self) {
         self.shutdown();
     }

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use kvorum_core::quorum::{Acks, majority};
+use kvorum_core::quorum::{Quorum, majority};
 use tokio::runtime::{RngSeed, UnhandledPanic};
 use tokio::task::LocalSet;
 
-use crate::history::Action;
+use crate::history::ClientAction;
 use crate::invariants::{amnesia, answered, bounded, converged};
-use crate::world::{LOOK_INTERVAL, Report, World};
+use crate::world::{LOOK_INTERVAL, RunReport, World};
 use crate::{clients, faults};
 
 /// How long everything is left alone before the last look: clocks that were ahead are caught up with, and half
@@ -25,8 +25,8 @@ const REST: Duration = Duration::from_secs(25);
 /// # Panics
 /// If the simulator itself is broken, or the machine has no room for temporary files.
 #[must_use]
-pub fn run(seed: u64, has_text: bool) -> Report {
-    simulate(seed, |directory| live(seed, has_text, directory)).unwrap_or_else(|panic| Report {
+pub fn run(seed: u64, has_text: bool) -> RunReport {
+    simulate(seed, |directory| live(seed, has_text, directory)).unwrap_or_else(|panic| RunReport {
         seed,
         trace_hash: 0,
         faults: 0,
@@ -70,7 +70,7 @@ fn temporary(seed: u64) -> PathBuf {
     parent.join(format!("kvorum-sim-{}-{thread}-{seed}", std::process::id()))
 }
 
-async fn live(seed: u64, has_text: bool, directory: PathBuf) -> Report {
+async fn live(seed: u64, has_text: bool, directory: PathBuf) -> RunReport {
     let world = Rc::new(World::new(seed, has_text, &directory));
     world.start().await;
     tokio::task::spawn_local(look(world.clone()));
@@ -100,15 +100,15 @@ async fn read_all(world: &Rc<World>) {
         if !plan.is_quorum || !world.has_quorum(number, plan) {
             continue;
         }
-        let acks = Acks::new(majority(plan.from), plan.from).expect("a majority");
-        let get = std::iter::repeat_n(Action::Get, world.machines.len());
+        let quorum = Quorum::new(majority(plan.from), plan.from).expect("a majority");
+        let get = std::iter::repeat_n(ClientAction::Get, world.machines.len());
         let writer = &world.machines[number % world.machines.len()];
-        let put = [(Action::Put(world.next_value()), writer)];
+        let put = [(ClientAction::Put(world.next_value()), writer)];
         for (action, machine) in get.clone().zip(&world.machines).chain(put).chain(get.zip(&world.machines)) {
-            let id = clients::request(world, machine, number, acks, action, 0, None).await;
+            let id = clients::request(world, machine, number, quorum, action, 0, None).await;
             let operation = world.history.borrow().operations[id].clone();
             // A round may have fenced a write that was under way.
-            if world.plan.fence_lag >= world.plan.deadline || action == Action::Get {
+            if world.plan.fence_lag >= world.plan.deadline || action == ClientAction::Get {
                 world.violated(answered::check_at_the_end(&operation));
             }
         }

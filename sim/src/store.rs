@@ -8,7 +8,7 @@ use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::{Key, Record, Version};
 use kvorum_storage::memory::MemoryStore;
 use kvorum_storage::{
-    Batch, Durability, Floors, HealthState, HintChange, Page, PageLimit, Store, StoreError, StoreStats, Tier,
+    Batch, Durability, GcWatermarks, HealthState, HintChange, Page, PageLimit, Store, StoreError, StoreStats, Tier,
 };
 
 use crate::invariants::Stored;
@@ -81,8 +81,8 @@ impl Store for Disk {
         self.inner.scan_hints(start, end, limit)
     }
 
-    fn floors(&self) -> &Arc<Floors> {
-        self.inner.floors()
+    fn gc_watermarks(&self) -> &Arc<GcWatermarks> {
+        self.inner.gc_watermarks()
     }
 
     fn compact(&self) -> Result<(), StoreError> {

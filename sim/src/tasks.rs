@@ -9,9 +9,9 @@ use kvorum_base::blocking_pool::ReadPool;
 use kvorum_peer::membership::{Membership, NOTES_INTERVAL};
 use kvorum_replication::replica::{Event, Mailbox};
 use kvorum_storage::commit::CommitRunner;
-use kvorum_storage::commit::queue::Now;
+use kvorum_storage::commit::queue::TurnTime;
 
-use crate::chance::Chance;
+use crate::chance::SimRandom;
 use crate::outbox::Outbox;
 use crate::store::Disk;
 
@@ -21,7 +21,7 @@ const NOTES_TICK: Duration = Duration::from_millis(100);
 /// How long the disk takes.
 pub(crate) struct Latency {
     pub(crate) longest_ms: Rc<Cell<u64>>,
-    pub(crate) chance: Rc<RefCell<Chance>>,
+    pub(crate) chance: Rc<RefCell<SimRandom>>,
 }
 
 impl Latency {
@@ -34,7 +34,7 @@ impl Latency {
 }
 
 /// What the commit thread does: a batch takes time before the disk has it, and its answers take time after.
-pub(crate) async fn run_commits<N: FnMut() -> Now>(
+pub(crate) async fn run_commits<N: FnMut() -> TurnTime>(
     mut runner: CommitRunner<Disk, Outbox, N>,
     outbox: Outbox,
     mailbox: Arc<Mailbox>,

@@ -10,16 +10,16 @@ use std::time::Duration;
 
 use kvorum_core::placement::{Layout, LayoutNode};
 use kvorum_core::quorum::majority;
-use kvorum_peer::membership::Standing;
+use kvorum_peer::membership::VoteState;
 use kvorum_replication::shard::FanOut;
 use kvorum_storage::commit::QueueLimits;
 use kvorum_storage::memory::Fault;
 use kvorum_storage::{HealthState, Store};
 
-use crate::chance::Chance;
+use crate::chance::SimRandom;
 use crate::history::History;
 use crate::invariants::{Stored, acknowledged, amnesia, converged, copies, linearizable, promised};
-use crate::machine::{Machine, Plan, Surroundings};
+use crate::machine::{Environment, Machine, MachinePlan};
 use crate::network::{Network, Noise};
 use crate::time::MachineTime;
 use crate::trace::Trace;
@@ -43,7 +43,7 @@ const DISK_MS_MAX: Duration = Duration::from_millis(250);
 
 /// What is known of a run.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct RunReport {
     /// Which.
     pub seed: u64,
     /// Of all events.
@@ -67,7 +67,7 @@ pub struct World {
     /// Of all that happens.
     pub trace: Arc<Trace>,
     /// How the nodes are set up.
-    pub plan: Plan,
+    pub plan: MachinePlan,
     /// The nodes.
     pub machines: Vec<Rc<Machine>>,
     /// What connects them.
@@ -103,7 +103,7 @@ pub struct KeyPlan {
 
 impl World {
     pub(crate) fn new(seed: u64, has_text: bool, directory: &Path) -> Self {
-        let mut chance = Chance::new(seed, 1);
+        let mut chance = SimRandom::new(seed, 1);
         let nodes = chance.weighted(&[(3, 1), (7, 2), (50, 3), (15, 4), (25, 5)]);
         let plan = plan(&mut chance, nodes);
         let keys = keys(&mut chance, nodes);
@@ -112,29 +112,36 @@ impl World {
 
     /// Three nodes or more, of which one may be away, and nothing that is cramped.
     pub(crate) fn calm(seed: u64, directory: &Path) -> Self {
-        let mut chance = Chance::new(seed, 5);
+        let mut chance = SimRandom::new(seed, 5);
         let nodes = 3 + chance.index(3);
-        let roomy = |plan: &Plan| plan.queue.works_max > 3;
+        let roomy = |plan: &MachinePlan| plan.queue.works_max > 3;
         let plan = std::iter::repeat_with(|| plan(&mut chance, nodes)).find(roomy).expect("some are");
-        let from = |chance: &mut Chance| u8::try_from(3 + chance.index(nodes - 2)).expect("few nodes");
+        let from = |chance: &mut SimRandom| u8::try_from(3 + chance.index(nodes - 2)).expect("few nodes");
         let keys = (0..KEYS).map(|_| KeyPlan { from: from(&mut chance), is_quorum: true }).collect();
         Self::with(seed, false, directory, chance, plan, keys)
     }
 
-    fn with(seed: u64, has_text: bool, directory: &Path, mut chance: Chance, plan: Plan, keys: Vec<KeyPlan>) -> Self {
+    fn with(
+        seed: u64,
+        has_text: bool,
+        directory: &Path,
+        mut chance: SimRandom,
+        plan: MachinePlan,
+        keys: Vec<KeyPlan>,
+    ) -> Self {
         let nodes = plan.urls.len();
         let trace = Arc::new(Trace::new(has_text));
         let usual = Noise::none(*chance.pick(&[2, 10, 40]));
-        let network = Network::new(nodes, usual, Chance::new(seed, 2), trace.clone());
+        let network = Network::new(nodes, usual, SimRandom::new(seed, 2), trace.clone());
         let stored: Arc<Mutex<Stored>> = Arc::default();
         let has_drift = chance.happens(300);
-        let around = Surroundings { network: network.clone(), trace: trace.clone(), stored: stored.clone() };
+        let around = Environment { network: network.clone(), trace: trace.clone(), stored: stored.clone() };
         let machine = |index| {
             let time = MachineTime::new(tokio::time::Instant::now());
             if has_drift {
                 time.set_rate(950 + chance.below(100));
             }
-            let chance = Chance::new(seed, 100 + u64::try_from(index).expect("few nodes"));
+            let chance = SimRandom::new(seed, 100 + u64::try_from(index).expect("few nodes"));
             Machine::new(index, plan.clone(), around.clone(), chance, directory, time)
         };
         let machines = (0..nodes).map(machine).collect();
@@ -178,7 +185,7 @@ impl World {
 
     /// The first start: every node votes before anything goes wrong, so that none has a past nobody knows of.
     async fn begin(&self) {
-        let all_vote = || self.machines.iter().all(|machine| machine.standing() == Some(Standing::Voting));
+        let all_vote = || self.machines.iter().all(|machine| machine.vote_state() == Some(VoteState::Voting));
         while !all_vote() {
             if self.trace.now() > START_MAX {
                 return self.violated(Err("answered: a cluster did not come up".to_owned()));
@@ -189,7 +196,7 @@ impl World {
     }
 
     /// For a while most clients want the same key; then it is another's turn.
-    pub fn draw_key(&self, chance: &mut Chance) -> usize {
+    pub fn draw_key(&self, chance: &mut SimRandom) -> usize {
         if chance.happens(250) {
             return chance.index(self.keys.len());
         }
@@ -267,7 +274,7 @@ impl World {
         let votes = replicas
             .iter()
             .take(usize::from(plan.from))
-            .filter(|node| self.machines[node.index()].standing() == Some(Standing::Voting));
+            .filter(|node| self.machines[node.index()].vote_state() == Some(VoteState::Voting));
         votes.count() >= usize::from(majority(plan.from))
     }
 
@@ -288,10 +295,13 @@ impl World {
         self.violated(acknowledged::check(self.seed, layout, machines, &history));
     }
 
-    pub(crate) fn report(&self) -> Report {
+    pub(crate) fn report(&self) -> RunReport {
         let history = self.history.borrow();
         let succeeded = history.operations.iter().filter(|operation| {
-            matches!(operation.outcome, crate::history::Outcome::Written(_) | crate::history::Outcome::Found(_))
+            matches!(
+                operation.outcome,
+                crate::history::ClientOutcome::Written(_) | crate::history::ClientOutcome::Found(_)
+            )
         });
         let violation = self.violation.borrow().clone().map(|mut text| {
             for number in 0..self.keys.len() {
@@ -302,7 +312,7 @@ impl World {
             }
             text
         });
-        Report {
+        RunReport {
             seed: self.seed,
             trace_hash: self.trace.hash(),
             faults: self.faults.get(),
@@ -314,14 +324,14 @@ impl World {
     }
 }
 
-fn plan(chance: &mut Chance, nodes: usize) -> Plan {
+fn plan(chance: &mut SimRandom, nodes: usize) -> MachinePlan {
     let urls: Rc<[String]> = (0..nodes).map(|node| format!("http://node-{node}:8080")).collect();
     let members = urls.iter().map(|url| LayoutNode { url: url.clone(), weight: 1, zone: None });
     let layout = Layout::new(1, members.collect()).expect("a layout of a few nodes");
     // Some runs are cramped, so that every bound is met.
     let is_cramped = chance.happens(250);
     let value_bytes_max = 1 << 20;
-    Plan {
+    MachinePlan {
         layout,
         urls,
         deadline: Duration::from_secs(1),
@@ -343,7 +353,7 @@ fn plan(chance: &mut Chance, nodes: usize) -> Plan {
     }
 }
 
-fn keys(chance: &mut Chance, nodes: usize) -> Vec<KeyPlan> {
+fn keys(chance: &mut SimRandom, nodes: usize) -> Vec<KeyPlan> {
     let nodes = u8::try_from(nodes).expect("few nodes");
     let mut from = || match nodes {
         1..=3 if chance.happens(850) => nodes,

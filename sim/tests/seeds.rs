@@ -8,7 +8,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use kvorum_sim::run::run;
-use kvorum_sim::world::Report;
+use kvorum_sim::world::RunReport;
 
 /// Run in any case.
 const SEEDS: std::ops::Range<u64> = 0..300;
@@ -23,7 +23,7 @@ fn seeds() -> std::ops::Range<u64> {
     bounds.expect("SEEDS is the first seed and the end, as 1000..2000")
 }
 
-fn checked(seed: u64) -> Report {
+fn checked(seed: u64) -> RunReport {
     let report = run(seed, false);
     if let Some(violation) = &report.violation {
         panic!("seed {seed}: {violation}\nreplay with: kvorum-sim --seed {seed} --trace");
@@ -31,7 +31,7 @@ fn checked(seed: u64) -> Report {
     report
 }
 
-fn compare_traces(reports: &[Report]) {
+fn compare_traces(reports: &[RunReport]) {
     let text: String = reports.iter().map(|report| format!("{:016x}\n", report.trace_hash)).collect();
     if std::env::var_os("RECORD").is_some() {
         std::fs::write("tests/traces.txt", &text).unwrap();
@@ -52,11 +52,11 @@ fn no_seed_violates_anything() {
     let seeds = seeds();
     let count = seeds.end - seeds.start;
     let is_usual = seeds == SEEDS;
-    let reports: Vec<Report> = seeds.map(checked).collect();
+    let reports: Vec<RunReport> = seeds.map(checked).collect();
     if is_usual {
         compare_traces(&reports);
     }
-    let sum = |figure: fn(&Report) -> u64| reports.iter().map(figure).sum::<u64>();
+    let sum = |figure: fn(&RunReport) -> u64| reports.iter().map(figure).sum::<u64>();
     assert!(sum(|report| report.faults) >= FAULTS_MIN * count, "too few faults");
     assert!(sum(|report| report.succeeded) * 4 >= sum(|report| report.requests), "most requests fail");
 }

@@ -9,7 +9,7 @@ const LOSSES: u64 = 20;
 
 #[test]
 fn no_deleted_key_comes_back() {
-    let mut total = deletions::Done::default();
+    let mut total = deletions::DeletionsDone::default();
     for seed in 0..DELETIONS_MIN / deletions::ROUNDS {
         let done = deletions::run(seed).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
         total.rounds += done.rounds;

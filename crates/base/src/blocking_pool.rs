@@ -29,16 +29,16 @@ pub type Job = Box<dyn FnOnce() + Send>;
 /// A handle to submit jobs with.
 #[derive(Clone)]
 pub struct ReadPool {
-    shared: Arc<Shared>,
+    shared: Arc<PoolShared>,
 }
 
 /// The threads. Dropping it stops them.
 pub struct ReadPoolThreads {
-    shared: Arc<Shared>,
+    shared: Arc<PoolShared>,
     threads: Vec<JoinHandle<()>>,
 }
 
-struct Shared {
+struct PoolShared {
     queue: Mutex<Queue>,
     /// Wakes a thread, where threads run the jobs.
     ready: Condvar,
@@ -104,7 +104,7 @@ impl ReadPool {
 
     fn new(threads: usize, jobs_max: usize) -> Self {
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(PoolShared {
                 queue: Mutex::default(),
                 ready: Condvar::new(),
                 ready_task: Notify::new(),
@@ -202,7 +202,7 @@ impl Queue {
 }
 
 /// A task that waits for a job, until dropped.
-struct Idle<'a>(&'a Shared);
+struct Idle<'a>(&'a PoolShared);
 
 impl Drop for Idle<'_> {
     fn drop(&mut self) {
@@ -236,7 +236,7 @@ impl Drop for ReadPoolThreads {
     }
 }
 
-impl Shared {
+impl PoolShared {
     #[track_caller]
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)

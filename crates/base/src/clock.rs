@@ -1,16 +1,16 @@
 //! The node's hybrid logical clock, and the sources of time that everything else is given.
 //!
-//! Promises: a stamp is greater than every stamp before it, across restarts too, and greater than
+//! Promises: a timestamp is greater than every timestamp before it, across restarts too, and greater than
 //! every version this node has observed. The second part holds up to `skew_max` ahead of the wall
 //! clock: what claims to be later than that is not believed.
 //!
-//! Across restarts it holds because no stamp passes the *bound*, a reading that is durable in the
-//! store before it is used; a restarted clock begins above it. While the store takes no writes, stamps
+//! Across restarts it holds because no timestamp passes the *bound*, a reading that is durable in the
+//! store before it is used; a restarted clock begins above it. While the store takes no writes, timestamps
 //! may pass it: then they carry an incarnation that was drawn for this run alone, so that no version is
-//! given twice whatever a later run stamps (`docs/decisions/0016-stamps-without-a-disk.md`).
+//! given twice whatever a later run timestamps (`docs/decisions/0016-timestamps-without-a-disk.md`).
 //!
-//! No stamp is further than `skew_max` ahead of the wall clock: replicas would refuse it, and the clock,
-//! which never goes back, would give nothing but such stamps from then on.
+//! No timestamp is further than `skew_max` ahead of the wall clock: replicas would refuse it, and the clock,
+//! which never goes back, would give nothing but such timestamps from then on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,12 +44,12 @@ impl TimeSource for SystemTime {
     }
 }
 
-/// Why there is no stamp.
+/// Why there is no timestamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoStamp {
-    /// It would pass the durable bound: raise that to `needed` at least, then stamp again.
+pub enum NoTimestamp {
+    /// It would pass the durable bound: raise that to `needed` at least, then timestamp again.
     PastBound {
-        /// The stamp that could not be given.
+        /// The timestamp that could not be given.
         needed: Hlc,
     },
     /// It would be more than `skew_max` ahead of the wall clock.
@@ -59,14 +59,14 @@ pub enum NoStamp {
 /// The clock that all shards share.
 pub struct Clock {
     time: Arc<dyn TimeSource>,
-    /// The last stamp given or version observed.
+    /// The last timestamp given or version observed.
     last: AtomicU64,
-    /// No stamp above this; written by the commit thread once it is durable.
+    /// No timestamp above this; written by the commit thread once it is durable.
     bound: Arc<AtomicU64>,
     skew_max_ms: u64,
     /// Raises of the bound that have waited too long for the disk, and still do.
     late_raises: AtomicUsize,
-    /// Of this run, so that also a directory that was put back from a copy stamps nothing twice.
+    /// Of this run, so that also a directory that was put back from a copy timestamps nothing twice.
     incarnation: Incarnation,
 }
 
@@ -97,43 +97,43 @@ impl Clock {
         &self.time
     }
 
-    /// A stamp greater than `above` and than everything stamped or observed before.
+    /// A timestamp greater than `above` and than everything timestamped or observed before.
     ///
     /// # Errors
-    /// [`NoStamp`]; the clock has not moved then.
-    pub fn stamp(&self, above: Hlc) -> Result<Version, NoStamp> {
+    /// [`NoTimestamp`]; the clock has not moved then.
+    pub fn timestamp(&self, above: Hlc) -> Result<Version, NoTimestamp> {
         let bound = Hlc::from_raw(self.bound.load(Ordering::Acquire));
         self.advance(above, bound).map(|hlc| Version { hlc, incarnation: self.incarnation })
     }
 
-    /// A stamp as [`Clock::stamp`] gives it, but that it may pass the bound: for a store that takes no writes.
+    /// A timestamp as [`Clock::timestamp`] gives it, but that it may pass the bound: for a store that takes no writes.
     ///
     /// # Errors
-    /// [`NoStamp::TooFarAhead`]; the clock has not moved then.
-    pub fn stamp_past_bound(&self, above: Hlc) -> Result<Version, NoStamp> {
+    /// [`NoTimestamp::TooFarAhead`]; the clock has not moved then.
+    pub fn timestamp_past_bound(&self, above: Hlc) -> Result<Version, NoTimestamp> {
         let hlc = self.advance(above, Hlc::from_raw(u64::MAX))?;
         Ok(Version { hlc, incarnation: self.incarnation })
     }
 
-    fn advance(&self, above: Hlc, bound: Hlc) -> Result<Hlc, NoStamp> {
+    fn advance(&self, above: Hlc, bound: Hlc) -> Result<Hlc, NoTimestamp> {
         let wall_ms = self.time.wall_ms();
         let farthest = wall_ms.saturating_add(self.skew_max_ms);
         // First of all: there may be nothing above it.
         if above.millis() > farthest {
-            return Err(NoStamp::TooFarAhead);
+            return Err(NoTimestamp::TooFarAhead);
         }
         let mut last = self.last.load(Ordering::Relaxed);
         loop {
             let before = if is_on(Mutant::StampsRepeat) { Hlc::ZERO } else { Hlc::from_raw(last) };
-            let stamp = before.max(above).tick(wall_ms);
-            if stamp.millis() > farthest {
-                return Err(NoStamp::TooFarAhead);
+            let timestamp = before.max(above).tick(wall_ms);
+            if timestamp.millis() > farthest {
+                return Err(NoTimestamp::TooFarAhead);
             }
-            if stamp > bound {
-                return Err(NoStamp::PastBound { needed: stamp });
+            if timestamp > bound {
+                return Err(NoTimestamp::PastBound { needed: timestamp });
             }
-            match self.last.compare_exchange_weak(last, stamp.raw(), Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return Ok(stamp),
+            match self.last.compare_exchange_weak(last, timestamp.raw(), Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Ok(timestamp),
                 Err(changed) => last = changed,
             }
         }
@@ -158,7 +158,7 @@ impl Clock {
         Hlc::from_raw(self.last.load(Ordering::Relaxed))
     }
 
-    /// Whether the clock itself is so far ahead of the wall clock that it gives no stamps: the wall clock was
+    /// Whether the clock itself is so far ahead of the wall clock that it gives no timestamps: the wall clock was
     /// set back.
     #[must_use]
     pub fn is_stuck_ahead(&self) -> bool {
@@ -178,7 +178,7 @@ impl Clock {
         self.late_raises.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether a version claims to be stamped more than `skew_max` after now.
+    /// Whether a version claims to be timestamped more than `skew_max` after now.
     #[must_use]
     pub fn is_too_far_ahead(&self, hlc: Hlc) -> bool {
         hlc.millis() > self.time.wall_ms().saturating_add(self.skew_max_ms)
@@ -222,34 +222,34 @@ mod tests {
         (Clock::new(time.clone(), bound.clone(), Duration::from_secs(60), INCARNATION), time, bound)
     }
 
-    fn millis(stamp: Result<Version, NoStamp>) -> Result<u64, NoStamp> {
-        stamp.map(|version| version.hlc.millis())
+    fn millis(timestamp: Result<Version, NoTimestamp>) -> Result<u64, NoTimestamp> {
+        timestamp.map(|version| version.hlc.millis())
     }
 
     #[test]
-    fn a_stamp_never_passes_the_bound() {
+    fn a_timestamp_never_passes_the_bound() {
         let (clock, _, bound) = clock(1000, 500);
-        assert_eq!(clock.stamp(Hlc::ZERO), Err(NoStamp::PastBound { needed: Hlc::from_millis(1000) }));
+        assert_eq!(clock.timestamp(Hlc::ZERO), Err(NoTimestamp::PastBound { needed: Hlc::from_millis(1000) }));
         bound.store(Hlc::from_millis(2000).raw(), Ordering::Release);
-        assert_eq!(millis(clock.stamp(Hlc::ZERO)), Ok(1000));
+        assert_eq!(millis(clock.timestamp(Hlc::ZERO)), Ok(1000));
     }
 
     #[test]
-    fn stamps_increase_while_the_wall_goes_back() {
+    fn timestamps_increase_while_the_wall_goes_back() {
         let (clock, time, bound) = clock(1000, 0);
         bound.store(u64::MAX, Ordering::Release);
-        let first = clock.stamp(Hlc::ZERO).unwrap();
+        let first = clock.timestamp(Hlc::ZERO).unwrap();
         time.0.store(10, Ordering::Relaxed);
-        let second = clock.stamp(Hlc::ZERO).unwrap();
+        let second = clock.timestamp(Hlc::ZERO).unwrap();
         assert!(second > first);
-        assert!(clock.stamp(Hlc::from_millis(5000)).unwrap().hlc > Hlc::from_millis(5000));
+        assert!(clock.timestamp(Hlc::from_millis(5000)).unwrap().hlc > Hlc::from_millis(5000));
     }
 
     #[test]
     fn a_restarted_clock_begins_above_the_bound() {
         let (clock, _, bound) = clock(100, 5000);
         bound.store(u64::MAX, Ordering::Release);
-        assert!(clock.stamp(Hlc::ZERO).unwrap().hlc > Hlc::from_millis(5000));
+        assert!(clock.timestamp(Hlc::ZERO).unwrap().hlc > Hlc::from_millis(5000));
     }
 
     #[test]
@@ -257,47 +257,47 @@ mod tests {
         let (clock, _, bound) = clock(1000, 0);
         bound.store(u64::MAX, Ordering::Release);
         clock.observe(Hlc::from_millis(1000 + 60_001));
-        assert_eq!(millis(clock.stamp(Hlc::ZERO)), Ok(1000));
+        assert_eq!(millis(clock.timestamp(Hlc::ZERO)), Ok(1000));
         clock.observe(Hlc::from_millis(1000 + 60_000));
-        assert!(clock.stamp(Hlc::ZERO).unwrap().hlc > Hlc::from_millis(1000 + 60_000));
+        assert!(clock.timestamp(Hlc::ZERO).unwrap().hlc > Hlc::from_millis(1000 + 60_000));
     }
 
     #[test]
-    fn a_stamp_that_replicas_would_refuse_is_not_given_and_does_not_move_the_clock() {
+    fn a_timestamp_that_replicas_would_refuse_is_not_given_and_does_not_move_the_clock() {
         let (clock, _, bound) = clock(1000, 0);
         let far = Hlc::from_millis(1000 + 60_001);
         // There is none above the last.
         for far in [far, Hlc::from_raw(u64::MAX)] {
-            assert_eq!(clock.stamp(far), Err(NoStamp::TooFarAhead), "and asks for no bound up there");
-            assert_eq!(clock.stamp_past_bound(far), Err(NoStamp::TooFarAhead));
+            assert_eq!(clock.timestamp(far), Err(NoTimestamp::TooFarAhead), "and asks for no bound up there");
+            assert_eq!(clock.timestamp_past_bound(far), Err(NoTimestamp::TooFarAhead));
         }
         bound.store(u64::MAX, Ordering::Release);
-        assert_eq!(clock.stamp(far), Err(NoStamp::TooFarAhead));
+        assert_eq!(clock.timestamp(far), Err(NoTimestamp::TooFarAhead));
         assert!(!clock.is_stuck_ahead());
-        assert_eq!(millis(clock.stamp(Hlc::ZERO)), Ok(1000));
+        assert_eq!(millis(clock.timestamp(Hlc::ZERO)), Ok(1000));
     }
 
     #[test]
     fn a_clock_gives_nothing_while_the_wall_is_set_far_back() {
         let (clock, time, bound) = clock(100_000, 0);
         bound.store(u64::MAX, Ordering::Release);
-        clock.stamp(Hlc::ZERO).unwrap();
+        clock.timestamp(Hlc::ZERO).unwrap();
         time.0.store(100_000 - 60_001, Ordering::Relaxed);
         assert!(clock.is_stuck_ahead());
-        assert_eq!(clock.stamp(Hlc::ZERO), Err(NoStamp::TooFarAhead));
+        assert_eq!(clock.timestamp(Hlc::ZERO), Err(NoTimestamp::TooFarAhead));
         time.0.store(100_000 - 60_000, Ordering::Relaxed);
         assert!(!clock.is_stuck_ahead());
-        clock.stamp(Hlc::ZERO).unwrap();
+        clock.timestamp(Hlc::ZERO).unwrap();
     }
 
     #[test]
-    fn only_stamps_past_the_bound_carry_the_incarnation_of_the_run() {
+    fn only_timestamps_past_the_bound_carry_the_incarnation_of_the_run() {
         let (clock, _, bound) = clock(1000, 500);
-        assert!(clock.stamp(Hlc::ZERO).is_err());
-        let past = clock.stamp_past_bound(Hlc::ZERO).unwrap();
+        assert!(clock.timestamp(Hlc::ZERO).is_err());
+        let past = clock.timestamp_past_bound(Hlc::ZERO).unwrap();
         assert_eq!((past.hlc.millis(), past.incarnation), (1000, INCARNATION));
         bound.store(u64::MAX, Ordering::Release);
-        let within = clock.stamp(Hlc::ZERO).unwrap();
+        let within = clock.timestamp(Hlc::ZERO).unwrap();
         assert_eq!(within.incarnation, INCARNATION);
         assert!(within.hlc > past.hlc);
     }

@@ -20,9 +20,9 @@ const TASK_REST_MIN: Duration = Duration::from_millis(5);
 
 /// The share that each thread in the background has, of one core.
 #[derive(Clone)]
-pub struct CpuShare(Arc<Shared>);
+pub struct CpuShare(Arc<ShareState>);
 
-struct Shared {
+struct ShareState {
     /// Nothing where nobody rests.
     percent: Option<u32>,
     /// A request came since somebody has last looked.
@@ -31,7 +31,7 @@ struct Shared {
 }
 
 /// What one thread works, and rests for it. Not for another thread: each has a clock of its own.
-pub struct Work {
+pub struct ThreadShare {
     share: CpuShare,
     /// Into how many equal parts the share is divided; this work has one.
     parts: u32,
@@ -54,7 +54,7 @@ impl CpuShare {
     }
 
     fn of(percent: Option<u32>) -> Self {
-        Self(Arc::new(Shared { percent, has_requests: AtomicBool::new(false), quiet_from: Mutex::default() }))
+        Self(Arc::new(ShareState { percent, has_requests: AtomicBool::new(false), quiet_from: Mutex::default() }))
     }
 
     /// Notes that a request came, for others to make room for.
@@ -67,16 +67,16 @@ impl CpuShare {
 
     /// The calling thread begins to work.
     #[must_use]
-    pub fn begin(&self) -> Work {
+    pub fn begin(&self) -> ThreadShare {
         self.begin_part(1)
     }
 
     /// The calling thread begins to work with one of so many equal parts of the share: for scans, or for the copies
     /// that a round of anti-entropy makes beside them. Nothing piles up behind these, as it does behind a flush.
     #[must_use]
-    pub fn begin_part(&self, parts: u32) -> Work {
+    pub fn begin_part(&self, parts: u32) -> ThreadShare {
         let rested_for = self.0.percent.map(|_| cpu_time());
-        Work { share: self.clone(), parts, rested_for, saved_up: Duration::ZERO }
+        ThreadShare { share: self.clone(), parts, rested_for, saved_up: Duration::ZERO }
     }
 
     /// What work that is paced by its cost is charged now, for what costs so much: while requests come as many times
@@ -100,7 +100,7 @@ impl CpuShare {
     }
 }
 
-impl Work {
+impl ThreadShare {
     /// For how long the thread is to rest for what it did since it was last asked; zero while no requests come.
     #[must_use]
     pub fn rest(&mut self) -> Duration {

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 /// Those of one shard to one replica.
 #[derive(Debug, Default)]
-pub struct Unanswered {
+pub struct Outstanding {
     count: Cell<u32>,
     /// When the oldest was asked, or the last was answered, whichever is later.
     since: Cell<Duration>,
 }
 
-impl Unanswered {
+impl Outstanding {
     /// One more is asked, `now` since boot: the clock is read where no other is unanswered.
     pub fn asked(&self, now: impl FnOnce() -> Duration) {
         if self.count.get() == 0 {

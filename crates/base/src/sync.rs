@@ -56,15 +56,18 @@ mod chosen {
     }
 
     impl Notify {
+        /// As tokio's.
         pub fn new() -> Self {
             Self::default()
         }
 
+        /// As tokio's.
         pub fn notify_one(&self) {
             self.moment.load(atomic::Ordering::SeqCst);
             self.notify.notify_one();
         }
 
+        /// As tokio's.
         pub async fn notified(&self) {
             self.moment.load(atomic::Ordering::SeqCst);
             self.notify.notified().await;

@@ -93,7 +93,7 @@ impl From<Unusable> for Failure {
 
 fn kept(record: Record, charge: Option<Charge>) -> Record {
     let Some(charge) = charge else { return record };
-    record.kept_by(|bytes| Bytes::from_owner(Kept { bytes, _charge: charge }))
+    record.kept_by(|bytes| Bytes::from_owner(ChargedBytes { bytes, _charge: charge }))
 }
 
 /// There is no room for another large value.
@@ -128,12 +128,12 @@ impl Drop for Charge {
 }
 
 /// Bytes and what they are charged with.
-struct Kept {
+struct ChargedBytes {
     bytes: Bytes,
     _charge: Charge,
 }
 
-impl AsRef<[u8]> for Kept {
+impl AsRef<[u8]> for ChargedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

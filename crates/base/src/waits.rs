@@ -13,11 +13,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 static WATCHED: AtomicBool = AtomicBool::new(false);
-static NOTED: Mutex<BTreeMap<Wait, Sum>> = Mutex::new(BTreeMap::new());
+static NOTED: Mutex<BTreeMap<Wait, WaitTotal>> = Mutex::new(BTreeMap::new());
 
 /// What was waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum What {
+pub enum WaitKind {
     /// A lock of ours, by the type that it guards.
     Lock(&'static str),
     /// By something in a queue of ours, from when it was put there to when it was taken.
@@ -32,14 +32,14 @@ pub struct Wait {
     /// The thread's name.
     pub thread: String,
     /// For what it waited.
-    pub what: What,
+    pub what: WaitKind,
     /// A line of the source, or a call of the engine; of a queue nothing.
     pub place: String,
 }
 
 /// How often, and how long altogether.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sum {
+pub struct WaitTotal {
     /// Waits.
     pub count: u64,
     /// Their time together.
@@ -47,9 +47,9 @@ pub struct Sum {
 }
 
 /// Somebody watches, until this is dropped. There is one at a time: whoever holds the node's profiler.
-pub struct Watch(());
+pub struct WaitWatch(());
 
-impl Watch {
+impl WaitWatch {
     /// Notes waits from now on.
     #[must_use]
     pub fn begin() -> Self {
@@ -60,19 +60,19 @@ impl Watch {
 
     /// All that was noted since the begin.
     #[must_use]
-    pub fn end(self) -> BTreeMap<Wait, Sum> {
+    pub fn end(self) -> BTreeMap<Wait, WaitTotal> {
         drop(self);
         std::mem::take(&mut *noted())
     }
 }
 
-impl Drop for Watch {
+impl Drop for WaitWatch {
     fn drop(&mut self) {
         WATCHED.store(false, Ordering::Relaxed);
     }
 }
 
-fn noted() -> MutexGuard<'static, BTreeMap<Wait, Sum>> {
+fn noted() -> MutexGuard<'static, BTreeMap<Wait, WaitTotal>> {
     NOTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -82,7 +82,7 @@ pub fn is_watched() -> bool {
 }
 
 /// Notes that this thread, or what it took from a queue, has waited.
-pub fn note(what: What, place: String, sum: Sum) {
+pub fn note(what: WaitKind, place: String, sum: WaitTotal) {
     let thread = std::thread::current().name().unwrap_or("unnamed").to_owned();
     let mut noted = noted();
     let known = noted.entry(Wait { thread, what, place }).or_default();
@@ -97,7 +97,7 @@ pub fn lock<T>(guards: &'static str, place: &Location<'_>, block: impl FnOnce() 
     }
     let begin = Instant::now();
     let locked = block();
-    note(What::Lock(guards), place.to_string(), Sum { count: 1, time: begin.elapsed() });
+    note(WaitKind::Lock(guards), place.to_string(), WaitTotal { count: 1, time: begin.elapsed() });
     locked
 }
 
@@ -106,7 +106,7 @@ pub async fn queue<T>(queue: &'static str, wait: impl Future<Output = T>) -> T {
     let begin = is_watched().then(Instant::now);
     let result = wait.await;
     if let Some(begin) = begin {
-        note(What::Queue(queue), String::new(), Sum { count: 1, time: begin.elapsed() });
+        note(WaitKind::Queue(queue), String::new(), WaitTotal { count: 1, time: begin.elapsed() });
     }
     result
 }
@@ -134,7 +134,7 @@ impl QueueWaits {
         if is_watched() && taken > 0 {
             self.add(length, Instant::now());
             let count = u64::try_from(taken).unwrap_or(u64::MAX);
-            note(What::Queue(queue), String::new(), Sum { count, time: std::mem::take(&mut self.waited) });
+            note(WaitKind::Queue(queue), String::new(), WaitTotal { count, time: std::mem::take(&mut self.waited) });
         } else if self.changed.is_some() && !is_watched() {
             *self = Self::default();
         }

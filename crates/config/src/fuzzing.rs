@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use kvorum_fuzzing::byte;
 
-use crate::{Entry, Sources, check_file, load};
+use crate::{SettingEntry, Sources, check_file, load};
 
 /// A file of settings; if the first byte is odd, variables instead, one in a line.
 pub fn config(mut data: &[u8]) {
@@ -25,10 +25,10 @@ pub fn config(mut data: &[u8]) {
             return;
         }
     };
-    let printed: Vec<String> = first.entries.iter().map(Entry::to_string).collect();
+    let printed: Vec<String> = first.entries.iter().map(SettingEntry::to_string).collect();
     sources = Sources { file: Some(file.write(&printed.join("\n"))), ..Sources::default() };
     let again = load(&sources).unwrap_or_else(|error| panic!("what is printed is refused: {error}"));
-    let values = |entries: &[Entry]| entries.iter().map(|entry| entry.value.clone()).collect::<Vec<_>>();
+    let values = |entries: &[SettingEntry]| entries.iter().map(|entry| entry.value.clone()).collect::<Vec<_>>();
     assert_eq!(values(&again.entries), values(&first.entries), "what is printed reads otherwise");
     sources.file.as_deref().map(check_file).transpose().expect("a file for one node is a file");
 }

@@ -1,9 +1,9 @@
 //! Who this node is, and whether the settings agree with each other.
 
-use kvorum_core::quorum::{Acks, majority};
+use kvorum_core::quorum::{Quorum, majority};
 
-use super::model::{Config, Member};
-use super::sources::Problem;
+use super::model::{ClusterMember, Config};
+use super::sources::SettingProblem;
 use super::values::{ByteSize, Count, NodeUrl};
 
 /// Room that a record, its key and a frame's header take beside the value.
@@ -11,28 +11,30 @@ pub(super) const OVERHEAD_BYTES: u64 = 8 << 10;
 
 impl Config {
     /// Finds this node in the cluster, and puts the members and the default of `from` together.
-    pub(super) fn find_own(&mut self) -> Result<(), Problem> {
+    pub(super) fn find_own(&mut self) -> Result<(), SettingProblem> {
         let named = &self.named;
         self.own = match (&named.advertise, named.cluster.as_slice()) {
             (Some(url), []) => url.clone(),
             (None, []) => NodeUrl::of(self.listen.reachable()),
             (Some(url), cluster) if cluster.contains(url) => url.clone(),
-            (Some(url), cluster) => return Err(Problem::OwnUrl { node: format!("is {url}"), cluster: show(cluster) }),
+            (Some(url), cluster) => {
+                return Err(SettingProblem::OwnUrl { node: format!("is {url}"), cluster: show(cluster) });
+            }
             (None, cluster) => self.by_listen(cluster)?,
         };
         let alone = [self.own.clone()];
         let urls = if named.cluster.is_empty() { &alone[..] } else { &named.cluster };
         self.members = urls.iter().map(|url| self.member(url)).collect();
         let from = named.from.map_or(self.members.len(), Count::get);
-        let from = u8::try_from(from).ok().and_then(|from| Acks::new(majority(from), from));
-        self.acks = from.expect("the number of nodes and `replication.from` are bounded by NODES_MAX");
+        let from = u8::try_from(from).ok().and_then(|from| Quorum::new(majority(from), from));
+        self.quorum = from.expect("the number of nodes and `replication.from` are bounded by NODES_MAX");
         Ok(())
     }
 
-    fn member(&self, url: &NodeUrl) -> Member {
+    fn member(&self, url: &NodeUrl) -> ClusterMember {
         let zone = self.named.zones.iter().find(|(of, _)| of == url);
         let weight = self.named.weights.iter().find(|(of, _)| of == url);
-        Member {
+        ClusterMember {
             url: url.clone(),
             weight: weight.map_or_else(Count::default, |(_, weight)| *weight),
             zone: zone.map(|(_, zone)| zone.clone()),
@@ -40,7 +42,7 @@ impl Config {
     }
 
     /// The entry at the listen address itself; else the only one with its port that this machine may be.
-    fn by_listen(&self, cluster: &[NodeUrl]) -> Result<NodeUrl, Problem> {
+    fn by_listen(&self, cluster: &[NodeUrl]) -> Result<NodeUrl, SettingProblem> {
         let listen = &self.listen;
         if let Some(url) = cluster.iter().find(|url| url.address() == listen) {
             return Ok(url.clone());
@@ -52,13 +54,15 @@ impl Config {
         });
         match (candidates.next(), candidates.next()) {
             (Some(url), None) => Ok(url.clone()),
-            (Some(_), Some(_)) => Err(Problem::OwnUrlAmbiguous { listen: listen.clone(), cluster: show(cluster) }),
-            (None, _) => Err(Problem::OwnUrl { node: format!("listens on {listen}"), cluster: show(cluster) }),
+            (Some(_), Some(_)) => {
+                Err(SettingProblem::OwnUrlAmbiguous { listen: listen.clone(), cluster: show(cluster) })
+            }
+            (None, _) => Err(SettingProblem::OwnUrl { node: format!("listens on {listen}"), cluster: show(cluster) }),
         }
     }
 
     /// What no single setting can know.
-    pub(super) fn disagreements(&self) -> Vec<Problem> {
+    pub(super) fn disagreements(&self) -> Vec<SettingProblem> {
         let mut problems = Vec::new();
         let value = self.limits.value_bytes_max;
         let room = [
@@ -71,7 +75,7 @@ impl Config {
                 let text = format!(
                     "{name} = {size} has no room for a value of limits.value_bytes_max = {value}: raise it to {least} or lower the limit"
                 );
-                problems.push(Problem::Disagree(text));
+                problems.push(SettingProblem::Disagree(text));
             }
         }
         if value.0 > self.memory_bytes.0 / 4 {
@@ -79,21 +83,21 @@ impl Config {
                 "limits.value_bytes_max = {value} is more than a quarter of memory_bytes = {}",
                 self.memory_bytes
             );
-            problems.push(Problem::Disagree(text));
+            problems.push(SettingProblem::Disagree(text));
         }
         let nodes = self.named.cluster.len();
         if let Some(from) = self.named.from.filter(|from| from.get() > nodes.max(1)) {
             let text = format!("replication.from = {from} is more than the {} nodes of the cluster", nodes.max(1));
-            problems.push(Problem::Disagree(text));
+            problems.push(SettingProblem::Disagree(text));
         }
         problems.extend(self.strangers("layout.zones", self.named.zones.iter().map(|(url, _)| url)));
         problems.extend(self.strangers("layout.weights", self.named.weights.iter().map(|(url, _)| url)));
         problems
     }
 
-    fn strangers<'a>(&self, name: &str, urls: impl Iterator<Item = &'a NodeUrl>) -> Vec<Problem> {
+    fn strangers<'a>(&self, name: &str, urls: impl Iterator<Item = &'a NodeUrl>) -> Vec<SettingProblem> {
         let stranger = urls.filter(|url| !self.named.cluster.is_empty() && !self.named.cluster.contains(url));
-        stranger.map(|url| Problem::Disagree(format!("{name} names {url}, which is not in `cluster`"))).collect()
+        stranger.map(|url| SettingProblem::Disagree(format!("{name} names {url}, which is not in `cluster`"))).collect()
     }
 }
 

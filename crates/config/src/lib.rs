@@ -20,7 +20,8 @@ mod values;
 
 pub use model::*;
 pub use settings::{SETTINGS, Setting};
-pub use sources::{ConfigError, Effective, Entry, Origin, Problem, Sources, check_file, load};
+pub use sources::{ConfigError, Effective, SettingEntry, SettingOrigin, SettingProblem, Sources, check_file, load};
 pub use values::{
-    Address, ByteSize, Count, Durability, LogFormat, LogLevel, NodeUrl, Percent, ReadFanout, Zone, duration, node_url,
+    Address, ByteSize, Count, DurabilitySetting, LogFormat, LogLevel, NodeUrl, Percent, ReadFanout, Zone, duration,
+    node_url,
 };

@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kvorum_core::quorum::{Acks, majority};
+use kvorum_core::quorum::{Quorum, majority};
 
-use crate::values::{Address, ByteSize, Count, Durability, LogFormat, LogLevel, NodeUrl, Percent, ReadFanout, Zone};
+use crate::values::{
+    Address, ByteSize, Count, DurabilitySetting, LogFormat, LogLevel, NodeUrl, Percent, ReadFanout, Zone,
+};
 
 /// Everything that a node is told, checked. Made by [`load`](crate::load).
 #[derive(Clone, Debug)]
@@ -15,35 +17,35 @@ pub struct Config {
     /// This node's own entry of `members`.
     pub own: NodeUrl,
     /// All nodes of the cluster, this one included, sorted by URL, each once.
-    pub members: Vec<Member>,
+    pub members: Vec<ClusterMember>,
     /// Where this node keeps what it stores.
     pub data_dir: PathBuf,
     /// When a write counts as stored.
-    pub durability: Durability,
+    pub durability: DurabilitySetting,
     /// What caches, write buffers and queues share.
     pub memory_bytes: ByteSize,
     /// Replicas addressed and answers required where a request says neither.
-    pub acks: Acks,
+    pub quorum: Quorum,
     /// Threads.
-    pub runtime: Runtime,
+    pub runtime: RuntimeSection,
     /// Requests on their way through this node.
-    pub coordinator: Coordinator,
+    pub coordinator: CoordinatorSection,
     /// Farthest that this node's clock may be from most of its peers' before it fences itself.
     pub clock_skew_max: Duration,
     /// What clients may ask of this node.
-    pub limits: Limits,
+    pub limits: LimitsSection,
     /// Connections to the other nodes.
-    pub peer: Peer,
+    pub peer: PeerSection,
     /// The queue of writes, and what is remembered of accepted ones.
-    pub commit: Commit,
+    pub commit: CommitSection,
     /// Bytes that are verified in a second; zero if only on request.
     pub scrub_rate: ByteSize,
     /// What is kept for nodes that are away.
-    pub hints: Hints,
+    pub hints: HintsSection,
     /// Rounds of anti-entropy.
-    pub repair: Repair,
+    pub repair: RepairSection,
     /// Log lines.
-    pub log: Log,
+    pub log: LogSection,
     /// Where operators take profiles, on the loopback interface; none: nowhere.
     pub admin_listen: Option<Address>,
     pub(crate) named: Named,
@@ -51,7 +53,7 @@ pub struct Config {
 
 /// A node of the cluster. The same on every node, or they refuse each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
+pub struct ClusterMember {
     /// Its name and address.
     pub url: NodeUrl,
     /// Its share of the data, relative to the others'.
@@ -62,7 +64,7 @@ pub struct Member {
 
 /// `runtime.*`
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Runtime {
+pub struct RuntimeSection {
     /// Threads that serve connections.
     pub shards: Count,
     /// Threads for reads that need the disk.
@@ -72,7 +74,7 @@ pub struct Runtime {
     pub background_cpu_percent: Count,
 }
 
-impl Runtime {
+impl RuntimeSection {
     /// What each kind of background work has of one core while requests come, of a hundred. A machine loses a part of
     /// itself, not of a core, so it counts by shards.
     #[must_use]
@@ -83,7 +85,7 @@ impl Runtime {
 
 /// `coordinator.*`
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Coordinator {
+pub struct CoordinatorSection {
     /// Whom a read asks first.
     pub read_fanout: ReadFanout,
     /// For the whole request, both attempts of a write included.
@@ -98,7 +100,7 @@ pub struct Coordinator {
 
 /// `limits.*`
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Limits {
+pub struct LimitsSection {
     /// Longest value.
     pub value_bytes_max: ByteSize,
     /// For a request's head and body to arrive.
@@ -115,7 +117,7 @@ pub struct Limits {
 
 /// `peer.*`
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Peer {
+pub struct PeerSection {
     /// For a connection and its handshake.
     pub connect_timeout: Duration,
     /// Longest pause between two attempts to connect.
@@ -126,7 +128,7 @@ pub struct Peer {
 
 /// `commit.*`
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Commit {
+pub struct CommitSection {
     /// Writes waiting for the commit thread.
     pub queue_records_max: Count,
     /// Their bytes.
@@ -137,7 +139,7 @@ pub struct Commit {
 
 /// `hints.*`
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Hints {
+pub struct HintsSection {
     /// Bytes for each node; none: nothing is kept.
     pub bytes_max: ByteSize,
     /// How long.
@@ -148,7 +150,7 @@ pub struct Hints {
 
 /// `repair.*`
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Repair {
+pub struct RepairSection {
     /// From the end of one automatic round to the begin of the next.
     pub interval: Duration,
     /// Bytes that one node reads from its disk, and copies as the driver of a round, in a second.
@@ -157,7 +159,7 @@ pub struct Repair {
 
 /// `log.*`
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Log {
+pub struct LogSection {
     /// The shape of a line.
     pub format: LogFormat,
     /// The least important line that is written.
@@ -187,19 +189,19 @@ impl Config {
             own: NodeUrl::default(),
             members: Vec::new(),
             data_dir: PathBuf::new(),
-            durability: Durability::default(),
+            durability: DurabilitySetting::default(),
             memory_bytes: ByteSize::default(),
-            acks: Acks::new(majority(1), 1).expect("one of one is allowed"),
-            runtime: Runtime::default(),
-            coordinator: Coordinator::default(),
+            quorum: Quorum::new(majority(1), 1).expect("one of one is allowed"),
+            runtime: RuntimeSection::default(),
+            coordinator: CoordinatorSection::default(),
             clock_skew_max: Duration::ZERO,
-            limits: Limits::default(),
-            peer: Peer::default(),
-            commit: Commit::default(),
+            limits: LimitsSection::default(),
+            peer: PeerSection::default(),
+            commit: CommitSection::default(),
             scrub_rate: ByteSize::default(),
-            hints: Hints::default(),
-            repair: Repair::default(),
-            log: Log::default(),
+            hints: HintsSection::default(),
+            repair: RepairSection::default(),
+            log: LogSection::default(),
             admin_listen: None,
             named: Named::default(),
         }

@@ -8,8 +8,8 @@ use kvorum_core::quorum::NODES_MAX;
 use super::model::Config;
 use super::values::Count;
 use super::values::{
-    Durability, GIB, KIB, LogFormat, LogLevel, MIB, ReadFanout, address, by_node, choice, cluster, count, duration,
-    loopback, node_url, percent, size, zone,
+    DurabilitySetting, GIB, KIB, LogFormat, LogLevel, MIB, ReadFanout, address, by_node, choice, cluster, count,
+    duration, loopback, node_url, percent, size, zone,
 };
 
 /// One thing that can be configured.
@@ -75,7 +75,8 @@ pub static SETTINGS: &[Setting] = &[
         default: "fsync",
         doc: "When a write counts as stored: `fsync` survives the machine, `os` only the process.",
         set: |c, text| {
-            choice(text, &[("fsync", Durability::Fsync), ("os", Durability::Os)]).map(|value| c.durability = value)
+            choice(text, &[("fsync", DurabilitySetting::Fsync), ("os", DurabilitySetting::Os)])
+                .map(|value| c.durability = value)
         },
     },
     Setting {

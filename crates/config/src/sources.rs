@@ -25,7 +25,7 @@ pub struct Sources {
 
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum SettingOrigin {
     /// The table of settings.
     Default,
     /// The TOML file of this path.
@@ -36,7 +36,7 @@ pub enum Origin {
     Flag(String),
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for SettingOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
@@ -49,7 +49,7 @@ impl fmt::Display for Origin {
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum SettingProblem {
     /// The file cannot be read or is not TOML.
     #[error("{}: {reason}", path.display())]
     File {
@@ -64,7 +64,7 @@ pub enum Problem {
         /// As it was given.
         name: String,
         /// By whom.
-        origin: Origin,
+        origin: SettingOrigin,
         /// The known name that looks most like it.
         nearest: String,
     },
@@ -76,7 +76,7 @@ pub enum Problem {
         /// As it was given.
         value: String,
         /// By whom.
-        origin: Origin,
+        origin: SettingOrigin,
         /// What it may be.
         allowed: String,
     },
@@ -110,12 +110,12 @@ pub enum Problem {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     /// In the order in which they were found.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<SettingProblem>,
 }
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lines: Vec<String> = self.problems.iter().map(Problem::to_string).collect();
+        let lines: Vec<String> = self.problems.iter().map(SettingProblem::to_string).collect();
         f.write_str(&lines.join("\n"))
     }
 }
@@ -124,16 +124,16 @@ impl std::error::Error for ConfigError {}
 
 /// A setting's value and its origin.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct SettingEntry {
     /// The setting.
     pub name: &'static str,
     /// As the file would have it.
     pub value: String,
     /// Who said so.
-    pub origin: Origin,
+    pub origin: SettingOrigin,
 }
 
-impl fmt::Display for Entry {
+impl fmt::Display for SettingEntry {
     /// A line of the file, with the origin as a comment.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.value.parse::<u64>().is_ok() {
@@ -150,7 +150,7 @@ pub struct Effective {
     /// Checked and typed.
     pub config: Config,
     /// In the order of [`SETTINGS`].
-    pub entries: Vec<Entry>,
+    pub entries: Vec<SettingEntry>,
     /// Variables that Kubernetes sets in every pod for a service whose name begins with `kvorum`. Not settings.
     pub ignored: Vec<String>,
 }
@@ -164,11 +164,11 @@ pub fn load(sources: &Sources) -> Result<Effective, ConfigError> {
     let of_services = |(name, _): &&(String, String)| is_of_a_service(name, &sources.environment);
     let ignored = sources.environment.iter().filter(of_services).map(|(name, _)| name.clone()).collect();
     config.find_own().map_err(|problem| ConfigError { problems: vec![problem] })?;
-    for entry in entries.iter_mut().filter(|entry| entry.origin == Origin::Default) {
+    for entry in entries.iter_mut().filter(|entry| entry.origin == SettingOrigin::Default) {
         match entry.name {
             "cluster" => entry.value = config.own.to_string(),
             "advertise" => entry.value = config.own.to_string(),
-            "replication.from" => entry.value = config.acks.from().to_string(),
+            "replication.from" => entry.value = config.quorum.replicas().to_string(),
             "coordinator.request_bytes_max" => entry.value = config.coordinator.request_bytes_max.to_string(),
             "peer.queue_bytes_max" => entry.value = config.peer.queue_bytes_max.to_string(),
             "commit.queue_bytes_max" => entry.value = config.commit.queue_bytes_max.to_string(),
@@ -188,7 +188,8 @@ pub fn load(sources: &Sources) -> Result<Effective, ConfigError> {
 pub fn check_file(path: &Path) -> Result<(), ConfigError> {
     let sources = Sources { file: Some(path.to_owned()), ..Sources::default() };
     let (mut config, entries) = settle(&sources)?;
-    let says_who = |entry: &Entry| matches!(entry.name, "listen" | "advertise") && entry.origin != Origin::Default;
+    let says_who =
+        |entry: &SettingEntry| matches!(entry.name, "listen" | "advertise") && entry.origin != SettingOrigin::Default;
     if entries.iter().any(says_who) {
         config.find_own().map_err(|problem| ConfigError { problems: vec![problem] })?;
     }
@@ -196,7 +197,7 @@ pub fn check_file(path: &Path) -> Result<(), ConfigError> {
 }
 
 /// All values, from the weakest source to the strongest, each checked even where a stronger one hides it.
-fn settle(sources: &Sources) -> Result<(Config, Vec<Entry>), ConfigError> {
+fn settle(sources: &Sources) -> Result<(Config, Vec<SettingEntry>), ConfigError> {
     let mut config = Config::blank();
     let mut problems = Vec::new();
     let mut given = Vec::new();
@@ -205,7 +206,7 @@ fn settle(sources: &Sources) -> Result<(Config, Vec<Entry>), ConfigError> {
     }
     read_environment(&sources.environment, &mut given, &mut problems);
     for (name, value) in &sources.flags {
-        let origin = Origin::Flag(format!("--{}", name.replace('_', "-")));
+        let origin = SettingOrigin::Flag(format!("--{}", name.replace('_', "-")));
         match setting(name) {
             Some(setting) => given.push((setting, value.clone(), origin)),
             None => problems.push(unknown(name, origin, SETTINGS.iter().map(|setting| setting.name.to_owned()))),
@@ -214,12 +215,13 @@ fn settle(sources: &Sources) -> Result<(Config, Vec<Entry>), ConfigError> {
     let mut entries = Vec::with_capacity(SETTINGS.len());
     for setting in SETTINGS {
         (setting.set)(&mut config, setting.default).expect("a default is allowed, which a test checks");
-        let mut entry = Entry { name: setting.name, value: setting.default.to_owned(), origin: Origin::Default };
+        let mut entry =
+            SettingEntry { name: setting.name, value: setting.default.to_owned(), origin: SettingOrigin::Default };
         for (_, value, origin) in given.iter().filter(|(of, ..)| of.name == setting.name) {
-            entry = Entry { name: setting.name, value: value.clone(), origin: origin.clone() };
+            entry = SettingEntry { name: setting.name, value: value.clone(), origin: origin.clone() };
             if let Err(allowed) = (setting.set)(&mut config, value) {
-                let Entry { name, value, origin } = entry.clone();
-                problems.push(Problem::Value { name, value, origin, allowed });
+                let SettingEntry { name, value, origin } = entry.clone();
+                problems.push(SettingProblem::Value { name, value, origin, allowed });
             }
         }
         entries.push(entry);
@@ -231,16 +233,16 @@ fn settle(sources: &Sources) -> Result<(Config, Vec<Entry>), ConfigError> {
     if problems.is_empty() { Ok((config, entries)) } else { Err(ConfigError { problems }) }
 }
 
-type Given = Vec<(&'static Setting, String, Origin)>;
+type GivenValue = Vec<(&'static Setting, String, SettingOrigin)>;
 
 fn setting(name: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.name == name)
 }
 
-fn read_environment(environment: &[(String, String)], given: &mut Given, problems: &mut Vec<Problem>) {
+fn read_environment(environment: &[(String, String)], given: &mut GivenValue, problems: &mut Vec<SettingProblem>) {
     let ours = |name: &str| name.starts_with("KVORUM_") && !NOT_SETTINGS.contains(&name);
     for (name, value) in environment.iter().filter(|(name, _)| ours(name)) {
-        let origin = Origin::Environment(name.clone());
+        let origin = SettingOrigin::Environment(name.clone());
         match SETTINGS.iter().find(|setting| setting.variable() == *name) {
             Some(setting) => given.push((setting, value.clone(), origin)),
             None if is_of_a_service(name, environment) => {}
@@ -273,20 +275,20 @@ pub(super) fn is_of_a_service(name: &str, environment: &[(String, String)]) -> b
     })
 }
 
-fn read_file(path: &Path, given: &mut Given, problems: &mut Vec<Problem>) {
+fn read_file(path: &Path, given: &mut GivenValue, problems: &mut Vec<SettingProblem>) {
     let read = std::fs::read_to_string(path).map_err(|error| error.to_string());
     let parsed =
         read.and_then(|text| text.parse::<toml::Table>().map_err(|error| error.to_string().trim_end().to_owned()));
     match parsed {
         Ok(table) => walk(path, "", &table, given, problems),
-        Err(reason) => problems.push(Problem::File { path: path.to_owned(), reason }),
+        Err(reason) => problems.push(SettingProblem::File { path: path.to_owned(), reason }),
     }
 }
 
-fn walk(path: &Path, prefix: &str, table: &toml::Table, given: &mut Given, problems: &mut Vec<Problem>) {
+fn walk(path: &Path, prefix: &str, table: &toml::Table, given: &mut GivenValue, problems: &mut Vec<SettingProblem>) {
     for (key, value) in table {
         let name = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
-        let origin = Origin::File(path.to_owned());
+        let origin = SettingOrigin::File(path.to_owned());
         let section = SETTINGS.iter().any(|setting| setting.name.starts_with(&format!("{name}.")));
         match (setting(&name), value) {
             (Some(setting), value) => given.push((setting, text(value), origin)),
@@ -308,8 +310,8 @@ fn text(value: &Value) -> String {
     }
 }
 
-fn unknown(name: &str, origin: Origin, known: impl Iterator<Item = String>) -> Problem {
+fn unknown(name: &str, origin: SettingOrigin, known: impl Iterator<Item = String>) -> SettingProblem {
     let distance = |known: &String| strsim::damerau_levenshtein(name, known);
     let nearest = known.min_by_key(distance).expect("there are settings");
-    Problem::Unknown { name: name.to_owned(), origin, nearest }
+    SettingProblem::Unknown { name: name.to_owned(), origin, nearest }
 }

@@ -39,9 +39,9 @@ fn without_any_source_a_node_is_a_cluster_of_itself_with_the_documented_defaults
     let config = load(&Sources::default()).unwrap().config;
     assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
     assert_eq!(config.own.as_str(), "http://127.0.0.1:8080");
-    assert_eq!(config.members, [Member { url: config.own.clone(), weight: Count::default(), zone: None }]);
-    assert_eq!((config.acks.ack(), config.acks.from()), (1, 1));
-    assert_eq!(config.durability, Durability::Fsync);
+    assert_eq!(config.members, [ClusterMember { url: config.own.clone(), weight: Count::default(), zone: None }]);
+    assert_eq!((config.quorum.required(), config.quorum.replicas()), (1, 1));
+    assert_eq!(config.durability, DurabilitySetting::Fsync);
     assert_eq!(config.memory_bytes.get(), 512 << 20);
     assert_eq!(config.limits.value_bytes_max.get(), 8 << 20);
     assert_eq!(config.coordinator.deadline, Duration::from_secs(5));
@@ -116,7 +116,7 @@ fn a_flag_wins_over_the_environment_over_the_file_over_the_default() {
     let Effective { config, entries, .. } = load(&sources).unwrap();
     assert_eq!(config.listen.port(), 3);
     assert_eq!(config.data_dir, PathBuf::from("env"));
-    assert_eq!(config.durability, Durability::Os);
+    assert_eq!(config.durability, DurabilitySetting::Os);
     let origin = |name| entries.iter().find(|entry| entry.name == name).unwrap().origin.to_string();
     assert_eq!(origin("listen"), "flag --listen");
     assert_eq!(origin("data_dir"), "env KVORUM_DATA_DIR");
@@ -128,10 +128,10 @@ fn a_flag_wins_over_the_environment_over_the_file_over_the_default() {
 fn what_is_printed_can_be_read_back_as_a_file() {
     let sources = flags(&[("cluster", THREE), ("replication.from", "2"), ("log.level", "debug")]);
     let first = load(&sources).unwrap();
-    let printed: Vec<String> = first.entries.iter().map(Entry::to_string).collect();
+    let printed: Vec<String> = first.entries.iter().map(SettingEntry::to_string).collect();
     let (_file, sources) = file(&printed.join("\n"));
     assert_eq!(format!("{:?}", load(&sources).unwrap().config.members), format!("{:?}", first.config.members));
-    assert_eq!(load(&sources).unwrap().config.acks, first.config.acks);
+    assert_eq!(load(&sources).unwrap().config.quorum, first.config.quorum);
     assert_eq!(load(&sources).unwrap().config.log.level, LogLevel::Debug);
 }
 
@@ -254,7 +254,7 @@ fn the_cluster_is_the_same_whatever_the_order_and_spelling_of_its_urls() {
     let config = load(&flags(&[("cluster", THREE)])).unwrap().config;
     let urls: Vec<&str> = config.members.iter().map(|member| member.url.as_str()).collect();
     assert_eq!(urls, ["http://127.0.0.1:8080", "http://127.0.0.1:8081", "http://127.0.0.1:8082"]);
-    assert_eq!((config.acks.ack(), config.acks.from()), (2, 3));
+    assert_eq!((config.quorum.required(), config.quorum.replicas()), (2, 3));
 }
 
 #[test]

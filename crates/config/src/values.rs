@@ -76,7 +76,7 @@ impl Percent {
 
 /// When a write counts as stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Durability {
+pub enum DurabilitySetting {
     /// Once `fdatasync` has returned: an ack survives the machine.
     #[default]
     Fsync,

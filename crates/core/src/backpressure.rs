@@ -13,7 +13,7 @@
 
 use std::time::Duration;
 
-use crate::quorum::Acks;
+use crate::quorum::Quorum;
 
 /// How long a small write is to wait, by level.
 const DELAYS: [Duration; 8] = [ms(0), ms(3), ms(10), ms(30), ms(30), ms(30), ms(30), ms(30)];
@@ -79,7 +79,7 @@ impl Backpressure {
     /// What a write meets, of what its reachable replicas ask for: the `ack`-th smallest, since
     /// so many replicas must take it. Nothing where fewer than `ack` can be reached: such a write fails by itself.
     #[must_use]
-    pub fn met_by(acks: Acks, replicas: impl Iterator<Item = Self>) -> Self {
+    pub fn met_by(quorum: Quorum, replicas: impl Iterator<Item = Self>) -> Self {
         let mut counts = [0_u8; REFUSED_PERCENT.len()];
         for replica in replicas {
             if let Some(count) = counts.get_mut(usize::from(replica.0)) {
@@ -89,7 +89,7 @@ impl Backpressure {
         let mut taken = 0;
         for (level, count) in (0..).zip(counts) {
             taken += count;
-            if taken >= acks.ack() {
+            if taken >= quorum.required() {
                 return Self(level);
             }
         }

@@ -97,7 +97,7 @@ pub enum Message {
         /// A write-back or repair, which fences let through.
         repair: bool,
         /// The answer counts for no quorum: a node without a vote gives its own as well.
-        uncounted: bool,
+        non_voting: bool,
     },
     /// Read a record.
     Read {
@@ -106,7 +106,7 @@ pub enum Message {
         /// The version will do.
         version_only: bool,
         /// As in [`Message::Store`].
-        uncounted: bool,
+        non_voting: bool,
     },
     /// The answer to [`Message::Store`].
     StoreAnswer(StoreAnswer),
@@ -228,15 +228,15 @@ pub fn encode(frame: &Frame, out: &mut BytesMut) -> Option<LargeFrame> {
 /// Appends all of the payload but its body, which is what may be large. Gives opcode, flags and body.
 fn put_fields<'a>(message: &'a Message, out: &mut BytesMut) -> (u8, u8, Option<&'a Bytes>) {
     match message {
-        Message::Store { key, record, repair, uncounted } => {
+        Message::Store { key, record, repair, non_voting } => {
             let key = key.as_bytes();
             out.put_u16(u16::try_from(key.len()).expect("a key's length fits"));
             out.put_slice(key);
-            (STORE, flag(*repair, REPAIR) | flag(*uncounted, UNCOUNTED), Some(record))
+            (STORE, flag(*repair, REPAIR) | flag(*non_voting, UNCOUNTED), Some(record))
         }
-        Message::Read { key, version_only, uncounted } => {
+        Message::Read { key, version_only, non_voting } => {
             out.put_slice(key.as_bytes());
-            (READ, flag(*version_only, VERSION_ONLY) | flag(*uncounted, UNCOUNTED), None)
+            (READ, flag(*version_only, VERSION_ONLY) | flag(*non_voting, UNCOUNTED), None)
         }
         Message::StoreAnswer(answer) => {
             put_store_answer(*answer, out);
@@ -294,9 +294,9 @@ fn put_read_answer<'a>(answer: &'a ReadAnswer, out: &mut BytesMut) -> Option<&'a
             out.put_slice(&version.encode());
             out.put_u8(*from);
         }
-        ReadAnswer::Absent { floor } => {
+        ReadAnswer::Absent { gc_watermark } => {
             out.put_u8(found::ABSENT);
-            out.put_slice(&floor.encode());
+            out.put_slice(&gc_watermark.encode());
         }
         ReadAnswer::Failed(failure) => out.put_slice(&[found::FAILED, failure.code()]),
     }
@@ -458,12 +458,12 @@ fn parse(head: Head, mut payload: Bytes) -> Result<Message, FrameError> {
             }
             let key = parse_key(payload.split_to(key_length))?;
             let is_set = |flag| head.flags & flag != 0;
-            Ok(Message::Store { key, record: payload, repair: is_set(REPAIR), uncounted: is_set(UNCOUNTED) })
+            Ok(Message::Store { key, record: payload, repair: is_set(REPAIR), non_voting: is_set(UNCOUNTED) })
         }
         READ => {
             let is_set = |flag| head.flags & flag != 0;
-            let (version_only, uncounted) = (is_set(VERSION_ONLY), is_set(UNCOUNTED));
-            Ok(Message::Read { key: parse_key(payload)?, version_only, uncounted })
+            let (version_only, non_voting) = (is_set(VERSION_ONLY), is_set(UNCOUNTED));
+            Ok(Message::Read { key: parse_key(payload)?, version_only, non_voting })
         }
         STORE_ANSWER => parse_store_answer(&payload).map(Message::StoreAnswer),
         READ_ANSWER => parse_read_answer(payload).map(Message::ReadAnswer),
@@ -519,7 +519,9 @@ fn parse_read_answer(mut payload: Bytes) -> Result<ReadAnswer, FrameError> {
         [found::VERSION, ref version @ .., from] if from > 0 => {
             parse_version(version).map(|version| ReadAnswer::Version { version, from })
         }
-        [found::ABSENT, ref floor @ ..] => parse_version(floor).map(|floor| ReadAnswer::Absent { floor }),
+        [found::ABSENT, ref gc_watermark @ ..] => {
+            parse_version(gc_watermark).map(|gc_watermark| ReadAnswer::Absent { gc_watermark })
+        }
         [found::FAILED, code] => Failure::from_code(code).map(ReadAnswer::Failed).ok_or(FrameError::Payload),
         _ => Err(FrameError::Payload),
     }

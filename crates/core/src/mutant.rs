@@ -9,12 +9,12 @@ pub enum Mutant {
     AnswerBeforeMajority = 1,
     /// `StaleUnknown` is taken for the promise `Stale`.
     StaleUnknownAsStale,
-    /// A write that is not blocked is stamped again.
-    RestampUnblocked,
+    /// A write that is not blocked is timestamped again.
+    RetryUnblocked,
     /// A write that is blocked for the first time counts as overwritten.
     OverwrittenAtOnce,
-    /// A second stamp is not above every version seen.
-    RestampNotAbove,
+    /// A second timestamp is not above every version seen.
+    RetryNotAbove,
     /// A read answers what it found without a majority that holds it.
     SkipWriteBack,
     /// A write-back counts when it is sent.
@@ -39,7 +39,7 @@ pub enum Mutant {
     AckBeforeSync,
     /// A commit that failed is acknowledged.
     AckFailedCommit,
-    /// A clock gives the same stamp twice.
+    /// A clock gives the same timestamp twice.
     StampsRepeat,
     /// A node with a new disk votes in the place of the one that it replaces.
     WipedVotes,
@@ -57,7 +57,7 @@ pub enum Mutant {
     RepairIgnoresFrom,
     /// A round proves without those who did not take part.
     ProvenWithoutAll,
-    /// A key that is absent answers no floor.
+    /// A key that is absent answers no GC watermark.
     AbsentWithoutFloor,
     /// A node that lost its disk gets back nothing that is newer than what rounds compare.
     RestoredUpToW,
@@ -98,9 +98,9 @@ mod planted {
     pub const ALL: [Mutant; 28] = [
         AnswerBeforeMajority,
         StaleUnknownAsStale,
-        RestampUnblocked,
+        RetryUnblocked,
         OverwrittenAtOnce,
-        RestampNotAbove,
+        RetryNotAbove,
         SkipWriteBack,
         WriteBackUnconfirmed,
         StaleAsHeld,

@@ -56,7 +56,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// A value, stamped. `from` is how many replicas shall hold it.
+    /// A value, timestamped. `from` is how many replicas shall hold it.
     /// A `content_type` of more than [`CONTENT_TYPE_BYTES_MAX`] bytes is an error of the caller.
     ///
     /// # Panics
@@ -66,7 +66,7 @@ impl Record {
         Self::build(key, version, from, 0, None, content_type, payload)
     }
 
-    /// A deletion, stamped.
+    /// A deletion, timestamped.
     ///
     /// # Panics
     /// If `from` is 0, which the edge has refused.
@@ -77,7 +77,7 @@ impl Record {
 
     /// The same record of the same key with another version.
     #[must_use]
-    pub fn restamp(&self, key: &Key, version: Version) -> Self {
+    pub fn with_version(&self, key: &Key, version: Version) -> Self {
         let flags = if self.is_tombstone() { TOMBSTONE } else { 0 };
         Self::build(key, version, self.from(), flags, self.expires_ms, self.content_type(), self.payload_slice())
     }
@@ -118,7 +118,7 @@ impl Record {
     /// # Errors
     /// [`RecordError`] if a single bit of them or of the key differs from what was written.
     pub fn decode(key: &Key, bytes: Bytes) -> Result<Self, RecordError> {
-        let parts = Parts::parse(&bytes)?;
+        let parts = RecordHeader::parse(&bytes)?;
         let head = bytes.get(..parts.digest_at).ok_or(RecordError::Truncated)?;
         let payload_at = parts.digest_at + DIGEST;
         let payload = bytes.get(payload_at..).ok_or(RecordError::Truncated)?;
@@ -141,13 +141,13 @@ impl Record {
     /// to be damaged, and for compaction filters.
     #[must_use]
     pub fn claimed_version(bytes: &[u8]) -> Option<Version> {
-        Parts::parse(bytes).ok().map(|parts| parts.version)
+        RecordHeader::parse(bytes).ok().map(|parts| parts.version)
     }
 
     /// The `from` that encoded bytes claim to be stored with, be they damaged: to find who else has the record.
     #[must_use]
     pub fn claimed_from(bytes: &[u8]) -> Option<u8> {
-        Parts::parse(bytes).ok().and_then(|_| bytes.get(2).copied())
+        RecordHeader::parse(bytes).ok().and_then(|_| bytes.get(2).copied())
     }
 
     /// Whether the bytes claim to be a deletion, or to expire, without checking the digest.
@@ -171,7 +171,7 @@ impl Record {
         Self { bytes, ..self }
     }
 
-    /// When and by whom it was stamped.
+    /// When and by whom it was timestamped.
     #[must_use]
     pub fn version(&self) -> Version {
         self.version
@@ -213,7 +213,7 @@ impl Record {
 }
 
 /// The header's fields, before the digest is checked.
-struct Parts {
+struct RecordHeader {
     flags: u8,
     version: Version,
     expires_ms: Option<u64>,
@@ -222,7 +222,7 @@ struct Parts {
     digest: u64,
 }
 
-impl Parts {
+impl RecordHeader {
     fn parse(bytes: &[u8]) -> Result<Self, RecordError> {
         let (&[format, flags, from], rest) = bytes.split_first_chunk::<3>().ok_or(RecordError::Truncated)?;
         if format != FORMAT {

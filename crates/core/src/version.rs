@@ -61,22 +61,22 @@ impl Hlc {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Incarnation(pub u32);
 
-/// When, and by which incarnation, a record was stamped. Greater is newer.
+/// When, and by which incarnation, a record was timestamped. Greater is newer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Version {
-    /// The stamp.
+    /// The timestamp.
     pub hlc: Hlc,
-    /// Who stamped it.
+    /// Who timestamped it.
     pub incarnation: Incarnation,
 }
 
 impl Version {
-    /// Older than every stamped version: what an absent key has where there is no floor.
+    /// Older than every timestamped version: what an absent key has where there is no GC watermark.
     pub const ZERO: Self = Self { hlc: Hlc::ZERO, incarnation: Incarnation(0) };
     /// Bytes of the encoding.
     pub const BYTES: usize = 12;
 
-    /// The last version of a reading, at or above which no stamp of that reading is; none of no reading.
+    /// The last version of a reading, at or above which no timestamp of that reading is; none of no reading.
     #[must_use]
     pub fn last_of(hlc: Hlc) -> Self {
         if hlc == Hlc::ZERO { Self::ZERO } else { Self { hlc, incarnation: Incarnation(u32::MAX) } }

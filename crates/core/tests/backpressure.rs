@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use kvorum_core::backpressure::{Admission, Backpressure, WAITING_MAX};
-use kvorum_core::quorum::Acks;
+use kvorum_core::quorum::Quorum;
 use proptest::prelude::*;
 
 fn level(level: u8) -> Backpressure {
@@ -37,8 +37,8 @@ fn a_write_meets_what_its_quorum_asks_for() {
         (2, vec![4], 0),
         (1, vec![], 0),
     ] {
-        let acks = Acks::new(ack, 3).unwrap();
-        let found = Backpressure::met_by(acks, replicas.iter().map(|asked| level(*asked)));
+        let quorum = Quorum::new(ack, 3).unwrap();
+        let found = Backpressure::met_by(quorum, replicas.iter().map(|asked| level(*asked)));
         assert_eq!(found, level(met), "{ack} of {replicas:?}");
     }
 }

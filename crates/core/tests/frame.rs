@@ -74,10 +74,10 @@ fn refused(mut input: BytesMut) -> FrameError {
 fn samples() -> Vec<Message> {
     let record = Bytes::from_static(b"not checked here");
     let mut all = vec![
-        Message::Store { key: key(b"k"), record: record.clone(), repair: false, uncounted: false },
-        Message::Store { key: key(b"another key"), record: Bytes::new(), repair: true, uncounted: true },
-        Message::Read { key: key(b"k"), version_only: false, uncounted: false },
-        Message::Read { key: key(&[0xff; 300]), version_only: true, uncounted: true },
+        Message::Store { key: key(b"k"), record: record.clone(), repair: false, non_voting: false },
+        Message::Store { key: key(b"another key"), record: Bytes::new(), repair: true, non_voting: true },
+        Message::Read { key: key(b"k"), version_only: false, non_voting: false },
+        Message::Read { key: key(&[0xff; 300]), version_only: true, non_voting: true },
         Message::Repair(Bytes::from_static(b"not looked at here")),
         Message::RepairAnswer(Bytes::new()),
         Message::StoreAnswer(StoreAnswer::Accepted),
@@ -88,7 +88,7 @@ fn samples() -> Vec<Message> {
         Message::ReadAnswer(ReadAnswer::Record(record)),
         Message::ReadAnswer(ReadAnswer::Record(Bytes::new())),
         Message::ReadAnswer(ReadAnswer::Version { version: version(8), from: 1 }),
-        Message::ReadAnswer(ReadAnswer::Absent { floor: version(9) }),
+        Message::ReadAnswer(ReadAnswer::Absent { gc_watermark: version(9) }),
         Message::Ping { wall_ms: 0 },
         Message::Pong { wall_ms: u64::MAX, sequence: 7, rebuilt: true, backpressure: Backpressure::from_level(5) },
     ];
@@ -277,7 +277,7 @@ fn the_largest_value_with_the_longest_key_fits_the_limit_that_is_made_for_it() {
     let value_bytes_max = 3 * CHUNK_BYTES;
     let key = key(&[b'k'; KEY_BYTES_MAX]);
     let record = kvorum_core::Record::value(&key, version(1), 3, Some(&[b'c'; 255]), &vec![1; value_bytes_max]);
-    let sent = frame(1, Message::Store { key, record: record.bytes().clone(), repair: false, uncounted: false });
+    let sent = frame(1, Message::Store { key, record: record.bytes().clone(), repair: false, non_voting: false });
     let limit = value_bytes_max + PAYLOAD_OVERHEAD_MAX;
     let mut decoder = Decoder::new(limit, limit);
     assert_eq!(decoder.decode(&mut encoded(&sent)), Ok(Some(sent)));
@@ -296,7 +296,7 @@ fn a_small_frame_shares_the_bytes_it_was_read_into() {
 fn large(id: u64, fill: u8, length: usize) -> (Frame, LargeFrame) {
     let record = Bytes::from(vec![fill; length]);
     let sent =
-        frame(id, Message::Store { key: key(b"large"), record, repair: fill.is_multiple_of(2), uncounted: false });
+        frame(id, Message::Store { key: key(b"large"), record, repair: fill.is_multiple_of(2), non_voting: false });
     let chunks = encode(&sent, &mut BytesMut::new()).expect("it is large");
     (sent, chunks)
 }
@@ -371,7 +371,7 @@ fn a_chunk_out_of_place_is_refused() {
     // The next chunk has another opcode, another flag, another clock, or nothing in it.
     let begin = raw(1, 1, &vec![0; CHUNK_BYTES]);
     let other_clock =
-        encoded(&frame(7, Message::Store { key: key(b"k"), record: Bytes::new(), repair: false, uncounted: false }));
+        encoded(&frame(7, Message::Store { key: key(b"k"), record: Bytes::new(), repair: false, non_voting: false }));
     for next in [raw(4, 0, b"x"), raw(1, 2, b"x"), raw(1, 0, b""), other_clock] {
         let mut input = begin.clone();
         input.unsplit(next);
@@ -418,16 +418,16 @@ fn any_message() -> impl Strategy<Value = Message> {
     let read_answer = prop_oneof![
         any_record().prop_map(ReadAnswer::Record),
         (any_version(), 1..=u8::MAX).prop_map(|(version, from)| ReadAnswer::Version { version, from }),
-        any_version().prop_map(|floor| ReadAnswer::Absent { floor }),
+        any_version().prop_map(|gc_watermark| ReadAnswer::Absent { gc_watermark }),
         any_failure().prop_map(ReadAnswer::Failed),
     ];
     prop_oneof![
         (any_key(), any_record(), any::<(bool, bool)>())
-            .prop_map(|(key, record, (repair, uncounted))| { Message::Store { key, record, repair, uncounted } }),
-        (any_key(), any::<(bool, bool)>()).prop_map(|(key, (version_only, uncounted))| Message::Read {
+            .prop_map(|(key, record, (repair, non_voting))| { Message::Store { key, record, repair, non_voting } }),
+        (any_key(), any::<(bool, bool)>()).prop_map(|(key, (version_only, non_voting))| Message::Read {
             key,
             version_only,
-            uncounted
+            non_voting
         }),
         prop::collection::vec(any::<u8>(), 0..300).prop_map(|bytes| Message::Repair(bytes.into())),
         prop::collection::vec(any::<u8>(), 0..300).prop_map(|bytes| Message::RepairAnswer(bytes.into())),

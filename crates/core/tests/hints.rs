@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kvorum_core::hints::{Backlog, Bounds, BucketId, Delivered, OverBound, Pace, Size};
+use kvorum_core::hints::{Backlog, BacklogBounds, BucketId, Delivered, HintPace, OverBound, Size};
 use kvorum_core::{Hlc, Incarnation, KeyHash, Version};
 use proptest::prelude::*;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const MINUTE_MS: u64 = 60_000;
-const ROOM: Bounds = Bounds { bytes_max: 1 << 30, age_max: HOUR };
+const ROOM: BacklogBounds = BacklogBounds { bytes_max: 1 << 30, age_max: HOUR };
 
 fn write(backlog: &mut Backlog, now_ms: u64, hints: u64, bytes: u64) -> BucketId {
     let id = backlog.begin_write(now_ms);
@@ -20,7 +20,7 @@ fn write(backlog: &mut Backlog, now_ms: u64, hints: u64, bytes: u64) -> BucketId
 
 #[test]
 fn what_was_delivered_is_not_pending_and_takes_its_room_until_its_bucket_goes() {
-    let mut backlog = Backlog::new(Bounds { bytes_max: 1000, age_max: Duration::from_secs(60) });
+    let mut backlog = Backlog::new(BacklogBounds { bytes_max: 1000, age_max: Duration::from_secs(60) });
     let id = backlog.begin_write(1);
     backlog.end_write(Some(Size { hints: 3, bytes: 30 }));
     assert_eq!(backlog.next_to_deliver(), Some(id));
@@ -61,7 +61,7 @@ fn a_bucket_that_is_delivered_gets_no_more() {
 
 #[test]
 fn a_bucket_that_is_being_written_is_neither_delivered_nor_dropped() {
-    let mut backlog = Backlog::new(Bounds { bytes_max: 10, age_max: HOUR });
+    let mut backlog = Backlog::new(BacklogBounds { bytes_max: 10, age_max: HOUR });
     let written = backlog.begin_write(0);
     assert_eq!(backlog.next_to_deliver(), None);
     backlog.end_write(Some(Size { hints: 1, bytes: 11 }));
@@ -117,7 +117,7 @@ proptest! {
     /// newest is delivered and the oldest dropped.
     #[test]
     fn nothing_is_lost_unseen(steps in prop::collection::vec(step(), 1..200)) {
-        let bounds = Bounds { bytes_max: 400, age_max: 10 * Duration::from_secs(60) };
+        let bounds = BacklogBounds { bytes_max: 400, age_max: 10 * Duration::from_secs(60) };
         let mut backlog = Backlog::new(bounds);
         let mut kept: BTreeMap<BucketId, Size> = BTreeMap::new();
         let mut now_ms = 0;
@@ -181,7 +181,7 @@ fn the_newest_version_delivered_is_remembered_of_a_bounded_number_of_keys() {
 const MIB: usize = 1 << 20;
 
 /// Bytes that go within `seconds`, in pieces of 64 KiB, when each is answered within `latency`.
-fn sent(pace: &mut Pace, begin: Duration, seconds: u64, latency: Duration) -> usize {
+fn sent(pace: &mut HintPace, begin: Duration, seconds: u64, latency: Duration) -> usize {
     let (mut now, mut bytes) = (begin, 0);
     while now < begin + Duration::from_secs(seconds) {
         now += pace.take(now, 64 << 10);
@@ -194,14 +194,14 @@ fn sent(pace: &mut Pace, begin: Duration, seconds: u64, latency: Duration) -> us
 
 #[test]
 fn bytes_go_at_the_rate() {
-    let mut pace = Pace::new(8 * MIB as u64);
+    let mut pace = HintPace::new(8 * MIB as u64);
     let bytes = sent(&mut pace, HOUR, 10, Duration::from_millis(5));
     assert!((78 * MIB..=82 * MIB).contains(&bytes), "{bytes}");
 }
 
 #[test]
 fn the_rate_halves_while_answers_are_late_and_recovers() {
-    let mut pace = Pace::new(8 * MIB as u64);
+    let mut pace = HintPace::new(8 * MIB as u64);
     sent(&mut pace, HOUR, 1, Duration::from_millis(5));
     assert_eq!(pace.rate(), 8 * MIB as u64);
     let late = Duration::from_millis(200);
@@ -219,7 +219,7 @@ fn the_rate_halves_while_answers_are_late_and_recovers() {
 
 #[test]
 fn a_pause_saves_up_a_tenth_of_a_second_and_no_more() {
-    let mut pace = Pace::new(MIB as u64);
+    let mut pace = HintPace::new(MIB as u64);
     assert_eq!(pace.take(HOUR, MIB / 10), Duration::ZERO);
     assert!(pace.try_take(HOUR, MIB));
     assert!(!pace.try_take(HOUR, 1));

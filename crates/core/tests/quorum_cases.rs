@@ -3,36 +3,36 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_possible_truncation, missing_docs)]
 
 use bytes::Bytes;
-use kvorum_core::quorum::read::{Answer, Command, Read, ReadOutcome};
-use kvorum_core::quorum::write::{Attempt, Write, WriteStep, Written};
-use kvorum_core::quorum::{Acks, Current, Failure, Rank, ReplicaSet, StoreAnswer};
+use kvorum_core::quorum::read::{CheckedAnswer, Read, ReadCommand, ReadOutcome};
+use kvorum_core::quorum::write::{Attempt, Write, WriteOutcome, WriteStep};
+use kvorum_core::quorum::{Current, Failure, Quorum, Rank, ReplicaSet, StoreAnswer};
 use kvorum_core::version::{Hlc, Incarnation, Version};
 use kvorum_core::{Key, Record};
 
-fn acks(ack: u8, from: u8) -> Acks {
-    Acks::new(ack, from).unwrap()
+fn quorum(ack: u8, from: u8) -> Quorum {
+    Quorum::new(ack, from).unwrap()
 }
 
 fn version(number: u64) -> Version {
     Version { hlc: Hlc::from_raw(number), incarnation: Incarnation(7) }
 }
 
-fn record(number: u64, from: u8) -> Answer {
+fn record(number: u64, from: u8) -> CheckedAnswer {
     let key = Key::new(Bytes::from_static(b"key")).unwrap();
-    Answer::Record(Record::value(&key, version(number), from, None, number.to_string().as_bytes()))
+    CheckedAnswer::Record(Record::value(&key, version(number), from, None, number.to_string().as_bytes()))
 }
 
-fn deletion(number: u64, from: u8) -> Answer {
+fn deletion(number: u64, from: u8) -> CheckedAnswer {
     let key = Key::new(Bytes::from_static(b"key")).unwrap();
-    Answer::Record(Record::tombstone(&key, version(number), from))
+    CheckedAnswer::Record(Record::tombstone(&key, version(number), from))
 }
 
-fn has(number: u64) -> Answer {
-    Answer::Version(version(number))
+fn has(number: u64) -> CheckedAnswer {
+    CheckedAnswer::Version(version(number))
 }
 
-fn absent(floor: u64) -> Answer {
-    Answer::Absent { floor: version(floor) }
+fn absent(gc_watermark: u64) -> CheckedAnswer {
+    CheckedAnswer::Absent { gc_watermark: version(gc_watermark) }
 }
 
 fn stale(number: u64) -> StoreAnswer {
@@ -53,13 +53,13 @@ struct Reading(Read);
 impl Reading {
     /// Starts a read of `ack` of `from` that asks `first`, the record from the first of them.
     fn start(ack: u8, from: u8, first: &[u8]) -> Self {
-        let mut reading = Self(Read::new(acks(ack, from), set(first), Rank(first[0])));
+        let mut reading = Self(Read::new(quorum(ack, from), set(first), Rank(first[0])));
         let asked = collect(|sink| reading.0.start(sink));
         assert_eq!(asked.len(), first.len());
         reading
     }
 
-    fn hears(&mut self, rank: u8, answer: Answer) -> Vec<String> {
+    fn hears(&mut self, rank: u8, answer: CheckedAnswer) -> Vec<String> {
         collect(|sink| self.0.on_read(Rank(rank), answer, sink))
     }
 
@@ -72,20 +72,20 @@ impl Reading {
     }
 }
 
-fn collect(run: impl FnOnce(&mut dyn FnMut(Command))) -> Vec<String> {
+fn collect(run: impl FnOnce(&mut dyn FnMut(ReadCommand))) -> Vec<String> {
     let mut said = Vec::new();
     run(&mut |command| said.push(show(&command)));
     said
 }
 
-fn show(command: &Command) -> String {
+fn show(command: &ReadCommand) -> String {
     match command {
-        Command::Ask { rank, version_only: true } => format!("version? {}", rank.0),
-        Command::Ask { rank, version_only: false } => format!("record? {}", rank.0),
-        Command::Store { rank, record } => format!("store {} at {}", record.version().hlc.raw(), rank.0),
-        Command::Done(ReadOutcome::Record(record)) => format!("answer {}", record.version().hlc.raw()),
-        Command::Done(ReadOutcome::Absent { floor }) => format!("absent {}", floor.hlc.raw()),
-        Command::Hopeless => "hopeless".to_owned(),
+        ReadCommand::Ask { rank, version_only: true } => format!("version? {}", rank.0),
+        ReadCommand::Ask { rank, version_only: false } => format!("record? {}", rank.0),
+        ReadCommand::Store { rank, record } => format!("store {} at {}", record.version().hlc.raw(), rank.0),
+        ReadCommand::Done(ReadOutcome::Record(record)) => format!("answer {}", record.version().hlc.raw()),
+        ReadCommand::Done(ReadOutcome::Absent { gc_watermark }) => format!("absent {}", gc_watermark.hlc.raw()),
+        ReadCommand::Hopeless => "hopeless".to_owned(),
     }
 }
 
@@ -93,10 +93,10 @@ const NOTHING: [&str; 0] = [];
 
 #[test]
 fn a_write_is_done_with_the_answer_that_makes_ack() {
-    let mut write = Write::new(acks(2, 3));
+    let mut write = Write::new(quorum(2, 3));
     assert_eq!(write.on_answer(Attempt::FIRST, Rank(0), StoreAnswer::Accepted), WriteStep::Wait);
     assert_eq!(write.on_answer(Attempt::FIRST, Rank(0), StoreAnswer::Accepted), WriteStep::Wait, "a duplicate");
-    assert_eq!(write.on_answer(Attempt::FIRST, Rank(2), StoreAnswer::Accepted), WriteStep::Done(Written::Held));
+    assert_eq!(write.on_answer(Attempt::FIRST, Rank(2), StoreAnswer::Accepted), WriteStep::Done(WriteOutcome::Held));
     assert_eq!(write.accepted(), set(&[0, 2]));
     assert_eq!(write.on_answer(Attempt::FIRST, Rank(1), StoreAnswer::Accepted), WriteStep::Wait);
     assert_eq!(write.accepted(), set(&[0, 1, 2]), "late acks count");
@@ -104,36 +104,45 @@ fn a_write_is_done_with_the_answer_that_makes_ack() {
 
 #[test]
 fn a_stale_replica_counts_toward_ack_but_not_toward_the_majority() {
-    let mut write = Write::new(acks(3, 3));
+    let mut write = Write::new(quorum(3, 3));
     assert_eq!(write.on_answer(Attempt::FIRST, Rank(0), StoreAnswer::Accepted), WriteStep::Wait);
     assert_eq!(write.on_answer(Attempt::FIRST, Rank(1), stale(9)), WriteStep::Wait);
-    assert_eq!(write.on_answer(Attempt::FIRST, Rank(2), StoreAnswer::Accepted), WriteStep::Done(Written::Held));
+    assert_eq!(write.on_answer(Attempt::FIRST, Rank(2), StoreAnswer::Accepted), WriteStep::Done(WriteOutcome::Held));
 }
 
 #[test]
-fn a_blocked_write_is_stamped_again_once_and_then_overwritten() {
-    let mut write = Write::new(acks(2, 3));
+fn a_blocked_write_is_timestamped_again_once_and_then_overwritten() {
+    let mut write = Write::new(quorum(2, 3));
     assert_eq!(write.on_answer(Attempt::FIRST, Rank(0), stale(5)), WriteStep::Wait);
-    assert_eq!(write.on_answer(Attempt::FIRST, Rank(1), stale(8)), WriteStep::Restamp { above: version(8) });
+    assert_eq!(
+        write.on_answer(Attempt::FIRST, Rank(1), stale(8)),
+        WriteStep::RetryWithHigherTimestamp { above: version(8) }
+    );
     assert_eq!(write.on_answer(Attempt::FIRST, Rank(2), stale(9)), WriteStep::Wait);
     assert_eq!(write.newest(), version(9), "an answer that comes while the stamp is made raises it");
-    let second = write.restamped();
+    let second = write.retried();
     assert_eq!(write.on_answer(Attempt::FIRST, Rank(1), StoreAnswer::Accepted), WriteStep::Wait);
     assert_eq!(write.acked(), 0, "answers of the first attempt are about another version");
     assert_eq!(write.on_answer(second, Rank(2), stale(11)), WriteStep::Wait);
-    assert_eq!(write.on_answer(second, Rank(0), stale(12)), WriteStep::Done(Written::Overwritten));
+    assert_eq!(write.on_answer(second, Rank(0), stale(12)), WriteStep::Done(WriteOutcome::Overwritten));
 }
 
 #[test]
-fn a_floor_never_excuses_a_write() {
-    let mut write = Write::new(acks(2, 2));
-    let floor = StoreAnswer::Stale(Current::Floor(version(5)));
-    assert_eq!(write.on_answer(Attempt::FIRST, Rank(0), floor), WriteStep::Restamp { above: version(5) });
-    let second = write.restamped();
-    assert_eq!(write.on_answer(second, Rank(0), floor), WriteStep::Restamp { above: version(5) });
-    let third = write.restamped();
+fn a_gc_watermark_never_excuses_a_write() {
+    let mut write = Write::new(quorum(2, 2));
+    let gc_watermark = StoreAnswer::Stale(Current::Floor(version(5)));
+    assert_eq!(
+        write.on_answer(Attempt::FIRST, Rank(0), gc_watermark),
+        WriteStep::RetryWithHigherTimestamp { above: version(5) }
+    );
+    let second = write.retried();
+    assert_eq!(
+        write.on_answer(second, Rank(0), gc_watermark),
+        WriteStep::RetryWithHigherTimestamp { above: version(5) }
+    );
+    let third = write.retried();
     assert_eq!(write.on_answer(third, Rank(0), stale(6)), WriteStep::Wait);
-    assert_eq!(write.on_answer(third, Rank(1), stale(7)), WriteStep::Done(Written::Overwritten));
+    assert_eq!(write.on_answer(third, Rank(1), stale(7)), WriteStep::Done(WriteOutcome::Overwritten));
 }
 
 /// One of two is enough to block, and may lose its disk: what it holds that is newer is nobody else's yet.
@@ -141,11 +150,14 @@ fn a_floor_never_excuses_a_write() {
 fn a_write_is_overwritten_only_where_as_many_have_something_newer_as_would_have_held_it() {
     let failed = StoreAnswer::Failed(Failure::Unreachable);
     for (answer, step) in
-        [(failed, WriteStep::Hopeless), (StoreAnswer::Accepted, WriteStep::Done(Written::Overwritten))]
+        [(failed, WriteStep::Hopeless), (StoreAnswer::Accepted, WriteStep::Done(WriteOutcome::Overwritten))]
     {
-        let mut write = Write::new(acks(2, 2));
-        assert_eq!(write.on_answer(Attempt::FIRST, Rank(0), stale(5)), WriteStep::Restamp { above: version(5) });
-        let second = write.restamped();
+        let mut write = Write::new(quorum(2, 2));
+        assert_eq!(
+            write.on_answer(Attempt::FIRST, Rank(0), stale(5)),
+            WriteStep::RetryWithHigherTimestamp { above: version(5) }
+        );
+        let second = write.retried();
         assert_eq!(write.on_answer(second, Rank(0), stale(8)), WriteStep::Wait);
         assert_eq!(write.on_answer(second, Rank(1), answer), step);
     }
@@ -153,7 +165,7 @@ fn a_write_is_overwritten_only_where_as_many_have_something_newer_as_would_have_
 
 #[test]
 fn a_write_that_nobody_is_left_to_accept_is_hopeless_at_once() {
-    let mut write = Write::new(acks(2, 3));
+    let mut write = Write::new(quorum(2, 3));
     let failed = StoreAnswer::Failed(Failure::Unreachable);
     assert_eq!(write.on_answer(Attempt::FIRST, Rank(0), failed), WriteStep::Wait);
     assert_eq!(write.on_answer(Attempt::FIRST, Rank(1), failed), WriteStep::Wait);
@@ -163,16 +175,19 @@ fn a_write_that_nobody_is_left_to_accept_is_hopeless_at_once() {
 
 #[test]
 fn below_quorum_any_accept_does_and_a_stale_one_moves_the_clock_once() {
-    let mut write = Write::new(acks(1, 3));
-    assert_eq!(write.on_answer(Attempt::FIRST, Rank(1), stale(5)), WriteStep::Restamp { above: version(5) });
-    let second = write.restamped();
+    let mut write = Write::new(quorum(1, 3));
+    assert_eq!(
+        write.on_answer(Attempt::FIRST, Rank(1), stale(5)),
+        WriteStep::RetryWithHigherTimestamp { above: version(5) }
+    );
+    let second = write.retried();
     assert_eq!(write.on_answer(second, Rank(1), stale(6)), WriteStep::Wait);
-    assert_eq!(write.on_answer(second, Rank(0), StoreAnswer::Accepted), WriteStep::Done(Written::Held));
+    assert_eq!(write.on_answer(second, Rank(0), StoreAnswer::Accepted), WriteStep::Done(WriteOutcome::Held));
 }
 
 #[test]
 fn a_read_asks_one_for_the_record_and_answers_what_a_majority_holds() {
-    let mut read = Read::new(acks(2, 3), set(&[1, 2]), Rank(1));
+    let mut read = Read::new(quorum(2, 3), set(&[1, 2]), Rank(1));
     assert_eq!(collect(|sink| read.start(sink)), ["record? 1", "version? 2"]);
     let mut read = Reading(read);
     assert_eq!(read.hears(1, record(5, 3)), NOTHING);
@@ -202,8 +217,8 @@ fn a_hedge_asks_another_holder_where_the_record_is_slow_to_come() {
 #[test]
 fn a_failed_answer_triggers_the_rest_at_once() {
     let mut read = Reading::start(2, 3, &[0, 1]);
-    assert_eq!(read.hears(0, Answer::Failed(Failure::Unreachable)), ["record? 2"]);
-    assert_eq!(read.hears(1, Answer::Failed(Failure::Unreachable)), ["hopeless"]);
+    assert_eq!(read.hears(0, CheckedAnswer::Failed(Failure::Unreachable)), ["record? 2"]);
+    assert_eq!(read.hears(1, CheckedAnswer::Failed(Failure::Unreachable)), ["hopeless"]);
 }
 
 #[test]
@@ -250,7 +265,7 @@ fn a_read_is_hopeless_when_too_few_are_left_to_hold_the_newest() {
     let mut read = Reading::start(2, 3, &[0, 1]);
     assert_eq!(read.hears(0, record(6, 3)), NOTHING);
     assert_eq!(read.hears(1, has(5)), ["version? 2", "store 6 at 1"]);
-    assert_eq!(read.hears(2, Answer::Failed(Failure::Unreachable)), NOTHING);
+    assert_eq!(read.hears(2, CheckedAnswer::Failed(Failure::Unreachable)), NOTHING);
     assert_eq!(read.stored(1, 6, StoreAnswer::Failed(Failure::DiskFull)), ["hopeless"]);
 }
 
@@ -263,28 +278,28 @@ fn nothing_here_differs_from_a_value() {
 }
 
 #[test]
-fn nothing_anywhere_is_absent_whatever_the_floors() {
+fn nothing_anywhere_is_absent_whatever_the_gc_watermarks() {
     let mut read = Reading::start(2, 3, &[0, 1]);
     assert_eq!(read.hears(0, absent(0)), NOTHING);
     assert_eq!(read.hears(1, absent(4)), ["absent 4"]);
 }
 
 #[test]
-fn a_deletion_at_or_below_a_floor_is_absent() {
+fn a_deletion_at_or_below_a_gc_watermark_is_absent() {
     let mut read = Reading::start(2, 3, &[0, 1]);
     assert_eq!(read.hears(0, deletion(6, 3)), NOTHING);
     assert_eq!(read.hears(1, absent(6)), ["absent 6"]);
 }
 
 #[test]
-fn who_gave_a_value_that_a_floor_has_overtaken_is_asked_again() {
+fn who_gave_a_value_that_a_gc_watermark_has_overtaken_is_asked_again() {
     for (second, answer) in [(absent(2), "absent 6"), (deletion(6, 3), "absent 6")] {
         let mut read = Reading::start(2, 3, &[0, 1]);
         assert_eq!(read.hears(0, record(5, 3)), NOTHING);
         assert_eq!(read.hears(1, absent(6)), ["record? 0", "version? 2"]);
         assert_eq!(read.hears(0, second), [answer]);
     }
-    // Overwritten above the floor, by a write that the floor's replica has missed: not a deletion.
+    // Overwritten above the GC watermark, by a write that the GC watermark's replica has missed: not a deletion.
     let mut read = Reading::start(2, 3, &[0, 1]);
     assert_eq!(read.hears(0, record(5, 3)), NOTHING);
     assert_eq!(read.hears(1, absent(6)), ["record? 0", "version? 2"]);
@@ -297,8 +312,8 @@ fn who_gives_an_overtaken_value_twice_counts_for_nothing() {
     let mut read = Reading::start(2, 3, &[0, 1]);
     assert_eq!(read.hears(0, record(5, 3)), NOTHING);
     assert_eq!(read.hears(1, absent(2)), ["version? 2", "store 5 at 1"]);
-    let floor = StoreAnswer::Stale(Current::Floor(version(6)));
-    assert_eq!(read.stored(1, 5, floor), ["record? 0"]);
+    let gc_watermark = StoreAnswer::Stale(Current::Floor(version(6)));
+    assert_eq!(read.stored(1, 5, gc_watermark), ["record? 0"]);
     assert_eq!(read.hears(0, record(5, 3)), NOTHING);
     assert_eq!(read.hears(2, has(5)), ["record? 2"]);
     assert_eq!(read.hears(2, record(5, 3)), ["record? 2"]);
@@ -309,7 +324,7 @@ fn who_gives_an_overtaken_value_twice_counts_for_nothing() {
 fn a_record_with_one_copy_is_held_well_enough_by_it_and_gets_no_other() {
     let mut read = Reading::start(2, 3, &[0, 1]);
     assert_eq!(read.hears(0, record(6, 1)), NOTHING);
-    // The floor of a replica that need not hold the record says nothing about it.
+    // The GC watermark of a replica that need not hold the record says nothing about it.
     assert_eq!(read.hears(1, absent(9)), ["answer 6"]);
     assert_eq!(read.0.outdated(), ReplicaSet::EMPTY);
 }
@@ -325,13 +340,13 @@ fn a_copy_outside_the_records_set_makes_no_majority_but_is_brought_up_to_date() 
 }
 
 #[test]
-fn a_damaged_copy_counts_as_failed_and_is_mended_after_the_answer() {
+fn a_damaged_copy_counts_as_failed_and_is_repaired_after_the_answer() {
     let mut read = Reading::start(2, 3, &[0, 1]);
-    assert_eq!(read.hears(0, Answer::Failed(Failure::Corrupt)), ["record? 2"]);
+    assert_eq!(read.hears(0, CheckedAnswer::Failed(Failure::Corrupt)), ["record? 2"]);
     assert_eq!(read.hears(2, record(6, 3)), NOTHING);
-    assert_eq!(read.0.mend(), ReplicaSet::EMPTY, "not before the answer");
+    assert_eq!(read.0.to_repair(), ReplicaSet::EMPTY, "not before the answer");
     assert_eq!(read.hears(1, has(6)), ["answer 6"]);
-    assert_eq!(read.0.mend(), set(&[0]));
+    assert_eq!(read.0.to_repair(), set(&[0]));
 }
 
 #[test]
@@ -339,7 +354,7 @@ fn a_holder_that_fails_counts_as_if_it_had_never_answered() {
     let mut read = Reading::start(2, 3, &[0, 1]);
     assert_eq!(read.hears(0, record(5, 3)), NOTHING);
     assert_eq!(read.hears(1, has(6)), ["record? 1"]);
-    assert_eq!(read.hears(1, Answer::Failed(Failure::Unreachable)), ["version? 2"]);
+    assert_eq!(read.hears(1, CheckedAnswer::Failed(Failure::Unreachable)), ["version? 2"]);
     assert_eq!(read.hears(2, has(5)), ["answer 5"], "a majority without it, and the record is in hand");
 }
 

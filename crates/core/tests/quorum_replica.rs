@@ -1,7 +1,7 @@
 //! The replica's decision, against every combination of its arguments.
 #![allow(missing_docs)]
 
-use kvorum_core::quorum::replica::{Decision, Held, Origin, Recent, decide};
+use kvorum_core::quorum::replica::{Decision, KnownVersion, Origin, Recent, decide};
 use kvorum_core::quorum::{Current, StoreAnswer};
 use kvorum_core::version::{Hlc, Incarnation, Version};
 
@@ -12,7 +12,7 @@ fn version(number: u64) -> Version {
 /// The rules as the design states them, one after the other.
 fn specified(v: Version, origin: Origin, current: Current, fence: Version, recent: Recent) -> Decision {
     let older_than_record = matches!(current, Current::Record(held) if v < held);
-    let at_or_below_floor = matches!(current, Current::Floor(floor) if v <= floor);
+    let at_or_below_floor = matches!(current, Current::Floor(gc_watermark) if v <= gc_watermark);
     let refused = older_than_record || at_or_below_floor;
     if current == Current::Record(v) || (refused && recent == Recent::Accepted) {
         Decision::Answer(StoreAnswer::Accepted)
@@ -51,7 +51,7 @@ fn the_rules_hold_in_their_order() {
         if recent == Recent::Accepted && v > current.version() {
             return;
         }
-        let decision = decide(v, origin, Held::Exactly(current), fence, || recent);
+        let decision = decide(v, origin, KnownVersion::Exactly(current), fence, || recent);
         assert_eq!(
             decision,
             specified(v, origin, current, fence, recent),
@@ -64,13 +64,15 @@ fn the_rules_hold_in_their_order() {
 fn a_mark_decides_as_the_exact_current_would_or_asks_for_it() {
     every_case(|v, origin, current, fence, recent| {
         for mark in 0..=4 {
-            // The mark's promise: nothing newer is held, was accepted, or is the floor.
+            // The mark's promise: nothing newer is held, was accepted, or is the GC watermark.
             let mark = version(mark);
             if current.version() > mark || (recent == Recent::Accepted && v > mark) {
                 continue;
             }
-            let exact = decide(v, origin, Held::Exactly(current), fence, || recent);
-            match decide(v, origin, Held::AtMost(mark), fence, || panic!("memory is not asked before the lookup")) {
+            let exact = decide(v, origin, KnownVersion::Exactly(current), fence, || recent);
+            match decide(v, origin, KnownVersion::AtMost(mark), fence, || {
+                panic!("memory is not asked before the lookup")
+            }) {
                 Decision::LookUp => assert!(v <= mark || (origin == Origin::Client && v <= fence), "a needless lookup"),
                 decision => assert_eq!(decision, exact),
             }
@@ -80,7 +82,7 @@ fn a_mark_decides_as_the_exact_current_would_or_asks_for_it() {
 
 #[test]
 fn memory_is_asked_only_for_what_is_not_newer() {
-    let held = Held::Exactly(Current::Record(version(2)));
+    let held = KnownVersion::Exactly(Current::Record(version(2)));
     let decision =
         decide(version(3), Origin::Client, held, Version::ZERO, || panic!("a newer version needs no memory"));
     assert_eq!(decision, Decision::Apply);

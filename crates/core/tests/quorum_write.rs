@@ -8,8 +8,8 @@
 
 use std::collections::HashMap;
 
-use kvorum_core::quorum::write::{ATTEMPTS_MAX, Attempt, Write, WriteStep, Written};
-use kvorum_core::quorum::{Acks, Current, Failure, Rank, StoreAnswer};
+use kvorum_core::quorum::write::{ATTEMPTS_MAX, Attempt, Write, WriteOutcome, WriteStep};
+use kvorum_core::quorum::{Current, Failure, Quorum, Rank, StoreAnswer};
 use kvorum_core::version::{Hlc, Incarnation, Version};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,8 +55,8 @@ enum Verdict {
 }
 
 /// The design's rules over a list of answers.
-fn verdict(acks: Acks, attempt: u8, heard: &[(u8, Kind)]) -> Verdict {
-    let (ack, from) = (usize::from(acks.ack()), usize::from(acks.from()));
+fn verdict(quorum: Quorum, attempt: u8, heard: &[(u8, Kind)]) -> Verdict {
+    let (ack, from) = (usize::from(quorum.required()), usize::from(quorum.replicas()));
     let count = |kinds: &[Kind]| heard.iter().filter(|(_, kind)| kinds.contains(kind)).count();
     let accepted = count(&[Kind::Accepted]);
     let everybody_spoke = heard.len() == from;
@@ -89,28 +89,28 @@ fn verdict(acks: Acks, attempt: u8, heard: &[(u8, Kind)]) -> Verdict {
 }
 
 /// What the machine must say to the last of these answers: the verdict, if it is the first that is not open.
-fn expected(acks: Acks, attempt: u8, heard: &[(u8, Kind)], newest: Version) -> WriteStep {
-    let earlier = (0..heard.len()).map(|length| verdict(acks, attempt, &heard[..length]));
+fn expected(quorum: Quorum, attempt: u8, heard: &[(u8, Kind)], newest: Version) -> WriteStep {
+    let earlier = (0..heard.len()).map(|length| verdict(quorum, attempt, &heard[..length]));
     if earlier.into_iter().any(|verdict| verdict != Verdict::Open) {
         return WriteStep::Wait;
     }
-    match verdict(acks, attempt, heard) {
+    match verdict(quorum, attempt, heard) {
         Verdict::Open => WriteStep::Wait,
-        Verdict::Held => WriteStep::Done(Written::Held),
-        Verdict::Overwritten => WriteStep::Done(Written::Overwritten),
-        Verdict::Again => WriteStep::Restamp { above: newest },
+        Verdict::Held => WriteStep::Done(WriteOutcome::Held),
+        Verdict::Overwritten => WriteStep::Done(WriteOutcome::Overwritten),
+        Verdict::Again => WriteStep::RetryWithHigherTimestamp { above: newest },
         Verdict::Lost => WriteStep::Hopeless,
     }
 }
 
 /// Explores one attempt.
 struct Explorer {
-    acks: Acks,
+    quorum: Quorum,
     /// Whether each answer is preceded by some that must count for nothing.
     noise: bool,
     newest_before: Version,
     steps: u64,
-    /// Each write that was told to stamp again.
+    /// Each write that was told to timestamp again.
     blocked: Vec<Write>,
 }
 
@@ -118,7 +118,7 @@ impl Explorer {
     /// Every continuation of `heard`, after which `write` is.
     fn explore(&mut self, write: &Write, heard: &mut Heard) {
         for rank in
-            (0..self.acks.from()).filter(|rank| heard.iter().all(|(other, _)| other != rank)).collect::<Vec<_>>()
+            (0..self.quorum.replicas()).filter(|rank| heard.iter().all(|(other, _)| other != rank)).collect::<Vec<_>>()
         {
             for kind in KINDS {
                 let mut write = write.clone();
@@ -148,8 +148,8 @@ impl Explorer {
                 assert_eq!(write.on_answer(Attempt::FIRST, Rank(0), late), WriteStep::Wait, "of an earlier attempt");
             }
         }
-        let stranger = Rank(self.acks.from());
-        assert_eq!(write.on_answer(write.attempt(), stranger, StoreAnswer::Accepted), WriteStep::Wait);
+        let handshake_error = Rank(self.quorum.replicas());
+        assert_eq!(write.on_answer(write.attempt(), handshake_error, StoreAnswer::Accepted), WriteStep::Wait);
     }
 
     fn check(&mut self, write: &Write, step: WriteStep, heard: &Heard) {
@@ -157,52 +157,55 @@ impl Explorer {
         let stale = [Kind::StaleRecord, Kind::StaleFloor];
         let seen = heard.iter().filter(|(_, kind)| stale.contains(kind) || *kind == Kind::StaleUnknown);
         let newest = seen.map(|(rank, _)| holds(*rank)).chain([self.newest_before]).max().unwrap();
-        let (acks, attempt) = (self.acks, write.attempt().number());
-        assert_eq!(step, expected(acks, attempt, heard, newest), "{acks:?} attempt {attempt}: {heard:?}");
+        let (quorum, attempt) = (self.quorum, write.attempt().number());
+        assert_eq!(step, expected(quorum, attempt, heard, newest), "{quorum:?} attempt {attempt}: {heard:?}");
         assert_eq!(write.newest(), newest);
         let holding = |rank: u8| heard.iter().any(|(other, kind)| *other == rank && *kind == Kind::Accepted);
-        for rank in 0..acks.from() {
+        for rank in 0..quorum.replicas() {
             assert_eq!(write.accepted().contains(Rank(rank)), holding(rank));
         }
         self.check_promises(write, step, heard);
-        if matches!(step, WriteStep::Restamp { .. }) {
+        if matches!(step, WriteStep::RetryWithHigherTimestamp { .. }) {
             self.blocked.push(write.clone());
         }
     }
 
     /// What a success means, whatever the rules that lead to it.
     fn check_promises(&self, write: &Write, step: WriteStep, heard: &Heard) {
-        let from = usize::from(self.acks.from());
+        let from = usize::from(self.quorum.replicas());
         let records = heard.iter().filter(|(_, kind)| *kind == Kind::StaleRecord).count();
         match step {
-            WriteStep::Done(Written::Held) if self.acks.is_quorum() => {
+            WriteStep::Done(WriteOutcome::Held) if self.quorum.is_quorum() => {
                 assert!(usize::from(write.acked()) * 2 > from, "held by less than a majority");
             }
-            WriteStep::Done(Written::Held) => assert!(write.acked() >= self.acks.ack()),
-            WriteStep::Done(Written::Overwritten) => {
-                assert!(write.attempt() > Attempt::FIRST && self.acks.is_quorum(), "blocked only once");
+            WriteStep::Done(WriteOutcome::Held) => assert!(write.acked() >= self.quorum.required()),
+            WriteStep::Done(WriteOutcome::Overwritten) => {
+                assert!(write.attempt() > Attempt::FIRST && self.quorum.is_quorum(), "blocked only once");
                 assert!((from - records) * 2 <= from, "not blocked by records");
                 let kept_by = usize::from(write.acked()) + records;
                 assert!(kept_by * 2 > from, "a minority has it or something newer");
-                assert!(heard.iter().filter(|(_, kind)| *kind != Kind::Failed).count() >= usize::from(self.acks.ack()));
+                assert!(
+                    heard.iter().filter(|(_, kind)| *kind != Kind::Failed).count()
+                        >= usize::from(self.quorum.required())
+                );
             }
-            WriteStep::Hopeless | WriteStep::Restamp { .. } | WriteStep::Wait => {}
+            WriteStep::Hopeless | WriteStep::RetryWithHigherTimestamp { .. } | WriteStep::Wait => {}
         }
     }
 }
 
-fn every_acks() -> impl Iterator<Item = Acks> {
-    (1..=5).flat_map(|from| (1..=from).map(move |ack| Acks::new(ack, from).unwrap()))
+fn every_acks() -> impl Iterator<Item = Quorum> {
+    (1..=5).flat_map(|from| (1..=from).map(move |ack| Quorum::new(ack, from).unwrap()))
 }
 
 /// Explores every attempt that there can be, from one representative of each.
-fn explore_all(acks: Acks, noise: bool, mut each_blocked: impl FnMut(&Write)) -> u64 {
+fn explore_all(quorum: Quorum, noise: bool, mut each_blocked: impl FnMut(&Write)) -> u64 {
     let mut steps = 0;
-    let mut write = Write::new(acks);
+    let mut write = Write::new(quorum);
     loop {
-        let mut explorer = Explorer { acks, noise, newest_before: write.newest(), steps: 0, blocked: Vec::new() };
+        let mut explorer = Explorer { quorum, noise, newest_before: write.newest(), steps: 0, blocked: Vec::new() };
         if noise && write.attempt() > Attempt::FIRST {
-            // The noise contains late answers, which raise the version to stamp above.
+            // The noise contains late answers, which raise the version to timestamp above.
             explorer.newest_before = explorer.newest_before.max(holds(0));
         }
         explorer.explore(&write, &mut Vec::new());
@@ -210,14 +213,14 @@ fn explore_all(acks: Acks, noise: bool, mut each_blocked: impl FnMut(&Write)) ->
         explorer.blocked.iter().for_each(&mut each_blocked);
         let Some(blocked) = explorer.blocked.into_iter().next() else { return steps };
         write = blocked;
-        write.restamped();
+        write.retried();
     }
 }
 
 /// That nothing is left of the earlier attempts but their number and the newest version: the reduction.
 fn check_forgotten(states: &mut HashMap<(Attempt, Version), String>, blocked: &Write) {
     let mut write = blocked.clone();
-    let attempt = write.restamped();
+    let attempt = write.retried();
     let state = format!("{write:?}");
     let known = states.entry((attempt, write.newest())).or_insert_with(|| state.clone());
     assert_eq!(*known, state);
@@ -226,21 +229,21 @@ fn check_forgotten(states: &mut HashMap<(Attempt, Version), String>, blocked: &W
 #[test]
 fn every_order_of_every_mix_of_answers_meets_the_specification() {
     let mut steps = 0;
-    for acks in every_acks() {
+    for quorum in every_acks() {
         let (mut last, mut states) = (0, HashMap::new());
-        steps += explore_all(acks, false, |blocked| {
+        steps += explore_all(quorum, false, |blocked| {
             last = last.max(blocked.attempt().number());
             check_forgotten(&mut states, blocked);
         });
-        let restamps_max = if acks.is_quorum() { ATTEMPTS_MAX - 1 } else { 1 };
-        assert_eq!(last, restamps_max, "attempts of {acks:?}");
+        let restamps_max = if quorum.is_quorum() { ATTEMPTS_MAX - 1 } else { 1 };
+        assert_eq!(last, restamps_max, "attempts of {quorum:?}");
     }
     assert!(steps > 5_000_000, "only {steps} answers explored");
 }
 
 #[test]
 fn duplicates_strangers_and_late_answers_of_earlier_attempts_change_nothing() {
-    for acks in every_acks().filter(|acks| acks.from() <= 4) {
-        explore_all(acks, true, |_| ());
+    for quorum in every_acks().filter(|quorum| quorum.replicas() <= 4) {
+        explore_all(quorum, true, |_| ());
     }
 }

@@ -166,11 +166,11 @@ fn an_expired_record_is_deleted_from_its_expiry_on_without_being_a_tombstone() {
 }
 
 #[test]
-fn a_restamped_record_differs_in_its_version_alone() {
+fn a_retried_record_differs_in_its_version_alone() {
     let key = key(b"key");
     for bytes in samples(&key) {
         let old = Record::decode(&key, bytes.clone()).unwrap();
-        let new = old.restamp(&key, version(99));
+        let new = old.with_version(&key, version(99));
         assert_eq!(Record::decode(&key, new.bytes().clone()), Ok(new.clone()), "the digest is right");
         assert_eq!(new.version(), version(99));
         assert_eq!((new.from(), new.is_tombstone()), (old.from(), old.is_tombstone()));
@@ -178,7 +178,7 @@ fn a_restamped_record_differs_in_its_version_alone() {
         for wall_ms in [1_699_999_999_999, 1_700_000_000_000] {
             assert_eq!(new.is_deleted(|| wall_ms), old.is_deleted(|| wall_ms), "the expiry stays");
         }
-        assert_eq!(new.restamp(&key, version(7)).bytes(), &bytes, "and back");
+        assert_eq!(new.with_version(&key, version(7)).bytes(), &bytes, "and back");
     }
 }
 

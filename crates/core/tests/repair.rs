@@ -11,8 +11,8 @@ use kvorum_core::quorum::{Current, Failure, Rank, StoreAnswer};
 use kvorum_core::repair::merge::{Merge, OutOfOrder};
 use kvorum_core::repair::round::Round;
 use kvorum_core::repair::trees::{LEAVES, LeafSet, Trees};
-use kvorum_core::repair::wire::{BYTES_MAX, Cursor, Request, Response, TREES_PER_ANSWER, Tree};
-use kvorum_core::repair::{Holding, Kind, RoundId};
+use kvorum_core::repair::wire::{BYTES_MAX, Cursor, RoundRequest, RoundResponse, TREES_PER_ANSWER, Tree};
+use kvorum_core::repair::{Holding, RecordKind, RoundId};
 use kvorum_core::{Hlc, Incarnation, Key, PartitionId, Version};
 use proptest::prelude::*;
 
@@ -33,7 +33,7 @@ fn version(millis: u64) -> Version {
 }
 
 fn value(millis: u64, from: u8) -> Holding {
-    Holding { version: version(millis), from, kind: Kind::Value }
+    Holding { version: version(millis), from, kind: RecordKind::Value }
 }
 
 type Node = BTreeMap<Key, Holding>;
@@ -42,9 +42,9 @@ fn sum_up(layout: &Layout, node: NodeId, held: &Node, room: usize) -> Trees {
     let mut trees = Trees::new(room);
     for (key, holding) in held {
         let hash = key.hash();
-        if holding.kind == Kind::Damaged {
+        if holding.kind == RecordKind::Damaged {
             trees.mark(hash);
-        } else if holding.version <= ROUND.version() && holding.kind != Kind::Droppable {
+        } else if holding.version <= ROUND.version() && holding.kind != RecordKind::Droppable {
             trees.add(hash, holding.version, holding.from, layout.rank_of(hash.partition(), node).unwrap());
         }
     }
@@ -120,7 +120,7 @@ fn worlds() -> impl Strategy<Value = World> {
         let holding = (1..=nodes as u8, any::<bool>());
         let holdings = prop::collection::vec(holding, 1..6).prop_map(|all| {
             let one = |(millis, (from, is_value))| {
-                let kind = if is_value { Kind::Value } else { Kind::Deletion };
+                let kind = if is_value { RecordKind::Value } else { RecordKind::Deletion };
                 Holding { version: version(millis), from, kind }
             };
             (1..).zip(all).map(one).collect::<Vec<_>>()
@@ -189,8 +189,8 @@ proptest! {
 
     #[test]
     fn no_bytes_make_a_message_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let _ = Request::decode(&bytes);
-        let _ = Response::decode(&bytes);
+        let _ = RoundRequest::decode(&bytes);
+        let _ = RoundResponse::decode(&bytes);
     }
 }
 
@@ -231,7 +231,7 @@ fn who_lost_its_disk_gets_what_replaced_what_it_had_acknowledged_however_new() {
 #[test]
 fn a_deletion_that_may_be_dropped_is_given_only_to_those_who_hold_something_older() {
     let layout = layout(3);
-    let dropped = Holding { version: version(2), from: 3, kind: Kind::Droppable };
+    let dropped = Holding { version: version(2), from: 3, kind: RecordKind::Droppable };
     let partition = key(1).hash().partition();
     let mut round = Round::new(ROUND, &layout);
     assert_eq!(round.plan(partition, &[(NodeId(0), dropped)]), None);
@@ -242,7 +242,7 @@ fn a_deletion_that_may_be_dropped_is_given_only_to_those_who_hold_something_olde
 #[test]
 fn a_damaged_copy_is_replaced_and_damage_everywhere_proves_nothing() {
     let layout = layout(3);
-    let damaged = Holding { version: Version::ZERO, from: 0, kind: Kind::Damaged };
+    let damaged = Holding { version: Version::ZERO, from: 0, kind: RecordKind::Damaged };
     let mut nodes: Vec<Node> = vec![[(key(1), value(1, 3))].into(); 3];
     nodes[1].insert(key(1), damaged);
     let mut round = compare(&layout, &nodes, None, ROOM);
@@ -256,23 +256,23 @@ fn a_damaged_copy_is_replaced_and_damage_everywhere_proves_nothing() {
 }
 
 #[test]
-fn only_what_is_as_new_settles_and_a_floor_only_a_deletion() {
+fn only_what_is_as_new_settles_and_a_gc_watermark_only_a_deletion() {
     let newest = value(3, 3);
-    let deletion = Holding { kind: Kind::Deletion, ..newest };
+    let deletion = Holding { kind: RecordKind::Deletion, ..newest };
     let record = |millis| Current::Record(version(millis));
-    let floor = |millis| Current::Floor(version(millis));
+    let gc_watermark = |millis| Current::Floor(version(millis));
     for (answer, is_settled) in [
         (StoreAnswer::Accepted, true),
         (StoreAnswer::Stale(record(4)), true),
         (StoreAnswer::StaleUnknown(record(3)), true),
         (StoreAnswer::StaleUnknown(record(2)), false),
-        (StoreAnswer::Stale(floor(4)), false),
+        (StoreAnswer::Stale(gc_watermark(4)), false),
         (StoreAnswer::Failed(Failure::Timeout), false),
     ] {
         assert_eq!(Round::settles(&newest, answer), is_settled, "{answer:?}");
     }
-    assert!(Round::settles(&deletion, StoreAnswer::Stale(floor(3))));
-    assert!(!Round::settles(&deletion, StoreAnswer::StaleUnknown(floor(2))));
+    assert!(Round::settles(&deletion, StoreAnswer::Stale(gc_watermark(3))));
+    assert!(!Round::settles(&deletion, StoreAnswer::StaleUnknown(gc_watermark(2))));
 }
 
 #[test]
@@ -296,37 +296,37 @@ fn the_longest_messages_fit_into_a_frame_and_come_back() {
     let tree = |index: usize| Tree::new(partitions[4095 - index], 8, &[u64::MAX; LEAVES]);
     let round = RoundId { until: Hlc::from_raw(u64::MAX), driver: NodeId(127) };
     let requests = [
-        Request::Begin { round, wall_ms: u64::MAX },
-        Request::Roots { round, above: 255 },
-        Request::Marked { round },
-        Request::Trees { round, partitions: partitions.clone() },
-        Request::Select { round, leaves: leaves.clone() },
-        Request::List { round, after: Some(Cursor(vec![0xff; 2049])) },
-        Request::End { round, proven: PartitionSet::all(), restored: PartitionSet::all() },
+        RoundRequest::Begin { round, wall_ms: u64::MAX },
+        RoundRequest::Roots { round, above: 255 },
+        RoundRequest::Marked { round },
+        RoundRequest::Trees { round, partitions: partitions.clone() },
+        RoundRequest::Select { round, leaves: leaves.clone() },
+        RoundRequest::List { round, after: Some(Cursor(vec![0xff; 2049])) },
+        RoundRequest::End { round, proven: PartitionSet::all(), restored: PartitionSet::all() },
     ];
     for request in requests {
         let bytes = request.encode();
         assert!(bytes.len() <= BYTES_MAX);
-        assert_eq!(Request::decode(&bytes), Ok(request));
-        assert!(Request::decode(&bytes[..bytes.len() - 1]).is_err(), "a truncated one is refused");
-        assert!(Request::decode(&[&bytes[..], &[0]].concat()).is_err(), "and one with something behind it");
+        assert_eq!(RoundRequest::decode(&bytes), Ok(request));
+        assert!(RoundRequest::decode(&bytes[..bytes.len() - 1]).is_err(), "a truncated one is refused");
+        assert!(RoundRequest::decode(&[&bytes[..], &[0]].concat()).is_err(), "and one with something behind it");
     }
     let responses = [
-        Response::Done,
-        Response::Begun { votes: true },
-        Response::Summing,
-        Response::Roots { class: 255, roots: vec![u64::MAX; 4096] },
-        Response::NoMoreRoots,
-        Response::Marked(leaves),
-        Response::Trees { covered: 4096, trees: (0..TREES_PER_ANSWER).map(tree).collect() },
-        Response::List { entries: vec![(key(1), value(1, 1))], next: None },
-        Response::Superseded { by: round.until },
-        Response::Failed,
+        RoundResponse::Done,
+        RoundResponse::Begun { votes: true },
+        RoundResponse::Summing,
+        RoundResponse::Roots { class: 255, roots: vec![u64::MAX; 4096] },
+        RoundResponse::NoMoreRoots,
+        RoundResponse::Marked(leaves),
+        RoundResponse::Trees { covered: 4096, trees: (0..TREES_PER_ANSWER).map(tree).collect() },
+        RoundResponse::List { entries: vec![(key(1), value(1, 1))], next: None },
+        RoundResponse::Superseded { by: round.until },
+        RoundResponse::Failed,
     ];
     for response in responses {
         let bytes = response.encode();
         assert!(bytes.len() <= BYTES_MAX);
-        assert_eq!(Response::decode(&bytes), Ok(response));
+        assert_eq!(RoundResponse::decode(&bytes), Ok(response));
     }
 }
 

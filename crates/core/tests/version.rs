@@ -39,7 +39,7 @@ fn the_clock_ends_rather_than_goes_back() {
 }
 
 #[test]
-fn the_incarnation_decides_between_equal_stamps() {
+fn the_incarnation_decides_between_equal_timestamps() {
     assert!(version(1, 9) < version(2, 0));
     assert!(version(2, 0) < version(2, 1));
     assert!(Version::ZERO < version(0, 1));

@@ -14,9 +14,9 @@ use kvorum_core::record::Record;
 use kvorum_core::version::{Hlc, Incarnation, Version};
 use kvorum_engine_rocksdb::RocksStore;
 use kvorum_storage::budget::MemoryBudget;
-use kvorum_storage::commit::queue::Now;
+use kvorum_storage::commit::queue::TurnTime;
 use kvorum_storage::commit::{
-    CommitConfig, CommitThread, Committer, Done, QueueLimits, Sink, Submission, Ticket, Work,
+    CommitConfig, CommitThread, Committer, Completion, CompletionToken, QueueLimits, Sink, Submission, Work,
 };
 use kvorum_storage::data_dir::{ClusterId, DataDir};
 use kvorum_storage::{Durability, Store};
@@ -24,7 +24,7 @@ use kvorum_storage::{Durability, Store};
 struct Channel(mpsc::SyncSender<usize>);
 
 impl Sink for Channel {
-    fn deliver(&mut self, _: u16, done: &mut Vec<Done>) {
+    fn deliver(&mut self, _: u16, done: &mut Vec<Completion>) {
         let _ = self.0.send(done.len());
         done.clear();
     }
@@ -41,13 +41,20 @@ fn cpu() -> f64 {
     (fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap()) / 100.0
 }
 
-fn work(number: u64, stamp: Hlc) -> Work {
+fn work(number: u64, timestamp: Hlc) -> Work {
     let random = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
     let key = Key::new(format!("{random:020}").into()).unwrap();
-    let version = Version { hlc: stamp, incarnation: Incarnation(1) };
+    let version = Version { hlc: timestamp, incarnation: Incarnation(1) };
     let record = Record::value(&key, version, 3, None, &[b'v'; 100]).bytes().clone();
     let hash = key.hash();
-    Work::Store(Submission { key, hash, version, record, repair: false, ticket: Ticket { shard: 0, id: number } })
+    Work::Store(Submission {
+        key,
+        hash,
+        version,
+        record,
+        repair: false,
+        token: CompletionToken { shard: 0, id: number },
+    })
 }
 
 fn main() {
@@ -73,19 +80,19 @@ fn main() {
     let (pool, _pool_threads) = ReadPool::start(2, 100).unwrap();
     let (sender, answers) = mpsc::sync_channel(1 << 16);
     let limits = QueueLimits { works_max: 1 << 16, bytes_max: 64 << 20 };
-    let now = move || Now { boot: begin.elapsed(), wall_ms: wall_ms() };
+    let now = move || TurnTime { boot: begin.elapsed(), wall_ms: wall_ms() };
     let (queue, thread) = CommitThread::start(committer, limits, pool, Channel(sender), now).unwrap();
 
-    let (mut number, mut stamp, mut answered) = (0, Hlc::ZERO, 0);
+    let (mut number, mut timestamp, mut answered) = (0, Hlc::ZERO, 0);
     let mut works = Vec::new();
     let mut wanted = in_flight;
     let before = cpu();
     let mut second = 1;
     while begin.elapsed() < Duration::from_secs(seconds) {
         for _ in 0..wanted {
-            stamp = stamp.tick(wall_ms());
+            timestamp = timestamp.tick(wall_ms());
             number += 1;
-            works.push(work(number, stamp));
+            works.push(work(number, timestamp));
         }
         queue.submit_all(&mut works);
         assert!(works.is_empty());

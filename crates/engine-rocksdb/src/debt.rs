@@ -29,7 +29,7 @@ const PARTS: u64 = 1_000;
 
 /// What a store owes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Debt {
+pub(super) struct StoreDebt {
     /// Files in level 0, or sorted runs.
     pub(super) level0_files: u64,
     /// What the engine says is to be rewritten.
@@ -40,7 +40,7 @@ pub(super) struct Debt {
     pub(super) is_stopped: bool,
 }
 
-impl Debt {
+impl StoreDebt {
     /// Files in level 0 more than begin a compaction, or as many as the bytes to be rewritten are worth.
     fn files(self) -> u64 {
         let pending = self.pending_bytes / (self.table_bytes.max(1) * TABLES_PER_FILE);
@@ -56,7 +56,7 @@ impl Debt {
 /// What was owed lately.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lately {
-    /// Of [`Debt::files`], in parts of a file.
+    /// Of [`StoreDebt::files`], in parts of a file.
     mean: u64,
     /// At the last look.
     was_stopped: bool,
@@ -64,7 +64,7 @@ pub(super) struct Lately {
 
 impl Lately {
     /// Takes one look, and says what to ask of coordinators.
-    pub(super) fn note(&mut self, debt: Debt) -> Backpressure {
+    pub(super) fn note(&mut self, debt: StoreDebt) -> Backpressure {
         let now = debt.files().min(FILES_FULL);
         let looks = if now * PARTS > self.mean { RISE } else { FALL };
         self.mean = (self.mean * (looks - 1) + now * PARTS) / looks;
@@ -82,8 +82,8 @@ impl Lately {
 mod tests {
     use crate::debt::*;
 
-    fn debt(level0_files: u64, pending_tables: u64) -> Debt {
-        Debt { level0_files, pending_bytes: pending_tables << 20, table_bytes: 1 << 20, is_stopped: false }
+    fn debt(level0_files: u64, pending_tables: u64) -> StoreDebt {
+        StoreDebt { level0_files, pending_bytes: pending_tables << 20, table_bytes: 1 << 20, is_stopped: false }
     }
 
     #[test]
@@ -97,7 +97,7 @@ mod tests {
     }
 
     /// What is asked after so many looks at the same debt.
-    fn asked(lately: &mut Lately, debt: Debt, looks: u64) -> Backpressure {
+    fn asked(lately: &mut Lately, debt: StoreDebt, looks: u64) -> Backpressure {
         (0..looks).map(|_| lately.note(debt)).last().unwrap()
     }
 
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn while_the_engine_lets_no_write_through_nearly_all_are_refused() {
-        let (mut lately, stopped) = (Lately::default(), Debt { is_stopped: true, ..debt(0, 0) });
+        let (mut lately, stopped) = (Lately::default(), StoreDebt { is_stopped: true, ..debt(0, 0) });
         assert_eq!(asked(&mut lately, stopped, 1), Backpressure::NONE, "for a moment");
         assert_eq!(asked(&mut lately, stopped, 1), Backpressure::MAX);
         assert_eq!(asked(&mut lately, debt(0, 0), 1), Backpressure::NONE);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use kvorum_base::cpu_share::{CpuShare, Work};
+use kvorum_base::cpu_share::{CpuShare, ThreadShare};
 use kvorum_storage::{Health, Stall};
 use rocksdb::SliceTransform;
 
@@ -26,7 +26,7 @@ const REST_MAX: Duration = Duration::from_millis(10);
 
 thread_local! {
     /// What this thread of the engine is at.
-    static JOB: RefCell<Option<Job>> = const { RefCell::new(None) };
+    static JOB: RefCell<Option<EngineJob>> = const { RefCell::new(None) };
 }
 
 /// Finds no prefix in any key, and has the job of its thread rest.
@@ -35,7 +35,7 @@ pub(super) fn extractor() -> SliceTransform {
 }
 
 fn has_prefix(_: &[u8]) -> bool {
-    JOB.with_borrow_mut(|job| job.iter_mut().for_each(Job::note_record));
+    JOB.with_borrow_mut(|job| job.iter_mut().for_each(EngineJob::note_record));
     false
 }
 
@@ -60,16 +60,16 @@ impl EngineShare {
 
     /// The calling thread begins a flush of full memtables, which is urgent when as many more are full.
     pub(super) fn begin_flush(self: &Arc<Self>) {
-        self.begin(Kind::Flush { sealed_before: self.memtables_sealed.load(Ordering::Relaxed) });
+        self.begin(JobKind::Flush { sealed_before: self.memtables_sealed.load(Ordering::Relaxed) });
     }
 
     /// The calling thread begins a compaction.
     pub(super) fn begin_compaction(self: &Arc<Self>) {
-        self.begin(Kind::Compaction);
+        self.begin(JobKind::Compaction);
     }
 
-    fn begin(self: &Arc<Self>, kind: Kind) {
-        JOB.set(Some(Job {
+    fn begin(self: &Arc<Self>, kind: JobKind) {
+        JOB.set(Some(EngineJob {
             kind,
             work: self.cpu_share.begin(),
             records: 0,
@@ -102,7 +102,7 @@ impl EngineShare {
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum JobKind {
     Flush {
         /// Memtables that had been full before it began.
         sealed_before: u32,
@@ -110,24 +110,24 @@ enum Kind {
     Compaction,
 }
 
-struct Job {
+struct EngineJob {
     share: Arc<EngineShare>,
-    kind: Kind,
-    work: Work,
+    kind: JobKind,
+    work: ThreadShare,
     records: u32,
     saved_up: Duration,
 }
 
-impl Job {
+impl EngineJob {
     fn is_urgent(&self) -> bool {
         let is_waited_for = self.share.waiting.load(Ordering::Relaxed) > 0 || self.share.health.stall() != Stall::None;
         is_waited_for
             || match self.kind {
-                Kind::Flush { sealed_before } => {
+                JobKind::Flush { sealed_before } => {
                     let sealed = self.share.memtables_sealed.load(Ordering::Relaxed);
                     sealed.wrapping_sub(sealed_before) >= self.share.merged
                 }
-                Kind::Compaction => self.compaction_percent() >= 100,
+                JobKind::Compaction => self.compaction_percent() >= 100,
             }
     }
 
@@ -151,8 +151,8 @@ impl Job {
 
     fn save_up(&mut self) {
         self.saved_up += match self.kind {
-            Kind::Flush { .. } => self.work.rest(),
-            Kind::Compaction => self.work.rest_with(self.compaction_percent()),
+            JobKind::Flush { .. } => self.work.rest(),
+            JobKind::Compaction => self.work.rest_with(self.compaction_percent()),
         };
     }
 

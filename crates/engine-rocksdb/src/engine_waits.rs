@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use kvorum_base::waits::{Sum, What, is_watched, note};
+use kvorum_base::waits::{WaitKind, WaitTotal, is_watched, note};
 use rocksdb::perf::{PerfMetric, PerfStatsLevel, set_perf_stats, with_thread_local};
 
 /// A write that is held back may do so on the condition: that time is in both.
@@ -36,7 +36,7 @@ pub(super) fn noted<T>(call: &'static str, work: impl FnOnce() -> T) -> T {
         for (metric, name) in WAITS {
             let time = Duration::from_nanos(account.metric(metric));
             if !time.is_zero() {
-                note(What::Engine(name), call.to_owned(), Sum { count: 1, time });
+                note(WaitKind::Engine(name), call.to_owned(), WaitTotal { count: 1, time });
             }
         }
         done

@@ -27,11 +27,11 @@ use kvorum_base::sync::{Mutex, MutexGuard};
 use kvorum_core::backpressure::Backpressure;
 use kvorum_core::key::Key;
 use kvorum_storage::budget::MemoryBudget;
-use kvorum_storage::data_dir::{DataDir, DataDirError, Log, SyncMarker};
+use kvorum_storage::data_dir::{DataDir, DataDirError, LogState, SyncMarker};
 use kvorum_storage::record_cache::{Lookup, RecordCache};
 use kvorum_storage::{
-    Batch, Durability, Floors, Health, HealthState, HintChange, Page, PageLimit, Stall, Store, StoreError, StoreStats,
-    Tier,
+    Batch, Durability, GcWatermarks, Health, HealthState, HintChange, Page, PageLimit, Stall, Store, StoreError,
+    StoreStats, Tier,
 };
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::compaction_filter::Decision;
@@ -41,12 +41,12 @@ use rocksdb::{
     ReadOptions, ReadTier, WriteBatch, WriteOptions, properties,
 };
 
-use crate::debt::{Debt, Lately};
+use crate::debt::{Lately, StoreDebt};
 use crate::engine_share::EngineShare;
 use crate::engine_waits::noted;
 use crate::error::classify;
 use crate::flushes::Flushes;
-use crate::listener::Listener;
+use crate::listener::EngineListener;
 use crate::log_zeros::LogZeros;
 
 const DEFAULT: &str = "default";
@@ -90,7 +90,7 @@ pub struct RocksStore {
     zeros: Arc<LogZeros>,
     path: PathBuf,
     commit_micros: Arc<Histogram>,
-    floors: Arc<Floors>,
+    gc_watermarks: Arc<GcWatermarks>,
     dropped: Arc<AtomicU64>,
 }
 
@@ -119,12 +119,12 @@ impl RocksStore {
     ///
     /// # Errors
     /// [`OpenError`].
-    pub fn open_in(directory: &DataDir, budget: MemoryBudget, share: CpuShare) -> Result<(Self, Log), OpenError> {
+    pub fn open_in(directory: &DataDir, budget: MemoryBudget, share: CpuShare) -> Result<(Self, LogState), OpenError> {
         let path = directory.store_path();
         let mut result = Self::open(&path, budget, share.clone());
         // Killed in the middle of its first start, the engine leaves what it then calls corrupt. Nothing was
         // ever committed, so nothing is lost by starting over.
-        if matches!(result, Err(StoreError::Corrupt(_))) && directory.sync_marker(0)?.1 == Log::Whole {
+        if matches!(result, Err(StoreError::Corrupt(_))) && directory.sync_marker(0)?.1 == LogState::Whole {
             std::fs::remove_dir_all(&path).map_err(|source| DataDirError::Io {
                 action: "clear",
                 path: path.clone(),
@@ -165,15 +165,15 @@ impl RocksStore {
         let share = Arc::new(EngineShare::new(share, Arc::clone(&health), budget.merged()));
         let flushes = Arc::new(Flushes::new(budget));
         let zeros = Arc::new(LogZeros::new(path));
-        options.add_event_listener(Listener {
+        options.add_event_listener(EngineListener {
             health: Arc::clone(&health),
             share: Arc::clone(&share),
             flushes: Arc::clone(&flushes),
             zeros: Arc::clone(&zeros),
         });
-        let (floors, dropped): (Arc<Floors>, Arc<AtomicU64>) = Default::default();
+        let (gc_watermarks, dropped): (Arc<GcWatermarks>, Arc<AtomicU64>) = Default::default();
         let mut records = options.clone();
-        drop_proven(&mut records, Arc::clone(&floors), Arc::clone(&dropped));
+        drop_proven(&mut records, Arc::clone(&gc_watermarks), Arc::clone(&dropped));
         let families = [
             ColumnFamilyDescriptor::new(DEFAULT, records),
             ColumnFamilyDescriptor::new(METADATA, options::metadata(budget, &cache)),
@@ -212,7 +212,7 @@ impl RocksStore {
             zeros,
             path: path.to_owned(),
             commit_micros: Arc::default(),
-            floors,
+            gc_watermarks,
             dropped,
         };
         for family in [DEFAULT, HINTS] {
@@ -484,8 +484,8 @@ impl Store for RocksStore {
         self.db.get_cf(self.family(METADATA), name).map_err(|error| self.read_error(&error))
     }
 
-    fn floors(&self) -> &Arc<Floors> {
-        &self.floors
+    fn gc_watermarks(&self) -> &Arc<GcWatermarks> {
+        &self.gc_watermarks
     }
 
     fn compact(&self) -> Result<(), StoreError> {
@@ -517,7 +517,7 @@ impl Store for RocksStore {
 
     fn backpressure(&self) -> Backpressure {
         self.note_stall();
-        let debt = Debt {
+        let debt = StoreDebt {
             level0_files: self.level0_files(),
             pending_bytes: self.property(properties::ESTIMATE_PENDING_COMPACTION_BYTES),
             table_bytes: self.table_bytes,
@@ -561,10 +561,10 @@ impl Store for RocksStore {
     }
 }
 
-/// Has compactions drop the deletions that [`Floors::may_drop`] allows, and count them.
-fn drop_proven(records: &mut Options, proven: Arc<Floors>, drops: Arc<AtomicU64>) {
+/// Has compactions drop the deletions that [`GcWatermarks::may_drop`] allows, and count them.
+fn drop_proven(records: &mut Options, proven: Arc<GcWatermarks>, drops: Arc<AtomicU64>) {
     // Called by several threads at once; it only reads atomics and counts in one.
-    records.set_compaction_filter("kvorum.floors", move |_, key: &[u8], record: &[u8]| {
+    records.set_compaction_filter("kvorum.gc_watermarks", move |_, key: &[u8], record: &[u8]| {
         if proven.may_drop(key, record, wall_ms) {
             drops.fetch_add(1, Ordering::Relaxed);
             Decision::Remove

@@ -17,14 +17,14 @@ use crate::error::classify;
 
 /// Where the engine's threads report to. Atomics, and a line of log where one changes: a callback must not
 /// block.
-pub(super) struct Listener {
+pub(super) struct EngineListener {
     pub(super) health: Arc<Health>,
     pub(super) share: Arc<EngineShare>,
     pub(super) flushes: Arc<Flushes>,
     pub(super) zeros: Arc<LogZeros>,
 }
 
-impl EventListener for Listener {
+impl EventListener for EngineListener {
     fn on_memtable_sealed(&self, _: &MemTableInfo) {
         self.share.note_memtable_sealed();
         self.flushes.note_change();
@@ -65,7 +65,7 @@ impl EventListener for Listener {
         self.health.background_errors.fetch_add(1, Ordering::Relaxed);
         let Err(error) = status.result() else { return };
         match classify(error) {
-            // A damaged block met by compaction: reads of it fail, a newer record or a write-back mends it,
+            // A damaged block met by compaction: reads of it fail, a newer record or a write-back repairs it,
             // and that needs a store that takes writes. The compaction is tried again.
             StoreError::Corrupt(_) if reason == DBBackgroundErrorReason::KCompaction => {
                 self.health.note_damaged_compaction(error.as_ref());

@@ -41,7 +41,7 @@ impl Reaper {
     pub fn start(store: PathBuf, names: PathBuf) -> io::Result<Self> {
         // Nothing is sent: it is dropped.
         let (stop, stopped) = mpsc::sync_channel(0);
-        let mut work = Work { store, names, stopped, kept: HashSet::new(), seen: HashSet::new() };
+        let mut work = ReaperQueue { store, names, stopped, kept: HashSet::new(), seen: HashSet::new() };
         let thread = std::thread::Builder::new().name("reaper".to_owned()).spawn(move || {
             if let Err(error) = work.run() {
                 tracing::warn!(%error, "deleted files are freed at once, which may hold up writes");
@@ -62,7 +62,7 @@ impl Drop for Reaper {
     }
 }
 
-struct Work {
+struct ReaperQueue {
     store: PathBuf,
     names: PathBuf,
     stopped: Receiver<()>,
@@ -72,7 +72,7 @@ struct Work {
     seen: HashSet<OsString>,
 }
 
-impl Work {
+impl ReaperQueue {
     fn run(&mut self) -> io::Result<()> {
         fs::create_dir_all(&self.names)?;
         // Those of an earlier run; and in a copy of a data directory the two names are two files.

@@ -11,7 +11,7 @@ use kvorum_core::partitions::PartitionSet;
 use kvorum_engine_rocksdb::RocksStore;
 use kvorum_engine_rocksdb::backup::{BackupError, Label, Scope, restore, take};
 use kvorum_storage::budget::MemoryBudget;
-use kvorum_storage::commit::{CommitConfig, Committer, Done, Fact, Ticket, Work};
+use kvorum_storage::commit::{CommitConfig, Committer, Completion, CompletionToken, Promise, Work};
 use kvorum_storage::data_dir::{ClusterId, DataDir};
 use kvorum_storage::{Durability, Store};
 
@@ -40,10 +40,15 @@ fn open(path: &Path) -> (DataDir, Arc<RocksStore>, Committer<RocksStore>) {
 /// A backup of a node whose partitions are all proven converged.
 fn backup(path: &Path) -> std::path::PathBuf {
     let (_directory, store, mut committer) = open(path);
-    let fact = Fact::Floors(PartitionSet::all(), PROVEN);
+    let promise = Promise::Floors(PartitionSet::all(), PROVEN);
     let mut done = Vec::new();
-    committer.run(&mut vec![Work::Heed { fact, ticket: Ticket { shard: 0, id: 0 } }], Duration::ZERO, 6000, &mut done);
-    assert!(matches!(done[..], [Done::Heeded { result: Ok(()), .. }]));
+    committer.run(
+        &mut vec![Work::MakeDurable { promise, token: CompletionToken { shard: 0, id: 0 } }],
+        Duration::ZERO,
+        6000,
+        &mut done,
+    );
+    assert!(matches!(done[..], [Completion::Heeded { result: Ok(()), .. }]));
     let label = Label { cluster: CLUSTER, node: NODE.to_owned(), wall_ms: 6000, sequence: store.sequence() };
     take(path, &store, &label).unwrap()
 }
@@ -52,11 +57,11 @@ fn backup(path: &Path) -> std::path::PathBuf {
 fn one_restored_node_keeps_what_was_proven_and_a_restored_cluster_does_not() {
     let root = tempfile::tempdir().unwrap();
     let backup = backup(&root.path().join("live"));
-    for (scope, floor, votes) in [(Scope::Node, PROVEN, false), (Scope::Cluster, Hlc::ZERO, true)] {
+    for (scope, gc_watermark, votes) in [(Scope::Node, PROVEN, false), (Scope::Cluster, Hlc::ZERO, true)] {
         let path = root.path().join(format!("{scope:?}"));
         restore(&backup, &path, CLUSTER, NODE, scope).unwrap();
         let (directory, store, _committer) = open(&path);
-        assert_eq!(store.floors().bounds(), (floor, floor), "{scope:?}");
+        assert_eq!(store.gc_watermarks().bounds(), (gc_watermark, gc_watermark), "{scope:?}");
         assert_eq!(directory.rebuilding().unwrap().is_none(), votes, "{scope:?}");
     }
 }

@@ -83,7 +83,7 @@ contract!(
     a_range_of_hints_is_dropped_and_no_more,
     hints_survive_a_restart,
     hints_do_not_count_for_the_sequence,
-    compaction_drops_deletions_at_or_below_the_floor_and_nothing_else,
+    compaction_drops_deletions_at_or_below_the_gc_watermark_and_nothing_else,
 );
 
 fn key(bytes: &[u8]) -> Key {
@@ -389,7 +389,7 @@ fn the_twin_is_poisoned_by_a_failed_sync_until_a_restart() {
     }
 }
 
-fn compaction_drops_deletions_at_or_below_the_floor_and_nothing_else(mut subject: impl Subject) {
+fn compaction_drops_deletions_at_or_below_the_gc_watermark_and_nothing_else(mut subject: impl Subject) {
     let version = |millis| Version { hlc: Hlc::from_millis(millis), incarnation: Incarnation(1) };
     let store = |store: &dyn Store, records: &[(&Key, Record)]| {
         let mut batch = Batch::default();
@@ -410,7 +410,7 @@ fn compaction_drops_deletions_at_or_below_the_floor_and_nothing_else(mut subject
     let store = subject.store();
     // In the cache, too: what is there is no answer for long.
     assert!(store.get(&old, Tier::Disk).unwrap().is_some());
-    store.floors().raise(&PartitionSet::all(), Hlc::from_millis(100));
+    store.gc_watermarks().raise(&PartitionSet::all(), Hlc::from_millis(100));
     store.compact().unwrap();
     assert_eq!(store.stats().dropped, 1);
     assert_eq!(names(store, b"a", None), ["kept", "new"]);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use kvorum_base::cpu_share::CpuShare;
 use kvorum_engine_rocksdb::RocksStore;
 use kvorum_storage::budget::MemoryBudget;
-use kvorum_storage::data_dir::{ClusterId, DataDir, Log};
+use kvorum_storage::data_dir::{ClusterId, DataDir, LogState};
 use kvorum_storage::{Batch, Durability, Store, Tier};
 use store_files::{copy_live, files, key, noise};
 
@@ -20,7 +20,7 @@ fn budget() -> MemoryBudget {
     budget
 }
 
-fn open(path: &Path) -> (DataDir, RocksStore, Log) {
+fn open(path: &Path) -> (DataDir, RocksStore, LogState) {
     let directory = DataDir::open(path, ClusterId(1)).unwrap();
     let (store, log) = RocksStore::open_in(&directory, budget(), CpuShare::whole()).unwrap();
     (directory, store, log)
@@ -63,7 +63,7 @@ fn put_until_flushed(path: &Path, store: &RocksStore, first: u32) -> u32 {
 }
 
 /// Flips a bit in the middle of the oldest log of a copy, and opens that.
-fn open_damaged(live: &Path, killed: &Path) -> (DataDir, RocksStore, Log) {
+fn open_damaged(live: &Path, killed: &Path) -> (DataDir, RocksStore, LogState) {
     copy_live(live, killed);
     kvorum_engine_rocksdb::log_zeros::cut(&killed.join("store")).unwrap();
     let oldest = files(killed, "log").swap_remove(0);
@@ -100,7 +100,7 @@ fn damage_in_any_log_is_noticed_and_refuses_no_start() {
     let (_directory, store, _) = open(&live);
     let damage = |next| {
         let (directory, damaged, log) = open_damaged(&live, &killed);
-        assert!(matches!(log, Log::Shortened { .. }), "{log:?}");
+        assert!(matches!(log, LogState::Shortened { .. }), "{log:?}");
         assert!(directory.rebuilding().unwrap().is_some());
         assert_eq!(damaged.get(&key(next - 1), Tier::Disk).unwrap(), None, "what came after the damage");
         drop((directory, damaged));
@@ -121,7 +121,7 @@ fn what_a_killed_store_had_in_several_memtables_is_one_table_after_its_start() {
     let next = put_until(&store, 0, || files(&live, "log").len() == 4);
     copy_live(&live, &killed);
     let (_directory, store, log) = open(&killed);
-    assert_eq!(log, Log::Whole);
+    assert_eq!(log, LogState::Whole);
     assert!((0..next).all(|number| store.get(&key(number), Tier::Disk).unwrap() == Some(noise(number, 100_000))));
     let lengths: Vec<u64> = files(&killed, "sst").iter().map(|table| table.metadata().unwrap().len()).collect();
     let (small, large): (Vec<u64>, Vec<u64>) = lengths.into_iter().partition(|length| *length < 10_000);
@@ -144,6 +144,6 @@ fn families_that_were_flushed_by_themselves_are_even_after_the_next_writes() {
     let next = put_until_flushed(&live, &store, 1);
     let next = put_until(&store, next, || files(&live, "log").len() == 2);
     let (_, damaged, log) = open_damaged(&live, &killed);
-    assert!(matches!(log, Log::Shortened { .. }), "{log:?}");
+    assert!(matches!(log, LogState::Shortened { .. }), "{log:?}");
     assert_eq!(damaged.get(&key(next - 1), Tier::Disk).unwrap(), None);
 }

@@ -11,7 +11,7 @@ use kvorum_base::cpu_share::CpuShare;
 use kvorum_engine_rocksdb::RocksStore;
 use kvorum_engine_rocksdb::log_zeros;
 use kvorum_storage::budget::MemoryBudget;
-use kvorum_storage::data_dir::{ClusterId, DataDir, Log};
+use kvorum_storage::data_dir::{ClusterId, DataDir, LogState};
 use kvorum_storage::{Batch, Durability, HealthState, HintChange, Stall, Store, StoreError, Tier};
 
 mod store_files;
@@ -39,10 +39,10 @@ fn newest_log(path: &Path) -> PathBuf {
 }
 
 /// Writes [`COMMITS`] records, kills, does something to the directory, and opens it again.
-fn after_kill(change: impl FnOnce(&Path)) -> (tempfile::TempDir, DataDir, RocksStore, Log) {
+fn after_kill(change: impl FnOnce(&Path)) -> (tempfile::TempDir, DataDir, RocksStore, LogState) {
     let outer = tempfile::tempdir().unwrap();
     let (_directory, store, log) = open(&outer.path().join("live"));
-    assert_eq!(log, Log::Whole);
+    assert_eq!(log, LogState::Whole);
     for number in 0..COMMITS {
         try_put(&store, number, 100).unwrap();
     }
@@ -53,8 +53,8 @@ fn after_kill(change: impl FnOnce(&Path)) -> (tempfile::TempDir, DataDir, RocksS
     (outer, directory, store, log)
 }
 
-fn assert_shortened(directory: &DataDir, store: &RocksStore, log: Log) {
-    assert!(matches!(log, Log::Shortened { .. }), "{log:?}");
+fn assert_shortened(directory: &DataDir, store: &RocksStore, log: LogState) {
+    assert!(matches!(log, LogState::Shortened { .. }), "{log:?}");
     let reason = directory.rebuilding().unwrap().unwrap();
     assert!(reason.contains("had been synced"), "{reason}");
     // What is there is a prefix of what was written.
@@ -73,7 +73,7 @@ fn a_kill_loses_nothing_that_was_synced() {
         let newest = std::fs::read(files(path, "log").pop().unwrap()).unwrap();
         assert!(newest.ends_with(&[0; 1000]), "zeros for what comes next");
     });
-    assert_eq!(log, Log::Whole);
+    assert_eq!(log, LogState::Whole);
     assert_eq!(directory.rebuilding().unwrap(), None);
     assert_has(&store, 0..COMMITS, 100);
 }
@@ -109,7 +109,7 @@ fn a_log_with_zeros_at_its_end_that_another_follows_is_whole() {
         std::fs::OpenOptions::new().append(true).open(log).unwrap().write_all(&[0; 100_003]).unwrap();
     }
     let (directory, store, log) = open(&killed);
-    assert_eq!((log, directory.rebuilding().unwrap()), (Log::Whole, None));
+    assert_eq!((log, directory.rebuilding().unwrap()), (LogState::Whole, None));
     assert_has(&store, 0..records, 20);
 }
 
@@ -138,7 +138,7 @@ fn hints_that_the_machine_did_not_survive_are_no_loss() {
     assert!(length > synced, "they are in the log");
     std::fs::OpenOptions::new().write(true).open(&newest).unwrap().set_len(synced).unwrap();
     let (directory, store, log) = open(&killed);
-    assert_eq!((log, directory.rebuilding().unwrap()), (Log::Whole, None));
+    assert_eq!((log, directory.rebuilding().unwrap()), (LogState::Whole, None));
     assert!(store.sequence() >= heard);
     assert_has(&store, 0..COMMITS, 100);
 }
@@ -153,7 +153,7 @@ fn a_torn_tail_beyond_what_was_synced_is_no_loss() {
         bytes.extend(half);
         std::fs::write(&newest, bytes).unwrap();
     });
-    assert_eq!(log, Log::Whole);
+    assert_eq!(log, LogState::Whole);
     assert_eq!(directory.rebuilding().unwrap(), None);
     assert_has(&store, 0..COMMITS, 100);
 }
@@ -308,7 +308,7 @@ fn a_store_without_any_log_is_refused_unless_nothing_was_ever_written() {
         let directory = DataDir::open(outer.path(), ClusterId(1)).unwrap();
         let result = RocksStore::open_in(&directory, budget(), CpuShare::whole());
         if is_new {
-            assert_eq!(result.unwrap().1, Log::Whole, "a first start that was killed");
+            assert_eq!(result.unwrap().1, LogState::Whole, "a first start that was killed");
         } else {
             let text = result.err().expect("the log had a record").to_string();
             assert!(text.contains("move the whole data directory away"), "{text}");
@@ -352,7 +352,7 @@ fn a_kill_at_any_moment_loses_nothing_that_was_synced() {
         }
         child.wait().unwrap();
         let (directory, store, log) = open(outer.path());
-        assert_eq!(log, Log::Whole, "round {round}");
+        assert_eq!(log, LogState::Whole, "round {round}");
         assert_eq!(directory.rebuilding().unwrap(), None);
         for (first, length) in (1..).zip(KILLED_LENGTHS) {
             assert_has(&store, (first..=acked).step_by(2), length);
@@ -383,7 +383,7 @@ fn a_noticed_loss_stays_noticed() {
     try_put(&store, 1, 100).unwrap();
     drop((directory, store));
     let (directory, _store, log) = open(&outer.path().join("killed"));
-    assert_eq!(log, Log::Whole, "what was written since is there");
+    assert_eq!(log, LogState::Whole, "what was written since is there");
     assert!(directory.rebuilding().unwrap().is_some());
 }
 
@@ -604,7 +604,7 @@ fn a_full_disk_refuses_writes_serves_reads_and_resumes_by_itself() {
     let elsewhere = tempfile::tempdir().unwrap();
     copy_live(&path, elsewhere.path());
     let (copy_directory, copy, log) = open(elsewhere.path());
-    assert_eq!(log, Log::Whole);
+    assert_eq!(log, LogState::Whole);
     assert_has(&copy, acked.iter().copied(), LENGTH);
     drop((copy_directory, copy));
 
@@ -623,7 +623,7 @@ fn a_full_disk_refuses_writes_serves_reads_and_resumes_by_itself() {
     drop((directory, store));
     for path in [path, elsewhere.path().join("second")] {
         let (_directory, store, log) = open(&path);
-        assert_eq!(log, Log::Whole);
+        assert_eq!(log, LogState::Whole);
         assert_has(&store, acked.iter().copied(), LENGTH);
     }
 }
@@ -657,7 +657,7 @@ fn the_engine_recovers_by_itself_when_a_flush_has_met_a_full_disk() {
     store.flush().unwrap();
     drop((directory, store));
     let (_directory, store, log) = open(&path);
-    assert_eq!(log, Log::Whole);
+    assert_eq!(log, LogState::Whole);
     assert_has(&store, 0..=PUTS, LENGTH);
 }
 
@@ -685,7 +685,7 @@ fn a_failed_log_write_poisons_the_store_until_a_restart() {
     let acked = text.lines().find_map(|line| line.strip_prefix("acked ")).expect("the child says how far it came");
     let acked: u32 = acked.parse().unwrap();
     let (_directory, store, log) = open(outer.path());
-    assert_eq!(log, Log::Whole);
+    assert_eq!(log, LogState::Whole);
     assert_eq!(store.health(), HealthState::Healthy);
     assert_has(&store, 0..acked, 1000);
     try_put(&store, acked, 1000).unwrap();

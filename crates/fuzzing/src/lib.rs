@@ -14,7 +14,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// A function that takes anything.
-pub type Target = fn(&[u8]);
+pub type FuzzTarget = fn(&[u8]);
 
 /// Takes bytes off the front, as many as there are.
 pub fn split<'a>(data: &mut &'a [u8], count: usize) -> &'a [u8] {
@@ -36,9 +36,9 @@ const USUAL: Duration = Duration::from_secs(4);
 const BYTES_MAX: usize = 4096;
 
 /// SplitMix64.
-struct Random(u64);
+struct FuzzRandom(u64);
 
-impl Random {
+impl FuzzRandom {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -61,7 +61,7 @@ fn corpus(name: &str) -> Vec<Vec<u8>> {
 }
 
 /// One of the corpus with a few changes, as a fuzzer makes them.
-fn mutation(random: &mut Random, corpus: &[Vec<u8>]) -> Vec<u8> {
+fn mutation(random: &mut FuzzRandom, corpus: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = corpus[random.below(corpus.len())].clone();
     for _ in 0..=random.below(5) {
         let at = random.below(bytes.len() + 1);
@@ -90,7 +90,7 @@ fn mutation(random: &mut Random, corpus: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-fn run(target: Target, name: &str, seed: u64, input: &[u8]) {
+fn run(target: FuzzTarget, name: &str, seed: u64, input: &[u8]) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| target(input))) {
         let hex: String = input.iter().map(|byte| format!("{byte:02x}")).collect();
         eprintln!("{name} broke: KVORUM_TEST_SEED={seed}, on {hex}");
@@ -102,12 +102,12 @@ fn run(target: Target, name: &str, seed: u64, input: &[u8]) {
 ///
 /// # Panics
 /// Where the entry does, and if there is no corpus.
-pub fn holds(name: &str, target: Target) {
+pub fn holds(name: &str, target: FuzzTarget) {
     let number = |variable| std::env::var(variable).ok().and_then(|text: String| text.parse().ok());
     let limit = number("KVORUM_FUZZ_SECONDS").map(Duration::from_secs);
     let begin = Instant::now();
     let seed = number("KVORUM_TEST_SEED").unwrap_or_else(|| u64::from(std::process::id()) << 32 | 17);
-    let (corpus, mut random) = (corpus(name), Random(seed));
+    let (corpus, mut random) = (corpus(name), FuzzRandom(seed));
     corpus.iter().for_each(|input| run(target, name, seed, input));
     let mut executions = 0;
     let more = |executions| limit.is_some() || executions < EXECUTIONS;

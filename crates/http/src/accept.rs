@@ -12,7 +12,7 @@ use crate::error::Shed;
 use crate::io;
 use crate::metrics::count;
 use crate::shard::HttpShard;
-use crate::watch::Watch;
+use crate::watch::ConnectionWatch;
 
 /// Connections over the limit that are told so at a time; more than these are just closed.
 const REFUSALS_MAX: usize = 64;
@@ -30,10 +30,10 @@ pub fn serve_connection<E: Entities>(stream: TcpStream, shard: Rc<HttpShard<E>>)
     };
     match refusal {
         None => {
-            let watch = Rc::new(Watch::new(shard.now()));
-            let seat = shard.seat(&watch);
+            let watch = Rc::new(ConnectionWatch::new(shard.now()));
+            let slot = shard.slot(&watch);
             tokio::task::spawn_local(async move {
-                connection::run(stream, watch, Rc::clone(&seat.shard)).await;
+                connection::run(stream, watch, Rc::clone(&slot.shard)).await;
             });
         }
         Some(reason) => shard.refuse(stream, reason),
@@ -41,13 +41,13 @@ pub fn serve_connection<E: Entities>(stream: TcpStream, shard: Rc<HttpShard<E>>)
 }
 
 impl<E: Entities> HttpShard<E> {
-    fn seat(self: &Rc<Self>, watch: &Rc<Watch>) -> Seat<E> {
+    fn slot(self: &Rc<Self>, watch: &Rc<ConnectionWatch>) -> ConnectionSlot<E> {
         let number = self.connections.borrow_mut().insert(Rc::clone(watch));
         count(&self.parts.metrics.connections);
-        Seat { shard: Rc::clone(self), number }
+        ConnectionSlot { shard: Rc::clone(self), number }
     }
 
-    /// Says 503 to a connection that there is no seat for.
+    /// Says 503 to a connection that there is no slot for.
     fn refuse(self: Rc<Self>, stream: TcpStream, reason: Shed) {
         let error = self.shed(reason);
         if self.refusals.get() >= REFUSALS_MAX {
@@ -55,10 +55,10 @@ impl<E: Entities> HttpShard<E> {
         }
         self.refusals.set(self.refusals.get() + 1);
         tokio::task::spawn_local(async move {
-            let watch = Rc::new(Watch::new(self.now()));
-            let wire = io::Wire::new(stream, Rc::clone(&watch), self.shared());
+            let watch = Rc::new(ConnectionWatch::new(self.now()));
+            let wire = io::Socket::new(stream, Rc::clone(&watch), self.shared());
             let goodbye = connection::farewell(&wire, &watch, &self, Some(error));
-            // Nobody sweeps what has no seat.
+            // Nobody sweeps what has no slot.
             let _ = tokio::time::timeout(Duration::from_secs(1), goodbye).await;
             self.refusals.set(self.refusals.get() - 1);
         });
@@ -66,12 +66,12 @@ impl<E: Entities> HttpShard<E> {
 }
 
 /// A place among the shard's connections, given up when the connection's task ends.
-struct Seat<E> {
+struct ConnectionSlot<E> {
     shard: Rc<HttpShard<E>>,
     number: usize,
 }
 
-impl<E> Drop for Seat<E> {
+impl<E> Drop for ConnectionSlot<E> {
     fn drop(&mut self) {
         self.shard.connections.borrow_mut().remove(self.number);
         self.shard.parts.metrics.connections.fetch_sub(1, Ordering::Relaxed);

@@ -8,8 +8,8 @@ use hyper::StatusCode;
 use hyper::header::HeaderMap;
 use kvorum_base::value_memory::Body;
 use kvorum_core::Key;
-use kvorum_core::quorum::Acks;
-use kvorum_replication::coordinator::{Coordinator, Found, Refused, Written};
+use kvorum_core::quorum::Quorum;
+use kvorum_replication::coordinator::{Coordinator, ReadResult, Refused, WriteResult};
 use tokio::net::TcpStream;
 
 /// What a connection between nodes is upgraded to.
@@ -21,37 +21,37 @@ pub trait Entities: 'static {
     fn put(
         &self,
         key: Key,
-        acks: Acks,
+        quorum: Quorum,
         content_type: Option<&[u8]>,
         value: Body,
         trace: bool,
-    ) -> impl Future<Output = Result<Written, Refused>>;
+    ) -> impl Future<Output = Result<WriteResult, Refused>>;
 
     /// Stores a deletion.
-    fn delete(&self, key: Key, acks: Acks, trace: bool) -> impl Future<Output = Result<Written, Refused>>;
+    fn delete(&self, key: Key, quorum: Quorum, trace: bool) -> impl Future<Output = Result<WriteResult, Refused>>;
 
     /// The newest version among the answers of `acks.ack()` replicas.
-    fn get(&self, key: Key, acks: Acks, trace: bool) -> impl Future<Output = Result<Found, Refused>>;
+    fn get(&self, key: Key, quorum: Quorum, trace: bool) -> impl Future<Output = Result<ReadResult, Refused>>;
 }
 
 impl Entities for Coordinator {
     fn put(
         &self,
         key: Key,
-        acks: Acks,
+        quorum: Quorum,
         content_type: Option<&[u8]>,
         value: Body,
         trace: bool,
-    ) -> impl Future<Output = Result<Written, Refused>> {
-        Self::put(self, key, acks, content_type, value, trace)
+    ) -> impl Future<Output = Result<WriteResult, Refused>> {
+        Self::put(self, key, quorum, content_type, value, trace)
     }
 
-    fn delete(&self, key: Key, acks: Acks, trace: bool) -> impl Future<Output = Result<Written, Refused>> {
-        Self::delete(self, key, acks, trace)
+    fn delete(&self, key: Key, quorum: Quorum, trace: bool) -> impl Future<Output = Result<WriteResult, Refused>> {
+        Self::delete(self, key, quorum, trace)
     }
 
-    fn get(&self, key: Key, acks: Acks, trace: bool) -> impl Future<Output = Result<Found, Refused>> {
-        Self::get(self, key, acks, trace)
+    fn get(&self, key: Key, quorum: Quorum, trace: bool) -> impl Future<Output = Result<ReadResult, Refused>> {
+        Self::get(self, key, quorum, trace)
     }
 }
 

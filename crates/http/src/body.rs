@@ -27,18 +27,18 @@ pub(super) enum BodyError {
 /// A value as far as it has come, and the memory it is charged with.
 #[derive(Debug, Default)]
 struct Value {
-    parts: Parts,
+    parts: BodyParts,
     charge: Option<Charge>,
 }
 
 #[derive(Debug)]
-enum Parts {
+enum BodyParts {
     /// What arrived in one piece is not copied.
     One(Bytes),
     Many(Vec<u8>),
 }
 
-impl Default for Parts {
+impl Default for BodyParts {
     fn default() -> Self {
         Self::One(Bytes::new())
     }
@@ -47,15 +47,15 @@ impl Default for Parts {
 impl Value {
     fn len(&self) -> usize {
         match &self.parts {
-            Parts::One(bytes) => bytes.len(),
-            Parts::Many(bytes) => bytes.len(),
+            BodyParts::One(bytes) => bytes.len(),
+            BodyParts::Many(bytes) => bytes.len(),
         }
     }
 
     fn whole(self) -> value_memory::Body {
         let bytes = match self.parts {
-            Parts::One(bytes) => bytes,
-            Parts::Many(bytes) => bytes.into(),
+            BodyParts::One(bytes) => bytes,
+            BodyParts::Many(bytes) => bytes.into(),
         };
         value_memory::Body::new(bytes, self.charge)
     }
@@ -68,14 +68,14 @@ impl Value {
         }
         .map_err(|_| BodyError::NoRoom)?;
         match &mut self.parts {
-            Parts::One(first) if first.is_empty() => *first = data,
-            Parts::One(first) => {
+            BodyParts::One(first) if first.is_empty() => *first = data,
+            BodyParts::One(first) => {
                 let mut all = Vec::with_capacity(length + expected);
                 all.extend_from_slice(first);
                 all.extend_from_slice(&data);
-                self.parts = Parts::Many(all);
+                self.parts = BodyParts::Many(all);
             }
-            Parts::Many(all) => all.extend_from_slice(&data),
+            BodyParts::Many(all) => all.extend_from_slice(&data),
         }
         Ok(())
     }

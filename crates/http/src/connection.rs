@@ -22,16 +22,16 @@ use tokio::net::TcpStream;
 
 use super::api::Entities;
 use super::error::{BadRequest, HttpError};
-use super::io::{Io, Wire};
+use super::io::{Io, Socket};
 use super::metrics::count;
 use super::respond;
 use super::service::handle;
-use super::shard::Hello;
+use super::shard::HelloHeaders;
 use super::shard::HttpShard;
-use super::watch::{Phase, Verdict, Watch};
+use super::watch::{ConnectionPhase, ConnectionWatch, Verdict};
 
 /// What follows a stretch of HTTP.
-enum End {
+enum AfterHttp {
     Park {
         unread: Bytes,
     },
@@ -45,34 +45,34 @@ enum End {
 }
 
 /// Serves a connection until it ends or is handed over.
-pub(super) async fn run<E: Entities>(stream: TcpStream, watch: Rc<Watch>, shard: Rc<HttpShard<E>>) {
-    let hello = Hello::default();
-    let wire = Rc::new(Wire::new(stream, Rc::clone(&watch), shard.shared()));
+pub(super) async fn run<E: Entities>(stream: TcpStream, watch: Rc<ConnectionWatch>, shard: Rc<HttpShard<E>>) {
+    let hello = HelloHeaders::default();
+    let wire = Rc::new(Socket::new(stream, Rc::clone(&watch), shard.shared()));
     loop {
         if !parked(&wire, &watch, &shard).await {
             return;
         }
         match serve(&wire, &watch, &shard, &hello).await {
-            End::Park { unread } if unread.is_empty() => watch.change(Phase::Parked),
-            End::Park { unread } => {
+            AfterHttp::Park { unread } if unread.is_empty() => watch.change(ConnectionPhase::Parked),
+            AfterHttp::Park { unread } => {
                 // The next head has begun in the same packet as the last request.
-                watch.change(Phase::Head);
+                watch.change(ConnectionPhase::Head);
                 wire.unread(unread);
             }
-            End::Upgrade { unread } => {
+            AfterHttp::Upgrade { unread } => {
                 let wire = Rc::into_inner(wire).expect("hyper's handle went with hyper");
                 let hello = hello.take().expect("an upgrade follows a hello");
                 return shard.peers().upgraded(wire.into_stream(), unread, hello);
             }
-            End::Farewell(error) => return farewell(&wire, &watch, &shard, error).await,
-            End::Gone => return,
+            AfterHttp::Farewell(error) => return farewell(&wire, &watch, &shard, error).await,
+            AfterHttp::Gone => return,
         }
     }
 }
 
 /// Waits for a first byte; false if the connection shall end.
-async fn parked<E: Entities>(wire: &Wire, watch: &Watch, shard: &HttpShard<E>) -> bool {
-    if watch.phase() != Phase::Parked {
+async fn parked<E: Entities>(wire: &Socket, watch: &ConnectionWatch, shard: &HttpShard<E>) -> bool {
+    if watch.phase() != ConnectionPhase::Parked {
         return true;
     }
     let readable = poll_fn(|cx| match watch.poll_verdict(cx) {
@@ -83,12 +83,17 @@ async fn parked<E: Entities>(wire: &Wire, watch: &Watch, shard: &HttpShard<E>) -
         None => wire.poll_readable(cx).map(|ready| ready.is_ok()),
     });
     let readable = readable.await;
-    watch.change(Phase::Idle);
+    watch.change(ConnectionPhase::Idle);
     readable
 }
 
 /// Lets hyper serve requests until one of them, the client or the sweeper ends it.
-async fn serve<E: Entities>(wire: &Rc<Wire>, watch: &Rc<Watch>, shard: &Rc<HttpShard<E>>, hello: &Hello) -> End {
+async fn serve<E: Entities>(
+    wire: &Rc<Socket>,
+    watch: &Rc<ConnectionWatch>,
+    shard: &Rc<HttpShard<E>>,
+    hello: &HelloHeaders,
+) -> AfterHttp {
     let service = service_fn(|request| handle(Rc::clone(shard), Rc::clone(watch), Rc::clone(hello), request));
     let mut connection = shard.protocol().serve_connection(Io(Rc::clone(wire)), service);
     let mut outcome = None;
@@ -96,7 +101,7 @@ async fn serve<E: Entities>(wire: &Rc<Wire>, watch: &Rc<Watch>, shard: &Rc<HttpS
         let drains = match watch.poll_verdict(cx) {
             None => false,
             Some(Verdict::Drain) => true,
-            Some(verdict) => return Poll::Ready(Stop::Told(verdict)),
+            Some(verdict) => return Poll::Ready(StopReason::Told(verdict)),
         };
         let is_told = drains && !watch.is_idle();
         if is_told {
@@ -111,37 +116,37 @@ async fn serve<E: Entities>(wire: &Rc<Wire>, watch: &Rc<Watch>, shard: &Rc<HttpS
         if drains && !is_told && outcome.is_none() {
             // Nothing is owed to a client that keeps the connection for later: it need not notice the end first.
             if watch.is_idle() && wire.is_quiet() {
-                return Poll::Ready(Stop::Told(Verdict::Drain));
+                return Poll::Ready(StopReason::Told(Verdict::Drain));
             }
             // A request that has just come is answered, and what is said is written.
             watch.tell_later(Verdict::Drain);
         }
         match flushed {
-            Poll::Ready(Err(_)) => Poll::Ready(Stop::Cut),
-            Poll::Ready(Ok(())) => outcome.take().map_or(Poll::Pending, |result| Poll::Ready(Stop::Done(result))),
+            Poll::Ready(Err(_)) => Poll::Ready(StopReason::Cut),
+            Poll::Ready(Ok(())) => outcome.take().map_or(Poll::Pending, |result| Poll::Ready(StopReason::Done(result))),
             Poll::Pending => Poll::Pending,
         }
     })
     .await;
     let unread = connection.into_parts().read_buf;
     match stop {
-        Stop::Cut => End::Gone,
-        Stop::Done(Ok(())) if hello.borrow().is_some() => End::Upgrade { unread },
-        Stop::Done(Ok(())) => End::Farewell(None),
-        Stop::Done(Err(error)) => broken(&error, wire, shard),
-        Stop::Told(verdict) => {
+        StopReason::Cut => AfterHttp::Gone,
+        StopReason::Done(Ok(())) if hello.borrow().is_some() => AfterHttp::Upgrade { unread },
+        StopReason::Done(Ok(())) => AfterHttp::Farewell(None),
+        StopReason::Done(Err(error)) => broken(&error, wire, shard),
+        StopReason::Told(verdict) => {
             shard.note(verdict);
             match verdict {
-                Verdict::Park => End::Park { unread },
-                Verdict::TimedOut => End::Farewell(Some(HttpError::Timeout)),
-                Verdict::Drain | Verdict::IdleOver | Verdict::NotReading | Verdict::LingerOver => End::Gone,
+                Verdict::Park => AfterHttp::Park { unread },
+                Verdict::TimedOut => AfterHttp::Farewell(Some(HttpError::Timeout)),
+                Verdict::Drain | Verdict::IdleOver | Verdict::NotReading | Verdict::LingerOver => AfterHttp::Gone,
             }
         }
     }
 }
 
 /// Why hyper is not polled any more.
-enum Stop {
+enum StopReason {
     Told(Verdict),
     Done(hyper::Result<()>),
     /// The socket failed.
@@ -149,21 +154,26 @@ enum Stop {
 }
 
 /// hyper has given up on the connection.
-fn broken<E: Entities>(error: &hyper::Error, wire: &Wire, shard: &HttpShard<E>) -> End {
+fn broken<E: Entities>(error: &hyper::Error, wire: &Socket, shard: &HttpShard<E>) -> AfterHttp {
     if !error.is_parse() {
-        return End::Gone;
+        return AfterHttp::Gone;
     }
     count(&shard.metrics().malformed);
     // hyper answers most of what it cannot parse, but not, for one, the preface of HTTP/2.
-    End::Farewell((!wire.has_answered()).then(|| BadRequest::Malformed.into()))
+    AfterHttp::Farewell((!wire.has_answered()).then(|| BadRequest::Malformed.into()))
 }
 
 /// Says the last words, and gives the client the time to hear them.
-pub(super) async fn farewell<E: Entities>(wire: &Wire, watch: &Watch, shard: &HttpShard<E>, error: Option<HttpError>) {
+pub(super) async fn farewell<E: Entities>(
+    wire: &Socket,
+    watch: &ConnectionWatch,
+    shard: &HttpShard<E>,
+    error: Option<HttpError>,
+) {
     if let Some(error) = error {
         wire.say(&respond::raw(&error, shard.wall()));
     }
-    watch.enter(Phase::Closing, shard.now());
+    watch.enter(ConnectionPhase::Closing, shard.now());
     poll_fn(|cx| match watch.poll_verdict(cx) {
         None | Some(Verdict::Drain) => poll_farewell(wire, cx).map(|_| ()),
         Some(verdict) => {
@@ -174,7 +184,7 @@ pub(super) async fn farewell<E: Entities>(wire: &Wire, watch: &Watch, shard: &Ht
     .await;
 }
 
-fn poll_farewell(wire: &Wire, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+fn poll_farewell(wire: &Socket, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
     ready!(wire.poll_flush(cx))?;
     ready!(wire.poll_shutdown(cx))?;
     wire.poll_discard(cx)

@@ -30,15 +30,15 @@ pub fn queries(data: &[u8]) {
     let method = methods.get(usize::from(*first) % methods.len()).expect("a remainder is below the divisor");
     let Ok(uri) = Uri::try_from(target) else { return };
     match parse(method, uri.path(), uri.query(), DEFAULTS) {
-        Ok(Action::Entity { verb, key, acks }) => {
+        Ok(Action::Entity { verb, key, quorum }) => {
             assert!((1..=2048).contains(&key.as_bytes().len()), "a key out of bounds");
             assert!(
-                1 <= acks.ack() && acks.ack() <= acks.from() && acks.from() <= DEFAULTS.nodes,
+                1 <= quorum.required() && quorum.required() <= quorum.replicas() && quorum.replicas() <= DEFAULTS.nodes,
                 "acks out of bounds"
             );
-            let query = format!("from={}&id={}&ack={}", acks.from(), escaped(key.as_bytes()), acks.ack());
+            let query = format!("from={}&id={}&ack={}", quorum.replicas(), escaped(key.as_bytes()), quorum.required());
             let again = parse(method, "/v0/entity", Some(&query), DEFAULTS);
-            assert_eq!(again.ok(), Some(Action::Entity { verb, key, acks }), "it reads otherwise");
+            assert_eq!(again.ok(), Some(Action::Entity { verb, key, quorum }), "it reads otherwise");
         }
         Ok(Action::Range { start, end }) => {
             assert!(!start.is_empty() && end.as_ref().is_none_or(|end| !end.is_empty()));
@@ -61,9 +61,9 @@ fn escaped(bytes: &[u8]) -> String {
 }
 
 /// Nobody is a peer.
-struct Strangers;
+struct NoPeers;
 
-impl PeerUpgrade for Strangers {
+impl PeerUpgrade for NoPeers {
     fn accept(&self, _: &HeaderMap) -> Result<HeaderMap, PeerRefusal> {
         Err(PeerRefusal { status: StatusCode::CONFLICT, title: "Stranger", detail: "a stranger".to_owned() })
     }
@@ -73,7 +73,7 @@ impl PeerUpgrade for Strangers {
 }
 
 /// A shard of HTTP with stand-ins behind it, and a listener in front.
-struct Door {
+struct FuzzedShard {
     runtime: Runtime,
     local: LocalSet,
     listener: TcpListener,
@@ -84,10 +84,10 @@ struct Door {
 }
 
 thread_local! {
-    static DOOR: RefCell<Option<Door>> = const { RefCell::new(None) };
+    static DOOR: RefCell<Option<FuzzedShard>> = const { RefCell::new(None) };
 }
 
-impl Door {
+impl FuzzedShard {
     fn open() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a port");
@@ -104,7 +104,7 @@ impl Door {
             entities: entities.clone(),
             ranges: Rc::new(ranges),
             admin: Rc::<FakeAdmin>::default(),
-            peers: Rc::new(Strangers),
+            peers: Rc::new(NoPeers),
             large_values: large_values.clone(),
             metrics: metrics.clone(),
             wall: Box::new(SystemTime::now),
@@ -148,9 +148,9 @@ impl Door {
 
 /// All bytes of one connection, in one piece.
 pub fn connections(data: &[u8]) {
-    DOOR.with_borrow_mut(|door| {
-        let door = door.get_or_insert_with(Door::open);
-        let answer = door.local.block_on(&door.runtime, door.exchange(data));
+    DOOR.with_borrow_mut(|shard| {
+        let shard = shard.get_or_insert_with(FuzzedShard::open);
+        let answer = shard.local.block_on(&shard.runtime, shard.exchange(data));
         if !answer.is_empty() {
             let status = answer.strip_prefix(b"HTTP/1.").and_then(|rest| rest.get(2..5));
             let status = status.and_then(|digits| std::str::from_utf8(digits).ok()?.parse::<u16>().ok());
@@ -159,9 +159,9 @@ pub fn connections(data: &[u8]) {
                 "{status:?} is no answer"
             );
         }
-        assert_eq!(door.metrics.defects.load(std::sync::atomic::Ordering::Relaxed), 0, "a defect");
-        door.entities.records.borrow_mut().clear();
-        assert_eq!(door.large_values.used(), 0, "memory is charged for what is gone");
+        assert_eq!(shard.metrics.defects.load(std::sync::atomic::Ordering::Relaxed), 0, "a defect");
+        shard.entities.records.borrow_mut().clear();
+        assert_eq!(shard.large_values.used(), 0, "memory is charged for what is gone");
     });
 }
 

@@ -2,7 +2,7 @@
 //!
 //! hyper can aggregate pipelined answers itself (`pipeline_flush`), but then holds an answer back for
 //! as long as its buffer has a part of the next request, and buffers a streamed body without limit.
-//! Here hyper's flush does nothing; the connection's task calls [`Wire::poll_flush`] after each poll of
+//! Here hyper's flush does nothing; the connection's task calls [`Socket::poll_flush`] after each poll of
 //! hyper, so all answers that were ready go out in one system call and none waits for another request.
 //! What hyper sends at once and is large goes to the socket without a copy.
 //!
@@ -21,7 +21,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::watch::{Coarse, Watch};
+use super::watch::{CoarseClock, ConnectionWatch};
 
 /// Bytes of answers that are gathered before a write.
 const GATHER_BYTES: usize = 16 * 1024;
@@ -29,14 +29,14 @@ const SCRATCH_BYTES: usize = 64 * 1024;
 
 /// What the connections of a shard share: one is polled at a time.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct SharedBuffers {
     scratch: RefCell<Box<[u8]>>,
     /// An empty gathering buffer for the next connection that has something to say.
     spare: RefCell<Vec<u8>>,
-    pub now: Cell<Coarse>,
+    pub now: Cell<CoarseClock>,
 }
 
-impl Shared {
+impl SharedBuffers {
     pub(super) fn new() -> Self {
         Self {
             scratch: RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice()),
@@ -48,15 +48,15 @@ impl Shared {
 
 /// A socket, and what is waiting to go out.
 #[derive(Debug)]
-pub(super) struct Wire {
+pub(super) struct Socket {
     stream: RefCell<TcpStream>,
     gathered: RefCell<Gathered>,
     /// Read before, by a hyper connection that has been taken apart.
     unread: RefCell<Bytes>,
     /// Whether hyper has written anything since a head began.
     answered: Cell<bool>,
-    watch: Rc<Watch>,
-    shared: Rc<Shared>,
+    watch: Rc<ConnectionWatch>,
+    shared: Rc<SharedBuffers>,
 }
 
 #[derive(Debug, Default)]
@@ -65,8 +65,8 @@ struct Gathered {
     sent: usize,
 }
 
-impl Wire {
-    pub(super) fn new(stream: TcpStream, watch: Rc<Watch>, shared: Rc<Shared>) -> Self {
+impl Socket {
+    pub(super) fn new(stream: TcpStream, watch: Rc<ConnectionWatch>, shared: Rc<SharedBuffers>) -> Self {
         Self {
             stream: RefCell::new(stream),
             gathered: RefCell::default(),
@@ -188,7 +188,7 @@ fn poll_send(stream: &TcpStream, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io:
 
 /// hyper's handle to the wire.
 #[derive(Clone, Debug)]
-pub(super) struct Io(pub Rc<Wire>);
+pub(super) struct Io(pub Rc<Socket>);
 
 impl hyper::rt::Read for Io {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, mut buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {

@@ -8,7 +8,7 @@
 //!
 //! Invariants: no timer and no task is started per request; nothing is allocated for a length before it
 //! is compared with its limit; `error.rs` alone maps errors to statuses; what `request.rs` accepts is a
-//! valid [`Key`](kvorum_core::key::Key) and valid [`Acks`](kvorum_core::quorum::Acks).
+//! valid [`Key`](kvorum_core::key::Key) and valid [`Quorum`](kvorum_core::quorum::Quorum).
 //!
 //! Read `connection.rs` for a connection's life, `service.rs` for a request's.
 

@@ -15,7 +15,7 @@ use kvorum_base::value_memory::{Charge, NoRoom};
 use kvorum_core::{Key, Record};
 use kvorum_storage::{Page, PageLimit};
 
-use super::in_flight::Busy;
+use super::in_flight::InFlightGuard;
 
 /// Records of one page at most: the other bound is in bytes.
 const PAGE_RECORDS: usize = 1024;
@@ -55,7 +55,7 @@ pub(super) struct RangeBody {
     records: std::vec::IntoIter<(Bytes, Bytes)>,
     next: Next,
     on_broken: Box<dyn Fn(&str)>,
-    busy: Option<Busy>,
+    busy: Option<InFlightGuard>,
 }
 
 enum Next {
@@ -103,7 +103,7 @@ impl RangeBody {
     }
 
     /// Keeps the request in flight until the stream is done or dropped.
-    pub(super) fn hold(&mut self, busy: Busy) {
+    pub(super) fn hold(&mut self, busy: InFlightGuard) {
         self.busy = Some(busy);
     }
 

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use hyper::Method;
 use kvorum_core::Key;
 use kvorum_core::key::{KEY_BYTES_MAX, KeyError};
-use kvorum_core::quorum::{Acks, majority};
+use kvorum_core::quorum::{Quorum, majority};
 
 use super::error::{BadRequest, HttpError};
 
@@ -27,7 +27,7 @@ pub(super) struct ReplicationDefaults {
 /// What the client asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    Entity { verb: Verb, key: Key, acks: Acks },
+    Entity { verb: Verb, key: Key, quorum: Quorum },
     Range { start: Bytes, end: Option<Bytes> },
     Status,
     Live,
@@ -72,8 +72,8 @@ pub(super) fn parse(
                 Method::DELETE => Verb::Delete,
                 _ => return Err(HttpError::MethodNotAllowed { allow: ALLOW_ENTITY }),
             };
-            let (key, acks) = entity(query, defaults)?;
-            Ok(Action::Entity { verb, key, acks })
+            let (key, quorum) = entity(query, defaults)?;
+            Ok(Action::Entity { verb, key, quorum })
         }
         "/v0/entities" => read_only(method).and_then(|()| Ok(range(query)?)),
         "/v0/status" => fixed(method, query, Action::Status),
@@ -121,7 +121,7 @@ fn without_parameters(query: &[u8], action: Action) -> Result<Action, HttpError>
     }
 }
 
-fn entity(query: &[u8], defaults: ReplicationDefaults) -> Result<(Key, Acks), BadRequest> {
+fn entity(query: &[u8], defaults: ReplicationDefaults) -> Result<(Key, Quorum), BadRequest> {
     let (mut id, mut ack, mut from, mut replicas) = (None, None, None, None);
     for (name, value) in parameters(query) {
         match &*decode(name)? {
@@ -133,7 +133,7 @@ fn entity(query: &[u8], defaults: ReplicationDefaults) -> Result<(Key, Acks), Ba
         }
     }
     let key = key(id.ok_or(BadRequest::MissingId)?)?;
-    let acks = match replicas {
+    let quorum = match replicas {
         None => {
             let number = |raw: Option<&[u8]>, name| raw.map(|raw| decimal(&decode(raw)?, name)).transpose();
             Asked { ack: number(ack, "ack")?, from: number(from, "from")? }
@@ -141,7 +141,7 @@ fn entity(query: &[u8], defaults: ReplicationDefaults) -> Result<(Key, Acks), Ba
         Some(_) if ack.is_some() || from.is_some() => return Err(BadRequest::MixedSpellings),
         Some(raw) => older_spelling(raw)?,
     };
-    Ok((key, acks.within(defaults)?))
+    Ok((key, quorum.within(defaults)?))
 }
 
 fn range(query: &[u8]) -> Result<Action, BadRequest> {
@@ -231,7 +231,7 @@ struct Asked {
 }
 
 impl Asked {
-    fn within(self, defaults: ReplicationDefaults) -> Result<Acks, BadRequest> {
+    fn within(self, defaults: ReplicationDefaults) -> Result<Quorum, BadRequest> {
         let out_of_range = BadRequest::Acks { nodes: defaults.nodes };
         let from = match self.from {
             None => defaults.from,
@@ -241,7 +241,7 @@ impl Asked {
             None => majority(from),
             Some(ack) => u8::try_from(ack).map_err(|_| out_of_range.clone())?,
         };
-        Acks::new(ack, from).ok_or(out_of_range)
+        Quorum::new(ack, from).ok_or(out_of_range)
     }
 }
 

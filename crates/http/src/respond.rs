@@ -18,7 +18,7 @@ use super::range::RangeBody;
 
 /// An answer that is not an error.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) enum SuccessResponse {
     Stored {
         version: Version,
         receipt: Option<Receipt>,
@@ -49,7 +49,7 @@ pub(super) enum Answer {
 
 /// An error, and whether the connection can still be understood after it.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(super) struct ErrorResponse {
     pub error: HttpError,
     pub framing: Framing,
 }
@@ -72,12 +72,16 @@ static KVORUM_REPLICAS: HeaderName = HeaderName::from_static("kvorum-replicas");
 static SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
 /// Puts an answer into HTTP. `headers` is any empty map: the request's own saves an allocation.
-pub(super) fn response(answer: Result<Answer, Failure>, mut headers: HeaderMap, form: Form) -> Response<ResponseBody> {
+pub(super) fn response(
+    answer: Result<SuccessResponse, ErrorResponse>,
+    mut headers: HeaderMap,
+    form: Form,
+) -> Response<ResponseBody> {
     debug_assert!(headers.is_empty(), "the answer starts without headers");
     let mut reason = None;
     let (status, body) = match answer {
         Ok(answer) => success(answer, &mut headers, form),
-        Err(Failure { error, framing }) => {
+        Err(ErrorResponse { error, framing }) => {
             if framing == Framing::Lost {
                 headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
@@ -102,39 +106,39 @@ pub(super) fn response(answer: Result<Answer, Failure>, mut headers: HeaderMap, 
     response
 }
 
-fn success(answer: Answer, headers: &mut HeaderMap, form: Form) -> (StatusCode, ResponseBody) {
+fn success(answer: SuccessResponse, headers: &mut HeaderMap, form: Form) -> (StatusCode, ResponseBody) {
     match answer {
-        Answer::Stored { version, receipt } => {
+        SuccessResponse::Stored { version, receipt } => {
             versioned(headers, version, receipt.as_ref(), form);
             (StatusCode::CREATED, ResponseBody::empty())
         }
-        Answer::Deleted { version, receipt } => {
+        SuccessResponse::Deleted { version, receipt } => {
             versioned(headers, version, receipt.as_ref(), form);
             (StatusCode::ACCEPTED, ResponseBody::empty())
         }
-        Answer::NotModified { version, receipt } => {
+        SuccessResponse::NotModified { version, receipt } => {
             versioned(headers, version, receipt.as_ref(), form);
             (StatusCode::NOT_MODIFIED, ResponseBody::empty())
         }
-        Answer::Value { record, receipt } => {
+        SuccessResponse::Value { record, receipt } => {
             versioned(headers, record.version(), receipt.as_ref(), form);
             headers.insert(header::LAST_MODIFIED, last_modified(record.version()));
             headers.insert(header::CONTENT_TYPE, content_type(&record));
             (StatusCode::OK, ResponseBody::whole(record.payload()))
         }
-        Answer::Range(range) => {
+        SuccessResponse::Range(range) => {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(OCTETS));
             (StatusCode::OK, ResponseBody::Range(range))
         }
-        Answer::Page { content_type, content } => {
+        SuccessResponse::Page { content_type, content } => {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
             (StatusCode::OK, ResponseBody::whole(content))
         }
-        Answer::Begun { round } => {
+        SuccessResponse::Begun { round } => {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
             (StatusCode::ACCEPTED, ResponseBody::whole(format!("{{\"round\": {round}}}\n").into()))
         }
-        Answer::SwitchProtocols(peer) => {
+        SuccessResponse::SwitchProtocols(peer) => {
             *headers = peer;
             (StatusCode::SWITCHING_PROTOCOLS, ResponseBody::empty())
         }

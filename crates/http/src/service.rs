@@ -15,21 +15,21 @@ use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, Version};
 use kvorum_base::value_memory;
 use kvorum_core::Key;
-use kvorum_core::quorum::Acks;
+use kvorum_core::quorum::Quorum;
 use kvorum_core::record::CONTENT_TYPE_BYTES_MAX;
-use kvorum_replication::coordinator::{Found, Looked};
+use kvorum_replication::coordinator::{ReadResult, ReadValue};
 
 use super::api::Entities;
 use super::body::{BodyError, ResponseBody, declared_length, gather, swallow};
 use super::error::{BadRequest, HttpError, Shed};
-use super::in_flight::Busy;
+use super::in_flight::InFlightGuard;
 use super::metrics::MethodLabel;
 use super::range::RangeError;
 use super::request::{Action, Verb, parse};
-use super::respond::{Answer, Failure, Form, Framing, none_match_fails, response};
-use super::shard::Hello;
+use super::respond::{ErrorResponse, Form, Framing, SuccessResponse, none_match_fails, response};
+use super::shard::HelloHeaders;
 use super::shard::HttpShard;
-use super::watch::{Phase, Watch};
+use super::watch::{ConnectionPhase, ConnectionWatch};
 
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -39,8 +39,8 @@ const EXPOSITION: &str = "application/openmetrics-text; version=1.0.0; charset=u
 /// Serves one request of a connection.
 pub(super) async fn handle<E: Entities>(
     shard: Rc<HttpShard<E>>,
-    watch: Rc<Watch>,
-    hello: Hello,
+    watch: Rc<ConnectionWatch>,
+    hello: HelloHeaders,
     request: Request<Incoming>,
 ) -> Result<Response<ResponseBody>, Infallible> {
     let started = Instant::now();
@@ -51,7 +51,7 @@ pub(super) async fn handle<E: Entities>(
     let form = Form { traced: fields.is_traced(), one_shot: head.version == Version::HTTP_10 };
     let exchange = Exchange { shard: &shard, watch: &watch, busy: &busy, hello: &hello, head: &head, fields, body };
     let mut answer = exchange.answer().await;
-    if let Ok(Answer::Range(range)) = &mut answer {
+    if let Ok(SuccessResponse::Range(range)) = &mut answer {
         range.hold(busy);
     }
     let mut headers = head.headers;
@@ -121,18 +121,18 @@ impl<'a> Fields<'a> {
 /// A request being answered.
 struct Exchange<'a, E> {
     shard: &'a HttpShard<E>,
-    watch: &'a Watch,
-    busy: &'a Busy,
-    hello: &'a Hello,
+    watch: &'a ConnectionWatch,
+    busy: &'a InFlightGuard,
+    hello: &'a HelloHeaders,
     head: &'a Parts,
     fields: Fields<'a>,
     body: Incoming,
 }
 
 impl<E: Entities> Exchange<'_, E> {
-    async fn answer(mut self) -> Result<Answer, Failure> {
+    async fn answer(mut self) -> Result<SuccessResponse, ErrorResponse> {
         match self.check() {
-            Ok(Action::Entity { verb: Verb::Put, key, acks }) => self.put(key, acks).await,
+            Ok(Action::Entity { verb: Verb::Put, key, quorum }) => self.put(key, quorum).await,
             Ok(action) => {
                 if !self.body.is_end_stream() {
                     self.swallow().await?;
@@ -148,7 +148,7 @@ impl<E: Entities> Exchange<'_, E> {
 
     /// Takes room among the requests in flight: not before all of this one has come, so that a client which sends
     /// slowly takes none from others.
-    async fn admit(&self) -> Result<(), Failure> {
+    async fn admit(&self) -> Result<(), ErrorResponse> {
         self.shard.admit(self.busy).await.map_err(kept)
     }
 
@@ -168,7 +168,7 @@ impl<E: Entities> Exchange<'_, E> {
         Ok(action)
     }
 
-    async fn put(&mut self, key: Key, acks: Acks) -> Result<Answer, Failure> {
+    async fn put(&mut self, key: Key, quorum: Quorum) -> Result<SuccessResponse, ErrorResponse> {
         let settings = self.shard.settings();
         let value = if self.body.is_end_stream() {
             value_memory::Body::default()
@@ -183,24 +183,24 @@ impl<E: Entities> Exchange<'_, E> {
         self.serving();
         self.admit().await?;
         let content_type = self.fields.content_type.map(HeaderValue::as_bytes);
-        let written = self.shard.entities().put(key, acks, content_type, value, self.fields.is_traced()).await;
+        let written = self.shard.entities().put(key, quorum, content_type, value, self.fields.is_traced()).await;
         let written = written.map_err(|refused| kept(HttpError::Refused(refused)))?;
-        Ok(Answer::Stored { version: written.version, receipt: written.receipt })
+        Ok(SuccessResponse::Stored { version: written.version, receipt: written.receipt })
     }
 
-    async fn act(&self, action: Action) -> Result<Answer, HttpError> {
+    async fn act(&self, action: Action) -> Result<SuccessResponse, HttpError> {
         let admin = self.shard.admin();
-        let page = |content_type, content: Vec<u8>| Answer::Page { content_type, content: content.into() };
+        let page = |content_type, content: Vec<u8>| SuccessResponse::Page { content_type, content: content.into() };
         let probe = |result: Result<(), String>| match result {
-            Ok(()) => Ok(Answer::Page { content_type: TEXT, content: Bytes::from_static(b"ok\n") }),
+            Ok(()) => Ok(SuccessResponse::Page { content_type: TEXT, content: Bytes::from_static(b"ok\n") }),
             Err(detail) => Err(HttpError::Unready(detail)),
         };
         match action {
-            Action::Entity { verb: Verb::Get, key, acks } => self.get(key, acks).await,
-            Action::Entity { verb: Verb::Delete, key, acks } => {
-                let deleted = self.shard.entities().delete(key, acks, self.fields.is_traced()).await;
+            Action::Entity { verb: Verb::Get, key, quorum } => self.get(key, quorum).await,
+            Action::Entity { verb: Verb::Delete, key, quorum } => {
+                let deleted = self.shard.entities().delete(key, quorum, self.fields.is_traced()).await;
                 let deleted = deleted.map_err(HttpError::Refused)?;
-                Ok(Answer::Deleted { version: deleted.version, receipt: deleted.receipt })
+                Ok(SuccessResponse::Deleted { version: deleted.version, receipt: deleted.receipt })
             }
             Action::Entity { verb: Verb::Put, .. } => unreachable!("a PUT is answered with its body"),
             Action::Range { start, end } => self.range(start, end).await,
@@ -212,51 +212,51 @@ impl<E: Entities> Exchange<'_, E> {
             Action::Scrub => Ok(page(JSON, admin.scrub())),
             Action::Backup => Ok(page(JSON, admin.backup().await.map_err(HttpError::Unready)?)),
             Action::Repair => Ok(page(JSON, admin.repair_json())),
-            Action::BeginRepair => Ok(Answer::Begun { round: admin.begin_repair() }),
+            Action::BeginRepair => Ok(SuccessResponse::Begun { round: admin.begin_repair() }),
             Action::Peer => self.peer(),
         }
     }
 
-    async fn get(&self, key: Key, acks: Acks) -> Result<Answer, HttpError> {
-        let found = self.shard.entities().get(key, acks, self.fields.is_traced()).await;
-        let Found { value, receipt } = found.map_err(HttpError::Refused)?;
+    async fn get(&self, key: Key, quorum: Quorum) -> Result<SuccessResponse, HttpError> {
+        let found = self.shard.entities().get(key, quorum, self.fields.is_traced()).await;
+        let ReadResult { value, receipt } = found.map_err(HttpError::Refused)?;
         match value {
-            Looked::Absent { .. } => Err(HttpError::NotFound { deleted: None, receipt }),
-            Looked::Record(record) if record.is_deleted(|| self.shard.wall_ms()) => {
+            ReadValue::Absent { .. } => Err(HttpError::NotFound { deleted: None, receipt }),
+            ReadValue::Record(record) if record.is_deleted(|| self.shard.wall_ms()) => {
                 Err(HttpError::NotFound { deleted: Some(record.version()), receipt })
             }
-            Looked::Record(record)
+            ReadValue::Record(record)
                 if self.fields.is_conditional && none_match_fails(&self.head.headers, record.version()) =>
             {
-                Ok(Answer::NotModified { version: record.version(), receipt })
+                Ok(SuccessResponse::NotModified { version: record.version(), receipt })
             }
-            Looked::Record(record) => Ok(Answer::Value { record, receipt }),
+            ReadValue::Record(record) => Ok(SuccessResponse::Value { record, receipt }),
         }
     }
 
-    async fn range(&self, start: Bytes, end: Option<Bytes>) -> Result<Answer, HttpError> {
+    async fn range(&self, start: Bytes, end: Option<Bytes>) -> Result<SuccessResponse, HttpError> {
         let mut body = self.shard.range_until(end)?;
         // The answer to HEAD needs no records.
         let opened = if self.head.method == Method::HEAD { Ok(()) } else { body.open(start).await };
         match opened {
-            Ok(()) => Ok(Answer::Range(Box::new(body))),
+            Ok(()) => Ok(SuccessResponse::Range(Box::new(body))),
             Err(RangeError::Overloaded) => Err(self.shard.shed(Shed::Reads)),
             Err(RangeError::Failed(reason)) => Err(self.shard.defect(&reason)),
         }
     }
 
-    fn peer(&self) -> Result<Answer, HttpError> {
+    fn peer(&self) -> Result<SuccessResponse, HttpError> {
         let headers = &self.head.headers;
         if headers.get(header::UPGRADE).is_none_or(|offer| offer != super::PEER_PROTOCOL) {
             return Err(BadRequest::UnknownPath.into());
         }
         let accepted = self.shard.peers().accept(headers).map_err(HttpError::Peer)?;
         *self.hello.borrow_mut() = Some(headers.clone());
-        Ok(Answer::SwitchProtocols(accepted))
+        Ok(SuccessResponse::SwitchProtocols(accepted))
     }
 
     /// An error that is known before the body is read.
-    async fn reject(&mut self, error: HttpError) -> Failure {
+    async fn reject(&mut self, error: HttpError) -> ErrorResponse {
         let waits = self.head.headers.contains_key(header::EXPECT);
         let framing = if self.body.is_end_stream() {
             Framing::Kept
@@ -265,23 +265,23 @@ impl<E: Entities> Exchange<'_, E> {
         } else {
             Framing::Kept
         };
-        Failure { error, framing }
+        ErrorResponse { error, framing }
     }
 
-    async fn swallow(&mut self) -> Result<(), Failure> {
+    async fn swallow(&mut self) -> Result<(), ErrorResponse> {
         self.reading();
         let swallowed = swallow(&mut self.body, self.shard.settings().value_bytes_max).await;
         self.serving();
         swallowed.map_err(|error| self.body_failure(error))
     }
 
-    fn body_failure(&self, error: BodyError) -> Failure {
+    fn body_failure(&self, error: BodyError) -> ErrorResponse {
         let error = match error {
             BodyError::TooLarge => self.too_large(),
             BodyError::NoRoom => self.shard.shed(Shed::Memory),
             BodyError::Broken => BadRequest::Body.into(),
         };
-        Failure { error, framing: Framing::Lost }
+        ErrorResponse { error, framing: Framing::Lost }
     }
 
     fn declared_length(&self) -> Result<usize, BodyError> {
@@ -293,14 +293,14 @@ impl<E: Entities> Exchange<'_, E> {
     }
 
     fn reading(&self) {
-        self.watch.enter(Phase::Body, self.shard.now());
+        self.watch.enter(ConnectionPhase::Body, self.shard.now());
     }
 
     fn serving(&self) {
-        self.watch.change(Phase::Serving);
+        self.watch.change(ConnectionPhase::Serving);
     }
 }
 
-fn kept(error: HttpError) -> Failure {
-    Failure { error, framing: Framing::Kept }
+fn kept(error: HttpError) -> ErrorResponse {
+    ErrorResponse { error, framing: Framing::Kept }
 }

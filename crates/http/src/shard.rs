@@ -17,13 +17,13 @@ use tokio::time::Instant;
 
 use crate::api::{Admin, Entities, PeerUpgrade};
 use crate::error::{HttpError, RequestId, Shed};
-use crate::in_flight::Busy;
-use crate::io::Shared;
+use crate::in_flight::InFlightGuard;
+use crate::io::SharedBuffers;
 use crate::metrics::{HttpMetrics, count};
 use crate::range::{RangeBody, Ranges};
 use crate::request::ReplicationDefaults;
 use crate::settings::HttpSettings;
-use crate::watch::{Coarse, Phase, SWEEP_EVERY, Verdict, Watch};
+use crate::watch::{CoarseClock, ConnectionPhase, ConnectionWatch, SWEEP_EVERY, Verdict};
 
 /// Largest request head.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
@@ -58,9 +58,9 @@ pub struct HttpShard<E> {
     pub(crate) parts: HttpParts<E>,
     pub(crate) settings: HttpSettings,
     pub(crate) protocol: http1::Builder,
-    pub(crate) shared: Rc<Shared>,
+    pub(crate) shared: Rc<SharedBuffers>,
     pub(crate) started: Instant,
-    pub(crate) connections: RefCell<Slab<Rc<Watch>>>,
+    pub(crate) connections: RefCell<Slab<Rc<ConnectionWatch>>>,
     /// For requests that cost something; given out in the order in which they came.
     pub(crate) room: Rc<Semaphore>,
     pub(crate) refusals: Cell<usize>,
@@ -71,7 +71,7 @@ pub struct HttpShard<E> {
 }
 
 /// The headers of a peer that is being let in.
-pub(crate) type Hello = Rc<RefCell<Option<HeaderMap>>>;
+pub(crate) type HelloHeaders = Rc<RefCell<Option<HeaderMap>>>;
 
 impl<E: Entities> HttpShard<E> {
     /// A shard without connections.
@@ -87,7 +87,7 @@ impl<E: Entities> HttpShard<E> {
             room: Rc::new(Semaphore::new(settings.requests_max)),
             settings,
             protocol,
-            shared: Rc::new(Shared::new()),
+            shared: Rc::new(SharedBuffers::new()),
             started: Instant::now(),
             connections: RefCell::default(),
             refusals: Cell::new(0),
@@ -103,9 +103,9 @@ impl<E: Entities> HttpShard<E> {
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         while !(self.draining.get() && self.connections.borrow().is_empty()) {
             ticks.tick().await;
-            self.shared.now.set(Coarse(self.started.elapsed()));
+            self.shared.now.set(CoarseClock(self.started.elapsed()));
             for (_, watch) in &*self.connections.borrow() {
-                if self.draining.get() && matches!(watch.phase(), Phase::Parked | Phase::Idle) {
+                if self.draining.get() && matches!(watch.phase(), ConnectionPhase::Parked | ConnectionPhase::Idle) {
                     watch.tell(Verdict::Drain);
                 } else {
                     watch.sweep(self.now(), &self.settings);
@@ -140,10 +140,10 @@ impl<E: Entities> HttpShard<E> {
         self.connections.borrow().len()
     }
 
-    pub(crate) fn busy(&self, watch: &Rc<Watch>) -> Busy {
-        watch.change(Phase::Serving);
+    pub(crate) fn busy(&self, watch: &Rc<ConnectionWatch>) -> InFlightGuard {
+        watch.change(ConnectionPhase::Serving);
         count(&self.parts.metrics.in_flight);
-        Busy {
+        InFlightGuard {
             watch: Rc::clone(watch),
             shared: Rc::clone(&self.shared),
             room: Rc::clone(&self.room),
@@ -153,7 +153,7 @@ impl<E: Entities> HttpShard<E> {
     }
 
     /// Gives the request room among those in flight, if need be after a wait. Cancel safe.
-    pub(crate) async fn admit(&self, busy: &Busy) -> Result<(), HttpError> {
+    pub(crate) async fn admit(&self, busy: &InFlightGuard) -> Result<(), HttpError> {
         let room = match self.room.try_acquire() {
             Ok(room) => room,
             // Boxed: few requests come here, and all of them would be larger.
@@ -223,11 +223,11 @@ impl<E: Entities> HttpShard<E> {
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
 
-    pub(crate) fn now(&self) -> Coarse {
+    pub(crate) fn now(&self) -> CoarseClock {
         self.shared.now.get()
     }
 
-    pub(crate) fn shared(&self) -> Rc<Shared> {
+    pub(crate) fn shared(&self) -> Rc<SharedBuffers> {
         Rc::clone(&self.shared)
     }
 

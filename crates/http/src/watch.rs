@@ -19,10 +19,10 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// Since the shard started, as of the last sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Coarse(pub Duration);
+pub(super) struct CoarseClock(pub Duration);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum ConnectionPhase {
     /// Without buffers, waiting for a first byte.
     Parked,
     /// Between requests.
@@ -56,18 +56,18 @@ pub(super) enum Verdict {
 
 /// Shared by a connection's task, its requests and the sweeper.
 #[derive(Debug)]
-pub(super) struct Watch {
-    phase: Cell<Phase>,
-    since: Cell<Coarse>,
-    blocked_since: Cell<Option<Coarse>>,
+pub(super) struct ConnectionWatch {
+    phase: Cell<ConnectionPhase>,
+    since: Cell<CoarseClock>,
+    blocked_since: Cell<Option<CoarseClock>>,
     verdict: Cell<Option<Verdict>>,
     waker: RefCell<Option<Waker>>,
 }
 
-impl Watch {
-    pub(super) fn new(now: Coarse) -> Self {
+impl ConnectionWatch {
+    pub(super) fn new(now: CoarseClock) -> Self {
         Self {
-            phase: Cell::new(Phase::Parked),
+            phase: Cell::new(ConnectionPhase::Parked),
             since: Cell::new(now),
             blocked_since: Cell::new(None),
             verdict: Cell::new(None),
@@ -75,44 +75,44 @@ impl Watch {
         }
     }
 
-    pub(super) fn phase(&self) -> Phase {
+    pub(super) fn phase(&self) -> ConnectionPhase {
         self.phase.get()
     }
 
     /// Between requests, with nothing left that the client does not take.
     pub(super) fn is_idle(&self) -> bool {
-        self.phase.get() == Phase::Idle && self.blocked_since.get().is_none()
+        self.phase.get() == ConnectionPhase::Idle && self.blocked_since.get().is_none()
     }
 
-    pub(super) fn enter(&self, phase: Phase, now: Coarse) {
+    pub(super) fn enter(&self, phase: ConnectionPhase, now: CoarseClock) {
         self.phase.set(phase);
         self.since.set(now);
     }
 
     /// From idle to parked or back, which does not make it any younger.
-    pub(super) fn change(&self, phase: Phase) {
+    pub(super) fn change(&self, phase: ConnectionPhase) {
         self.phase.set(phase);
     }
 
     /// Bytes came in; whether they begin a head.
-    pub(super) fn received(&self, now: Coarse) -> bool {
-        let begins = self.phase.get() == Phase::Idle;
+    pub(super) fn received(&self, now: CoarseClock) -> bool {
+        let begins = self.phase.get() == ConnectionPhase::Idle;
         if begins {
-            self.enter(Phase::Head, now);
+            self.enter(ConnectionPhase::Head, now);
         }
         begins
     }
 
     /// Bytes went out.
-    pub(super) fn sent(&self, now: Coarse) {
+    pub(super) fn sent(&self, now: CoarseClock) {
         self.blocked_since.set(None);
-        if self.phase.get() == Phase::Idle {
+        if self.phase.get() == ConnectionPhase::Idle {
             self.since.set(now);
         }
     }
 
     /// Bytes wait, because the peer does not read.
-    pub(super) fn blocked(&self, now: Coarse) {
+    pub(super) fn blocked(&self, now: CoarseClock) {
         if self.blocked_since.get().is_none() {
             self.blocked_since.set(Some(now));
         }
@@ -140,7 +140,7 @@ impl Watch {
     }
 
     /// Tells the connection if it is overdue.
-    pub(super) fn sweep(&self, now: Coarse, settings: &HttpSettings) {
+    pub(super) fn sweep(&self, now: CoarseClock, settings: &HttpSettings) {
         if let Some(verdict) = overdue(self.phase.get(), self.since.get(), self.blocked_since.get(), now, settings) {
             self.tell(verdict);
         }
@@ -149,25 +149,27 @@ impl Watch {
 
 /// The rule of the sweep.
 fn overdue(
-    phase: Phase,
-    since: Coarse,
-    blocked_since: Option<Coarse>,
-    now: Coarse,
+    phase: ConnectionPhase,
+    since: CoarseClock,
+    blocked_since: Option<CoarseClock>,
+    now: CoarseClock,
     settings: &HttpSettings,
 ) -> Option<Verdict> {
     // The noted time may be a sweep older than the event.
-    let over = |since: Coarse, limit: Duration| now.0.saturating_sub(since.0) > limit + SWEEP_EVERY;
+    let over = |since: CoarseClock, limit: Duration| now.0.saturating_sub(since.0) > limit + SWEEP_EVERY;
     let verdict = |over: bool, verdict| over.then_some(verdict);
     if let Some(blocked) = blocked_since {
         return verdict(over(blocked, settings.write_timeout), Verdict::NotReading);
     }
     match phase {
-        Phase::Parked => verdict(over(since, settings.idle_timeout), Verdict::IdleOver),
+        ConnectionPhase::Parked => verdict(over(since, settings.idle_timeout), Verdict::IdleOver),
         // Parking shows whether the next head has begun; a parked connection is then closed when due.
-        Phase::Idle => verdict(over(since, PARK_AFTER.min(settings.request_read_timeout)), Verdict::Park),
-        Phase::Head | Phase::Body => verdict(over(since, settings.request_read_timeout), Verdict::TimedOut),
-        Phase::Serving => None,
-        Phase::Closing => verdict(over(since, LINGER), Verdict::LingerOver),
+        ConnectionPhase::Idle => verdict(over(since, PARK_AFTER.min(settings.request_read_timeout)), Verdict::Park),
+        ConnectionPhase::Head | ConnectionPhase::Body => {
+            verdict(over(since, settings.request_read_timeout), Verdict::TimedOut)
+        }
+        ConnectionPhase::Serving => None,
+        ConnectionPhase::Closing => verdict(over(since, LINGER), Verdict::LingerOver),
     }
 }
 

@@ -10,11 +10,11 @@ use serde_json::Value;
 
 use crate::args::{BackupArgs, RestoreArgs};
 use crate::entity::ask_json;
-use crate::outcome::Outcome;
+use crate::outcome::ExitOutcome;
 use crate::serve::effective;
 
 /// `kvorum backup`: has the node take one in its own directory, and moves it.
-pub(crate) fn backup(args: &BackupArgs) -> Result<Outcome> {
+pub(crate) fn backup(args: &BackupArgs) -> Result<ExitOutcome> {
     if args.dir.try_exists().with_context(|| format!("cannot look at {}", args.dir.display()))? {
         bail!("{} exists: a backup is made into a new directory", args.dir.display());
     }
@@ -32,7 +32,7 @@ pub(crate) fn backup(args: &BackupArgs) -> Result<Outcome> {
         )
     })?;
     writeln!(io::stdout(), "{}", args.dir.display())?;
-    Ok(Outcome::Done)
+    Ok(ExitOutcome::Done)
 }
 
 /// Moves what the node has left; copies it where that is not one file system. Durable once it returns.
@@ -53,7 +53,7 @@ fn fetch(from: &Path, to: &Path) -> Result<()> {
 }
 
 /// `kvorum restore`
-pub(crate) fn restore(args: &RestoreArgs) -> Result<Outcome> {
+pub(crate) fn restore(args: &RestoreArgs) -> Result<ExitOutcome> {
     let config = effective(&args.node)?.config;
     let scope = if args.whole_cluster { Scope::Cluster } else { Scope::Node };
     let label = kvorum_server::node::restore(&config, &args.backup, scope)?;
@@ -62,5 +62,5 @@ pub(crate) fn restore(args: &RestoreArgs) -> Result<Outcome> {
         Scope::Cluster => "it votes once it has met a majority of its peers: start all nodes",
     };
     writeln!(io::stdout(), "{} is restored into {}; {next}", label.node, config.data_dir.display())?;
-    Ok(Outcome::Done)
+    Ok(ExitOutcome::Done)
 }

@@ -2,7 +2,7 @@
 //!
 //! A range's records are its chunks, whose borders HTTP libraries do not tell; that, and that nothing
 //! here needs a runtime, is why the few lines are our own. Memory is bounded: a head has 16 KiB, a
-//! body streams, or has a limit where it is kept: see [`Bounds`].
+//! body streams, or has a limit where it is kept: see [`ResponseBounds`].
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -16,7 +16,7 @@ const HEAD_BYTES_MAX: u64 = 16 << 10;
 const KEY_BYTES_MAX: u64 = 2048;
 
 /// What is asked.
-pub(crate) struct Request<'a> {
+pub(crate) struct ClientRequest<'a> {
     pub(crate) method: &'a str,
     /// Path and query, encoded.
     pub(crate) target: &'a str,
@@ -27,7 +27,7 @@ pub(crate) struct Request<'a> {
 
 /// What an answer may cost.
 #[derive(Clone, Copy)]
-pub(crate) enum Bounds {
+pub(crate) enum ResponseBounds {
     /// The longest silence of the network, at any point. A body may go on.
     Silence(Duration),
     /// All of it, with its head and all of its framing.
@@ -39,7 +39,7 @@ pub(crate) enum Bounds {
     },
 }
 
-impl Bounds {
+impl ResponseBounds {
     /// The silence to bear now.
     fn silence(self) -> io::Result<Duration> {
         match self {
@@ -54,17 +54,17 @@ impl Bounds {
 }
 
 /// A connection whose reads keep to the bounds.
-struct Wire {
+struct BoundedStream {
     stream: TcpStream,
-    bounds: Bounds,
+    bounds: ResponseBounds,
 }
 
-impl Read for Wire {
+impl Read for BoundedStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.stream.set_read_timeout(Some(self.bounds.silence()?))?;
         // A read that ends at the deadline has failed of that, whatever the system calls it.
         let read = self.stream.read(buffer).or_else(|error| self.bounds.silence().and(Err(error)))?;
-        if let Bounds::Whole { bytes_max, .. } = &mut self.bounds {
+        if let ResponseBounds::Whole { bytes_max, .. } = &mut self.bounds {
             let left = bytes_max.checked_sub(u64::try_from(read).expect("a length fits 64 bits"));
             *bytes_max = left.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the answer is too long"))?;
         }
@@ -73,15 +73,15 @@ impl Read for Wire {
 }
 
 /// A status, its headers, and a body that is still to be read.
-pub(crate) struct Answer {
+pub(crate) struct ClientResponse {
     pub(crate) status: u16,
     headers: Vec<(String, String)>,
-    framing: Framing,
-    stream: BufReader<Wire>,
+    framing: BodyEnd,
+    stream: BufReader<BoundedStream>,
 }
 
 /// Where a body ends.
-enum Framing {
+enum BodyEnd {
     Length(u64),
     Chunked,
     Close,
@@ -91,11 +91,15 @@ enum Framing {
 ///
 /// # Errors
 /// [`Unreachable`]: no connection, no answer in time, or not HTTP.
-pub(crate) fn send(url: &NodeUrl, bounds: Bounds, request: &Request<'_>) -> Result<Answer, Unreachable> {
+pub(crate) fn send(
+    url: &NodeUrl,
+    bounds: ResponseBounds,
+    request: &ClientRequest<'_>,
+) -> Result<ClientResponse, Unreachable> {
     let exchange = || {
         let mut stream = connect(url, bounds)?;
         let sent = write_request(&mut stream, url, request);
-        let stream = Wire { stream, bounds };
+        let stream = BoundedStream { stream, bounds };
         // A refusal may come before the whole value was taken: the answer counts, if there is one.
         read_head(BufReader::new(stream)).map_err(|error| sent.err().unwrap_or(error))
     };
@@ -115,7 +119,7 @@ pub(crate) fn percent_encode(bytes: &[u8]) -> String {
     text
 }
 
-fn connect(url: &NodeUrl, bounds: Bounds) -> io::Result<TcpStream> {
+fn connect(url: &NodeUrl, bounds: ResponseBounds) -> io::Result<TcpStream> {
     let address = url.address();
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for socket in (address.host(), address.port()).to_socket_addrs()? {
@@ -131,7 +135,7 @@ fn connect(url: &NodeUrl, bounds: Bounds) -> io::Result<TcpStream> {
     Err(last)
 }
 
-fn write_request(stream: &mut TcpStream, url: &NodeUrl, request: &Request<'_>) -> io::Result<()> {
+fn write_request(stream: &mut TcpStream, url: &NodeUrl, request: &ClientRequest<'_>) -> io::Result<()> {
     let mut head =
         format!("{} {} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n", request.method, request.target, url.address());
     if request.trace {
@@ -160,7 +164,7 @@ fn read_line(stream: &mut impl BufRead, budget: &mut u64) -> io::Result<String> 
     }
 }
 
-fn read_head(mut stream: BufReader<Wire>) -> io::Result<Answer> {
+fn read_head(mut stream: BufReader<BoundedStream>) -> io::Result<ClientResponse> {
     loop {
         let mut budget = HEAD_BYTES_MAX;
         let line = read_line(&mut stream, &mut budget)?;
@@ -177,22 +181,22 @@ fn read_head(mut stream: BufReader<Wire>) -> io::Result<Answer> {
         }
         if status >= 200 {
             let framing = framing(&headers)?;
-            return Ok(Answer { status, headers, framing, stream });
+            return Ok(ClientResponse { status, headers, framing, stream });
         }
     }
 }
 
-fn framing(headers: &[(String, String)]) -> io::Result<Framing> {
+fn framing(headers: &[(String, String)]) -> io::Result<BodyEnd> {
     let find = |name: &str| headers.iter().find(|(of, _)| of == name).map(|(_, value)| value.as_str());
     match (find("transfer-encoding"), find("content-length")) {
-        (Some(coding), _) if coding.eq_ignore_ascii_case("chunked") => Ok(Framing::Chunked),
+        (Some(coding), _) if coding.eq_ignore_ascii_case("chunked") => Ok(BodyEnd::Chunked),
         (Some(_), _) => Err(not_http()),
-        (None, Some(length)) => length.parse().map(Framing::Length).map_err(|_| not_http()),
-        (None, None) => Ok(Framing::Close),
+        (None, Some(length)) => length.parse().map(BodyEnd::Length).map_err(|_| not_http()),
+        (None, None) => Ok(BodyEnd::Close),
     }
 }
 
-impl Answer {
+impl ClientResponse {
     /// A header's value, by its name in lower case.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(of, _)| of == name).map(|(_, value)| value.as_str())
@@ -204,9 +208,9 @@ impl Answer {
     /// Of the network (also if the body ends early), or of `out`.
     pub(crate) fn copy_body(&mut self, out: &mut impl Write) -> io::Result<()> {
         match self.framing {
-            Framing::Length(length) => copy_exactly(&mut self.stream, length, out),
-            Framing::Close => io::copy(&mut self.stream, out).map(drop),
-            Framing::Chunked => self.each_chunk(|stream, length| copy_exactly(stream, length, out)),
+            BodyEnd::Length(length) => copy_exactly(&mut self.stream, length, out),
+            BodyEnd::Close => io::copy(&mut self.stream, out).map(drop),
+            BodyEnd::Chunked => self.each_chunk(|stream, length| copy_exactly(stream, length, out)),
         }
     }
 
@@ -215,7 +219,7 @@ impl Answer {
     /// # Errors
     /// Of the network (also if the body ends early or is not a range), or of `out`.
     pub(crate) fn copy_records(&mut self, out: &mut impl Write) -> io::Result<()> {
-        if !matches!(self.framing, Framing::Chunked) {
+        if !matches!(self.framing, BodyEnd::Chunked) {
             return self.copy_body(out);
         }
         self.each_chunk(|stream, length| {
@@ -231,7 +235,10 @@ impl Answer {
         })
     }
 
-    fn each_chunk(&mut self, mut take: impl FnMut(&mut BufReader<Wire>, u64) -> io::Result<()>) -> io::Result<()> {
+    fn each_chunk(
+        &mut self,
+        mut take: impl FnMut(&mut BufReader<BoundedStream>, u64) -> io::Result<()>,
+    ) -> io::Result<()> {
         loop {
             let line = read_line(&mut self.stream, &mut HEAD_BYTES_MAX.clone())?;
             let digits = line.split(';').next().unwrap_or_default().trim();
@@ -264,10 +271,10 @@ mod tests {
 
     use kvorum_config::node_url;
 
-    use super::{Bounds, Request, send};
+    use super::{ClientRequest, ResponseBounds, send};
 
     /// What a client keeps of an answer that comes in these pieces, every 20 ms.
-    fn dripped(pieces: &[&str], bounds: Bounds) -> io::Result<Vec<u8>> {
+    fn dripped(pieces: &[&str], bounds: ResponseBounds) -> io::Result<Vec<u8>> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = node_url(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
         thread::scope(|scope| {
@@ -282,7 +289,7 @@ mod tests {
                     thread::sleep(Duration::from_millis(20));
                 }
             });
-            let request = Request { method: "GET", target: "/", trace: false, body: b"" };
+            let request = ClientRequest { method: "GET", target: "/", trace: false, body: b"" };
             let mut answer = send(&url, bounds, &request).map_err(|error| error.cause)?;
             let mut body = Vec::new();
             answer.copy_body(&mut body).map(|()| body)
@@ -294,11 +301,11 @@ mod tests {
         let head = ["HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"];
         let body = ["1\r\na\r\n"; 25];
         let whole = [&head[..], &body, &["0\r\n\r\n"]].concat();
-        assert_eq!(dripped(&whole, Bounds::Silence(Duration::from_secs(20))).unwrap(), b"a".repeat(25));
+        assert_eq!(dripped(&whole, ResponseBounds::Silence(Duration::from_secs(20))).unwrap(), b"a".repeat(25));
         let endless_head = [&["HTTP/1.1 200 OK\r\n"][..], &["a: b\r\n"; 25]].concat();
         for pieces in [whole, endless_head] {
             let deadline = Instant::now() + Duration::from_millis(200);
-            let error = dripped(&pieces, Bounds::Whole { deadline, bytes_max: 1000 }).unwrap_err();
+            let error = dripped(&pieces, ResponseBounds::Whole { deadline, bytes_max: 1000 }).unwrap_err();
             assert!(error.kind() == ErrorKind::TimedOut && error.to_string().contains("not whole in time"), "{error}");
         }
     }
@@ -307,7 +314,7 @@ mod tests {
     fn an_answer_has_no_more_than_its_limit() {
         let pieces = ["HTTP/1.1 200 OK\r\n", "\r\n", "hello"];
         let get = |bytes_max| {
-            dripped(&pieces, Bounds::Whole { deadline: Instant::now() + Duration::from_secs(20), bytes_max })
+            dripped(&pieces, ResponseBounds::Whole { deadline: Instant::now() + Duration::from_secs(20), bytes_max })
         };
         assert_eq!(get(24).unwrap(), b"hello");
         assert!(get(23).unwrap_err().to_string().contains("too long"));

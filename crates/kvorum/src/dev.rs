@@ -19,8 +19,8 @@ use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
 use crate::args::DevArgs;
-use crate::client::{Bounds, Request, send};
-use crate::outcome::Outcome;
+use crate::client::{ClientRequest, ResponseBounds, send};
+use crate::outcome::ExitOutcome;
 
 /// For all nodes to become ready; a large log takes a while to recover.
 const START_DEADLINE: Duration = Duration::from_secs(120);
@@ -29,23 +29,23 @@ const STOP_DEADLINE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(50);
 
 /// `kvorum dev`
-pub(crate) fn dev(args: &DevArgs) -> Result<Outcome> {
+pub(crate) fn dev(args: &DevArgs) -> Result<ExitOutcome> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(run(args))
 }
 
-struct Node {
+struct DevNode {
     url: NodeUrl,
     /// Holds the pipe that the node watches.
     child: Child,
 }
 
-struct Stop {
+struct StopAll {
     interrupt: Signals,
     terminate: Signals,
 }
 
-impl Stop {
+impl StopAll {
     /// Cancel safe.
     async fn asked(&mut self) {
         tokio::select! {
@@ -55,34 +55,34 @@ impl Stop {
     }
 }
 
-async fn run(args: &DevArgs) -> Result<Outcome> {
-    let mut stop = Stop { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? };
+async fn run(args: &DevArgs) -> Result<ExitOutcome> {
+    let mut stop = StopAll { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? };
     let mut deaths = signal(SignalKind::child())?;
     let mut nodes = start(args)?;
     let urls: Vec<NodeUrl> = nodes.iter().map(|node| node.url.clone()).collect();
     let outcome = tokio::select! {
-        () = stop.asked() => Outcome::Done,
+        () = stop.asked() => ExitOutcome::Done,
         (url, status) = first_death(&mut nodes, &mut deaths) => report_death(&url, status),
         ready = serve(&urls, &args.data_dir) => ready,
     };
     let stopped = stop_all(&mut nodes, &mut deaths, &mut stop).await;
-    Ok(if outcome == Outcome::Done { stopped } else { outcome })
+    Ok(if outcome == ExitOutcome::Done { stopped } else { outcome })
 }
 
 /// Waits until all are ready, says so, and stays. Returns only if they do not become ready.
-async fn serve(urls: &[NodeUrl], data_dir: &Path) -> Outcome {
+async fn serve(urls: &[NodeUrl], data_dir: &Path) -> ExitOutcome {
     match timeout(START_DEADLINE, all_ready(urls)).await {
         // Nobody may be reading: the nodes run all the same.
         Ok(()) => drop(writeln!(std::io::stdout(), "{}", welcome(urls, data_dir))),
         Err(_) => {
             say(format!("kvorum: the nodes are not ready after {} s; their logs say why", START_DEADLINE.as_secs()));
-            return Outcome::NotFound;
+            return ExitOutcome::NotFound;
         }
     }
     std::future::pending().await
 }
 
-fn start(args: &DevArgs) -> Result<Vec<Node>> {
+fn start(args: &DevArgs) -> Result<Vec<DevNode>> {
     let ports: Vec<u16> = (args.base_port..).take(usize::from(args.nodes)).collect();
     for port in &ports {
         if let Err(error) = TcpListener::bind(("127.0.0.1", *port)) {
@@ -106,7 +106,7 @@ fn start(args: &DevArgs) -> Result<Vec<Node>> {
         command.envs(shares(args.nodes).into_iter().filter(|(name, _)| !is_set(name)));
         command.envs(admin.map(|port| ("KVORUM_ADMIN_LISTEN", format!("127.0.0.1:{port}"))));
         let child = command.spawn().context("a node's process")?;
-        nodes.push(Node { url, child });
+        nodes.push(DevNode { url, child });
     }
     say(format!("starting {} nodes…", nodes.len()));
     Ok(nodes)
@@ -140,8 +140,8 @@ async fn all_ready(urls: &[NodeUrl]) {
     for url in urls {
         loop {
             let probe = url.clone();
-            let request = Request { method: "GET", target: "/readyz", trace: false, body: b"" };
-            let bounds = Bounds::Silence(Duration::from_secs(1));
+            let request = ClientRequest { method: "GET", target: "/readyz", trace: false, body: b"" };
+            let bounds = ResponseBounds::Silence(Duration::from_secs(1));
             let ask = move || send(&probe, bounds, &request).is_ok_and(|answer| answer.status == 200);
             if tokio::task::spawn_blocking(ask).await.unwrap_or(false) {
                 break;
@@ -152,7 +152,7 @@ async fn all_ready(urls: &[NodeUrl]) {
 }
 
 /// Cancel safe: a death that nobody took is found again.
-async fn first_death(nodes: &mut [Node], deaths: &mut Signals) -> (NodeUrl, ExitStatus) {
+async fn first_death(nodes: &mut [DevNode], deaths: &mut Signals) -> (NodeUrl, ExitStatus) {
     loop {
         for node in nodes.iter_mut() {
             if let Ok(Some(status)) = node.child.try_wait() {
@@ -170,12 +170,12 @@ fn say(line: String) {
 }
 
 /// A node that refuses to start is a matter of usage; one that dies later is not.
-fn report_death(url: &NodeUrl, status: ExitStatus) -> Outcome {
+fn report_death(url: &NodeUrl, status: ExitStatus) -> ExitOutcome {
     say(format!("kvorum: node {url} ended unexpectedly ({status}); stopping the others"));
-    if status.code() == Some(2) { Outcome::Usage } else { Outcome::NotFound }
+    if status.code() == Some(2) { ExitOutcome::Usage } else { ExitOutcome::NotFound }
 }
 
-async fn stop_all(nodes: &mut [Node], deaths: &mut Signals, stop: &mut Stop) -> Outcome {
+async fn stop_all(nodes: &mut [DevNode], deaths: &mut Signals, stop: &mut StopAll) -> ExitOutcome {
     say("stopping…".to_owned());
     for node in nodes.iter_mut() {
         // One that has been waited for is not signalled: its number may be another's by now.
@@ -189,17 +189,17 @@ async fn stop_all(nodes: &mut [Node], deaths: &mut Signals, stop: &mut Stop) -> 
         () = stop.asked() => false,
     };
     if drained {
-        return Outcome::Done;
+        return ExitOutcome::Done;
     }
     for node in nodes.iter_mut().filter_map(|node| matches!(node.child.try_wait(), Ok(None)).then_some(node)) {
         say(format!("kvorum: node {} did not stop in time and was killed", node.url));
         let _ = node.child.kill();
         let _ = node.child.wait();
     }
-    Outcome::NotFound
+    ExitOutcome::NotFound
 }
 
-async fn all_dead(nodes: &mut [Node], deaths: &mut Signals) {
+async fn all_dead(nodes: &mut [DevNode], deaths: &mut Signals) {
     while nodes.iter_mut().any(|node| matches!(node.child.try_wait(), Ok(None))) {
         deaths.recv().await;
     }

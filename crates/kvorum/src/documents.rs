@@ -8,18 +8,18 @@ use clap::CommandFactory;
 use clap_complete::Shell;
 
 use crate::args::Cli;
-use crate::outcome::Outcome;
+use crate::outcome::ExitOutcome;
 
 /// `kvorum completions`
-pub(crate) fn completions(shell: Shell) -> Result<Outcome> {
+pub(crate) fn completions(shell: Shell) -> Result<ExitOutcome> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "kvorum", &mut script);
     std::io::stdout().write_all(&script)?;
-    Ok(Outcome::Done)
+    Ok(ExitOutcome::Done)
 }
 
 /// `kvorum man`
-pub(crate) fn man(dir: Option<&Path>) -> Result<Outcome> {
+pub(crate) fn man(dir: Option<&Path>) -> Result<ExitOutcome> {
     if let Some(dir) = dir {
         std::fs::create_dir_all(dir)
             .and_then(|()| clap_mangen::generate_to(Cli::command(), dir))
@@ -29,5 +29,5 @@ pub(crate) fn man(dir: Option<&Path>) -> Result<Outcome> {
         clap_mangen::Man::new(Cli::command()).render(&mut page)?;
         std::io::stdout().write_all(&page)?;
     }
-    Ok(Outcome::Done)
+    Ok(ExitOutcome::Done)
 }

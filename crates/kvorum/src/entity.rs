@@ -10,17 +10,17 @@ use kvorum_config::NodeUrl;
 use serde_json::Value;
 
 use crate::args::{KeyArgs, PutArgs, RangeArgs, RequestArgs, ServerArgs};
-use crate::client::{Answer, Bounds, Request, percent_encode, send};
-use crate::outcome::{Outcome, Unreachable};
+use crate::client::{ClientRequest, ClientResponse, ResponseBounds, percent_encode, send};
+use crate::outcome::{ExitOutcome, Unreachable};
 
 /// `kvorum put`
-pub(crate) fn put(args: &PutArgs) -> Result<Outcome> {
+pub(crate) fn put(args: &PutArgs) -> Result<ExitOutcome> {
     let value = value(args.value.as_deref())?;
     finish(ask("PUT", &args.key, &args.request, &value)?)
 }
 
 /// `kvorum get`
-pub(crate) fn get(args: &KeyArgs) -> Result<Outcome> {
+pub(crate) fn get(args: &KeyArgs) -> Result<ExitOutcome> {
     let mut answer = ask("GET", &args.key, &args.request, b"")?;
     match answer.status {
         200 => print(&args.request.server.url, |out| answer.copy_body(out)),
@@ -29,19 +29,19 @@ pub(crate) fn get(args: &KeyArgs) -> Result<Outcome> {
 }
 
 /// `kvorum delete`
-pub(crate) fn delete(args: &KeyArgs) -> Result<Outcome> {
+pub(crate) fn delete(args: &KeyArgs) -> Result<ExitOutcome> {
     finish(ask("DELETE", &args.key, &args.request, b"")?)
 }
 
 /// `kvorum range`
-pub(crate) fn range(args: &RangeArgs) -> Result<Outcome> {
+pub(crate) fn range(args: &RangeArgs) -> Result<ExitOutcome> {
     let mut target = format!("/v0/entities?start={}", percent_encode(args.start.as_bytes()));
     if let Some(end) = &args.end {
         target.push_str("&end=");
         target.push_str(&percent_encode(end.as_bytes()));
     }
-    let request = Request { method: "GET", target: &target, trace: false, body: b"" };
-    let mut answer = send(&args.server.url, Bounds::Silence(args.server.timeout), &request)?;
+    let request = ClientRequest { method: "GET", target: &target, trace: false, body: b"" };
+    let mut answer = send(&args.server.url, ResponseBounds::Silence(args.server.timeout), &request)?;
     match answer.status {
         200 => print(&args.server.url, |out| answer.copy_records(out)),
         _ => finish(answer),
@@ -52,19 +52,19 @@ pub(crate) fn range(args: &RangeArgs) -> Result<Outcome> {
 pub(crate) fn print(
     url: &NodeUrl,
     copy: impl FnOnce(&mut BufWriter<io::StdoutLock<'static>>) -> io::Result<()>,
-) -> Result<Outcome> {
+) -> Result<ExitOutcome> {
     let mut out = BufWriter::new(io::stdout().lock());
     match copy(&mut out).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Outcome::Done),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(ExitOutcome::Done),
         Err(cause) => Err(Unreachable { url: url.to_string(), cause }.into()),
-        Ok(()) => Ok(Outcome::Done),
+        Ok(()) => Ok(ExitOutcome::Done),
     }
 }
 
 /// Asks a node for a page of JSON; the exit code where it has none to give.
-pub(crate) fn ask_json(server: &ServerArgs, method: &str, target: &str) -> Result<Result<Value, Outcome>> {
-    let request = Request { method, target, trace: false, body: b"" };
-    let mut answer = send(&server.url, Bounds::Silence(server.timeout), &request)?;
+pub(crate) fn ask_json(server: &ServerArgs, method: &str, target: &str) -> Result<Result<Value, ExitOutcome>> {
+    let request = ClientRequest { method, target, trace: false, body: b"" };
+    let mut answer = send(&server.url, ResponseBounds::Silence(server.timeout), &request)?;
     if !(200..300).contains(&answer.status) {
         return Ok(Err(finish(answer)?));
     }
@@ -75,13 +75,13 @@ pub(crate) fn ask_json(server: &ServerArgs, method: &str, target: &str) -> Resul
 }
 
 /// The exit code of an answer that has nothing for stdout; what went wrong goes to stderr.
-pub(crate) fn finish(mut answer: Answer) -> Result<Outcome> {
+pub(crate) fn finish(mut answer: ClientResponse) -> Result<ExitOutcome> {
     let outcome = match answer.status {
-        200..300 => return Ok(Outcome::Done),
-        404 => Outcome::NotFound,
-        400 => Outcome::Usage,
-        504 => Outcome::NotEnoughReplicas,
-        _ => Outcome::Refused,
+        200..300 => return Ok(ExitOutcome::Done),
+        404 => ExitOutcome::NotFound,
+        400 => ExitOutcome::Usage,
+        504 => ExitOutcome::NotEnoughReplicas,
+        _ => ExitOutcome::Refused,
     };
     let mut body = Vec::new();
     // The status is what counts; a body that breaks off only explains less.
@@ -108,15 +108,15 @@ fn explain(status: u16, body: &[u8]) -> String {
     text
 }
 
-fn ask(method: &str, key: &OsStr, args: &RequestArgs, body: &[u8]) -> Result<Answer> {
+fn ask(method: &str, key: &OsStr, args: &RequestArgs, body: &[u8]) -> Result<ClientResponse> {
     let mut target = format!("/v0/entity?id={}", percent_encode(key.as_bytes()));
     for (name, number) in [("ack", args.ack), ("from", args.from)] {
         if let Some(number) = number {
             target.push_str(&format!("&{name}={number}"));
         }
     }
-    let request = Request { method, target: &target, trace: args.trace, body };
-    let answer = send(&args.server.url, Bounds::Silence(args.server.timeout), &request)?;
+    let request = ClientRequest { method, target: &target, trace: args.trace, body };
+    let answer = send(&args.server.url, ResponseBounds::Silence(args.server.timeout), &request)?;
     if args.trace {
         for (name, label) in [("server-timing", "Server-Timing"), ("kvorum-replicas", "Kvorum-Replicas")] {
             if let Some(value) = answer.header(name) {

@@ -3,7 +3,7 @@
 //! `serve` runs a node, `dev` a cluster of them on this machine; `put`, `get`, `delete`, `range` and
 //! `status` are clients; `repair`, `scrub`, `backup` and `restore` look after the data; `bench` loads
 //! it, and `profile` shows what a node does meanwhile. Exit codes are part of the
-//! interface: see [`outcome::Outcome`].
+//! interface: see [`outcome::ExitOutcome`].
 
 mod args;
 mod backup;
@@ -25,7 +25,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Cli, Command, ConfigCommand};
-use outcome::Outcome;
+use outcome::ExitOutcome;
 
 /// One allocator for Rust and RocksDB, with heap profiles asleep in it.
 #[global_allocator]
@@ -34,7 +34,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let Some(command) = cli.command else {
-        return version::version(cli.verbose).unwrap_or_else(Outcome::of_error).into();
+        return version::version(cli.verbose).unwrap_or_else(ExitOutcome::of_error).into();
     };
     let outcome = match command {
         Command::Serve(args) => serve::serve(&args),
@@ -55,5 +55,5 @@ fn main() -> ExitCode {
         Command::Completions { shell } => documents::completions(shell),
         Command::Man { dir } => documents::man(dir.as_deref()),
     };
-    outcome.unwrap_or_else(Outcome::of_error).into()
+    outcome.unwrap_or_else(ExitOutcome::of_error).into()
 }

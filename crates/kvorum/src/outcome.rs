@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 /// The exit codes. Scripts rely on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum ExitOutcome {
     /// It was done.
     Done = 0,
     /// There is no such key, or (`dev`) a node died.
@@ -18,7 +18,7 @@ pub(crate) enum Outcome {
     Refused = 4,
 }
 
-impl Outcome {
+impl ExitOutcome {
     /// Says on stderr what went wrong, unless nobody is reading any more, and finds its exit code.
     pub(crate) fn of_error(error: anyhow::Error) -> Self {
         let io = error.downcast_ref::<io::Error>().map(io::Error::kind);
@@ -31,8 +31,8 @@ impl Outcome {
     }
 }
 
-impl From<Outcome> for ExitCode {
-    fn from(outcome: Outcome) -> Self {
+impl From<ExitOutcome> for ExitCode {
+    fn from(outcome: ExitOutcome) -> Self {
         Self::from(outcome as u8)
     }
 }

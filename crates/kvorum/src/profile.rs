@@ -16,8 +16,8 @@ use kvorum_config::NodeUrl;
 use kvorum_load::report::write_file;
 
 use crate::args::{ProfileArgs, ProfileKind};
-use crate::client::{Answer, Bounds, Request, send};
-use crate::outcome::{Outcome, Unreachable};
+use crate::client::{ClientRequest, ClientResponse, ResponseBounds, send};
+use crate::outcome::{ExitOutcome, Unreachable};
 
 /// Rows of the table.
 const TOP: usize = 20;
@@ -31,12 +31,12 @@ const REFUSAL_BYTES_MAX: usize = 4 << 10;
 const NAME_CHARS_MAX: usize = 120;
 
 /// `kvorum profile`
-pub(crate) fn profile(args: &ProfileArgs) -> Result<Outcome> {
+pub(crate) fn profile(args: &ProfileArgs) -> Result<ExitOutcome> {
     let kind = args.kind.to_possible_value().expect("no kind is hidden").get_name().to_owned();
     // What cannot be read or written is said before the node is troubled.
     let old = args.diff.as_deref().map(|old| read_old(old, &kind)).transpose()?;
     std::fs::create_dir_all(&args.out).with_context(|| args.out.display().to_string())?;
-    let Taken { facts, collapsed } = take(args, &kind)?;
+    let TakenProfile { facts, collapsed } = take(args, &kind)?;
     let title = format!("{kind} profile of {}", args.url);
     let text = format!("# {title}\n\n{}\n\n{}", facts.text(), table(&collapsed, &facts.unit));
     // First, so that a full disk does not lose it; and a reader who leaves does not lose the files.
@@ -64,17 +64,17 @@ pub(crate) fn profile(args: &ProfileArgs) -> Result<Outcome> {
     } else {
         writeln!(io::stdout(), "\n{}", files.path("svg").display())?;
     }
-    Ok(Outcome::Done)
+    Ok(ExitOutcome::Done)
 }
 
 /// What a node has answered.
-struct Taken {
-    facts: Facts,
+struct TakenProfile {
+    facts: ProfileSummary,
     collapsed: String,
 }
 
 /// What it says of its profile.
-struct Facts {
+struct ProfileSummary {
     unit: String,
     seconds: String,
     frequency: Option<String>,
@@ -84,8 +84,8 @@ struct Facts {
     note: String,
 }
 
-impl Facts {
-    fn of(answer: &Answer) -> Option<Self> {
+impl ProfileSummary {
+    fn of(answer: &ClientResponse) -> Option<Self> {
         let header = |name: &str| answer.header(&format!("kvorum-profile-{name}")).map(str::to_owned);
         Some(Self {
             unit: header("unit")?,
@@ -108,13 +108,14 @@ impl Facts {
     }
 }
 
-fn take(args: &ProfileArgs, kind: &str) -> Result<Taken> {
+fn take(args: &ProfileArgs, kind: &str) -> Result<TakenProfile> {
     let frequency =
         if args.kind == ProfileKind::Cpu { format!("&frequency={}", args.frequency) } else { String::new() };
     let target = format!("/debug/profile/{kind}?seconds={}{frequency}", args.seconds);
     let deadline = Instant::now() + Duration::from_secs(u64::from(args.seconds)) + AFTERWARDS;
     let url = args.url.clone();
-    let asking = thread::spawn(move || ask(&url, &target, Bounds::Whole { deadline, bytes_max: ANSWER_BYTES_MAX }));
+    let asking =
+        thread::spawn(move || ask(&url, &target, ResponseBounds::Whole { deadline, bytes_max: ANSWER_BYTES_MAX }));
     let bar = ProgressBar::new(u64::from(args.seconds));
     bar.set_style(ProgressStyle::with_template("{wide_bar} {pos}/{len} s  {msg}").expect("a valid template"));
     bar.set_message(format!("{kind} profile"));
@@ -128,8 +129,8 @@ fn take(args: &ProfileArgs, kind: &str) -> Result<Taken> {
 }
 
 /// What the head says is looked at before a body is kept.
-fn ask(url: &NodeUrl, target: &str, bounds: Bounds) -> Result<Taken> {
-    let request = Request { method: "GET", target, trace: false, body: b"" };
+fn ask(url: &NodeUrl, target: &str, bounds: ResponseBounds) -> Result<TakenProfile> {
+    let request = ClientRequest { method: "GET", target, trace: false, body: b"" };
     let mut answer = send(url, bounds, &request).context("does the node listen there (admin.listen)?")?;
     let failed = |cause| Unreachable { url: url.to_string(), cause };
     if answer.status != 200 {
@@ -143,10 +144,10 @@ fn ask(url: &NodeUrl, target: &str, bounds: Bounds) -> Result<Taken> {
         let hint = if matches!(answer.status, 400 | 404) { " (is that the node's admin listener?)" } else { "" };
         return Err(failed(io::Error::other(format!("{} {}{hint}", answer.status, said.trim()))).into());
     }
-    let facts = Facts::of(&answer).ok_or_else(|| failed(io::Error::other("this is no profile")))?;
+    let facts = ProfileSummary::of(&answer).ok_or_else(|| failed(io::Error::other("this is no profile")))?;
     let mut body = Vec::new();
     answer.copy_body(&mut body).map_err(failed)?;
-    Ok(Taken { facts, collapsed: String::from_utf8_lossy(&body).into_owned() })
+    Ok(TakenProfile { facts, collapsed: String::from_utf8_lossy(&body).into_owned() })
 }
 
 fn read_old(old: &Path, kind: &str) -> Result<String> {
@@ -162,7 +163,7 @@ fn read_old(old: &Path, kind: &str) -> Result<String> {
     Ok(text)
 }
 
-fn options(title: &str, facts: &Facts) -> Options<'static> {
+fn options(title: &str, facts: &ProfileSummary) -> Options<'static> {
     let mut options = Options::default();
     options.title = title.to_owned();
     options.subtitle = Some(facts.text());
@@ -174,7 +175,7 @@ fn options(title: &str, facts: &Facts) -> Options<'static> {
 }
 
 /// The new profile, coloured by how each frame has changed; the old one is scaled to the same total first.
-fn difference(old: &str, new: &str, title: &str, facts: &Facts) -> Result<Vec<u8>> {
+fn difference(old: &str, new: &str, title: &str, facts: &ProfileSummary) -> Result<Vec<u8>> {
     let mut both = Vec::new();
     let normalized = differential::Options { normalize: true, ..differential::Options::default() };
     differential::from_readers(normalized, old.as_bytes(), new.as_bytes(), &mut both).context("the comparison")?;

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::args::RepairArgs;
 use crate::entity::ask_json;
-use crate::outcome::Outcome;
+use crate::outcome::ExitOutcome;
 
 /// Between two looks at how far it is.
 const POLL: Duration = Duration::from_millis(200);
@@ -16,7 +16,7 @@ const POLL: Duration = Duration::from_millis(200);
 const BAR: u64 = 1000;
 
 /// `kvorum repair`
-pub(crate) fn repair(args: &RepairArgs) -> Result<Outcome> {
+pub(crate) fn repair(args: &RepairArgs) -> Result<ExitOutcome> {
     let server = &args.server;
     let round = match ask_json(server, "POST", "/v0/repair")? {
         Ok(begun) => number(&begun, "round"),
@@ -24,7 +24,7 @@ pub(crate) fn repair(args: &RepairArgs) -> Result<Outcome> {
     };
     if !args.wait {
         println!("round {round} of {} will begin; `kvorum repair --wait` would have waited for it", server.url);
-        return Ok(Outcome::Done);
+        return Ok(ExitOutcome::Done);
     }
     let bar = bar();
     loop {
@@ -44,7 +44,7 @@ pub(crate) fn repair(args: &RepairArgs) -> Result<Outcome> {
         if let Some(trouble) = trouble {
             bar.finish_and_clear();
             eprintln!("kvorum: {} drives no round: {trouble}", server.url);
-            return Ok(Outcome::Refused);
+            return Ok(ExitOutcome::Refused);
         }
         let (full, text) = progress(driving);
         bar.set_position(full);
@@ -82,7 +82,7 @@ fn progress(driving: Option<&Value>) -> (u64, String) {
     (full, format!("step {step} of {steps}, {phase}: {listed} keys compared one by one, {copied} records copied"))
 }
 
-fn conclude(last: &Value) -> Outcome {
+fn conclude(last: &Value) -> ExitOutcome {
     let seconds = last.get("seconds").and_then(Value::as_f64).unwrap_or_default();
     println!(
         "{} keys differed, {} records copied in {seconds:.1} s; {} of 4096 partitions are proven converged",
@@ -96,13 +96,13 @@ fn conclude(last: &Value) -> Outcome {
         eprintln!("kvorum: {node} did not take part; `kvorum status --url {node}` says why, if it is up");
     }
     if last.get("clean").and_then(Value::as_bool) == Some(true) {
-        return Outcome::Done;
+        return ExitOutcome::Done;
     }
     let unsettled = number(last, "partitions_unsettled");
     if unsettled > 0 {
         eprintln!("kvorum: something is left to differ in {unsettled} partitions: run it again");
     }
-    Outcome::NotEnoughReplicas
+    ExitOutcome::NotEnoughReplicas
 }
 
 #[cfg(test)]

@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use crate::args::ScrubArgs;
 use crate::entity::ask_json;
-use crate::outcome::Outcome;
+use crate::outcome::ExitOutcome;
 
 /// Between two looks at how far it is.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// `kvorum scrub`
-pub(crate) fn scrub(args: &ScrubArgs) -> Result<Outcome> {
+pub(crate) fn scrub(args: &ScrubArgs) -> Result<ExitOutcome> {
     let before = match state(args)? {
         Ok(before) => before,
         Err(refused) => return Ok(refused),
@@ -31,7 +31,7 @@ pub(crate) fn scrub(args: &ScrubArgs) -> Result<Outcome> {
         };
         if number(&now, "begun") < begun {
             eprintln!("kvorum: {} was started anew, and does not know of the pass: ask again", args.server.url);
-            return Ok(Outcome::Refused);
+            return Ok(ExitOutcome::Refused);
         }
         if number(&now, "ended") >= pass {
             break now;
@@ -44,13 +44,13 @@ pub(crate) fn scrub(args: &ScrubArgs) -> Result<Outcome> {
     writeln!(io::stdout(), "{} records verified, {damaged} damaged, {mended} of them replaced", grown("records"))?;
     if let Some(trouble) = now.get("trouble").and_then(Value::as_str) {
         eprintln!("kvorum: {trouble}");
-        return Ok(Outcome::Refused);
+        return Ok(ExitOutcome::Refused);
     }
-    Ok(if mended < damaged { Outcome::Refused } else { Outcome::Done })
+    Ok(if mended < damaged { ExitOutcome::Refused } else { ExitOutcome::Done })
 }
 
 /// What the node says of its scrub.
-fn state(args: &ScrubArgs) -> Result<Result<Value, Outcome>> {
+fn state(args: &ScrubArgs) -> Result<Result<Value, ExitOutcome>> {
     let page = match ask_json(&args.server, "GET", "/v0/cluster")? {
         Ok(page) => page,
         Err(refused) => return Ok(Err(refused)),

@@ -5,15 +5,15 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
-use kvorum_config::{Effective, Log, LogFormat, LogLevel, Sources, check_file, load};
+use kvorum_config::{Effective, LogFormat, LogLevel, LogSection, Sources, check_file, load};
 use rustix::process::{Resource, Rlimit, Signal, getpid, getrlimit, kill_process, setrlimit};
 use tracing::level_filters::LevelFilter;
 
 use crate::args::{NodeArgs, ServeArgs};
-use crate::outcome::Outcome;
+use crate::outcome::ExitOutcome;
 
 /// `kvorum serve`: returns when the node was told to stop, or did not start.
-pub(crate) fn serve(args: &ServeArgs) -> Result<Outcome> {
+pub(crate) fn serve(args: &ServeArgs) -> Result<ExitOutcome> {
     let Effective { config, ignored, .. } = effective(&args.node)?;
     start_logging(config.log);
     if !ignored.is_empty() {
@@ -28,25 +28,25 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<Outcome> {
     }
     if let Err(error) = kvorum_server::node::run(&config) {
         tracing::error!(%error, "cannot start");
-        return Ok(Outcome::Usage);
+        return Ok(ExitOutcome::Usage);
     }
-    Ok(Outcome::Done)
+    Ok(ExitOutcome::Done)
 }
 
 /// `kvorum config check`
-pub(crate) fn check(file: &Path) -> Result<Outcome> {
+pub(crate) fn check(file: &Path) -> Result<ExitOutcome> {
     check_file(file)?;
     writeln!(io::stdout(), "{}: all settings are known and allowed", file.display())?;
-    Ok(Outcome::Done)
+    Ok(ExitOutcome::Done)
 }
 
 /// `kvorum config print`
-pub(crate) fn print(args: &NodeArgs) -> Result<Outcome> {
+pub(crate) fn print(args: &NodeArgs) -> Result<ExitOutcome> {
     let mut out = io::stdout().lock();
     for entry in effective(args)?.entries {
         writeln!(out, "{entry}")?;
     }
-    Ok(Outcome::Done)
+    Ok(ExitOutcome::Done)
 }
 
 pub(crate) fn effective(args: &NodeArgs) -> Result<Effective> {
@@ -65,7 +65,7 @@ pub(crate) fn effective(args: &NodeArgs) -> Result<Effective> {
     Ok(load(&sources)?)
 }
 
-fn start_logging(log: Log) {
+fn start_logging(log: LogSection) {
     let level = match log.level {
         LogLevel::Error => LevelFilter::ERROR,
         LogLevel::Warn => LevelFilter::WARN,

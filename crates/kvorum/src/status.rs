@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::args::ServerArgs;
 use crate::entity::{ask_json, print};
-use crate::outcome::Outcome;
+use crate::outcome::ExitOutcome;
 
 const REBUILDING: &str = "\
   This node may have lost writes that it had acknowledged. It answers, but counts for no quorum.
@@ -19,7 +19,7 @@ const REBUILDING: &str = "\
   back what the others have, and then its vote. Meanwhile, at `ack` = a majority, the others serve without it.";
 
 /// `kvorum status`
-pub(crate) fn status(args: &ServerArgs) -> Result<Outcome> {
+pub(crate) fn status(args: &ServerArgs) -> Result<ExitOutcome> {
     match ask_json(args, "GET", "/v0/cluster")? {
         Ok(cluster) => print(&args.url, |out| out.write_all(table(&cluster).as_bytes())),
         Err(refused) => Ok(refused),

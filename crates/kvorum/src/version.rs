@@ -4,13 +4,13 @@ use std::io::Write;
 
 use anyhow::Result;
 
-use crate::outcome::Outcome;
+use crate::outcome::ExitOutcome;
 
 /// The lines that the build script wrote: what is known when the binary is built.
 const BUILD: &str = include_str!(concat!(env!("OUT_DIR"), "/version.txt"));
 
 /// `kvorum --version [--verbose]`
-pub(crate) fn version(verbose: bool) -> Result<Outcome> {
+pub(crate) fn version(verbose: bool) -> Result<ExitOutcome> {
     let mut text = format!("kvorum {}\n", env!("CARGO_PKG_VERSION"));
     if verbose {
         // The options that are compiled in; the variable `MALLOC_CONF` overrides them.
@@ -21,5 +21,5 @@ pub(crate) fn version(verbose: bool) -> Result<Outcome> {
         text += &format!("{BUILD}allocator: jemalloc {allocator}, {options}\n");
     }
     std::io::stdout().write_all(text.as_bytes())?;
-    Ok(Outcome::Done)
+    Ok(ExitOutcome::Done)
 }

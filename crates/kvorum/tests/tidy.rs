@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 const FILE_LINES_MAX: usize = 600;
@@ -263,6 +264,27 @@ fn wrong_way_dependencies(source: &Source) -> Vec<String> {
         .collect()
 }
 
+/// The type that this line of a program declares. An associated type has the name that its trait gives it.
+fn type_name(line: &str) -> Option<&str> {
+    let mut words = line.split_whitespace().skip_while(|word| word.starts_with("pub"));
+    let kind = words.next().filter(|word| ["struct", "enum", "trait", "type"].contains(word))?;
+    let is_associated = kind == "type" && indentation(line) > 0;
+    words.next().filter(|_| !is_associated)?.split(|c: char| !c.is_alphanumeric()).next()
+}
+
+/// Names of types that programs declare more than once, each with the files.
+fn names_that_exist_twice(sources: &[Source]) -> Vec<String> {
+    let mut files: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for source in sources.iter().filter(|source| source.path.contains("src/") && !source.is_test()) {
+        let program = source.code().take_while(|(number, _)| *number <= source.lines_before_tests());
+        for name in program.filter_map(|(_, line)| type_name(line)) {
+            files.entry(name).or_default().push(&source.path);
+        }
+    }
+    let twice = files.iter().filter(|(_, files)| files.len() > 1);
+    twice.map(|(name, files)| format!("{name}: {}", files.join(", "))).collect()
+}
+
 const CODE: &[&str] = &[".rs"];
 const MANIFESTS: &[&str] = &["Cargo.toml"];
 
@@ -286,6 +308,18 @@ fn a_function_has_at_most_70_lines() {
     assert!(refuses(long_functions, "a.rs", &body(FUNCTION_LINES_MAX - 2)));
     let bodiless = format!("trait A {{\n    fn f();\n{}}}\n", "    const A: u8 = 1;\n".repeat(FUNCTION_LINES_MAX));
     assert!(!refuses(long_functions, "a.rs", &bodiless), "a declaration ends where it begins");
+}
+
+#[test]
+fn a_name_of_a_type_has_one_meaning() {
+    const NONE: &[String] = &[];
+    let mut all = sources(CODE);
+    assert_eq!(names_that_exist_twice(&all), NONE);
+    let declared = [("a/src/a.rs", "pub(crate) enum Kind<T> {"), ("b/src/b.rs", "    struct Kind;")];
+    all = declared.map(|(path, text)| Source { path: path.into(), text: text.into() }).into();
+    assert_eq!(names_that_exist_twice(&all), ["Kind: a/src/a.rs, b/src/b.rs"]);
+    all[1].text = "    type Kind = u8;\n#[cfg(test)]\nmod tests {\n    struct Kind;\n}\n".into();
+    assert_eq!(names_that_exist_twice(&all), NONE, "neither a trait's name nor a test's");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use crate::Error;
-use crate::run::answer::{Answer, Answers};
+use crate::run::answer::{ReceivedResponse, ResponseParser};
 use crate::target::Target;
 
 /// Of an answer, with its head and all of its framing.
@@ -18,7 +18,7 @@ const PIECE_BYTES: usize = 16 << 10;
 
 /// A status and a body.
 #[derive(Debug)]
-pub struct Page {
+pub struct PageResponse {
     /// Of the answer.
     pub status: u16,
     /// Whole.
@@ -44,7 +44,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Unreachable`]: no connection, no answer in time, or none that is whole and HTTP/1.1.
-    pub fn get(&mut self, path: &str) -> Result<Page, Error> {
+    pub fn get(&mut self, path: &str) -> Result<PageResponse, Error> {
         let reused = self.stream.is_some();
         let deadline = Instant::now() + self.timeout;
         self.exchange(path, deadline)
@@ -52,7 +52,7 @@ impl Client {
             .map_err(|cause| Error::Unreachable { target: self.target.to_string(), cause })
     }
 
-    fn exchange(&mut self, path: &str, deadline: Instant) -> io::Result<Page> {
+    fn exchange(&mut self, path: &str, deadline: Instant) -> io::Result<PageResponse> {
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
             None => self.connect(deadline)?,
@@ -92,8 +92,8 @@ fn left(deadline: Instant) -> io::Result<Duration> {
 }
 
 /// A page, and whether the connection is of no use behind it.
-fn read(stream: &mut TcpStream, deadline: Instant) -> io::Result<(Page, bool)> {
-    let mut answers = Answers::with_bodies();
+fn read(stream: &mut TcpStream, deadline: Instant) -> io::Result<(PageResponse, bool)> {
+    let mut answers = ResponseParser::with_bodies();
     let (mut piece, mut received) = (vec![0; PIECE_BYTES], 0);
     loop {
         stream.set_read_timeout(Some(left(deadline)?))?;
@@ -112,10 +112,10 @@ fn read(stream: &mut TcpStream, deadline: Instant) -> io::Result<(Page, bool)> {
             [] => (0, Some(answers.close().ok_or(io::ErrorKind::UnexpectedEof)?)),
             bytes => answers.take(bytes).map_err(|_| bad("the answer is not HTTP/1.1"))?,
         };
-        if let Some(Answer { status, closes }) = answer {
+        if let Some(ReceivedResponse { status, closes }) = answer {
             // What comes behind it was not asked for.
             let is_over = closes || taken < bytes.len();
-            return Ok((Page { status, body: answers.take_body() }, is_over));
+            return Ok((PageResponse { status, body: answers.take_body() }, is_over));
         }
     }
 }
@@ -127,11 +127,11 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use super::{Client, Page};
+    use super::{Client, PageResponse};
     use crate::Error;
 
     /// What a client makes of these bytes, with the connection closed behind them if `closes`.
-    fn get(answer: &'static [u8], closes: bool) -> Result<Page, Error> {
+    fn get(answer: &'static [u8], closes: bool) -> Result<PageResponse, Error> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let target = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
         thread::scope(|scope| {

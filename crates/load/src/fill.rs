@@ -15,9 +15,9 @@ use crate::Error;
 use crate::client::Client;
 use crate::numbers::count;
 use crate::random::Random;
-use crate::run::{Outcome, Plan, Rate, reach, run};
+use crate::run::{Rate, RunOutcome, RunPlan, reach, run};
 use crate::target::Target;
-use crate::workload::{KEYS_MAX, KeyOrder, Operation, Requests, Values, Writer};
+use crate::workload::{ClientOperation, KEYS_MAX, KeyOrder, Requests, Values, Writer};
 
 /// Bytes of values in a stage, within the bounds of its keys.
 const STAGE_BYTES: u64 = 64 << 20;
@@ -52,7 +52,7 @@ pub struct Filled {
 ///
 /// # Errors
 /// [`Error::Usage`] if that is none, or too many.
-pub fn keys_for(plan: &Plan, bytes: u64) -> Result<u64, Error> {
+pub fn keys_for(plan: &RunPlan, bytes: u64) -> Result<u64, Error> {
     if plan.value_size.most() == 0 {
         return Err(Error::Usage("values without bytes never come to a size: give --keys instead of --size".into()));
     }
@@ -68,9 +68,9 @@ pub fn keys_for(plan: &Plan, bytes: u64) -> Result<u64, Error> {
 /// # Errors
 /// Those of [`run()`], also where targets go away meanwhile; [`Error::Refused`] if keys cannot be written or are not read
 /// back as they were written.
-pub fn fill(plan: &Plan, stop: &Arc<AtomicBool>, progress: &mut dyn FnMut(u64)) -> Result<Filled, Error> {
+pub fn fill(plan: &RunPlan, stop: &Arc<AtomicBool>, progress: &mut dyn FnMut(u64)) -> Result<Filled, Error> {
     plan.check()?;
-    let mut store = Store::new(plan)?;
+    let mut store = KeyReader::new(plan)?;
     let stage = (STAGE_BYTES / plan.value_size.mean().max(1)).clamp(STAGE_KEYS_MIN, STAGE_KEYS_MAX);
     let begun = store.stages_begun(plan.keys.div_ceil(stage), stage, stop)?;
     let mut from = stage * begun.saturating_sub(1);
@@ -90,7 +90,7 @@ pub fn fill(plan: &Plan, stop: &Arc<AtomicBool>, progress: &mut dyn FnMut(u64)) 
 
 /// How far it came: less than all keys if it was stopped.
 fn write_stages(
-    plan: &Plan,
+    plan: &RunPlan,
     stage: u64,
     from: u64,
     stop: &Arc<AtomicBool>,
@@ -99,7 +99,7 @@ fn write_stages(
     let mut at = from;
     while at < plan.keys {
         let keys = stage.min(plan.keys - at);
-        let stage_plan = Plan { first_key: at, keys, ..puts(plan) };
+        let stage_plan = RunPlan { first_key: at, keys, ..puts(plan) };
         write_all(stage_plan, stop, &mut |done| progress(at + done))?;
         if stop.load(Ordering::Relaxed) {
             return Ok(at);
@@ -111,9 +111,9 @@ fn write_stages(
 }
 
 /// The plan that writes each of its keys once.
-fn puts(plan: &Plan) -> Plan {
-    Plan {
-        workload: Operation::Put.name().parse().expect("a workload of its own"),
+fn puts(plan: &RunPlan) -> RunPlan {
+    RunPlan {
+        workload: ClientOperation::Put.name().parse().expect("a workload of its own"),
         key_order: Some(KeyOrder::Sequential),
         rate: Rate::Max,
         duration: STAGE_TIME,
@@ -124,12 +124,12 @@ fn puts(plan: &Plan) -> Plan {
 }
 
 /// Writes all keys of a plan, some of them several times if need be.
-fn write_all(mut plan: Plan, stop: &Arc<AtomicBool>, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
+fn write_all(mut plan: RunPlan, stop: &Arc<AtomicBool>, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
     let all = plan.keys;
     for attempt in 1..=RETRIES + 1 {
         plan.operations_max = Some(plan.keys);
         let before = all - plan.keys;
-        let mut stall = Stall::new(&plan);
+        let mut stall = StallDetector::new(&plan);
         let ends = stall.ends.clone();
         let outcome = run(&plan, &ends, &mut |now| {
             stall.look(now.done, stop);
@@ -167,7 +167,7 @@ fn pause(time: Duration, stop: &AtomicBool) -> bool {
     !stop.load(Ordering::Relaxed)
 }
 
-fn failures(outcome: &Outcome) -> String {
+fn failures(outcome: &RunOutcome) -> String {
     let tally = &outcome.tally;
     let refused = tally.refused.iter().map(|(status, count)| format!("{status}: {count}"));
     let failed = tally.failures.iter().map(|(failure, count)| format!("{}: {count}", failure.name()));
@@ -176,7 +176,7 @@ fn failures(outcome: &Outcome) -> String {
 }
 
 /// Ends a run that writes nothing any more: what was never sent has no timeout.
-struct Stall {
+struct StallDetector {
     limit: Duration,
     done: u64,
     /// When something was written last, or this was looked at first.
@@ -184,8 +184,8 @@ struct Stall {
     ends: Arc<AtomicBool>,
 }
 
-impl Stall {
-    fn new(plan: &Plan) -> Self {
+impl StallDetector {
+    fn new(plan: &RunPlan) -> Self {
         Self { limit: plan.timeout * 2 + STALL, done: 0, since: None, ends: Arc::default() }
     }
 
@@ -200,7 +200,7 @@ impl Stall {
     }
 
     /// The target is out of reach, or takes requests and does nothing: no word about the keys that are there.
-    fn error(&self, plan: &Plan, outcome: &Outcome) -> Error {
+    fn error(&self, plan: &RunPlan, outcome: &RunOutcome) -> Error {
         if let Some(error) = plan.targets.iter().find_map(|target| reach(target).err()) {
             return error;
         }
@@ -212,15 +212,15 @@ impl Stall {
 }
 
 /// Reads keys, one at a time.
-struct Store {
+struct KeyReader {
     target: Target,
     client: Client,
     requests: Requests,
     values: Values,
 }
 
-impl Store {
-    fn new(plan: &Plan) -> Result<Self, Error> {
+impl KeyReader {
+    fn new(plan: &RunPlan) -> Result<Self, Error> {
         let target = plan.targets.first().ok_or_else(|| Error::Usage("a target is needed".into()))?;
         Ok(Self {
             target: target.clone(),
@@ -262,7 +262,7 @@ impl Store {
     }
 
     /// Reads some keys back, others with each seed: how many, until it is stopped.
-    fn sample(&mut self, plan: &Plan, stop: &AtomicBool) -> Result<u64, Error> {
+    fn sample(&mut self, plan: &RunPlan, stop: &AtomicBool) -> Result<u64, Error> {
         let (keys, mut random) = (plan.keys, Random::new(plan.seed));
         let (mut read, mut wrong) = (0, 0);
         // Fewer keys than that are all read.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use crate::numbers::micros;
-use crate::workload::Operation;
+use crate::workload::ClientOperation;
 
 /// The longest latency that is told apart, in µs.
 const LATENCY_MAX_US: u64 = 60_000_000;
@@ -22,7 +22,7 @@ pub fn histogram() -> Histogram<u64> {
 
 /// Why a request got no answer. Timeouts are none of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Failure {
+pub enum RequestFailure {
     /// A connection could not be made; it had no request.
     Connect,
     /// The connection was reset or failed.
@@ -35,7 +35,7 @@ pub enum Failure {
     Unasked,
 }
 
-impl Failure {
+impl RequestFailure {
     /// As reports name it.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -59,7 +59,7 @@ pub struct Tally {
     /// How late requests were sent although a connection was free for them: the generator's own part.
     pub lag: Histogram<u64>,
     /// As `latency`, of each operation.
-    pub operations: BTreeMap<Operation, Histogram<u64>>,
+    pub operations: BTreeMap<ClientOperation, Histogram<u64>>,
     /// Answers by status.
     pub statuses: BTreeMap<u16, u64>,
     /// Of these, those that are no success.
@@ -67,7 +67,7 @@ pub struct Tally {
     /// As `latency`, of answers that are no success.
     pub refusal: Histogram<u64>,
     /// Requests without an answer.
-    pub failures: BTreeMap<Failure, u64>,
+    pub failures: BTreeMap<RequestFailure, u64>,
     /// Requests without an answer within their limit.
     pub timeouts: u64,
     /// Requests sent more than 1 ms after they were due.
@@ -119,7 +119,8 @@ impl Tally {
     /// Operations that ended, well or badly.
     #[must_use]
     pub fn requests(&self) -> u64 {
-        let without = [Failure::Connect, Failure::Unasked].iter().filter_map(|failure| self.failures.get(failure));
+        let without =
+            [RequestFailure::Connect, RequestFailure::Unasked].iter().filter_map(|failure| self.failures.get(failure));
         self.latency.len() + self.error_count() - without.sum::<u64>() + self.timeouts
     }
 
@@ -129,7 +130,7 @@ impl Tally {
         self.refused.values().sum::<u64>() + self.failures.values().sum::<u64>()
     }
 
-    pub(crate) fn succeed(&mut self, operation: Operation, latency: Duration, service: Duration) {
+    pub(crate) fn succeed(&mut self, operation: ClientOperation, latency: Duration, service: Duration) {
         record(&mut self.latency, latency);
         record(&mut self.service, service);
         record(self.operations.entry(operation).or_insert_with(histogram), latency);
@@ -144,7 +145,7 @@ impl Tally {
         *self.refused.entry(status).or_default() += 1;
     }
 
-    pub(crate) fn fail(&mut self, failure: Failure) {
+    pub(crate) fn fail(&mut self, failure: RequestFailure) {
         *self.failures.entry(failure).or_default() += 1;
     }
 

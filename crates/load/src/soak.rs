@@ -8,7 +8,7 @@ use crate::nodes::NodeSecond;
 use crate::numbers::{count, float, index, whole};
 pub use crate::report::{Clause, SlowNode, SlowSecond, Soak};
 use crate::report::{Document, WindowRow, windows};
-use crate::run::{Outcome, Plan, Rate};
+use crate::run::{Rate, RunOutcome, RunPlan};
 
 /// The part of all seconds that may be over the objective.
 const SLOW_SHARE: f64 = 0.01;
@@ -22,7 +22,13 @@ const NO_ROOM: &str = "503";
 
 /// Judges a run at a rate.
 #[must_use]
-pub fn soak(plan: &Plan, outcome: &Outcome, document: &Document, objective: &Objective, goodput: Option<u64>) -> Soak {
+pub fn soak(
+    plan: &RunPlan,
+    outcome: &RunOutcome,
+    document: &Document,
+    objective: &Objective,
+    goodput: Option<u64>,
+) -> Soak {
     let slow: Vec<_> = document.seconds.iter().map(|second| second.slow_commits).collect();
     let seconds = windows(outcome, 1, &slow, plan.rate != Rate::Max);
     judge(&seconds, document, objective, goodput)

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use kvorum_base::outstanding::Unanswered;
+use kvorum_base::outstanding::Outstanding;
 use kvorum_core::frame::{Decoder, Frame, Message};
 use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer};
@@ -22,14 +22,14 @@ use tokio::time::MissedTickBehavior;
 
 use super::context::PeerContext;
 use super::dial::{ConnectError, Dialled};
-use super::error::{ProtocolError, Stranger};
+use super::error::{HandshakeError, ProtocolError};
 use super::first_dials::FirstDial;
 use super::handler::FrameHandler;
 use super::handshake;
 use super::handshake::Hello;
-use super::hellos::{Heard, Hellos};
+use super::hellos::{HelloSeen, Hellos};
 use super::link::Link;
-use super::pending::{Pending, Question};
+use super::pending::{AwaitingDial, Question};
 use super::request_id::background_number;
 use crate::membership::PeerState;
 
@@ -72,10 +72,10 @@ pub struct PeerClient {
     /// How many hellos of the peer had counted when the dial began that has ended last.
     settled: Cell<Option<u64>>,
     /// What waits for the dial that is awaited.
-    pending: Pending,
+    pending: AwaitingDial,
     /// Until the first dial has ended.
     first_dial: Cell<Option<FirstDial>>,
-    reads: Unanswered,
+    reads: Outstanding,
     /// Exponentially weighted mean of the time to answer a read, in microseconds.
     read_us: Cell<u32>,
     /// When the last ping went out.
@@ -113,9 +113,9 @@ impl PeerClient {
             votes: Cell::new(false),
             met: Cell::default(),
             settled: Cell::default(),
-            pending: Pending::default(),
+            pending: AwaitingDial::default(),
             first_dial: Cell::new(first_dial),
-            reads: Unanswered::default(),
+            reads: Outstanding::default(),
             read_us: Cell::new(0),
             pinged_at: Cell::default(),
             unheard_pings: Cell::new(0),
@@ -166,7 +166,7 @@ impl PeerClient {
     pub fn send(&self, id: u64, message: Message) -> Result<Sent, Failure> {
         let link = self.link.borrow();
         let Some(link) = link.as_ref() else { return self.defer(id, message) };
-        let is_read = matches!(message, Message::Read { uncounted: false, .. });
+        let is_read = matches!(message, Message::Read { non_voting: false, .. });
         link.send(&Frame { id, hlc: self.context.clock.reading(), message })?;
         if is_read {
             self.reads.asked(|| self.context.clock.boot());
@@ -176,7 +176,7 @@ impl PeerClient {
 
     fn defer(&self, id: u64, message: Message) -> Result<Sent, Failure> {
         let is_of_client =
-            matches!(message, Message::Store { uncounted: false, .. } | Message::Read { uncounted: false, .. });
+            matches!(message, Message::Store { non_voting: false, .. } | Message::Read { non_voting: false, .. });
         if !is_of_client || !self.is_awaited() {
             return Err(Failure::Unreachable);
         }
@@ -190,7 +190,7 @@ impl PeerClient {
     /// # Errors
     /// As [`PeerClient::send`].
     pub fn read(&self, id: u64, key: &Key, version_only: bool) -> Result<Sent, Failure> {
-        self.send(id, Message::Read { key: key.clone(), version_only, uncounted: false })
+        self.send(id, Message::Read { key: key.clone(), version_only, non_voting: false })
     }
 
     /// Takes note of how long a read took, or has already taken.
@@ -232,7 +232,7 @@ impl PeerClient {
 
     /// Returns once there is a hello that this dial, which began at `begun` after what was `heard`, is not an answer to:
     /// it may be on its way to a peer that was not there, and a new one is quicker.
-    async fn outdated(&self, hellos: &Hellos, heard: Heard, begun: Duration) {
+    async fn outdated(&self, hellos: &Hellos, heard: HelloSeen, begun: Duration) {
         let mut known = heard;
         loop {
             hellos.until_more_than(known.count).await;
@@ -313,13 +313,13 @@ impl PeerClient {
             .map_err(|_| ConnectError::Timeout)??;
         let node = hello.check(&self.context.membership, self.context.settings.deadline_ms())?;
         if node != self.node {
-            return Err(Stranger::Unknown(hello.url).into());
+            return Err(HandshakeError::Unknown(hello.url).into());
         }
         self.met.set(Some((hello.incarnation, hello.run)));
         // The other shards need not wait for their next attempt to find that it is there.
         let hellos = &self.context.membership.peer(node).hellos;
         hellos.note(hello.run.id, self.context.clock.boot(), self.context.settings.reconnect_delay_max);
-        let votes = introduce(&self.context, node, hello).await.map_err(ConnectError::NotRemembered)?;
+        let votes = exchange_hello(&self.context, node, hello).await.map_err(ConnectError::NotRemembered)?;
         let link = Link::new(transport, self.context.settings.queue_bytes_max, self.context.flusher.clone());
         Ok((link, input, votes))
     }
@@ -448,12 +448,12 @@ impl PeerClient {
 }
 
 /// Notes who the peer is on the read pool, since that may wait for the disk. Whether its answers count.
-pub(super) async fn introduce(context: &PeerContext, node: NodeId, hello: Hello) -> Result<bool, String> {
+pub(super) async fn exchange_hello(context: &PeerContext, node: NodeId, hello: Hello) -> Result<bool, String> {
     let (send, receive) = tokio::sync::oneshot::channel();
     let membership = context.membership.clone();
     let job = move || {
         // The receiver is gone if the connection is: then nobody asks.
-        let _ = send.send(handshake::introduce(&membership, node, &hello).map_err(|error| error.to_string()));
+        let _ = send.send(handshake::register_peer(&membership, node, &hello).map_err(|error| error.to_string()));
     };
     context.pool.submit(Box::new(job)).map_err(|_| "the read pool is full".to_owned())?;
     receive.await.map_err(|_| "the read pool stopped".to_owned())?

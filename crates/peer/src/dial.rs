@@ -6,7 +6,7 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::error::Stranger;
+use super::error::HandshakeError;
 use super::handshake;
 use super::handshake::Hello;
 use super::transport::Transport;
@@ -50,7 +50,7 @@ pub enum ConnectError {
     Refused(String),
     /// By this node.
     #[error(transparent)]
-    Stranger(#[from] Stranger),
+    Stranger(#[from] HandshakeError),
     /// The disk did not take it.
     #[error("could not note the peer's identity: {0}")]
     NotRemembered(String),

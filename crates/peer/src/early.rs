@@ -30,8 +30,8 @@ impl Incoming {
     /// Gives back what is none, and what there is no room for: that is answered now.
     pub(super) fn hold(&self, frame: Frame) -> Option<Frame> {
         let bytes = match &frame.message {
-            Message::Store { record, uncounted: false, .. } => QUESTION_BYTES + record.len(),
-            Message::Read { uncounted: false, .. } => QUESTION_BYTES,
+            Message::Store { record, non_voting: false, .. } => QUESTION_BYTES + record.len(),
+            Message::Read { non_voting: false, .. } => QUESTION_BYTES,
             _ => return Some(frame),
         };
         let early = &self.early;
@@ -58,13 +58,13 @@ impl Incoming {
 /// Without the buffer that it was read into, if it is small.
 fn detached(message: Message) -> Message {
     match message {
-        Message::Store { key, record, repair, uncounted } => {
+        Message::Store { key, record, repair, non_voting } => {
             let (key, record) = detach(key, record);
-            Message::Store { key, record, repair, uncounted }
+            Message::Store { key, record, repair, non_voting }
         }
-        Message::Read { key, version_only, uncounted } => {
+        Message::Read { key, version_only, non_voting } => {
             let (key, _) = detach(key, Bytes::new());
-            Message::Read { key, version_only, uncounted }
+            Message::Read { key, version_only, non_voting }
         }
         other => other,
     }

@@ -2,7 +2,7 @@
 
 /// Why a peer is refused: a short name for its headers and logs, and a sentence that says what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Stranger {
+pub enum HandshakeError {
     /// A header is absent or malformed.
     #[error("the peer's handshake has no valid {0} header")]
     Malformed(&'static str),

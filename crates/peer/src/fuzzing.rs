@@ -3,7 +3,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use hyper::header::HeaderValue;
 use kvorum_core::frame::{CHUNK_BYTES, Decoder, Frame, HEADER_BYTES, Message, encode};
-use kvorum_core::repair::wire::{Request, Response};
+use kvorum_core::repair::wire::{RoundRequest, RoundResponse};
 use kvorum_core::{Key, Record, Version};
 use kvorum_fuzzing::{byte, split};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
@@ -121,18 +121,18 @@ fn record_of(key: &Key, bytes: &Bytes) {
     assert!(ends || !record.is_deleted(|| u64::MAX), "only what claims an end has one");
     assert!(record.payload().len() <= bytes.len() && record.content_type().is_none_or(|text| text.len() <= 255));
     assert!(!record.is_tombstone() || record.payload().is_empty(), "a deletion has no value");
-    assert_eq!(record.restamp(key, record.version()).bytes(), bytes, "the same record in other bytes");
+    assert_eq!(record.with_version(key, record.version()).bytes(), bytes, "the same record in other bytes");
 }
 
 /// A driver's question, and a node's answer.
 pub fn repair(payload: &[u8]) {
-    if let Ok(request) = Request::decode(payload) {
-        assert_eq!(Request::decode(&request.encode()).as_ref(), Ok(&request));
+    if let Ok(request) = RoundRequest::decode(payload) {
+        assert_eq!(RoundRequest::decode(&request.encode()).as_ref(), Ok(&request));
         let _ = request.round().version();
     }
-    if let Ok(response) = Response::decode(payload) {
-        assert_eq!(Response::decode(&response.encode()).as_ref(), Ok(&response));
-        if let Response::Trees { trees, .. } = &response {
+    if let Ok(response) = RoundResponse::decode(payload) {
+        assert_eq!(RoundResponse::decode(&response.encode()).as_ref(), Ok(&response));
+        if let RoundResponse::Trees { trees, .. } = &response {
             trees.iter().for_each(|tree| _ = tree.leaves());
         }
     }
@@ -158,7 +158,7 @@ pub fn handshakes(data: &[u8]) {
             let again = Hello::parse(|name| said.get(name).map(HeaderValue::as_bytes));
             assert_eq!(again, Ok(hello), "it reads otherwise");
         }
-        Err(stranger) => assert!(stranger.to_string().len() < 1_000, "a refusal is a sentence"),
+        Err(handshake_error) => assert!(handshake_error.to_string().len() < 1_000, "a refusal is a sentence"),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The handshake: `GET /_peer` with `Upgrade: kvorum/1`, and its `101`, on the port that clients use.
 //!
 //! Both sides say who they are, how much they found in their store, and what they remember of the other,
-//! and refuse a stranger: another protocol version, cluster, layout, or a deadline longer than what this
+//! and refuse who is no peer: another protocol version, cluster, layout, or a deadline longer than what this
 //! node remembers accepted versions for.
 
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, UPGRADE};
@@ -10,7 +10,7 @@ use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::placement::NodeId;
 use kvorum_storage::data_dir::{Run, RunId};
 
-use super::error::Stranger;
+use super::error::HandshakeError;
 use crate::membership::Membership;
 
 /// The protocol and its version, as `Upgrade` names it.
@@ -18,7 +18,7 @@ pub const PROTOCOL: &str = "kvorum/1";
 /// The path that peers ask for.
 pub const PATH: &str = "/_peer";
 
-/// What is repeated of a stranger's URL, which may be as long as a head.
+/// What is repeated of a refused node's URL, which may be as long as a head.
 const SHOWN_CHARS_MAX: usize = 256;
 
 const CLUSTER: HeaderName = HeaderName::from_static("kvorum-cluster");
@@ -48,12 +48,12 @@ pub struct Hello {
     /// The run of the speaker's process, and how far its store had got when that began, as peers count it.
     pub run: Run,
     /// What the speaker remembers of the listener.
-    pub remembers: Option<Remembered>,
+    pub remembers: Option<PeerMemory>,
 }
 
 /// What one side remembers of the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Remembered {
+pub struct PeerMemory {
     /// Its data directory.
     pub incarnation: Incarnation,
     /// The last of its runs that had everything from before.
@@ -73,7 +73,7 @@ impl Hello {
             layout: membership.layout().digest(),
             deadline_ms,
             run: membership.run(),
-            remembers: membership.remembered(peer).map(|note| Remembered {
+            remembers: membership.remembered(peer).map(|note| PeerMemory {
                 incarnation: note.incarnation,
                 run: note.run,
                 sequence: note.sequence,
@@ -107,20 +107,20 @@ impl Hello {
     /// Reads what the other side says.
     ///
     /// # Errors
-    /// [`Stranger::Malformed`] for the first header that is absent or not what it should be.
-    pub fn parse<'a>(header: impl Fn(&'static str) -> Option<&'a [u8]>) -> Result<Self, Stranger> {
+    /// [`HandshakeError::Malformed`] for the first header that is absent or not what it should be.
+    pub fn parse<'a>(header: impl Fn(&'static str) -> Option<&'a [u8]>) -> Result<Self, HandshakeError> {
         let text = |name| {
-            let value = header(name).ok_or(Stranger::Malformed(name))?;
-            std::str::from_utf8(value).map_err(|_| Stranger::Malformed(name))
+            let value = header(name).ok_or(HandshakeError::Malformed(name))?;
+            std::str::from_utf8(value).map_err(|_| HandshakeError::Malformed(name))
         };
-        let hex64 = |name| u64::from_str_radix(text(name)?, 16).map_err(|_| Stranger::Malformed(name));
-        let decimal = |name| text(name)?.parse::<u64>().map_err(|_| Stranger::Malformed(name));
+        let hex64 = |name| u64::from_str_radix(text(name)?, 16).map_err(|_| HandshakeError::Malformed(name));
+        let decimal = |name| text(name)?.parse::<u64>().map_err(|_| HandshakeError::Malformed(name));
         let incarnation = |name| {
-            let number = u32::from_str_radix(text(name)?, 16).map_err(|_| Stranger::Malformed(name))?;
+            let number = u32::from_str_radix(text(name)?, 16).map_err(|_| HandshakeError::Malformed(name))?;
             Ok(Incarnation(number))
         };
         if text("upgrade")? != PROTOCOL {
-            return Err(Stranger::Malformed("upgrade"));
+            return Err(HandshakeError::Malformed("upgrade"));
         }
         Ok(Self {
             cluster: hex64("kvorum-cluster")?,
@@ -131,7 +131,7 @@ impl Hello {
             run: Run { id: RunId(hex64("kvorum-run")?), recovered: decimal("kvorum-recovered")? },
             remembers: match header("kvorum-remembers") {
                 None => None,
-                Some(_) => Some(Remembered {
+                Some(_) => Some(PeerMemory {
                     incarnation: incarnation("kvorum-remembers")?,
                     run: RunId(hex64("kvorum-remembers-run")?),
                     sequence: decimal("kvorum-remembers-sequence")?,
@@ -141,7 +141,7 @@ impl Hello {
     }
 
     /// What this node must have lost, if what the speaker remembers of it is true.
-    fn accuses(&self, membership: &Membership) -> Option<String> {
+    fn evidence_of_data_loss(&self, membership: &Membership) -> Option<String> {
         let (url, remembers) = (&self.url, self.remembers?);
         if is_on(Mutant::WipedVotes) || remembers.sequence < membership.rebuilt() {
             return None;
@@ -166,23 +166,23 @@ impl Hello {
     /// Who of the cluster says this, if this node may talk to it.
     ///
     /// # Errors
-    /// [`Stranger`], to be said to the peer and logged.
-    pub fn check(&self, membership: &Membership, deadline_ms: u64) -> Result<NodeId, Stranger> {
+    /// [`HandshakeError`], to be said to the peer and logged.
+    pub fn check(&self, membership: &Membership, deadline_ms: u64) -> Result<NodeId, HandshakeError> {
         let ours = membership.cluster_id().0;
         if self.cluster != ours {
-            return Err(Stranger::Cluster { theirs: self.cluster, ours });
+            return Err(HandshakeError::Cluster { theirs: self.cluster, ours });
         }
         let ours = membership.layout().digest();
         if self.layout != ours {
-            return Err(Stranger::Layout { theirs: self.layout, ours });
+            return Err(HandshakeError::Layout { theirs: self.layout, ours });
         }
         let node = membership.node_by_url(&self.url).filter(|node| *node != membership.own());
-        let node = node.ok_or_else(|| Stranger::Unknown(self.url.chars().take(SHOWN_CHARS_MAX).collect()))?;
+        let node = node.ok_or_else(|| HandshakeError::Unknown(self.url.chars().take(SHOWN_CHARS_MAX).collect()))?;
         if self.incarnation == membership.incarnation() {
-            return Err(Stranger::Copied(self.url.clone()));
+            return Err(HandshakeError::Copied(self.url.clone()));
         }
         if self.deadline_ms > deadline_ms {
-            return Err(Stranger::Deadline { theirs: self.deadline_ms, ours: deadline_ms });
+            return Err(HandshakeError::Deadline { theirs: self.deadline_ms, ours: deadline_ms });
         }
         Ok(node)
     }
@@ -193,15 +193,15 @@ impl Hello {
 ///
 /// # Errors
 /// If the peer could not be remembered durably.
-pub fn introduce(
+pub fn register_peer(
     membership: &Membership,
     node: NodeId,
     hello: &Hello,
 ) -> Result<bool, kvorum_storage::data_dir::DataDirError> {
     membership.note_remembered(hello.remembers.map_or(0, |remembers| remembers.sequence));
-    if let Some(reason) = hello.accuses(membership) {
+    if let Some(reason) = hello.evidence_of_data_loss(membership) {
         membership.become_rebuilding(&reason)?;
     }
     let knows_us = hello.remembers.is_some_and(|remembers| remembers.incarnation == membership.incarnation());
-    membership.meet(node, hello.incarnation, hello.run, knows_us)
+    membership.register_peer(node, hello.incarnation, hello.run, knows_us)
 }

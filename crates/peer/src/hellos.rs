@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 /// What a peer has said, for whoever wants to know whether it has said more since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct HelloSeen {
     /// Hellos that counted.
     pub count: u64,
     /// The run that said the last of them.
@@ -51,9 +51,9 @@ impl Hellos {
 
     /// How many have counted, and the run that said the last of these.
     #[must_use]
-    pub fn heard(&self) -> Heard {
+    pub fn heard(&self) -> HelloSeen {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        Heard { count: self.count(), run: last.map(|(run, _)| run) }
+        HelloSeen { count: self.count(), run: last.map(|(run, _)| run) }
     }
 
     /// Waits until not just `count` have counted. Cancel safe.
@@ -82,6 +82,6 @@ mod tests {
             hellos.count()
         });
         assert_eq!(counts, [1, 1, 2, 2, 3, 4]);
-        assert_eq!(hellos.heard(), Heard { count: 4, run: Some(RunId(1)) });
+        assert_eq!(hellos.heard(), HelloSeen { count: 4, run: Some(RunId(1)) });
     }
 }

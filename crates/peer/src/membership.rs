@@ -30,7 +30,7 @@ use kvorum_core::{Incarnation, PartitionId};
 use kvorum_storage::data_dir::{ClusterId, DataDir, DataDirError, PeerNote, Run, RunId, Runs};
 use tokio::sync::Notify;
 
-use crate::error::{ProtocolError, Stranger};
+use crate::error::{HandshakeError, ProtocolError};
 use crate::hellos::Hellos;
 
 /// How far what is remembered of the peers' sequences may lag behind what was heard, after a crash.
@@ -39,7 +39,7 @@ pub const NOTES_INTERVAL: Duration = Duration::from_secs(10);
 /// Whether this node's answers count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Standing {
+pub enum VoteState {
     /// Its directory is new, and it has not met enough peers to know that it replaces nobody.
     Unconfirmed = 0,
     /// It votes.
@@ -76,7 +76,7 @@ pub struct PeerState {
 }
 
 #[derive(Default)]
-struct Errand {
+struct MembershipTask {
     write_now: bool,
     stop: bool,
 }
@@ -86,7 +86,7 @@ pub struct Membership {
     layout: Layout,
     own: NodeId,
     cluster_id: ClusterId,
-    standing: AtomicU8,
+    vote_state: AtomicU8,
     /// Wakes who waits for another standing, or for the drain.
     changed: Notify,
     /// While it rebuilds: the partitions that it has a vote for already. Of this run alone.
@@ -101,14 +101,14 @@ pub struct Membership {
     data_dir: DataDir,
     runs: Runs,
     /// What the thread of [`Membership::write_notes`] waits for.
-    errand: Mutex<Errand>,
-    errand_set: Condvar,
+    task: Mutex<MembershipTask>,
+    task_set: Condvar,
     skew_max_ms: u64,
     /// Handshakes of nodes that do not belong here.
-    pub strangers: AtomicU64,
+    pub handshake_errors: AtomicU64,
     /// The last of them, which is not logged twice.
-    last_stranger: Mutex<Option<Stranger>>,
-    stranger_log: LogLimit,
+    last_handshake_error: Mutex<Option<HandshakeError>>,
+    handshake_error_log: LogLimit,
 }
 
 impl Membership {
@@ -124,14 +124,14 @@ impl Membership {
         rebuilding: Option<String>,
         skew_max_ms: u64,
     ) -> Self {
-        let standing = if rebuilding.is_some() { Standing::Rebuilding } else { Standing::Unconfirmed };
+        let vote_state = if rebuilding.is_some() { VoteState::Rebuilding } else { VoteState::Unconfirmed };
         let membership = Self {
             peers: layout.nodes().iter().map(|_| PeerState::default()).collect(),
             layout,
             own,
             cluster_id,
             rebuilding: Mutex::new(rebuilding),
-            standing: AtomicU8::new(standing as u8),
+            vote_state: AtomicU8::new(vote_state as u8),
             changed: Notify::new(),
             restored: Mutex::default(),
             remembered_max: AtomicU64::new(0),
@@ -139,12 +139,12 @@ impl Membership {
             draining: AtomicBool::new(false),
             runs: data_dir.runs(data_dir.rebuilt().saturating_add(recovered)),
             data_dir,
-            errand: Mutex::default(),
-            errand_set: Condvar::new(),
+            task: Mutex::default(),
+            task_set: Condvar::new(),
             skew_max_ms,
-            strangers: AtomicU64::new(0),
-            last_stranger: Mutex::default(),
-            stranger_log: LogLimit::default(),
+            handshake_errors: AtomicU64::new(0),
+            last_handshake_error: Mutex::default(),
+            handshake_error_log: LogLimit::default(),
         };
         membership.confirm();
         membership
@@ -224,28 +224,28 @@ impl Membership {
 
     /// Whether this node votes.
     #[must_use]
-    pub fn standing(&self) -> Standing {
-        match self.standing.load(Ordering::Acquire) {
-            0 => Standing::Unconfirmed,
-            1 => Standing::Voting,
-            _ => Standing::Rebuilding,
+    pub fn vote_state(&self) -> VoteState {
+        match self.vote_state.load(Ordering::Acquire) {
+            0 => VoteState::Unconfirmed,
+            1 => VoteState::Voting,
+            _ => VoteState::Rebuilding,
         }
     }
 
     /// Why this node's own answers count for nothing now, if so.
     #[must_use]
     pub fn abstains(&self) -> Option<Failure> {
-        match self.standing() {
-            Standing::Voting => None,
-            Standing::Unconfirmed => Some(Failure::NotServing),
-            Standing::Rebuilding => Some(Failure::Rebuilding),
+        match self.vote_state() {
+            VoteState::Voting => None,
+            VoteState::Unconfirmed => Some(Failure::NotServing),
+            VoteState::Rebuilding => Some(Failure::Rebuilding),
         }
     }
 
     /// Whether it has met its cluster: it votes, or is rebuilding.
     #[must_use]
     pub fn is_serving(&self) -> bool {
-        self.standing() != Standing::Unconfirmed
+        self.vote_state() != VoteState::Unconfirmed
     }
 
     /// Waits until this node has met its cluster, or is stopping. Cancel safe.
@@ -268,10 +268,10 @@ impl Membership {
     /// How many partitions this node votes for.
     #[must_use]
     pub fn voting_partitions(&self) -> usize {
-        match self.standing() {
-            Standing::Voting => PARTITIONS,
-            Standing::Unconfirmed => 0,
-            Standing::Rebuilding => self.restored().len(),
+        match self.vote_state() {
+            VoteState::Voting => PARTITIONS,
+            VoteState::Unconfirmed => 0,
+            VoteState::Rebuilding => self.restored().len(),
         }
     }
 
@@ -279,7 +279,7 @@ impl Membership {
     /// longer.
     #[must_use]
     pub fn is_rebuilt(&self) -> bool {
-        self.standing() == Standing::Voting && self.rebuilt() > 0
+        self.vote_state() == VoteState::Voting && self.rebuilt() > 0
     }
 
     /// What peers remember of this node below this sequence was lost and is back: [`DataDir::rebuilt`].
@@ -306,7 +306,7 @@ impl Membership {
     /// # Errors
     /// If the end of the rebuilding could not be made durable: after a restart it begins anew.
     pub fn restore(&self, partitions: &PartitionSet, stored: u64) -> Result<(), DataDirError> {
-        if self.standing() != Standing::Rebuilding {
+        if self.vote_state() != VoteState::Rebuilding {
             return Ok(());
         }
         let count = {
@@ -323,7 +323,7 @@ impl Membership {
         self.data_dir.set_rebuilt(known_max.saturating_add(1))?;
         self.data_dir.clear_rebuilding()?;
         *self.rebuilding.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        self.standing.store(Standing::Voting as u8, Ordering::Release);
+        self.vote_state.store(VoteState::Voting as u8, Ordering::Release);
         tracing::info!("rebuilt: this node votes again");
         Ok(())
     }
@@ -362,7 +362,13 @@ impl Membership {
     ///
     /// # Errors
     /// If it could not be made durable; then the peer's answers must not be counted.
-    pub fn meet(&self, node: NodeId, incarnation: Incarnation, run: Run, knows_us: bool) -> Result<bool, DataDirError> {
+    pub fn register_peer(
+        &self,
+        node: NodeId,
+        incarnation: Incarnation,
+        run: Run,
+        knows_us: bool,
+    ) -> Result<bool, DataDirError> {
         let votes = match self.remembered(node) {
             None => {
                 let note = PeerNote { incarnation, run: run.id, sequence: run.recovered, knows_us };
@@ -408,20 +414,19 @@ impl Membership {
 
     /// Has what was heard of the peers written soon: when a connection ends, it is the last for a while.
     pub fn write_notes_now(&self) {
-        self.errand.lock().unwrap_or_else(PoisonError::into_inner).write_now = true;
-        self.errand_set.notify_one();
+        self.task.lock().unwrap_or_else(PoisonError::into_inner).write_now = true;
+        self.task_set.notify_one();
     }
 
     /// Keeps what was heard of the peers on disk, until [`Membership::stop_notes`]. For a thread of its own.
     pub fn write_notes(&self) {
         let mut is_failing = false;
         loop {
-            let errand = self.errand.lock().unwrap_or_else(PoisonError::into_inner);
-            let waited =
-                self.errand_set.wait_timeout_while(errand, NOTES_INTERVAL, |errand| !errand.write_now && !errand.stop);
-            let (errand, _) = waited.unwrap_or_else(PoisonError::into_inner);
-            let stop = errand.stop;
-            drop(errand);
+            let task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
+            let waited = self.task_set.wait_timeout_while(task, NOTES_INTERVAL, |task| !task.write_now && !task.stop);
+            let (task, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            let stop = task.stop;
+            drop(task);
             let written = self.write_notes_once();
             if let Err(error) = &written
                 && !is_failing
@@ -440,20 +445,20 @@ impl Membership {
     /// # Errors
     /// If it could not be made durable; the next call tries again.
     pub fn write_notes_once(&self) -> Result<(), DataDirError> {
-        self.errand.lock().unwrap_or_else(PoisonError::into_inner).write_now = false;
+        self.task.lock().unwrap_or_else(PoisonError::into_inner).write_now = false;
         self.data_dir.persist_peers()
     }
 
     /// Whether somebody wants the notes written soon.
     #[must_use]
     pub fn wants_notes(&self) -> bool {
-        self.errand.lock().unwrap_or_else(PoisonError::into_inner).write_now
+        self.task.lock().unwrap_or_else(PoisonError::into_inner).write_now
     }
 
     /// Ends [`Membership::write_notes`], once everything is written.
     pub fn stop_notes(&self) {
-        self.errand.lock().unwrap_or_else(PoisonError::into_inner).stop = true;
-        self.errand_set.notify_one();
+        self.task.lock().unwrap_or_else(PoisonError::into_inner).stop = true;
+        self.task_set.notify_one();
     }
 
     /// Everything that was acknowledged is on the disk, and nothing more will be. Blocks on the disk.
@@ -469,7 +474,7 @@ impl Membership {
     /// # Errors
     /// If the mark could not be made durable; the vote is lost for this run all the same.
     pub fn become_rebuilding(&self, reason: &str) -> Result<(), DataDirError> {
-        self.standing.store(Standing::Rebuilding as u8, Ordering::Release);
+        self.vote_state.store(VoteState::Rebuilding as u8, Ordering::Release);
         self.changed.notify_waiters();
         let mut rebuilding = self.rebuilding.lock().unwrap_or_else(PoisonError::into_inner);
         if rebuilding.is_none() {
@@ -482,9 +487,9 @@ impl Membership {
 
     fn confirm(&self) {
         if self.awaited().is_none() || is_on(Mutant::NewVotesAtOnce) {
-            let _ = self.standing.compare_exchange(
-                Standing::Unconfirmed as u8,
-                Standing::Voting as u8,
+            let _ = self.vote_state.compare_exchange(
+                VoteState::Unconfirmed as u8,
+                VoteState::Voting as u8,
                 Ordering::AcqRel,
                 Ordering::Acquire,
             );
@@ -550,14 +555,14 @@ impl Membership {
 
     /// Counts a refused handshake, and logs it if it is not the one that was logged last, and that was a while ago:
     /// anybody who reaches the port can cause it. `now` is the time since boot.
-    pub fn note_stranger(&self, stranger: &Stranger, now: Duration) {
-        self.strangers.fetch_add(1, Ordering::Relaxed);
-        let mut last = self.last_stranger.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.as_ref() != Some(stranger)
-            && let Some(left_out) = self.stranger_log.due(now)
+    pub fn note_handshake_error(&self, handshake_error: &HandshakeError, now: Duration) {
+        self.handshake_errors.fetch_add(1, Ordering::Relaxed);
+        let mut last = self.last_handshake_error.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.as_ref() != Some(handshake_error)
+            && let Some(left_out) = self.handshake_error_log.due(now)
         {
-            tracing::warn!(reason = %stranger, left_out, "handshake refused");
-            *last = Some(stranger.clone());
+            tracing::warn!(reason = %handshake_error, left_out, "handshake refused");
+            *last = Some(handshake_error.clone());
         }
     }
 

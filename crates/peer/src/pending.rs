@@ -19,12 +19,12 @@ pub(super) struct Question {
 
 /// The questions that wait for one dial.
 #[derive(Default)]
-pub(super) struct Pending {
+pub(super) struct AwaitingDial {
     questions: RefCell<Vec<Question>>,
     bytes: Cell<usize>,
 }
 
-impl Pending {
+impl AwaitingDial {
     /// Keeps a question.
     ///
     /// # Errors

@@ -10,9 +10,9 @@ use kvorum_base::waits;
 use kvorum_core::frame::Decoder;
 use kvorum_core::placement::NodeId;
 
-use super::client::introduce;
+use super::client::exchange_hello;
 use super::context::PeerContext;
-use super::error::{ProtocolError, Stranger};
+use super::error::{HandshakeError, ProtocolError};
 use super::handler::FrameHandler;
 use super::handshake::Hello;
 use super::incoming::Incoming;
@@ -28,7 +28,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// Why it is refused; noted already.
-pub fn answer(context: &PeerContext, hello: Result<&Hello, Stranger>) -> Result<Hello, Stranger> {
+pub fn answer(context: &PeerContext, hello: Result<&Hello, HandshakeError>) -> Result<Hello, HandshakeError> {
     let (membership, deadline_ms) = (&context.membership, context.settings.deadline_ms());
     let checked = hello.and_then(|hello| Ok((hello.check(membership, deadline_ms)?, hello.run.id)));
     checked
@@ -38,7 +38,7 @@ pub fn answer(context: &PeerContext, hello: Result<&Hello, Stranger>) -> Result<
             membership.peer(node).hellos.note(run, now, interval);
             Hello::ours(membership, deadline_ms, node)
         })
-        .inspect_err(|stranger| membership.note_stranger(stranger, context.clock.boot()))
+        .inspect_err(|handshake_error| membership.note_handshake_error(handshake_error, context.clock.boot()))
 }
 
 /// Takes a connection whose peer has had its answer: notes who it is, then serves it until the connection ends.
@@ -52,7 +52,7 @@ pub async fn accept(
 ) {
     let membership = &context.membership;
     let Ok(node) = hello.check(membership, context.settings.deadline_ms()) else { return };
-    if let Err(error) = introduce(&context, node, hello).await {
+    if let Err(error) = exchange_hello(&context, node, hello).await {
         if let Some(left_out) = membership.peer(node).log.due(context.clock.boot()) {
             tracing::warn!(peer = membership.url(node), error, left_out, "peer not served");
         }
@@ -71,11 +71,11 @@ impl Incoming {
         let mut decoder = Decoder::new(context.settings.frame_bytes_max, context.settings.partial_bytes_max);
         while !link.is_closed() {
             match self.take_frames(&mut decoder, &mut input) {
-                Ok(Taken::All) => match link.read(&mut input).await {
+                Ok(IntakePause::All) => match link.read(&mut input).await {
                     Ok(true) => {}
                     Ok(false) | Err(_) => break,
                 },
-                Ok(Taken::Congested) => waits::queue("answers", link.until_uncongested()).await,
+                Ok(IntakePause::Congested) => waits::queue("answers", link.until_uncongested()).await,
                 Err(error) => {
                     context.membership.note_protocol_error(node, &error, context.clock.boot());
                     break;
@@ -85,10 +85,10 @@ impl Incoming {
         link.close();
     }
 
-    fn take_frames(&self, decoder: &mut Decoder, input: &mut BytesMut) -> Result<Taken, ProtocolError> {
+    fn take_frames(&self, decoder: &mut Decoder, input: &mut BytesMut) -> Result<IntakePause, ProtocolError> {
         let taken = loop {
             if self.link.is_congested() {
-                break Ok(Taken::Congested);
+                break Ok(IntakePause::Congested);
             }
             match decoder.decode(input) {
                 Ok(Some(frame)) => {
@@ -99,7 +99,7 @@ impl Incoming {
                         break Err(error);
                     }
                 }
-                Ok(None) => break Ok(Taken::All),
+                Ok(None) => break Ok(IntakePause::All),
                 Err(error) => break Err(error.into()),
             }
         };
@@ -116,7 +116,7 @@ async fn close_when_silent(membership: Arc<Membership>, link: Weak<Link>, node: 
 
 /// Why no more frames are taken for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Taken {
+enum IntakePause {
     /// There are no more.
     All,
     /// Too many answers wait to be sent.

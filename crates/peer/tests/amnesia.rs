@@ -7,8 +7,8 @@ use std::path::Path;
 
 use kvorum_core::partitions::PartitionSet;
 use kvorum_core::placement::{Layout, LayoutNode, NodeId};
-use kvorum_peer::handshake::{Hello, introduce};
-use kvorum_peer::membership::{Membership, Standing};
+use kvorum_peer::handshake::{Hello, register_peer};
+use kvorum_peer::membership::{Membership, VoteState};
 use kvorum_storage::data_dir::{ClusterId, DataDir};
 use tempfile::TempDir;
 
@@ -34,8 +34,8 @@ fn connect(caller: &Membership, called: &Membership) -> (bool, bool) {
     let answer = Hello::ours(called, 1, id(called, caller)).headers();
     let read =
         |headers: &hyper::HeaderMap| Hello::parse(|name| headers.get(name).map(|value| value.as_bytes())).unwrap();
-    let called_counts = introduce(called, id(called, caller), &read(&request)).unwrap();
-    let caller_counts = introduce(caller, id(caller, called), &read(&answer)).unwrap();
+    let called_counts = register_peer(called, id(called, caller), &read(&request)).unwrap();
+    let caller_counts = register_peer(caller, id(caller, called), &read(&answer)).unwrap();
     (caller_counts, called_counts)
 }
 
@@ -73,7 +73,7 @@ fn heard_of_100(directories: &[TempDir]) -> (Membership, Membership) {
 }
 
 fn votes(node: &Membership) -> bool {
-    node.standing() == Standing::Voting
+    node.vote_state() == VoteState::Voting
 }
 
 #[test]
@@ -122,9 +122,9 @@ fn a_wiped_node_does_not_vote_with_the_help_of_one_it_never_met() {
     meet(&wiped, &never_met);
     assert!(!votes(&wiped) && !votes(&never_met), "acknowledged writes would vanish");
     meet(&wiped, &start(3, 0, directories[0].path(), 0));
-    assert_eq!(wiped.standing(), Standing::Rebuilding, "node 0 remembers");
+    assert_eq!(wiped.vote_state(), VoteState::Rebuilding, "node 0 remembers");
     drop(wiped);
-    assert_eq!(start(3, 2, fresh.path(), 0).standing(), Standing::Rebuilding, "nor after a restart");
+    assert_eq!(start(3, 2, fresh.path(), 0).vote_state(), VoteState::Rebuilding, "nor after a restart");
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn a_new_directory_is_confirmed_beside_a_peer_that_lost_its_own() {
     assert!(killed.awaited().unwrap().starts_with("met 1 of the 2 peers needed, of which 1 rebuild; waiting for: "));
     meet(&killed, &kept);
     assert!(votes(&killed), "one that remembers has seen no other directory");
-    assert_eq!(wiped.standing(), Standing::Rebuilding);
+    assert_eq!(wiped.vote_state(), VoteState::Rebuilding);
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn a_run_that_begins_with_less_than_was_heard_of_the_one_before_loses_its_vote()
                     let (caller_counts, called_counts) = connect(caller, called);
                     let peer_counts = if it_calls { called_counts } else { caller_counts };
                     assert_eq!(peer_counts, !lost, "{recovered}");
-                    assert_eq!(node.standing() == Standing::Rebuilding, lost, "{recovered}");
+                    assert_eq!(node.vote_state() == VoteState::Rebuilding, lost, "{recovered}");
                     // What it does from now on makes up for nothing.
                     pong(&peer, &node, 1_000);
                 }
@@ -216,9 +216,9 @@ fn an_older_copy_that_has_outgrown_the_original_while_nobody_looked_has_no_vote(
     }
     let node = start(2, 1, &copy, 250);
     connect(&node, &peer);
-    assert_eq!(node.standing(), Standing::Rebuilding);
+    assert_eq!(node.vote_state(), VoteState::Rebuilding);
     drop(node);
-    assert_eq!(start(2, 1, &copy, 300).standing(), Standing::Rebuilding);
+    assert_eq!(start(2, 1, &copy, 300).vote_state(), VoteState::Rebuilding);
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn a_handshake_that_only_the_peer_has_seen_does_not_make_it_forget() {
     let id = peer.node_by_url(node.url(node.own())).unwrap();
     let hello = Hello::ours(&node, 1, node.node_by_url(peer.url(peer.own())).unwrap());
     let before = peer.remembered(id);
-    assert!(introduce(&peer, id, &hello).unwrap());
+    assert!(register_peer(&peer, id, &hello).unwrap());
     assert_eq!(peer.remembered(id).map(|note| (note.run, note.sequence)), before.map(|note| (note.run, note.sequence)));
     pong(&peer, &node, 130);
     assert_eq!(peer.remembered(id).map(|note| (note.run, note.sequence)), Some((node.run().id, 130)));
@@ -294,7 +294,7 @@ fn what_was_made_good_is_no_reproach_to_any_later_run_and_what_was_lost_since_is
         let peer = start(2, 0, &place("peer"), 0);
         let node = start(2, 1, &path, stored);
         connect(&node, &peer);
-        assert_eq!(node.standing(), Standing::Rebuilding);
+        assert_eq!(node.vote_state(), VoteState::Rebuilding);
         assert!(!node.is_rebuilt());
         node.restore(&PartitionSet::all(), stored + 5).unwrap();
         assert!(votes(&node) && node.is_rebuilt());
@@ -319,7 +319,7 @@ fn what_was_made_good_is_no_reproach_to_any_later_run_and_what_was_lost_since_is
         // What it has forgotten since is another matter, even where it is less than what was lost at first.
         let copy = start(2, 1, &place("after"), stored + 10);
         connect(&copy, &peer);
-        assert_eq!(copy.standing(), Standing::Rebuilding, "it had got to {}", stored + 30);
+        assert_eq!(copy.vote_state(), VoteState::Rebuilding, "it had got to {}", stored + 30);
     }
 }
 
@@ -332,18 +332,18 @@ fn a_node_that_dies_while_its_rebuilding_is_noted_as_ended_rebuilds_anew_and_the
     meet_and_ping(&peer, &start(2, 1, &place("node"), 0), 100);
     let node = start(2, 1, &wiped, 0);
     connect(&node, &peer);
-    assert_eq!(node.standing(), Standing::Rebuilding);
+    assert_eq!(node.vote_state(), VoteState::Rebuilding);
 
     // Where it counts from cannot be made durable: then it has no vote, nor after a restart.
     std::fs::create_dir(&rebuilt).unwrap();
     node.restore(&PartitionSet::all(), 5).unwrap_err();
-    assert!(node.standing() == Standing::Rebuilding && !node.is_rebuilt());
+    assert!(node.vote_state() == VoteState::Rebuilding && !node.is_rebuilt());
     assert!(wiped.join("REBUILDING").exists(), "or nobody who remembers less would stop it from voting");
     drop(node);
     std::fs::remove_dir(&rebuilt).unwrap();
     let node = start(2, 1, &wiped, 5);
     connect(&node, &peer);
-    assert_eq!(node.standing(), Standing::Rebuilding);
+    assert_eq!(node.vote_state(), VoteState::Rebuilding);
     copy_directory(&wiped, &place("between"));
     node.restore(&PartitionSet::all(), 6).unwrap();
     assert!(votes(&node));
@@ -352,9 +352,9 @@ fn a_node_that_dies_while_its_rebuilding_is_noted_as_ended_rebuilds_anew_and_the
     // It was durable, and that the rebuilding has ended was not: the directory of a node that died between the two.
     std::fs::copy(&rebuilt, place("between").join("REBUILT")).unwrap();
     let node = start(2, 1, &place("between"), 6);
-    assert!(node.standing() == Standing::Rebuilding && !node.is_rebuilt());
+    assert!(node.vote_state() == VoteState::Rebuilding && !node.is_rebuilt());
     meet_and_ping(&peer, &node, 7);
-    assert_eq!(node.standing(), Standing::Rebuilding);
+    assert_eq!(node.vote_state(), VoteState::Rebuilding);
     node.restore(&PartitionSet::all(), 8).unwrap();
     assert!(votes(&node) && node.is_rebuilt());
     meet_and_ping(&peer, &node, 9);

@@ -14,7 +14,7 @@ use kvorum_base::value_memory::LargeValues;
 use kvorum_core::frame::Message;
 use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer};
-use kvorum_core::repair::wire::{Request, Response};
+use kvorum_core::repair::wire::{RoundRequest, RoundResponse};
 use kvorum_core::{Key, Record};
 use kvorum_peer::error::ProtocolError;
 use kvorum_peer::membership::Membership;
@@ -22,7 +22,7 @@ use kvorum_peer::peers::Peers;
 use kvorum_peer::request_id::background_id;
 use tokio::sync::oneshot;
 
-use crate::replica::reply_to::Asker;
+use crate::replica::reply_to::ReplyTo;
 use crate::replica::{Held, Replica};
 use crate::reply::Reply;
 
@@ -30,14 +30,14 @@ use crate::reply::Reply;
 pub struct BackgroundRpc {
     membership: Arc<Membership>,
     peers: Rc<Peers>,
-    replica: Rc<Replica<Asker>>,
+    replica: Rc<Replica<ReplyTo>>,
     large_values: Arc<LargeValues>,
     /// Those that wait for peers.
-    waiting: RefCell<BTreeMap<u32, Waiting>>,
+    waiting: RefCell<BTreeMap<u32, WaitingCall>>,
     last: Cell<u32>,
 }
 
-struct Waiting {
+struct WaitingCall {
     node: NodeId,
     /// Whose record is awaited.
     key: Option<Key>,
@@ -45,12 +45,12 @@ struct Waiting {
 }
 
 /// Forgets a call when its future ends.
-struct Entry<'a> {
+struct CallGuard<'a> {
     calls: &'a BackgroundRpc,
     number: u32,
 }
 
-impl Drop for Entry<'_> {
+impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
         self.calls.waiting.borrow_mut().remove(&self.number);
     }
@@ -62,7 +62,7 @@ impl BackgroundRpc {
     pub fn new(
         membership: Arc<Membership>,
         peers: Rc<Peers>,
-        replica: Rc<Replica<Asker>>,
+        replica: Rc<Replica<ReplyTo>>,
         large_values: Arc<LargeValues>,
     ) -> Rc<Self> {
         let (waiting, last) = Default::default();
@@ -73,12 +73,12 @@ impl BackgroundRpc {
     pub async fn read(&self, node: NodeId, key: &Key) -> Held {
         let reply = if node == self.membership.own() {
             let (tell, told) = oneshot::channel();
-            match self.replica.read(key, true, || Asker::Call(tell)) {
+            match self.replica.read(key, true, || ReplyTo::Call(tell)) {
                 Some(held) => return held,
                 None => told.await.unwrap_or(Reply::Failed(Failure::NotServing)),
             }
         } else {
-            let message = Message::Read { key: key.clone(), version_only: false, uncounted: true };
+            let message = Message::Read { key: key.clone(), version_only: false, non_voting: true };
             self.ask(node, message, Some(key)).await
         };
         match reply {
@@ -92,14 +92,14 @@ impl BackgroundRpc {
     pub async fn repair(&self, node: NodeId, key: &Key, record: &Record) -> StoreAnswer {
         let reply = if node == self.membership.own() {
             let (tell, told) = oneshot::channel();
-            let submission = self.replica.submission(key.clone(), record, true, true, Asker::Call(tell));
+            let submission = self.replica.submission(key.clone(), record, true, true, ReplyTo::Call(tell));
             match self.replica.store(submission) {
                 Ok(()) => told.await.unwrap_or(Reply::Failed(Failure::NotServing)),
                 Err((_, failure)) => Reply::Failed(failure),
             }
         } else {
             let (key, record) = (key.clone(), record.bytes().clone());
-            let message = Message::Store { key, record, repair: true, uncounted: true };
+            let message = Message::Store { key, record, repair: true, non_voting: true };
             self.ask(node, message, None).await
         };
         reply.of_store()
@@ -117,7 +117,7 @@ impl BackgroundRpc {
         record: &Record,
     ) -> Result<impl Future<Output = StoreAnswer> + use<'a>, Failure> {
         let (key, record) = (key.clone(), record.bytes().clone());
-        let message = Message::Store { key, record, repair: false, uncounted: true };
+        let message = Message::Store { key, record, repair: false, non_voting: true };
         let (entry, told) = self.send(node, message, None)?;
         Ok(async move {
             let _entry = entry;
@@ -126,7 +126,7 @@ impl BackgroundRpc {
     }
 
     /// Asks a peer a question of anti-entropy.
-    pub async fn request(&self, node: NodeId, request: &Request) -> Result<Response, Failure> {
+    pub async fn request(&self, node: NodeId, request: &RoundRequest) -> Result<RoundResponse, Failure> {
         match self.ask(node, Message::Repair(request.encode()), None).await {
             Reply::Repair(response) => Ok(response),
             Reply::Failed(failure) => Err(failure),
@@ -146,13 +146,13 @@ impl BackgroundRpc {
         node: NodeId,
         message: Message,
         key: Option<&Key>,
-    ) -> Result<(Entry<'_>, oneshot::Receiver<Reply>), Failure> {
+    ) -> Result<(CallGuard<'_>, oneshot::Receiver<Reply>), Failure> {
         let peer = self.peers.get(node).ok_or(Failure::Unreachable)?;
         let (tell, told) = oneshot::channel();
         let number = self.last.get().wrapping_add(1);
         self.last.set(number);
-        self.waiting.borrow_mut().insert(number, Waiting { node, key: key.cloned(), tell });
-        let entry = Entry { calls: self, number };
+        self.waiting.borrow_mut().insert(number, WaitingCall { node, key: key.cloned(), tell });
+        let entry = CallGuard { calls: self, number };
         peer.send(background_id(number), message)?;
         Ok((entry, told))
     }
@@ -171,7 +171,7 @@ impl BackgroundRpc {
                 Reply::Read(key.map_or(Held::Failed(Failure::Timeout), |key| self.checked(key, answer)))
             }
             Message::RepairAnswer(payload) => {
-                Reply::Repair(Response::decode(&payload).map_err(|_| ProtocolError::NotAnAnswer)?)
+                Reply::Repair(RoundResponse::decode(&payload).map_err(|_| ProtocolError::NotAnAnswer)?)
             }
             Message::Store { .. }
             | Message::Read { .. }
@@ -179,7 +179,7 @@ impl BackgroundRpc {
             | Message::Ping { .. }
             | Message::Pong { .. } => return Err(ProtocolError::NotAnAnswer),
         };
-        if let Some(Waiting { tell, .. }) = waiting {
+        if let Some(WaitingCall { tell, .. }) = waiting {
             // Whoever asked may have given up.
             let _ = tell.send(reply);
         }
@@ -193,7 +193,7 @@ impl BackgroundRpc {
                 let verified = self.large_values.verified(key, bytes);
                 verified.map_or_else(|unusable| Held::Failed(unusable.into()), Held::Record)
             }
-            ReadAnswer::Absent { floor } => Held::Absent { floor },
+            ReadAnswer::Absent { gc_watermark } => Held::Absent { gc_watermark },
             // Only the record was asked for.
             ReadAnswer::Version { .. } => Held::Failed(Failure::Corrupt),
             ReadAnswer::Failed(failure) => Held::Failed(failure),

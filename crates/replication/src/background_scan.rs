@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kvorum_base::blocking_pool::ReadPool;
-use kvorum_base::cpu_share::{CpuShare, Work};
+use kvorum_base::cpu_share::{CpuShare, ThreadShare};
 
 /// How long a scan waits at most for reads of requests.
 pub(crate) const YIELDS_MAX: u32 = 100;
@@ -28,7 +28,7 @@ impl BackgroundScan {
 
     /// Runs a part of a scan, behind the reads of requests that wait for the disk, and rests for it while requests
     /// come, a quarter of the share; nothing if the node stops first. A part of several pages rests after each.
-    pub async fn run<T: Send + 'static>(&self, part: impl FnOnce(&mut Work) -> T + Send + 'static) -> Option<T> {
+    pub async fn run<T: Send + 'static>(&self, part: impl FnOnce(&mut ThreadShare) -> T + Send + 'static) -> Option<T> {
         for _ in 0..YIELDS_MAX {
             if self.requests.depth() == 0 {
                 break;

@@ -1,6 +1,6 @@
-//! What frames and tickets call a request: its slot, its generation and its round.
+//! What frames and tokens call a request: its slot, its generation and its round.
 
-/// Names a request and a round of it, in frames and tickets.
+/// Names a request and a round of it, in frames and tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperationId(u64);
 

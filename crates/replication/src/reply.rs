@@ -1,7 +1,7 @@
 //! Answers to questions of background work.
 
 use kvorum_core::quorum::{Failure, StoreAnswer};
-use kvorum_core::repair::wire::Response;
+use kvorum_core::repair::wire::RoundResponse;
 
 use crate::replica::Held;
 
@@ -12,7 +12,7 @@ pub enum Reply {
     /// To a read; a peer's is not checked yet.
     Read(Held),
     /// To a question of anti-entropy.
-    Repair(Response),
+    Repair(RoundResponse),
     /// There is none.
     Failed(Failure),
 }

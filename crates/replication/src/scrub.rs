@@ -1,5 +1,5 @@
 //! Scrub: reads all that this node stores, page by page, verifies every record's digest, and has what is damaged
-//! mended by the other replicas.
+//! repaired by the other replicas.
 //!
 //! A damaged record is read through the coordinator: this node's own answer is a failure and the others' decide.
 //! What they say is stored here as repair stores it. So nothing here decides anything. It runs on the background
@@ -14,14 +14,14 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use kvorum_base::sync::Mutex;
-use kvorum_core::quorum::{Acks, majority};
+use kvorum_core::quorum::{Quorum, majority};
 use kvorum_core::{Key, Record};
 use kvorum_peer::peers::Peers;
 use kvorum_storage::{Page, PageLimit, Store, StoreError, Tier};
 use tokio::sync::Notify;
 
 use crate::background_scan::BackgroundScan;
-use crate::coordinator::{Coordinator, Found, Looked};
+use crate::coordinator::{Coordinator, ReadResult, ReadValue};
 
 /// What is read at a time: a quarter of a millisecond, for which whoever wakes up may have to wait.
 const PAGE: PageLimit = PageLimit { records: 128, bytes: 32 * 1024 };
@@ -97,7 +97,7 @@ struct Checked {
 }
 
 /// How a pass ended.
-enum End {
+enum PassEnd {
     /// With the last record.
     Whole,
     /// Another was asked for.
@@ -134,7 +134,7 @@ impl Scrubber {
             self.until_connected().await;
             let end = self.pass((!is_asked).then_some(scrub.rate)).await;
             is_asked = match end {
-                Ok(End::Asked) => {
+                Ok(PassEnd::Asked) => {
                     scrub.end(None);
                     true
                 }
@@ -156,7 +156,7 @@ impl Scrubber {
         }
     }
 
-    async fn pass(&self, rate: Option<u64>) -> Result<End, String> {
+    async fn pass(&self, rate: Option<u64>) -> Result<PassEnd, String> {
         let scrub = &self.scrub;
         let mut start = Bytes::new();
         loop {
@@ -168,26 +168,26 @@ impl Scrubber {
             for key in checked.damaged {
                 scrub.damaged.fetch_add(1, Ordering::Relaxed);
                 let hash = key.hash().get();
-                if self.mend(key).await? {
+                if self.repair(key).await? {
                     scrub.mended.fetch_add(1, Ordering::Relaxed);
                     tracing::warn!(key_hash = hash, "a damaged record was replaced by that of the other replicas");
                 } else {
                     tracing::error!(key_hash = hash, "a damaged record could not be replaced");
                 }
             }
-            let Some(next) = checked.next else { return Ok(End::Whole) };
+            let Some(next) = checked.next else { return Ok(PassEnd::Whole) };
             start = next;
             if let Some(rate) = rate {
                 let pause = Duration::from_millis(checked.bytes.saturating_mul(1000) / rate);
                 if tokio::time::timeout(pause, scrub.asked.notified()).await.is_ok() {
-                    return Ok(End::Asked);
+                    return Ok(PassEnd::Asked);
                 }
             }
         }
     }
 
     /// Has the other replicas replace a record; whether they have.
-    async fn mend(&self, key: Key) -> Result<bool, String> {
+    async fn repair(&self, key: Key) -> Result<bool, String> {
         let (salvaged_from, damaged) = (self.store.clone(), key.clone());
         let salvaged = self.scan.run(move |_| {
             salvaged_from.forget(&damaged);
@@ -197,10 +197,10 @@ impl Scrubber {
         // Where the damage is in this byte nobody is found who has the record.
         let claimed = salvaged.await.ok_or(STOPPING)?.and_then(|bytes| Record::claimed_from(&bytes));
         let from = claimed.filter(|from| (1..=nodes).contains(from)).unwrap_or(nodes);
-        let acks = Acks::new(majority(from), from).expect("a majority is not more than all");
-        let found = self.coordinator.get(key.clone(), acks, false).await;
-        let Ok(Found { value: Looked::Record(record), .. }) = found else { return Ok(false) };
-        self.coordinator.mend_own(&key, &record);
+        let quorum = Quorum::new(majority(from), from).expect("a majority is not more than all");
+        let found = self.coordinator.get(key.clone(), quorum, false).await;
+        let Ok(ReadResult { value: ReadValue::Record(record), .. }) = found else { return Ok(false) };
+        self.coordinator.repair_own(&key, &record);
         for _ in 0..LOOKS_MAX {
             let (store, key) = (self.store.clone(), key.clone());
             if self.scan.run(move |_| is_sound(&*store, &key)).await.ok_or(STOPPING)? {
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_mended_though_the_others_answer_before_this_node_says_that_it_is_damaged() {
+    fn a_record_is_repaired_though_the_others_answer_before_this_node_says_that_it_is_damaged() {
         run(async {
             let settings = Settings { fan_out: FanOut::All, ..Settings::default() };
             let mut rig = Rig::start(3, settings).await;
@@ -293,7 +293,7 @@ mod tests {
                     (scans.next().await)();
                 }
             });
-            let mended = tokio::task::spawn_local(async move { scrubber.mend(damaged).await });
+            let mended = tokio::task::spawn_local(async move { scrubber.repair(damaged).await });
             for peer in 0..2 {
                 let read = rig.next(peer).await;
                 let answer = ReadAnswer::Record(record.bytes().clone());

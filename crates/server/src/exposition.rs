@@ -30,7 +30,7 @@ const MICROS: f64 = 1e-6;
 #[must_use]
 pub(crate) fn text(view: &Arc<NodeView>) -> String {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Process));
+    registry.register_collector(Box::new(ProcessMetrics));
     registry.sub_registry_with_prefix("kvorum").register_collector(Box::new(Exposition(view.clone())));
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry).expect("a string takes all text");
@@ -47,11 +47,11 @@ impl fmt::Debug for Exposition {
 
 /// What the system counts of this process, under the names that all of Prometheus' clients use.
 #[derive(Debug)]
-struct Process;
+struct ProcessMetrics;
 
-impl Collector for Process {
+impl Collector for ProcessMetrics {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut page = Page(encoder);
+        let mut page = MetricsPage(encoder);
         let time = clock_gettime(ClockId::ProcessCPUTime);
         let seconds = Duration::try_from(time).unwrap_or_default().as_secs_f64();
         page.encode("process_cpu_seconds", "User and system time spent", &ConstCounter::new(seconds))?;
@@ -64,11 +64,11 @@ impl Collector for Process {
 }
 
 /// Writes metrics of the shapes that the node has.
-struct Page<'a>(DescriptorEncoder<'a>);
+struct MetricsPage<'a>(DescriptorEncoder<'a>);
 
 type Labels<'a> = Vec<(&'static str, String)>;
 
-impl Page<'_> {
+impl MetricsPage<'_> {
     fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
         self.encode(name, help, &ConstCounter::new(value))
     }
@@ -170,7 +170,7 @@ fn label(name: &'static str, value: impl Into<String>) -> Labels<'static> {
 impl Collector for Exposition {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let view = &*self.0;
-        let mut page = Page(encoder);
+        let mut page = MetricsPage(encoder);
         node(&mut page, view)?;
         http(&mut page, view)?;
         coordinator(&mut page, view)?;
@@ -182,11 +182,11 @@ impl Collector for Exposition {
     }
 }
 
-fn node(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
+fn node(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
     let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
     page.gauges("build_info", "The build that runs; always 1", [(version, 1.0)])?;
-    let standing = f64::from(u8::from(view.membership.abstains().is_none()));
-    page.gauge("node_votes", "Whether this node's answers count", standing)?;
+    let vote_state = f64::from(u8::from(view.membership.abstains().is_none()));
+    page.gauge("node_votes", "Whether this node's answers count", vote_state)?;
     let voting = u64::try_from(view.membership.voting_partitions()).unwrap_or(0);
     page.gauge("node_voting_partitions", "Partitions that this node votes for, of 4096", float(voting))?;
     page.gauge("node_ready", "What /readyz says", f64::from(u8::from(view.ready().is_ok())))?;
@@ -204,7 +204,7 @@ fn node(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     page.counter("read_pool_refused", "Reads refused because the pool's queue was full", view.pool.refused())
 }
 
-fn http(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
+fn http(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
     let shards = &view.http;
     let mut requests: Vec<(Labels<'static>, u64)> = Vec::new();
     for shard in shards {
@@ -253,7 +253,7 @@ fn http(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     page.counter("http_ranges_broken", "Ranges cut short by a damaged record", sum(|shard| &shard.ranges_broken))
 }
 
-fn coordinator(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
+fn coordinator(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
     let shards = &view.coordinators;
     let sum = |counter: fn(&kvorum_replication::coordinator::metrics::CoordinatorMetrics) -> &AtomicU64| {
         shards.iter().map(|shard| load(counter(shard))).sum::<u64>()
@@ -283,7 +283,11 @@ fn coordinator(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
         "Writes refused because the replicas' stores owed their disks too much",
         sum(|shard| &shard.refused_behind),
     )?;
-    page.counter("coordinator_restamps", "Writes started over with a newer version", sum(|shard| &shard.restamps))?;
+    page.counter(
+        "coordinator_restamps",
+        "Writes started over with a newer version",
+        sum(|shard| &shard.timestamp_retries),
+    )?;
     page.counter("coordinator_stale_answers", "Stores refused as stale", sum(|shard| &shard.stale_answers))?;
     page.counter("coordinator_corrupt_answers", "Damaged records met by reads", sum(|shard| &shard.corrupt_answers))?;
     page.counter("coordinator_late_answers", "Answers to forgotten requests", sum(|shard| &shard.late_answers))?;
@@ -299,7 +303,7 @@ fn coordinator(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     )
 }
 
-fn peers(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
+fn peers(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
     let membership = &view.membership;
     let peers: Vec<_> =
         membership.others().map(|node| (label("peer", membership.url(node)), membership.peer(node))).collect();
@@ -330,10 +334,10 @@ fn peers(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     page.counters("peer_refusals", "Handshakes refused by either side", each(|peer| load(&peer.refusals)))?;
     let errors = each(|peer| load(&peer.protocol_errors));
     page.counters("peer_protocol_errors", "Connections closed for what came over them", errors)?;
-    page.counter("peer_strangers", "Handshakes of nodes that do not belong here", load(&membership.strangers))
+    page.counter("peer_strangers", "Handshakes of nodes that do not belong here", load(&membership.handshake_errors))
 }
 
-fn hints(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
+fn hints(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
     let (hints, membership) = (&view.hints, &view.membership);
     let each = |value: fn(&TargetMetrics) -> &AtomicU64| -> Vec<(Labels<'static>, u64)> {
         let of = |node| (label("peer", membership.url(node)), load(value(hints.target(node))));
@@ -357,7 +361,7 @@ fn hints(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     page.counters("hints_dropped", "Hints that were not delivered", dropped)
 }
 
-fn commit(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
+fn commit(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
     let metrics = &view.commit;
     let load_now = view.queue.load();
     page.gauge(
@@ -401,9 +405,9 @@ fn commit(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     page.gauge("commit_unsure", "Whether stale answers promise nothing at present", unsure)
 }
 
-fn repair(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
+fn repair(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
     let metrics = &view.anti_entropy.metrics;
-    let (lowest, highest) = view.store.floors().bounds();
+    let (lowest, highest) = view.store.gc_watermarks().bounds();
     page.gauges(
         "repair_watermark_seconds",
         "Up to where partitions are proven converged, since 1970: the lowest and the highest of all",
@@ -420,7 +424,7 @@ fn repair(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
     page.counter("repair_copied_bytes", "Their bytes", load(&metrics.copied_bytes))
 }
 
-fn store(page: &mut Page<'_>, view: &NodeView) -> fmt::Result {
+fn store(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
     let stats = view.store.stats();
     let health = view.store.health();
     page.gauges(

@@ -18,7 +18,7 @@ use kvorum_base::clock::{Clock, SystemTime, TimeSource};
 use kvorum_base::cpu_share::CpuShare;
 use kvorum_base::value_memory::LargeValues;
 use kvorum_config::{Address, Config};
-use kvorum_core::hints::Bounds;
+use kvorum_core::hints::BacklogBounds;
 use kvorum_core::placement::{Layout, LayoutError, LayoutNode, NodeId};
 use kvorum_engine_rocksdb::backup;
 use kvorum_engine_rocksdb::backup::{BackupError, Label, Scope};
@@ -31,7 +31,7 @@ use kvorum_replication::hints::{HintQueue, HintSettings};
 use kvorum_replication::replica::{Mailbox, Mailboxes};
 use kvorum_replication::scrub::Scrub;
 use kvorum_storage::budget::MemoryBudget;
-use kvorum_storage::commit::queue::Now;
+use kvorum_storage::commit::queue::TurnTime;
 use kvorum_storage::commit::{BOUND_LEAD, CommitConfig, CommitThread, Committer, QueueLimits, RETENTION_MARGIN};
 use kvorum_storage::data_dir::{ClusterId, DataDir, DataDirError};
 use kvorum_storage::{Durability, Store, StoreError};
@@ -187,7 +187,7 @@ impl Node {
         let commit_micros = store.commit_micros();
         let committer = Committer::new(store.clone(), commit_config(config), time.boot())?;
         let clock = Arc::new(Clock::new(time.clone(), committer.bound(), config.clock_skew_max, incarnation));
-        // What it stamps from now on is not to be taken for a straggler.
+        // What it timestamps from now on is not to be taken for a straggler.
         clock.observe(committer.fence());
         let commit_metrics = committer.metrics();
         let (pool, pool_threads) = ReadPool::start(config.runtime.read_threads.get(), READ_QUEUE_MAX)?;
@@ -200,7 +200,7 @@ impl Node {
             bytes_max: config.commit.queue_bytes_max.get(),
         };
         let anti_entropy = Arc::new(AntiEntropy::new(repair_settings(config), time.boot()));
-        let now = move || Now { boot: time.boot(), wall_ms: time.wall_ms() };
+        let now = move || TurnTime { boot: time.boot(), wall_ms: time.wall_ms() };
         let (queue, commit) = CommitThread::start(committer, limits, pool.clone(), Mailboxes(mailboxes.clone()), now)?;
         let noted = membership.clone();
         let notes = std::thread::Builder::new().name("notes".to_owned()).spawn(move || noted.write_notes())?;
@@ -444,7 +444,7 @@ fn repair_settings(config: &Config) -> RepairSettings {
 
 fn hint_settings(config: &Config) -> HintSettings {
     HintSettings {
-        bounds: Bounds { bytes_max: config.hints.bytes_max.get() as u64, age_max: config.hints.age_max },
+        bounds: BacklogBounds { bytes_max: config.hints.bytes_max.get() as u64, age_max: config.hints.age_max },
         rate: config.hints.rate.get() as u64,
         queue_bytes_max: config.hint_queue_bytes_max(),
     }
@@ -452,7 +452,7 @@ fn hint_settings(config: &Config) -> HintSettings {
 
 fn durability(config: &Config) -> Durability {
     match config.durability {
-        kvorum_config::Durability::Fsync => Durability::Fsync,
-        kvorum_config::Durability::Os => Durability::Os,
+        kvorum_config::DurabilitySetting::Fsync => Durability::Fsync,
+        kvorum_config::DurabilitySetting::Os => Durability::Os,
     }
 }

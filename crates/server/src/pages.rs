@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use kvorum_core::placement::NodeId;
 use kvorum_core::{PartitionId, key::PARTITIONS};
 use kvorum_engine_rocksdb::backup::Label;
-use kvorum_peer::membership::Standing;
+use kvorum_peer::membership::VoteState;
 use kvorum_replication::scrub::Scrub;
 use serde_json::{Value, json};
 
@@ -92,19 +92,19 @@ pub(crate) fn repair(view: &NodeView) -> Vec<u8> {
 
 /// Up to where this node's partitions are proven converged, in milliseconds since 1970; zero where nothing is.
 fn watermark(view: &NodeView) -> Value {
-    let (lowest, highest) = view.store.floors().bounds();
+    let (lowest, highest) = view.store.gc_watermarks().bounds();
     json!({ "lowest_ms": lowest.millis(), "highest_ms": highest.millis() })
 }
 
 fn this_node(view: &NodeView) -> Value {
-    let rebuilding = match view.membership.standing() {
-        Standing::Rebuilding => {
+    let rebuilding = match view.membership.vote_state() {
+        VoteState::Rebuilding => {
             let reason = view.membership.rebuilding_reason().unwrap_or_default();
             let count = view.membership.voting_partitions();
             let round = round(&view.anti_entropy.show_driving());
             Some(format!("{reason}; it votes for {count} of {PARTITIONS} partitions; {round}; {REBUILDING}"))
         }
-        Standing::Unconfirmed | Standing::Voting => None,
+        VoteState::Unconfirmed | VoteState::Voting => None,
     };
     json!({
         "state": "self",

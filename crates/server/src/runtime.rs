@@ -85,7 +85,7 @@ pub(crate) fn run_background(config: &Config, parts: BackgroundParts) {
         let (membership, pool, store) = (view.membership.clone(), view.pool.clone(), view.store.clone());
         tokio::task::spawn_local(kvorum_replication::backpressure::run(membership, pool, store));
         tokio::task::spawn_local(shard.driver().run());
-        kvorum_replication::hints::run::run(shard.keeper(), stop).await;
+        kvorum_replication::hints::run::run(shard.hint_store(), stop).await;
     });
 }
 
@@ -187,17 +187,17 @@ fn http(config: &Config, index: u16, shard: &Shard, view: &Arc<NodeView>) -> Rc<
         connections_max: config.limits.connections_max.get(),
         requests_max: config.coordinator.requests_max.get(),
         scan_page_bytes: config.limits.scan_page_bytes.get(),
-        default_from: config.acks.from(),
+        default_from: config.quorum.replicas(),
         nodes: nodes(&view.membership),
     };
     let (peer_context, handler) = (shard.peer_context.clone(), shard.handler.clone());
-    let doors = Rc::new(Doors { peer_context, handler, view: view.clone() });
+    let node_http = Rc::new(NodeHttp { peer_context, handler, view: view.clone() });
     let clock = shard.clock.clone();
     let parts = HttpParts {
         entities: Rc::new(shard.coordinator.clone()),
-        ranges: doors.clone(),
-        admin: doors.clone(),
-        peers: doors,
+        ranges: node_http.clone(),
+        admin: node_http.clone(),
+        peers: node_http,
         large_values: view.large_values.clone(),
         metrics: view.http.get(usize::from(index)).expect("one for each shard").clone(),
         wall: Box::new(move || SystemTime::UNIX_EPOCH + Duration::from_millis(clock.wall_ms())),
@@ -207,13 +207,13 @@ fn http(config: &Config, index: u16, shard: &Shard, view: &Arc<NodeView>) -> Rc<
 }
 
 /// What HTTP reaches of the node, besides the coordinator.
-struct Doors {
+struct NodeHttp {
     peer_context: Rc<PeerContext>,
     handler: Rc<dyn FrameHandler>,
     view: Arc<NodeView>,
 }
 
-impl Ranges for Doors {
+impl Ranges for NodeHttp {
     fn page(&self, start: Bytes, end: Option<Bytes>, limit: PageLimit) -> PageFuture {
         let (send, receive) = oneshot::channel();
         let store = self.view.store.clone();
@@ -232,7 +232,7 @@ impl Ranges for Doors {
     }
 }
 
-impl Admin for Doors {
+impl Admin for NodeHttp {
     fn live(&self) -> Result<(), String> {
         Ok(())
     }
@@ -283,7 +283,7 @@ impl Admin for Doors {
     }
 }
 
-impl PeerUpgrade for Doors {
+impl PeerUpgrade for NodeHttp {
     fn accept(&self, headers: &HeaderMap) -> Result<HeaderMap, PeerRefusal> {
         let hello = Hello::parse(|name| headers.get(name).map(HeaderValue::as_bytes));
         match server::answer(&self.peer_context, hello.as_ref().map_err(Clone::clone)) {
@@ -292,9 +292,11 @@ impl PeerUpgrade for Doors {
                 answer.insert(CONNECTION, HeaderValue::from_static("upgrade"));
                 Ok(answer)
             }
-            Err(stranger) => {
-                Err(PeerRefusal { status: StatusCode::CONFLICT, title: "Not A Peer", detail: stranger.to_string() })
-            }
+            Err(handshake_error) => Err(PeerRefusal {
+                status: StatusCode::CONFLICT,
+                title: "Not A Peer",
+                detail: handshake_error.to_string(),
+            }),
         }
     }
 

@@ -11,7 +11,7 @@ use kvorum_base::value_memory::LargeValues;
 use kvorum_engine_rocksdb::{RocksStore, backup};
 use kvorum_http::HttpMetrics;
 use kvorum_peer::first_dials::FirstDials;
-use kvorum_peer::membership::{Membership, Standing};
+use kvorum_peer::membership::{Membership, VoteState};
 use kvorum_replication::anti_entropy::AntiEntropy;
 use kvorum_replication::coordinator::metrics::CoordinatorMetrics;
 use kvorum_replication::hints::HintQueue;
@@ -109,7 +109,7 @@ impl NodeView {
     /// Why there is none.
     pub(crate) fn take_backup(&self) -> Result<(PathBuf, Label), String> {
         let Ok(_only) = self.backing_up.try_lock() else { return Err("a backup is being taken already".to_owned()) };
-        if self.membership.standing() == Standing::Rebuilding {
+        if self.membership.vote_state() == VoteState::Rebuilding {
             return Err("the node is rebuilding: back up one that has everything".to_owned());
         }
         let label = Label {

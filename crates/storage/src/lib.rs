@@ -14,7 +14,7 @@ pub mod budget;
 pub mod commit;
 pub mod data_dir;
 pub mod error;
-pub mod floors;
+pub mod gc_watermarks;
 pub mod health;
 #[cfg(all(test, feature = "interleavings"))]
 mod interleavings;
@@ -23,6 +23,6 @@ pub mod record_cache;
 pub mod store;
 
 pub use error::StoreError;
-pub use floors::Floors;
+pub use gc_watermarks::GcWatermarks;
 pub use health::{Health, HealthState, Stall};
-pub use store::{Batch, Durability, Found, HintChange, Page, PageLimit, Store, StoreStats, Tier, find};
+pub use store::{Batch, Durability, HintChange, Page, PageLimit, Store, StoreLookup, StoreStats, Tier, find};

@@ -13,7 +13,8 @@ use kvorum_core::key::Key;
 use kvorum_core::record::Record;
 
 use super::{
-    Batch, Durability, Floors, Health, HealthState, HintChange, Page, PageLimit, Store, StoreError, StoreStats, Tier,
+    Batch, Durability, GcWatermarks, Health, HealthState, HintChange, Page, PageLimit, Store, StoreError, StoreStats,
+    Tier,
 };
 
 /// What the next commits meet.
@@ -36,13 +37,13 @@ pub enum Fault {
 /// Records in memory. Share it through `Arc` to crash and restart what is built on it.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
-    state: Mutex<State>,
+    state: Mutex<MemoryState>,
     health: Mutex<Health>,
-    floors: Arc<Floors>,
+    gc_watermarks: Arc<GcWatermarks>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct MemoryState {
     visible: Contents,
     /// What each commit since the last sync replaced, oldest first.
     unsynced: Vec<Contents>,
@@ -62,7 +63,7 @@ struct Contents {
     sequence: u64,
 }
 
-impl State {
+impl MemoryState {
     fn is_unreadable(&self, key: &[u8]) -> bool {
         self.unreadable.iter().any(|unreadable| unreadable.as_bytes() == key)
     }
@@ -97,7 +98,7 @@ impl Contents {
 }
 
 impl MemoryStore {
-    /// What the commits from now on meet. [`Fault::None`] makes space again, and mends no poison.
+    /// What the commits from now on meet. [`Fault::None`] makes space again, and repairs no poison.
     pub fn set_fault(&self, fault: Fault) {
         self.state().fault = fault;
         match fault {
@@ -120,7 +121,7 @@ impl MemoryStore {
         state.fault = Fault::None;
         *self.health() = Health::default();
         // Whoever starts again loads what is durable of them.
-        self.floors.clear();
+        self.gc_watermarks.clear();
     }
 
     /// What a backup taken now would have: all that is synced.
@@ -128,7 +129,7 @@ impl MemoryStore {
     pub fn backup(&self) -> Self {
         let state = self.state();
         let visible = state.unsynced.first().unwrap_or(&state.visible).clone();
-        Self { state: Mutex::new(State { visible, ..State::default() }), ..Self::default() }
+        Self { state: Mutex::new(MemoryState { visible, ..MemoryState::default() }), ..Self::default() }
     }
 
     /// Makes the key need the disk until it is read from there.
@@ -152,7 +153,7 @@ impl MemoryStore {
         self.state().unreadable.insert(key.clone());
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, MemoryState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -254,15 +255,15 @@ impl Store for MemoryStore {
         Ok(self.state().visible.metadata.get(name).cloned())
     }
 
-    fn floors(&self) -> &Arc<Floors> {
-        &self.floors
+    fn gc_watermarks(&self) -> &Arc<GcWatermarks> {
+        &self.gc_watermarks
     }
 
     /// At the end of all time: everything that expires has.
     fn compact(&self) -> Result<(), StoreError> {
         let mut state = self.state();
         let before = state.visible.records.len();
-        state.visible.records.retain(|key, record| !self.floors.may_drop(key, record, || u64::MAX));
+        state.visible.records.retain(|key, record| !self.gc_watermarks.may_drop(key, record, || u64::MAX));
         state.dropped += before - state.visible.records.len();
         Ok(())
     }

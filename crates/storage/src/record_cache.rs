@@ -37,9 +37,9 @@ const PATIENCE: usize = 64;
 
 /// The key's length, the key, and its record, in one piece of memory. Its handle is one pointer, which nobody shares.
 #[derive(Default)]
-struct Entry(Option<ThinArc<(), u8>>);
+struct CacheEntry(Option<ThinArc<(), u8>>);
 
-impl Entry {
+impl CacheEntry {
     fn new(key: &Key, record: &[u8]) -> Self {
         let key = key.as_bytes();
         let length = u16::try_from(key.len()).expect("a key is no longer than KEY_BYTES_MAX");
@@ -64,8 +64,8 @@ impl Entry {
 
 /// Entries of keys that share a lock and a count of changes, the oldest first.
 #[derive(Default)]
-struct Set {
-    entries: [Entry; WAYS],
+struct CacheSet {
+    entries: [CacheEntry; WAYS],
     changes: u32,
     /// Of each entry's key, a part of the hash by which no set is chosen: who differs in it is not looked at.
     tags: [u8; WAYS],
@@ -73,7 +73,7 @@ struct Set {
     worth: [u8; WAYS],
 }
 
-impl Set {
+impl CacheSet {
     /// Where the key's record is, and the record, if it is here and the present.
     fn find(&self, key: &Key, hash: KeyHash) -> Option<(usize, &[u8])> {
         let tag = tag(hash);
@@ -98,7 +98,7 @@ impl Set {
     }
 
     /// Puts an entry in the place of the one that is worth least, and gives that.
-    fn put(&mut self, hash: KeyHash, entry: Entry) -> Entry {
+    fn put(&mut self, hash: KeyHash, entry: CacheEntry) -> CacheEntry {
         let (worth, way) = self.worth.iter().copied().zip(0..).min().unwrap_or_default();
         if worth > 0 {
             self.age();
@@ -143,11 +143,11 @@ fn tag(hash: KeyHash) -> u8 {
 /// One set in one cache line.
 #[derive(Default)]
 #[repr(align(64))]
-struct Line(Mutex<Set>);
+struct Line(Mutex<CacheSet>);
 
 impl Line {
     #[track_caller]
-    fn lock(&self) -> MutexGuard<'_, Set> {
+    fn lock(&self) -> MutexGuard<'_, CacheSet> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -187,7 +187,7 @@ impl RecordCache {
     }
 
     #[track_caller]
-    fn set(&self, hash: KeyHash) -> MutexGuard<'_, Set> {
+    fn set(&self, hash: KeyHash) -> MutexGuard<'_, CacheSet> {
         // The low half as a fraction: the high bits are those of the partition, of which a node has some only.
         let lines = u64::try_from(self.lines.len()).expect("usize is at most 64 bits");
         let index = usize::try_from(((hash.get() & 0xffff_ffff) * lines) >> 32).expect("below their number");
@@ -209,7 +209,7 @@ impl RecordCache {
         if record.len() > RECORD_BYTES_MAX || !changes.is_multiple_of(2) {
             return;
         }
-        let (hash, entry) = (key.hash(), Entry::new(key, record));
+        let (hash, entry) = (key.hash(), CacheEntry::new(key, record));
         let mut set = self.set(hash);
         // Another reader may have been as quick.
         if set.changes != changes || set.find(key, hash).is_some() {
@@ -273,7 +273,7 @@ impl RecordCache {
     /// Bytes of entries, counted.
     #[cfg(test)]
     pub fn counted_bytes(&self) -> u64 {
-        let costs = self.lines.iter().map(|line| line.lock().entries.iter().map(Entry::cost).sum::<usize>());
+        let costs = self.lines.iter().map(|line| line.lock().entries.iter().map(CacheEntry::cost).sum::<usize>());
         u64::try_from(costs.sum::<usize>()).unwrap()
     }
 }
@@ -406,9 +406,9 @@ mod tests {
     #[test]
     fn no_key_is_another_with_a_part_of_the_record() {
         let (a, ab) = (key("a"), key("ab"));
-        assert_eq!(Entry::new(&a, b"bc").record(&ab), None);
-        assert_eq!(Entry::new(&ab, b"c").record(&a), None);
-        assert_eq!(Entry::new(&ab, b"c").record(&ab), Some(b"c".as_slice()));
+        assert_eq!(CacheEntry::new(&a, b"bc").record(&ab), None);
+        assert_eq!(CacheEntry::new(&ab, b"c").record(&a), None);
+        assert_eq!(CacheEntry::new(&ab, b"c").record(&ab), Some(b"c".as_slice()));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::version::Version;
 
 use crate::error::StoreError;
-use crate::floors::Floors;
+use crate::gc_watermarks::GcWatermarks;
 use crate::health::{HealthState, Stall};
 
 /// How far a read may go.
@@ -180,9 +180,9 @@ pub trait Store: Send + Sync + 'static {
     fn metadata(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError>;
 
     /// Up to where each partition is proven converged: what compactions drop deletions by.
-    fn floors(&self) -> &Arc<Floors>;
+    fn gc_watermarks(&self) -> &Arc<GcWatermarks>;
 
-    /// Rewrites everything, and drops what [`Floors::may_drop`] allows. Blocks, for as long as it takes.
+    /// Rewrites everything, and drops what [`GcWatermarks::may_drop`] allows. Blocks, for as long as it takes.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`], [`StoreError::DiskFull`], [`StoreError::Io`].
@@ -213,34 +213,34 @@ pub trait Store: Send + Sync + 'static {
 
 /// What a key has, as of one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum StoreLookup {
     /// The record's encoded bytes, unchecked.
     Record(Bytes),
-    /// No record: its partition's floor.
+    /// No record: its partition's GC watermark.
     Absent {
         /// A deletion of everything up to here.
-        floor: Version,
+        gc_watermark: Version,
     },
 }
 
-/// The record, or the floor of its partition. A floor that rises between two looks is no answer about the
+/// The record, or the GC watermark of its partition. A GC watermark that rises between two looks is no answer about the
 /// first: what the key lacked then may have come since.
 ///
 /// # Errors
 /// As [`Store::get`].
-pub fn find(store: &(impl Store + ?Sized), key: &Key, tier: Tier) -> Result<Found, StoreError> {
-    let floor = || match is_on(Mutant::AbsentWithoutFloor) {
+pub fn find(store: &(impl Store + ?Sized), key: &Key, tier: Tier) -> Result<StoreLookup, StoreError> {
+    let gc_watermark = || match is_on(Mutant::AbsentWithoutFloor) {
         true => Version::ZERO,
-        false => store.floors().get(key.hash().partition()),
+        false => store.gc_watermarks().get(key.hash().partition()),
     };
-    let mut before = floor();
+    let mut before = gc_watermark();
     loop {
         if let Some(bytes) = store.get(key, tier)? {
-            return Ok(Found::Record(bytes));
+            return Ok(StoreLookup::Record(bytes));
         }
-        let after = floor();
+        let after = gc_watermark();
         if after == before {
-            return Ok(Found::Absent { floor: after });
+            return Ok(StoreLookup::Absent { gc_watermark: after });
         }
         before = after;
     }

@@ -11,13 +11,14 @@ use kvorum_core::key::Key;
 use kvorum_core::quorum::{Failure, StoreAnswer};
 use kvorum_core::record::Record;
 use kvorum_core::version::{Hlc, Incarnation, Version};
-use kvorum_storage::commit::queue::{Load, Now};
+use kvorum_storage::commit::queue::{Load, TurnTime};
 use kvorum_storage::commit::{
-    CommitConfig, CommitQueue, CommitThread, Committer, Done, QueueLimits, Sink, Submission, Ticket, Work,
+    CommitConfig, CommitQueue, CommitThread, Committer, Completion, CompletionToken, QueueLimits, Sink, Submission,
+    Work,
 };
 use kvorum_storage::memory::MemoryStore;
 use kvorum_storage::{
-    Batch, Durability, Floors, HealthState, HintChange, Page, PageLimit, Store, StoreError, StoreStats, Tier,
+    Batch, Durability, GcWatermarks, HealthState, HintChange, Page, PageLimit, Store, StoreError, StoreStats, Tier,
 };
 
 const LONG: Duration = Duration::from_secs(20);
@@ -91,8 +92,8 @@ impl Store for Gated {
     fn metadata(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
         self.inner.metadata(name)
     }
-    fn floors(&self) -> &Arc<Floors> {
-        self.inner.floors()
+    fn gc_watermarks(&self) -> &Arc<GcWatermarks> {
+        self.inner.gc_watermarks()
     }
     fn compact(&self) -> Result<(), StoreError> {
         self.inner.compact()
@@ -111,10 +112,10 @@ impl Store for Gated {
     }
 }
 
-struct Channel(mpsc::Sender<(u16, Vec<Done>)>);
+struct Channel(mpsc::Sender<(u16, Vec<Completion>)>);
 
 impl Sink for Channel {
-    fn deliver(&mut self, shard: u16, done: &mut Vec<Done>) {
+    fn deliver(&mut self, shard: u16, done: &mut Vec<Completion>) {
         self.0.send((shard, std::mem::take(done))).unwrap();
     }
 }
@@ -123,7 +124,7 @@ struct Rig {
     store: Arc<Gated>,
     queue: CommitQueue,
     thread: CommitThread<Gated>,
-    answers: mpsc::Receiver<(u16, Vec<Done>)>,
+    answers: mpsc::Receiver<(u16, Vec<Completion>)>,
     _pool: ReadPoolThreads,
 }
 
@@ -141,12 +142,12 @@ impl Rig {
         let committer = Committer::new(Arc::clone(&store), config, Duration::ZERO).unwrap();
         let (pool, pool_threads) = ReadPool::start(2, pool_jobs).unwrap();
         let (sender, answers) = mpsc::channel();
-        let now = || Now { boot: Duration::from_secs(100), wall_ms: WALL_MS };
+        let now = || TurnTime { boot: Duration::from_secs(100), wall_ms: WALL_MS };
         let (queue, thread) = CommitThread::start(committer, limits, pool, Channel(sender), now).unwrap();
         Self { store, queue, thread, answers, _pool: pool_threads }
     }
 
-    fn answers(&self, count: usize) -> Vec<Done> {
+    fn answers(&self, count: usize) -> Vec<Completion> {
         let mut all = Vec::new();
         while all.len() < count {
             all.extend(self.answers.recv_timeout(LONG).expect("an answer to each").1);
@@ -171,11 +172,11 @@ fn work(number: u64, shard: u16, millis: u64) -> Work {
     let version = Version { hlc: Hlc::from_millis(millis), incarnation: Incarnation(1) };
     let record = Record::value(&key, version, 1, None, &[b'x'; 100]).bytes().clone();
     let hash = key.hash();
-    Work::Store(Submission { key, hash, version, record, repair: false, ticket: Ticket { shard, id: number } })
+    Work::Store(Submission { key, hash, version, record, repair: false, token: CompletionToken { shard, id: number } })
 }
 
-fn accepted(shard: u16, id: u64) -> Done {
-    Done::Stored { ticket: Ticket { shard, id }, answer: StoreAnswer::Accepted }
+fn accepted(shard: u16, id: u64) -> Completion {
+    Completion::Stored { token: CompletionToken { shard, id }, answer: StoreAnswer::Accepted }
 }
 
 #[test]
@@ -213,7 +214,7 @@ fn a_full_queue_gives_the_work_back() {
             rig.queue.submit(work(number, 0, WALL_MS)).unwrap();
         }
         let returned = rig.queue.submit(work(104, 0, WALL_MS)).unwrap_err();
-        assert_eq!(returned.ticket().id, 104);
+        assert_eq!(returned.token().id, 104);
         let mut works = vec![work(105, 0, WALL_MS), work(106, 0, WALL_MS)];
         rig.queue.submit_all(&mut works);
         assert_eq!(works.len(), 2);
@@ -287,7 +288,7 @@ fn what_needs_the_disk_at_once_is_no_more_jobs_than_the_pool_has_threads() {
     rig.queue.submit_all(&mut works());
     rig.store.set_reads_closed(false);
     let mut answers = rig.answers(100);
-    answers.sort_by_key(|done| done.ticket().id);
+    answers.sort_by_key(|done| done.token().id);
     assert_eq!(answers, (1..=100).map(|id| accepted(0, id)).collect::<Vec<_>>(), "none was refused");
 }
 
@@ -307,8 +308,8 @@ fn what_is_out_with_the_read_pool_counts_against_the_limits() {
         std::thread::yield_now();
     }
     // A raise goes through the thread, so the batch with the two of them is over.
-    rig.queue.submit(Work::RaiseBound { to: Hlc::ZERO, ticket: Ticket { shard: 0, id: 9 } }).unwrap();
-    assert!(matches!(rig.answers(1)[..], [Done::Raised { .. }]));
+    rig.queue.submit(Work::RaiseBound { to: Hlc::ZERO, token: CompletionToken { shard: 0, id: 9 } }).unwrap();
+    assert!(matches!(rig.answers(1)[..], [Completion::Raised { .. }]));
     while rig.queue.load().works > 2 {
         assert!(Instant::now() < deadline);
         std::thread::yield_now();
@@ -328,18 +329,21 @@ fn cold_records_are_refused_when_the_pool_is_full() {
     assert_eq!(rig.answers(1), [accepted(0, 1)]);
     rig.store.always_cold.store(true, Ordering::Relaxed);
     rig.queue.submit(work(1, 0, WALL_MS)).unwrap();
-    let refused = Done::Stored { ticket: Ticket { shard: 0, id: 1 }, answer: StoreAnswer::Failed(Failure::Overloaded) };
+    let refused = Completion::Stored {
+        token: CompletionToken { shard: 0, id: 1 },
+        answer: StoreAnswer::Failed(Failure::Overloaded),
+    };
     assert_eq!(rig.answers(1), [refused]);
 }
 
 #[test]
 fn the_bound_is_raised_on_request() {
     let rig = Rig::start(WIDE, 10);
-    let ticket = Ticket { shard: 2, id: 5 };
+    let token = CompletionToken { shard: 2, id: 5 };
     let to = Hlc::from_millis(WALL_MS + 5000);
-    rig.queue.submit(Work::RaiseBound { to, ticket }).unwrap();
-    let [Done::Raised { ticket: told, bound: Ok(bound) }] = rig.answers(1)[..] else { panic!("not raised") };
-    assert!(told == ticket && bound >= to);
+    rig.queue.submit(Work::RaiseBound { to, token }).unwrap();
+    let [Completion::Raised { token: told, bound: Ok(bound) }] = rig.answers(1)[..] else { panic!("not raised") };
+    assert!(told == token && bound >= to);
     let store = rig.thread.stop();
     assert_eq!(store.metadata("clock_bound").unwrap(), Some(bound.raw().to_be_bytes().to_vec()));
 }

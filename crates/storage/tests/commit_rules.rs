@@ -12,9 +12,11 @@ use kvorum_core::partitions::PartitionSet;
 use kvorum_core::quorum::{Current, Failure, StoreAnswer};
 use kvorum_core::record::Record;
 use kvorum_core::version::{Hlc, Incarnation, Version};
-use kvorum_storage::commit::{CommitConfig, Committer, Done, Fact, Reads, Submission, Ticket, Work};
+use kvorum_storage::commit::{
+    CommitConfig, Committer, Completion, CompletionToken, Prefetch, Promise, Submission, Work,
+};
 use kvorum_storage::memory::{Fault, MemoryStore};
-use kvorum_storage::{Batch, Durability, Found, Store, Tier, find};
+use kvorum_storage::{Batch, Durability, Store, StoreLookup, Tier, find};
 use proptest::prelude::*;
 
 const RETENTION: Duration = Duration::from_secs(10);
@@ -48,7 +50,7 @@ fn version(millis: u64, incarnation: u32) -> Version {
 
 fn submission(key: &Key, version: Version, repair: bool, id: u64) -> Submission {
     let record = Record::value(key, version, 3, None, b"value").bytes().clone();
-    Submission { key: key.clone(), hash: key.hash(), version, record, repair, ticket: Ticket { shard: 0, id } }
+    Submission { key: key.clone(), hash: key.hash(), version, record, repair, token: CompletionToken { shard: 0, id } }
 }
 
 fn held(store: &MemoryStore, key: &Key) -> Option<Version> {
@@ -215,12 +217,12 @@ impl World {
 
     fn raise(&mut self, to: Hlc) {
         let mut done = Vec::new();
-        let ticket = Ticket { shard: 1, id: 9 };
+        let token = CompletionToken { shard: 1, id: 9 };
         let before = self.committer.bound().load(Ordering::Relaxed);
-        let mut works = vec![Work::RaiseBound { to, ticket }];
+        let mut works = vec![Work::RaiseBound { to, token }];
         self.committer.run(&mut works, self.now, self.wall_ms(), &mut done);
-        let [Done::Raised { bound, ticket: told }] = done[..] else { panic!("{done:?}") };
-        assert_eq!(told, ticket);
+        let [Completion::Raised { bound, token: told }] = done[..] else { panic!("{done:?}") };
+        assert_eq!(told, token);
         match bound {
             Ok(bound) => assert!(bound >= to && bound.raw() >= before),
             Err(failure) => self.assert_faulty(failure),
@@ -251,7 +253,7 @@ impl World {
             assert_eq!(before, works.len() + done.len() + cold.len(), "everything is answered or handed out");
             for cold in cold {
                 let _ = self.store.get(&cold.submission.key, Tier::Disk);
-                works.push(Work::Again { submission: cold.submission, reads: Reads::Ahead(cold.reads + 1) });
+                works.push(Work::Retry { submission: cold.submission, reads: Prefetch::Ahead(cold.reads + 1) });
             }
             self.check(arrivals, &done, &mut answered);
         }
@@ -262,10 +264,10 @@ impl World {
         }
     }
 
-    fn check(&mut self, arrivals: &[Arrival], done: &[Done], answered: &mut [usize]) {
+    fn check(&mut self, arrivals: &[Arrival], done: &[Completion], answered: &mut [usize]) {
         let answers = done.iter().map(|done| match done {
-            Done::Stored { ticket, answer } => (usize::try_from(ticket.id).unwrap(), *answer),
-            Done::Raised { .. } | Done::Heeded { .. } => panic!("nobody asked"),
+            Completion::Stored { token, answer } => (usize::try_from(token.id).unwrap(), *answer),
+            Completion::Raised { .. } | Completion::Heeded { .. } => panic!("nobody asked"),
         });
         let answers: Vec<_> = answers.collect();
         for (id, _) in &answers {
@@ -309,7 +311,7 @@ fn ask(committer: &mut Committer<MemoryStore>, submission: Submission) -> StoreA
     let mut done = Vec::new();
     let now = RETENTION + Duration::from_secs(1);
     committer.run(&mut vec![Work::Store(submission)], now, EPOCH_MS, &mut done);
-    let [Done::Stored { answer, .. }] = done[..] else { panic!("{done:?}") };
+    let [Completion::Stored { answer, .. }] = done[..] else { panic!("{done:?}") };
     answer
 }
 
@@ -318,7 +320,7 @@ fn start(store: &Arc<MemoryStore>) -> Committer<MemoryStore> {
 }
 
 #[test]
-fn a_damaged_record_fails_clients_and_is_mended_by_repair_of_its_version_or_newer() {
+fn a_damaged_record_fails_clients_and_is_repaired_by_repair_of_its_version_or_newer() {
     for unreadable in [false, true] {
         let store = Arc::new(MemoryStore::default());
         let mut committer = start(&store);
@@ -386,12 +388,12 @@ fn a_cold_record_is_read_ahead_twice_and_then_from_the_disk() {
         assert!(done.is_empty());
         let cold = committer.take_cold().pop().unwrap();
         assert_eq!(cold.reads, reads);
-        works.push(Work::Again { submission: cold.submission, reads: Reads::Ahead(reads + 1) });
+        works.push(Work::Retry { submission: cold.submission, reads: Prefetch::Ahead(reads + 1) });
     }
     store.make_cold(key);
     committer.run(&mut works, Duration::ZERO, EPOCH_MS, &mut done);
     let expected = StoreAnswer::Accepted;
-    assert_eq!(done, [Done::Stored { ticket: Ticket { shard: 0, id: 0 }, answer: expected }]);
+    assert_eq!(done, [Completion::Stored { token: CompletionToken { shard: 0, id: 0 }, answer: expected }]);
 }
 
 #[test]
@@ -406,9 +408,9 @@ fn a_cold_record_that_nobody_could_read_is_refused_unless_it_is_warm_by_now() {
         }
         let mut committer = start(&store);
         let mut done = Vec::new();
-        let mut works = vec![Work::Again { submission: submission(key, stored, false, 0), reads: Reads::Refused }];
+        let mut works = vec![Work::Retry { submission: submission(key, stored, false, 0), reads: Prefetch::Refused }];
         committer.run(&mut works, Duration::ZERO, EPOCH_MS, &mut done);
-        assert_eq!(done, [Done::Stored { ticket: Ticket { shard: 0, id: 0 }, answer: expected }]);
+        assert_eq!(done, [Completion::Stored { token: CompletionToken { shard: 0, id: 0 }, answer: expected }]);
         let _ = store.get(key, Tier::Disk);
     }
 }
@@ -433,17 +435,17 @@ fn the_bound_is_raised_for_free_and_only_when_it_is_near() {
 }
 
 #[test]
-fn a_raise_leads_the_stamps_where_they_are_ahead_of_the_wall_clock() {
+fn a_raise_leads_the_timestamps_where_they_are_ahead_of_the_wall_clock() {
     let store = Arc::new(MemoryStore::default());
     let mut committer = start(&store);
     let ahead = Hlc::from_millis(EPOCH_MS + 30_000);
     let mut raises = 0;
-    // A thousand stamps from a clock that a peer has moved ahead, each asking if it must.
-    let mut stamp = ahead;
+    // A thousand timestamps from a clock that a peer has moved ahead, each asking if it must.
+    let mut timestamp = ahead;
     for _ in 0..1000 {
-        stamp = stamp.tick(EPOCH_MS);
-        if stamp.raw() > committer.bound().load(Ordering::Relaxed) {
-            let mut works = vec![Work::RaiseBound { to: stamp, ticket: Ticket { shard: 0, id: 0 } }];
+        timestamp = timestamp.tick(EPOCH_MS);
+        if timestamp.raw() > committer.bound().load(Ordering::Relaxed) {
+            let mut works = vec![Work::RaiseBound { to: timestamp, token: CompletionToken { shard: 0, id: 0 } }];
             committer.run(&mut works, Duration::ZERO, EPOCH_MS, &mut Vec::new());
             raises += 1;
         }
@@ -482,8 +484,8 @@ fn works_on_one_key_within_a_batch_see_each_other() {
     let answers: Vec<_> = done
         .iter()
         .map(|done| match done {
-            Done::Stored { answer, .. } => *answer,
-            Done::Raised { .. } | Done::Heeded { .. } => panic!("nobody asked"),
+            Completion::Stored { answer, .. } => *answer,
+            Completion::Raised { .. } | Completion::Heeded { .. } => panic!("nobody asked"),
         })
         .collect();
     let (accepted, stale) = (StoreAnswer::Accepted, |version| StoreAnswer::Stale(Current::Record(version)));
@@ -492,11 +494,16 @@ fn works_on_one_key_within_a_batch_see_each_other() {
 }
 
 /// Has a fact heeded, in a batch of its own.
-fn heed(committer: &mut Committer<MemoryStore>, fact: Fact) -> Result<(), Failure> {
+fn make_durable(committer: &mut Committer<MemoryStore>, promise: Promise) -> Result<(), Failure> {
     let mut done = Vec::new();
-    committer.run(&mut vec![Work::Heed { fact, ticket: Ticket { shard: 0, id: 7 } }], LATER, EPOCH_MS, &mut done);
-    let [Done::Heeded { ticket, result }] = done[..] else { panic!("{done:?}") };
-    assert_eq!(ticket.id, 7);
+    committer.run(
+        &mut vec![Work::MakeDurable { promise, token: CompletionToken { shard: 0, id: 7 } }],
+        LATER,
+        EPOCH_MS,
+        &mut done,
+    );
+    let [Completion::Heeded { token, result }] = done[..] else { panic!("{done:?}") };
+    assert_eq!(token.id, 7);
     result
 }
 
@@ -506,7 +513,7 @@ const LATER: Duration = Duration::from_secs(11);
 fn answer(committer: &mut Committer<MemoryStore>, submission: Submission) -> StoreAnswer {
     let mut done = Vec::new();
     committer.run(&mut vec![Work::Store(submission)], LATER, EPOCH_MS, &mut done);
-    let [Done::Stored { answer, .. }] = done[..] else { panic!("{done:?}") };
+    let [Completion::Stored { answer, .. }] = done[..] else { panic!("{done:?}") };
     answer
 }
 
@@ -515,13 +522,13 @@ fn a_fence_keeps_stragglers_of_clients_out_and_lets_repair_through_also_after_a_
     let store = Arc::new(MemoryStore::default());
     let [one, other, _] = keys();
     let mut committer = start(&store);
-    heed(&mut committer, Fact::Fence(Hlc::from_millis(1000))).unwrap();
+    make_durable(&mut committer, Promise::Fence(Hlc::from_millis(1000))).unwrap();
     for _ in 0..2 {
         let nothing = Current::Floor(Version::ZERO);
         let straggler = submission(&one, version(1000, u32::MAX), false, 1);
         assert_eq!(answer(&mut committer, straggler), StoreAnswer::StaleUnknown(nothing));
         // A lower one changes nothing.
-        heed(&mut committer, Fact::Fence(Hlc::from_millis(10))).unwrap();
+        make_durable(&mut committer, Promise::Fence(Hlc::from_millis(10))).unwrap();
         store.crash(0);
         committer = start(&store);
     }
@@ -537,55 +544,62 @@ fn a_fence_holds_for_the_rest_of_its_batch() {
     let mut done = Vec::new();
     let mut works = vec![
         Work::Store(submission(&one, version(500, 1), false, 1)),
-        Work::Heed { fact: Fact::Fence(Hlc::from_millis(1000)), ticket: Ticket { shard: 0, id: 2 } },
+        Work::MakeDurable {
+            promise: Promise::Fence(Hlc::from_millis(1000)),
+            token: CompletionToken { shard: 0, id: 2 },
+        },
         Work::Store(submission(&other, version(500, 1), false, 3)),
     ];
     committer.run(&mut works, LATER, EPOCH_MS, &mut done);
     let answers: Vec<StoreAnswer> = done
         .iter()
-        .filter_map(|done| if let Done::Stored { answer, .. } = done { Some(*answer) } else { None })
+        .filter_map(|done| if let Completion::Stored { answer, .. } = done { Some(*answer) } else { None })
         .collect();
     assert_eq!(answers, [StoreAnswer::Accepted, StoreAnswer::StaleUnknown(Current::Floor(Version::ZERO))]);
 }
 
 #[test]
-fn a_floor_is_what_an_absent_key_answers_and_no_mark_is_below_it() {
+fn a_gc_watermark_is_what_an_absent_key_answers_and_no_mark_is_below_it() {
     let store = Arc::new(MemoryStore::default());
     let [key, _, _] = keys();
     let mut committer = start(&store);
     let partitions: PartitionSet = [key.hash().partition()].into_iter().collect();
-    heed(&mut committer, Fact::Floors(partitions, Hlc::from_millis(1000))).unwrap();
-    let floor = Current::Floor(version(1000, u32::MAX));
+    make_durable(&mut committer, Promise::Floors(partitions, Hlc::from_millis(1000))).unwrap();
+    let gc_watermark = Current::Floor(version(1000, u32::MAX));
     for _ in 0..2 {
         for repair in [false, true] {
             let old = submission(&key, version(1000, 1), repair, 1);
-            assert_eq!(answer(&mut committer, old), StoreAnswer::Stale(floor), "below the floor, whoever sends it");
+            assert_eq!(
+                answer(&mut committer, old),
+                StoreAnswer::Stale(gc_watermark),
+                "below the floor, whoever sends it"
+            );
         }
         store.crash(0);
         committer = start(&store);
     }
     let found = find(&*store, &key, Tier::Disk).unwrap();
-    assert_eq!(found, Found::Absent { floor: floor.version() });
+    assert_eq!(found, StoreLookup::Absent { gc_watermark: gc_watermark.version() });
     assert_eq!(answer(&mut committer, submission(&key, version(1001, 1), false, 2)), StoreAnswer::Accepted);
 }
 
 #[test]
-fn a_floor_that_could_not_be_made_durable_drops_nothing() {
+fn a_gc_watermark_that_could_not_be_made_durable_drops_nothing() {
     let store = Arc::new(MemoryStore::default());
     let [key, _, _] = keys();
     let mut committer = start(&store);
     let record = Record::tombstone(&key, version(500, 1), 3).bytes().clone();
-    let ticket = Ticket { shard: 0, id: 1 };
+    let token = CompletionToken { shard: 0, id: 1 };
     let tombstone =
-        Submission { key: key.clone(), hash: key.hash(), version: version(500, 1), record, repair: false, ticket };
+        Submission { key: key.clone(), hash: key.hash(), version: version(500, 1), record, repair: false, token };
     assert_eq!(answer(&mut committer, tombstone), StoreAnswer::Accepted);
-    let floors = || Fact::Floors(PartitionSet::all(), Hlc::from_millis(1000));
+    let gc_watermarks = || Promise::Floors(PartitionSet::all(), Hlc::from_millis(1000));
     store.set_fault(Fault::DiskFull);
-    assert_eq!(heed(&mut committer, floors()), Err(Failure::DiskFull));
+    assert_eq!(make_durable(&mut committer, gc_watermarks()), Err(Failure::DiskFull));
     store.set_fault(Fault::None);
     store.compact().unwrap();
     assert_eq!(held(&store, &key), Some(version(500, 1)));
-    heed(&mut committer, floors()).unwrap();
+    make_durable(&mut committer, gc_watermarks()).unwrap();
     store.compact().unwrap();
     assert_eq!(held(&store, &key), None);
     assert_eq!(store.stats().dropped, 1);

@@ -6,7 +6,7 @@ use kvorum_core::placement::Layout;
 use kvorum_core::quorum::majority;
 use kvorum_storage::Store;
 
-use crate::history::{History, Operation, Outcome, key};
+use crate::history::{ClientOutcome, History, RecordedOperation, key};
 use crate::machine::Machine;
 
 /// Looks at all disks at the end.
@@ -17,21 +17,26 @@ pub fn check(seed: u64, layout: &Layout, machines: &[Rc<Machine>], history: &His
     history.operations.iter().try_for_each(|operation| check_one(seed, layout, machines, operation))
 }
 
-fn check_one(seed: u64, layout: &Layout, machines: &[Rc<Machine>], operation: &Operation) -> Result<(), String> {
-    let Outcome::Written(version) = operation.outcome else { return Ok(()) };
+fn check_one(
+    seed: u64,
+    layout: &Layout,
+    machines: &[Rc<Machine>],
+    operation: &RecordedOperation,
+) -> Result<(), String> {
+    let ClientOutcome::Written(version) = operation.outcome else { return Ok(()) };
     let key = key(seed, operation.key);
-    let (ack, from) = (operation.acks.ack(), operation.acks.from());
+    let (ack, from) = (operation.quorum.required(), operation.quorum.replicas());
     // One that was overwritten at once by others may be at less than a majority: at too few for it never to meet
     // theirs.
-    let needed = if operation.acks.is_quorum() { from - majority(from) + 1 } else { ack };
+    let needed = if operation.quorum.is_quorum() { from - majority(from) + 1 } else { ack };
     let replicas = layout.preference_list(key.hash().partition()).iter().take(usize::from(from));
     let holders = replicas.filter(|node| {
         let machine = &machines[node.index()];
         // What was on a disk that is gone is not the node's to answer for.
-        // Nor is a deletion that was dropped: the floor stands for it.
-        let floor = machine.disk().floors().get(key.hash().partition());
+        // Nor is a deletion that was dropped: the GC watermark stands for it.
+        let gc_watermark = machine.disk().gc_watermarks().get(key.hash().partition());
         machine.has_lost.get()
-            || floor >= version
+            || gc_watermark >= version
             || machine.disk().held(&key).is_some_and(|held| held.version() >= version)
     });
     let holders = holders.count();

@@ -1,6 +1,6 @@
 //! A replica that lost what it acknowledged does not vote.
 
-use kvorum_peer::membership::Standing;
+use kvorum_peer::membership::VoteState;
 
 use crate::machine::{Loss, Machine};
 
@@ -10,7 +10,7 @@ use crate::machine::{Loss, Machine};
 /// If it votes with an empty disk in the place of one that voted before.
 pub fn check(machine: &Machine) -> Result<(), String> {
     machine.note_rebuilt();
-    if machine.loss.get() == Loss::Wiped && machine.standing() == Some(Standing::Voting) {
+    if machine.loss.get() == Loss::Wiped && machine.vote_state() == Some(VoteState::Voting) {
         return Err(format!("amnesia: node {} lost its disk and votes", machine.index));
     }
     Ok(())
@@ -22,7 +22,7 @@ pub fn check(machine: &Machine) -> Result<(), String> {
 /// If it votes.
 pub fn check_at_the_end(machine: &Machine) -> Result<(), String> {
     machine.note_rebuilt();
-    if machine.loss.get() != Loss::None && machine.standing() == Some(Standing::Voting) {
+    if machine.loss.get() != Loss::None && machine.vote_state() == Some(VoteState::Voting) {
         return Err(format!("amnesia: node {} has an old disk and votes", machine.index));
     }
     Ok(())

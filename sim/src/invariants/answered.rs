@@ -2,20 +2,20 @@
 
 use std::time::Duration;
 
-use crate::history::{Action, Operation, Outcome};
+use crate::history::{ClientAction, ClientOutcome, RecordedOperation};
 
 /// What a sweep of deadlines, and clocks that run a little apart, may add.
 const SLACK: Duration = Duration::from_millis(200);
-/// A write waits for its stamp before its deadline begins: at most for so many commits.
+/// A write waits for its timestamp before its deadline begins: at most for so many commits.
 const COMMITS_BEFORE_A_STAMP: u32 = 8;
 
 /// Looks at a request that took so long at a node that was not paused meanwhile, whose disk needs up to `disk`.
 ///
 /// # Errors
 /// If it took too long.
-pub fn check(operation: &Operation, took: Duration, deadline: Duration, disk: Duration) -> Result<(), String> {
-    let stamp = if operation.action == Action::Get { Duration::ZERO } else { disk * COMMITS_BEFORE_A_STAMP };
-    if took <= deadline + deadline / 10 + stamp + SLACK {
+pub fn check(operation: &RecordedOperation, took: Duration, deadline: Duration, disk: Duration) -> Result<(), String> {
+    let timestamp = if operation.action == ClientAction::Get { Duration::ZERO } else { disk * COMMITS_BEFORE_A_STAMP };
+    if took <= deadline + deadline / 10 + timestamp + SLACK {
         return Ok(());
     }
     Err(format!("answered: after {took:?}: {operation}"))
@@ -25,9 +25,9 @@ pub fn check(operation: &Operation, took: Duration, deadline: Duration, disk: Du
 ///
 /// # Errors
 /// If it did not succeed.
-pub fn check_at_the_end(operation: &Operation) -> Result<(), String> {
+pub fn check_at_the_end(operation: &RecordedOperation) -> Result<(), String> {
     match operation.outcome {
-        Outcome::Written(_) | Outcome::Found(_) => Ok(()),
-        Outcome::Refused | Outcome::Unknown => Err(format!("answered: not after healing: {operation}")),
+        ClientOutcome::Written(_) | ClientOutcome::Found(_) => Ok(()),
+        ClientOutcome::Refused | ClientOutcome::Unknown => Err(format!("answered: not after healing: {operation}")),
     }
 }

@@ -2,13 +2,13 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::machine::{Plan, Process};
+use crate::machine::{MachinePlan, Process};
 
 /// Looks at one process at one moment, in which at most `clients` requests of clients are under way.
 ///
 /// # Errors
 /// What has outgrown its bound.
-pub fn check(plan: &Plan, process: &Process, clients: usize) -> Result<(), String> {
+pub fn check(plan: &MachinePlan, process: &Process, clients: usize) -> Result<(), String> {
     let load = process.queue.load();
     // An empty queue takes one work of any size.
     let bytes = if load.works > 1 { load.bytes } else { 0 };

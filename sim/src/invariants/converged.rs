@@ -17,8 +17,8 @@ use crate::machine::{Loss, Machine};
 pub fn check_watermark(seed: u64, number: usize, layout: &Layout, machines: &[Rc<Machine>]) -> Result<(), String> {
     let key = key(seed, number);
     let partition = key.hash().partition();
-    let floor = |machine: &Machine| machine.disk().floors().get(partition);
-    let proven = machines.iter().map(|machine| floor(machine)).max().unwrap_or(Version::ZERO);
+    let gc_watermark = |machine: &Machine| machine.disk().gc_watermarks().get(partition);
+    let proven = machines.iter().map(|machine| gc_watermark(machine)).max().unwrap_or(Version::ZERO);
     // What is not there any more because a disk was lost is not a round's to answer for, until it is rebuilt.
     let replicas = || layout.preference_list(partition).iter().map(|node| &machines[node.index()]);
     for machine in replicas().filter(|machine| machine.loss.get() == Loss::None) {
@@ -26,8 +26,8 @@ pub fn check_watermark(seed: u64, number: usize, layout: &Layout, machines: &[Rc
         let others = replicas().take(usize::from(record.from())).filter(|other| other.loss.get() == Loss::None);
         for other in others {
             let held = other.disk().held(&key).map_or(Version::ZERO, |held| held.version());
-            // A machine that is down has published nothing: what its floors are is on its disk.
-            let may_drop = !other.is_up() || floor(other) >= record.version();
+            // A machine that is down has published nothing: what its GC watermarks are is on its disk.
+            let may_drop = !other.is_up() || gc_watermark(other) >= record.version();
             let is_dropped = held == Version::ZERO && record.is_tombstone() && may_drop;
             if held < record.version() && !is_dropped {
                 return Err(format!(
@@ -47,7 +47,7 @@ pub fn check_watermark(seed: u64, number: usize, layout: &Layout, machines: &[Rc
 pub fn is_converged(seed: u64, number: usize, from: u8, layout: &Layout, machines: &[Rc<Machine>]) -> bool {
     let key = key(seed, number);
     let replicas = layout.preference_list(key.hash().partition()).iter().take(usize::from(from));
-    // A deletion and its floor are the same.
+    // A deletion and its GC watermark are the same.
     let held = replicas.map(|node| {
         let held = machines[node.index()].disk().held(&key);
         held.filter(|held| !held.is_tombstone()).map(|held| held.version())

@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::history::{Action, Operation, Outcome};
+use crate::history::{ClientAction, ClientOutcome, RecordedOperation};
 
 /// "Nothing here"; no value written has this number.
 const NOTHING: u64 = 0;
@@ -27,7 +27,7 @@ struct Call {
 ///
 /// # Errors
 /// If no order explains them.
-pub fn check<'a>(operations: impl Iterator<Item = &'a Operation>) -> Result<(), String> {
+pub fn check<'a>(operations: impl Iterator<Item = &'a RecordedOperation>) -> Result<(), String> {
     let mut calls: Vec<Call> = operations.filter_map(call).collect();
     let read: HashSet<u64> = calls.iter().filter(|call| !call.is_write).map(|call| call.value).collect();
     // What may never have taken effect and was not seen explains nothing.
@@ -41,18 +41,18 @@ pub fn check<'a>(operations: impl Iterator<Item = &'a Operation>) -> Result<(), 
     search(&calls)
 }
 
-fn call(operation: &Operation) -> Option<Call> {
+fn call(operation: &RecordedOperation) -> Option<Call> {
     let end = operation.end.unwrap_or(u64::MAX);
     let written = |value| match operation.outcome {
-        Outcome::Written(_) => Some(Call { is_write: true, value, begin: operation.begin, end }),
-        Outcome::Unknown => Some(Call { is_write: true, value, begin: operation.begin, end: u64::MAX }),
-        Outcome::Refused | Outcome::Found(_) => None,
+        ClientOutcome::Written(_) => Some(Call { is_write: true, value, begin: operation.begin, end }),
+        ClientOutcome::Unknown => Some(Call { is_write: true, value, begin: operation.begin, end: u64::MAX }),
+        ClientOutcome::Refused | ClientOutcome::Found(_) => None,
     };
     match operation.action {
-        Action::Put(value) => written(value),
-        Action::Delete => written(NOTHING),
-        Action::Get => match operation.outcome {
-            Outcome::Found(value) => Some(Call {
+        ClientAction::Put(value) => written(value),
+        ClientAction::Delete => written(NOTHING),
+        ClientAction::Get => match operation.outcome {
+            ClientOutcome::Found(value) => Some(Call {
                 is_write: false,
                 value: value.map_or(NOTHING, |(value, _)| value),
                 begin: operation.begin,
@@ -65,12 +65,12 @@ fn call(operation: &Operation) -> Option<Call> {
 
 /// Which calls are done, and what is stored after them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct State {
+struct SearchState {
     done: Vec<u64>,
     value: u64,
 }
 
-impl State {
+impl SearchState {
     fn is_done(&self, call: usize) -> bool {
         self.done[call / 64] >> (call % 64) & 1 == 1
     }
@@ -81,9 +81,9 @@ impl State {
 }
 
 fn search(calls: &[Call]) -> Result<(), String> {
-    let search = Search::new(calls);
-    let mut unexplored = vec![State { done: vec![0; calls.len() / 64 + 1], value: NOTHING }];
-    let mut seen: HashSet<State> = HashSet::new();
+    let search = LinearizationSearch::new(calls);
+    let mut unexplored = vec![SearchState { done: vec![0; calls.len() / 64 + 1], value: NOTHING }];
+    let mut seen: HashSet<SearchState> = HashSet::new();
     let mut furthest = 0;
     while let Some(mut state) = unexplored.pop() {
         let Some(writes) = search.step(&mut state) else { return Ok(()) };
@@ -100,13 +100,13 @@ fn search(calls: &[Call]) -> Result<(), String> {
     Err(format!("linearizable: no order explains the answers; stuck at event {}", calls[furthest].begin))
 }
 
-struct Search<'a> {
+struct LinearizationSearch<'a> {
     calls: &'a [Call],
     /// The reads of each value.
     reads: HashMap<u64, Vec<usize>>,
 }
 
-impl<'a> Search<'a> {
+impl<'a> LinearizationSearch<'a> {
     fn new(calls: &'a [Call]) -> Self {
         let mut reads: HashMap<u64, Vec<usize>> = HashMap::new();
         for (index, call) in calls.iter().enumerate().filter(|(_, call)| !call.is_write) {
@@ -116,17 +116,17 @@ impl<'a> Search<'a> {
     }
 
     /// Some read of the value is not done.
-    fn is_awaited(&self, state: &State, value: u64) -> bool {
+    fn is_awaited(&self, state: &SearchState, value: u64) -> bool {
         self.reads.get(&value).is_some_and(|reads| reads.iter().any(|read| !state.is_done(*read)))
     }
 
-    fn first_left(&self, state: &State) -> usize {
+    fn first_left(&self, state: &SearchState) -> usize {
         (0..self.calls.len()).find(|call| !state.is_done(*call)).unwrap_or(0)
     }
 
     /// Takes all reads that the value explains now, which no order can do better than to take at once; the calls
     /// that may be next, or nothing if all that must be done is.
-    fn step(&self, state: &mut State) -> Option<Vec<usize>> {
+    fn step(&self, state: &mut SearchState) -> Option<Vec<usize>> {
         let calls = self.calls;
         loop {
             let left = || (self.first_left(state)..calls.len()).filter(|call| !state.is_done(*call));
@@ -153,7 +153,7 @@ impl<'a> Search<'a> {
     }
 
     /// What may come after `state`, where one of `next` is done: the one that had to end first comes last.
-    fn after(&self, state: &State, next: &[usize]) -> Vec<State> {
+    fn after(&self, state: &SearchState, next: &[usize]) -> Vec<SearchState> {
         let calls = self.calls;
         // No write gives this value again, and it is still to be read.
         if state.value != NOTHING && self.is_awaited(state, state.value) {

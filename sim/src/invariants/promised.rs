@@ -1,22 +1,22 @@
-//! A write starts over with another stamp only once its first can never be seen: so all who ever see a value, its
+//! A write starts over with another timestamp only once its first can never be seen: so all who ever see a value, its
 //! writer included, see it with one version.
 
 use std::collections::BTreeMap;
 
 use kvorum_core::Version;
 
-use crate::history::{Action, Operation, Outcome};
+use crate::history::{ClientAction, ClientOutcome, RecordedOperation};
 
 /// Looks at all operations on one key, all of them at quorum.
 ///
 /// # Errors
 /// The first value that was seen with two versions.
-pub fn check<'a>(operations: impl Iterator<Item = &'a Operation>) -> Result<(), String> {
+pub fn check<'a>(operations: impl Iterator<Item = &'a RecordedOperation>) -> Result<(), String> {
     let mut versions: BTreeMap<u64, Version> = BTreeMap::new();
     for operation in operations {
         let (value, version) = match (operation.action, operation.outcome) {
-            (Action::Put(value), Outcome::Written(version)) => (value, version),
-            (Action::Get, Outcome::Found(Some((value, version)))) => (value, version),
+            (ClientAction::Put(value), ClientOutcome::Written(version)) => (value, version),
+            (ClientAction::Get, ClientOutcome::Found(Some((value, version)))) => (value, version),
             _ => continue,
         };
         let first = *versions.entry(value).or_insert(version);

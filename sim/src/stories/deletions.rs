@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use kvorum_peer::membership::Standing;
+use kvorum_peer::membership::VoteState;
 use kvorum_storage::Store;
 
 use super::{ask, cut, expect, others};
-use crate::chance::Chance;
-use crate::history::{Action, key};
+use crate::chance::SimRandom;
+use crate::history::{ClientAction, key};
 use crate::machine::Machine;
 use crate::run::simulate;
 use crate::world::World;
@@ -26,7 +26,7 @@ const FORGOTTEN_MAX: Duration = Duration::from_secs(120);
 
 /// What was done.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Done {
+pub struct DeletionsDone {
     /// Rounds.
     pub rounds: u64,
     /// Of these, rounds after which the node had an older disk.
@@ -47,15 +47,15 @@ enum Absence {
 ///
 /// # Errors
 /// What came back, or was never forgotten, or any other violation.
-pub fn run(seed: u64) -> Result<Done, String> {
+pub fn run(seed: u64) -> Result<DeletionsDone, String> {
     simulate(seed, move |directory| story(seed, directory)).unwrap_or_else(|panic| Err(format!("panic: {panic}")))
 }
 
-async fn story(seed: u64, directory: PathBuf) -> Result<Done, String> {
+async fn story(seed: u64, directory: PathBuf) -> Result<DeletionsDone, String> {
     let world = Rc::new(World::calm(seed, &directory));
     world.start().await;
-    let mut chance = Chance::new(seed, 4);
-    let mut done = Done::default();
+    let mut chance = SimRandom::new(seed, 4);
+    let mut done = DeletionsDone::default();
     let mut result = Ok(());
     while done.rounds < ROUNDS && result.is_ok() {
         result = round(&world, &mut chance, &mut done).await.and_then(|()| world.violation().map_or(Ok(()), Err));
@@ -64,10 +64,10 @@ async fn story(seed: u64, directory: PathBuf) -> Result<Done, String> {
     result.map(|()| done).map_err(|what| format!("round {}: {what}", done.rounds))
 }
 
-async fn round(world: &Rc<World>, chance: &mut Chance, done: &mut Done) -> Result<(), String> {
+async fn round(world: &Rc<World>, chance: &mut SimRandom, done: &mut DeletionsDone) -> Result<(), String> {
     let keys: Vec<usize> = (0..world.keys.len()).filter(|_| chance.happens(600)).collect();
     for &number in &keys {
-        ask(world, chance, number, Action::Put(world.next_value()), &world.machines).await?;
+        ask(world, chance, number, ClientAction::Put(world.next_value()), &world.machines).await?;
     }
     let machine = Rc::clone(chance.pick(&world.machines));
     // Else the last one, which may have what was deleted in an earlier round and is forgotten.
@@ -76,14 +76,14 @@ async fn round(world: &Rc<World>, chance: &mut Chance, done: &mut Done) -> Resul
     }
     // Beyond the backup: otherwise nobody could tell.
     for &number in &keys {
-        ask(world, chance, number, Action::Put(world.next_value()), &world.machines).await?;
+        ask(world, chance, number, ClientAction::Put(world.next_value()), &world.machines).await?;
     }
     tokio::time::sleep(HEARD).await;
     let absence = *chance.pick(&[Absence::Crashed, Absence::Restored, Absence::Paused, Absence::CutOff]);
     let others = others(world, &machine);
     leave(world, &machine, absence);
     for &number in &keys {
-        ask(world, chance, number, Action::Delete, &others).await?;
+        ask(world, chance, number, ClientAction::Delete, &others).await?;
         done.deleted += 1;
     }
     for _ in 0..chance.below(6) {
@@ -93,13 +93,13 @@ async fn round(world: &Rc<World>, chance: &mut Chance, done: &mut Done) -> Resul
     }
     done.restored += u64::from(come_back(world, &machine, absence));
     for number in 0..world.keys.len() {
-        expect(ask(world, chance, number, Action::Get, &world.machines).await?, None, number)?;
+        expect(ask(world, chance, number, ClientAction::Get, &world.machines).await?, None, number)?;
     }
     forget(world).await?;
     for number in 0..world.keys.len() {
         for machine in &world.machines {
             let through = [machine.clone()];
-            expect(ask(world, chance, number, Action::Get, &through).await?, None, number)?;
+            expect(ask(world, chance, number, ClientAction::Get, &through).await?, None, number)?;
         }
     }
     done.rounds += 1;
@@ -149,7 +149,7 @@ async fn forget(world: &Rc<World>) -> Result<(), String> {
         });
         held.next()
     };
-    let all_vote = || world.machines.iter().all(|machine| machine.standing() == Some(Standing::Voting));
+    let all_vote = || world.machines.iter().all(|machine| machine.vote_state() == Some(VoteState::Voting));
     while remains().is_some() || !all_vote() {
         if world.trace.now() - begin > FORGOTTEN_MAX {
             return Err(format!(

@@ -7,13 +7,13 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use kvorum_core::quorum::Acks;
-use kvorum_peer::membership::Standing;
+use kvorum_core::quorum::Quorum;
+use kvorum_peer::membership::VoteState;
 
 use super::{ask, cut, expect, others};
-use crate::chance::Chance;
+use crate::chance::SimRandom;
 use crate::clients;
-use crate::history::Action;
+use crate::history::ClientAction;
 use crate::run::simulate;
 use crate::world::World;
 
@@ -22,7 +22,7 @@ pub const ROUNDS: u64 = 5;
 /// A node votes again within this time.
 const VOTES_MAX: Duration = Duration::from_secs(60);
 /// A node that lost its disk votes again only when the clocks are past what it may have acknowledged: 5 s, and what
-/// a round lies behind. So long after the loss a clock that is ahead stamps what is too new for that round.
+/// a round lies behind. So long after the loss a clock that is ahead timestamps what is too new for that round.
 const BEFORE_NEWER: Duration = Duration::from_millis(1500);
 const AHEAD_MS: i64 = 4000;
 const NEWER_KEYS: usize = 2;
@@ -39,7 +39,7 @@ pub fn run(seed: u64) -> Result<(), String> {
 async fn story(seed: u64, directory: PathBuf) -> Result<(), String> {
     let world = Rc::new(World::calm(seed, &directory));
     world.start().await;
-    let mut chance = Chance::new(seed, 6);
+    let mut chance = SimRandom::new(seed, 6);
     let mut result = Ok(());
     for number in 0..ROUNDS {
         result = round(&world, &mut chance).await.and_then(|()| world.violation().map_or(Ok(()), Err));
@@ -52,7 +52,7 @@ async fn story(seed: u64, directory: PathBuf) -> Result<(), String> {
     result
 }
 
-async fn round(world: &Rc<World>, chance: &mut Chance) -> Result<(), String> {
+async fn round(world: &Rc<World>, chance: &mut SimRandom) -> Result<(), String> {
     let mut machines = world.machines.clone();
     chance.shuffle(&mut machines);
     let (missing, loser, keeper) = (&machines[0], &machines[1], &machines[2]);
@@ -60,7 +60,7 @@ async fn round(world: &Rc<World>, chance: &mut Chance) -> Result<(), String> {
     let mut expected = Vec::new();
     for number in 0..world.keys.len() {
         expected.push(world.next_value());
-        ask(world, chance, number, Action::Put(expected[number]), &others(world, missing)).await?;
+        ask(world, chance, number, ClientAction::Put(expected[number]), &others(world, missing)).await?;
     }
     loser.crash(chance.happens(500));
     loser.wipe();
@@ -74,14 +74,14 @@ async fn round(world: &Rc<World>, chance: &mut Chance) -> Result<(), String> {
         cut(world, keeper, true);
         for (number, newer) in newer.iter_mut().enumerate().take(NEWER_KEYS) {
             let value = world.next_value();
-            let acks = Acks::new(2, 3).expect("two of three");
-            clients::request(world, keeper, number, acks, Action::Put(value), 0, None).await;
+            let quorum = Quorum::new(2, 3).expect("two of three");
+            clients::request(world, keeper, number, quorum, ClientAction::Put(value), 0, None).await;
             *newer = Some(value);
         }
         cut(world, keeper, false);
     }
     let begin = world.trace.now();
-    while loser.standing() != Some(Standing::Voting) {
+    while loser.vote_state() != Some(VoteState::Voting) {
         if world.trace.now() - begin > VOTES_MAX {
             return Err(format!("node {} never votes again", loser.index));
         }
@@ -92,7 +92,7 @@ async fn round(world: &Rc<World>, chance: &mut Chance) -> Result<(), String> {
     cut(world, keeper, true);
     let through = others(world, keeper);
     for (number, (expected, newer)) in expected.into_iter().zip(newer).enumerate() {
-        let found = ask(world, chance, number, Action::Get, &through).await?;
+        let found = ask(world, chance, number, ClientAction::Get, &through).await?;
         if found.is_none() || found != newer {
             expect(found, Some(expected), number)?;
         }

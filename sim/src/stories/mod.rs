@@ -6,11 +6,11 @@ pub mod losses;
 use std::rc::Rc;
 use std::time::Duration;
 
-use kvorum_core::quorum::{Acks, majority};
+use kvorum_core::quorum::{Quorum, majority};
 
-use crate::chance::Chance;
+use crate::chance::SimRandom;
 use crate::clients;
-use crate::history::{Action, Outcome};
+use crate::history::{ClientAction, ClientOutcome};
 use crate::machine::Machine;
 use crate::world::World;
 
@@ -21,20 +21,20 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Asks at a majority, through any of these nodes, until it is answered; the value that a read finds.
 async fn ask(
     world: &Rc<World>,
-    chance: &mut Chance,
+    chance: &mut SimRandom,
     number: usize,
-    action: Action,
+    action: ClientAction,
     through: &[Rc<Machine>],
 ) -> Result<Option<u64>, String> {
     let from = world.keys[number].from;
-    let acks = Acks::new(majority(from), from).expect("a majority");
+    let quorum = Quorum::new(majority(from), from).expect("a majority");
     for _ in 0..ATTEMPTS_MAX {
-        let id = clients::request(world, chance.pick(through), number, acks, action, 0, None).await;
+        let id = clients::request(world, chance.pick(through), number, quorum, action, 0, None).await;
         let outcome = world.history.borrow().operations[id].outcome;
         match outcome {
-            Outcome::Found(found) => return Ok(found.map(|(value, _)| value)),
-            Outcome::Written(_) => return Ok(None),
-            Outcome::Refused | Outcome::Unknown => tokio::time::sleep(PAUSE).await,
+            ClientOutcome::Found(found) => return Ok(found.map(|(value, _)| value)),
+            ClientOutcome::Written(_) => return Ok(None),
+            ClientOutcome::Refused | ClientOutcome::Unknown => tokio::time::sleep(PAUSE).await,
         }
     }
     Err(format!("{action:?} of key {number} is refused for ever"))

@@ -20,12 +20,12 @@ struct Counts {
 }
 
 /// Counts itself when it goes, run or not.
-struct Job {
+struct CountedJob {
     counts: Arc<Counts>,
     is_run: bool,
 }
 
-impl Drop for Job {
+impl Drop for CountedJob {
     fn drop(&mut self) {
         let counter = if self.is_run { &self.counts.run } else { &self.counts.dropped };
         counter.fetch_add(1, Ordering::Relaxed);
@@ -33,7 +33,7 @@ impl Drop for Job {
 }
 
 fn submit(pool: &ReadPool, counts: &Arc<Counts>) {
-    let job = Job { counts: Arc::clone(counts), is_run: false };
+    let job = CountedJob { counts: Arc::clone(counts), is_run: false };
     let run = move || {
         let mut job = job;
         job.is_run = true;

@@ -1,4 +1,4 @@
-//! No two stamps are the same, each is greater than what its shard has seen, and none passes what is durable.
+//! No two timestamps are the same, each is greater than what its shard has seen, and none passes what is durable.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use shuttle::sync::atomic::{AtomicU64, Ordering};
 use shuttle::thread;
 
 use super::check;
-use crate::clock::{Clock, NoStamp, TimeSource};
+use crate::clock::{Clock, NoTimestamp, TimeSource};
 
 struct Stopped;
 
@@ -23,7 +23,7 @@ impl TimeSource for Stopped {
 }
 
 #[test]
-fn stamps_never_repeat_go_up_on_every_shard_and_stay_below_what_is_durable() {
+fn timestamps_never_repeat_go_up_on_every_shard_and_stay_below_what_is_durable() {
     check(1, || {
         let start = Hlc::from_millis(1_000).raw() + 2;
         let (bound, durable) = (Arc::new(AtomicU64::new(start)), Arc::new(AtomicU64::new(start)));
@@ -32,22 +32,22 @@ fn stamps_never_repeat_go_up_on_every_shard_and_stay_below_what_is_durable() {
             .map(|shard: u64| {
                 let (clock, durable) = (Arc::clone(&clock), Arc::clone(&durable));
                 thread::spawn(move || {
-                    let (mut last, mut stamps) = (Hlc::ZERO, Vec::new());
+                    let (mut last, mut timestamps) = (Hlc::ZERO, Vec::new());
                     for step in 0..3 {
                         let seen = Hlc::from_raw(start + shard + step);
                         clock.observe(seen);
-                        match clock.stamp(Hlc::ZERO) {
+                        match clock.timestamp(Hlc::ZERO) {
                             Ok(version) => {
                                 assert!(version.hlc > seen && version.hlc > last, "not above what was seen");
                                 assert!(version.hlc.raw() <= durable.load(Ordering::SeqCst), "past the bound");
                                 last = version.hlc;
-                                stamps.push(version.hlc);
+                                timestamps.push(version.hlc);
                             }
-                            Err(NoStamp::PastBound { needed }) => assert!(needed > seen),
-                            Err(NoStamp::TooFarAhead) => panic!("the clock is near the wall clock"),
+                            Err(NoTimestamp::PastBound { needed }) => assert!(needed > seen),
+                            Err(NoTimestamp::TooFarAhead) => panic!("the clock is near the wall clock"),
                         }
                     }
-                    stamps
+                    timestamps
                 })
             })
             .collect();
@@ -56,7 +56,7 @@ fn stamps_never_repeat_go_up_on_every_shard_and_stay_below_what_is_durable() {
             durable.store(start + raise, Ordering::SeqCst);
             bound.store(start + raise, Ordering::Release);
         }
-        let stamps: Vec<Hlc> = shards.into_iter().flat_map(|shard| shard.join().unwrap()).collect();
-        assert_eq!(stamps.iter().collect::<BTreeSet<_>>().len(), stamps.len(), "a stamp was given twice");
+        let timestamps: Vec<Hlc> = shards.into_iter().flat_map(|shard| shard.join().unwrap()).collect();
+        assert_eq!(timestamps.iter().collect::<BTreeSet<_>>().len(), timestamps.len(), "a stamp was given twice");
     });
 }

@@ -1,5 +1,5 @@
-//! What threads share, in orders of their steps that a checker chooses: `commit` the queue to the commit thread
-//! and back, `mailbox`, `read_pool`, `hints`, `record_cache`, `clock`, `large_values`, `notes` each its module.
+//! What threads share, in orders of their steps that a checker chooses. Each module here is about the one of the same
+//! name; `storage`, `peer` and `replication` have such tests of their own.
 //!
 //! A test is run for many orders: half of them random, half with few switches at moments that are (the
 //! "probabilistic concurrency testing" of Burckhardt et al., 2010). A lost wake-up shows as a deadlock: nothing here
@@ -20,7 +20,7 @@ mod value_memory;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, Runner};
 
-/// Runs a test in many orders; `weight` of them where one costs more than a tenth of a millisecond.
+/// Runs a test in many orders: in one of `one_in` where one costs more than a tenth of a millisecond.
 pub fn check(one_in: usize, test: impl Fn() + Send + Sync + Clone + 'static) {
     let wanted = std::env::var("KVORUM_TEST_INTERLEAVINGS").ok().and_then(|text| text.parse().ok());
     let orders: usize = wanted.unwrap_or(20_000) / one_in / 2;

@@ -33,7 +33,7 @@ impl Size {
 
 /// How much is kept for one node, and how long.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct BacklogBounds {
     /// Bytes of all buckets.
     pub bytes_max: u64,
     /// Age of a bucket, from when it was closed.
@@ -73,7 +73,7 @@ impl Bucket {
 /// The buckets of one node.
 #[derive(Clone, Debug)]
 pub struct Backlog {
-    bounds: Bounds,
+    bounds: BacklogBounds,
     /// Oldest first.
     buckets: VecDeque<Bucket>,
     /// The last may get more.
@@ -86,7 +86,7 @@ pub struct Backlog {
 impl Backlog {
     /// No hints.
     #[must_use]
-    pub fn new(bounds: Bounds) -> Self {
+    pub fn new(bounds: BacklogBounds) -> Self {
         Self { bounds, buckets: VecDeque::new(), is_open: false, is_written: false, last: BucketId(0) }
     }
 

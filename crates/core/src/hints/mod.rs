@@ -12,6 +12,6 @@ mod backlog;
 mod delivered;
 mod pace;
 
-pub use backlog::{Backlog, Bounds, BucketId, OverBound, Size};
+pub use backlog::{Backlog, BacklogBounds, BucketId, OverBound, Size};
 pub use delivered::Delivered;
-pub use pace::Pace;
+pub use pace::HintPace;

@@ -19,7 +19,7 @@ const BURST: Duration = Duration::from_millis(100);
 
 /// The rate to one node. Times are readings of a clock that never goes back.
 #[derive(Clone, Debug)]
-pub struct Pace {
+pub struct HintPace {
     rate_max: u64,
     rate: u64,
     /// When what was sent so far will have gone, at the rate.
@@ -28,7 +28,7 @@ pub struct Pace {
     usual: Option<Duration>,
 }
 
-impl Pace {
+impl HintPace {
     /// At most `rate_max` bytes a second, one at least.
     #[must_use]
     pub fn new(rate_max: u64) -> Self {

@@ -216,22 +216,23 @@ fn digest(version: u64, nodes: &[LayoutNode], lists: &[NodeId]) -> u64 {
 
 /// How well a node and a partition suit each other: less is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Cost(u64);
+struct PlacementCost(u64);
 
 /// One node's costs by partition: exponentially distributed with the mean 1 / weight, so that the
 /// chance of being the least is the weight's share.
-fn costs(node: &LayoutNode, strata: &[u64]) -> Vec<Cost> {
+fn costs(node: &LayoutNode, strata: &[u64]) -> Vec<PlacementCost> {
     let name = xxh3_64(node.url.as_bytes());
     let mut order: Vec<(u64, u16)> = (0..)
         .take(PARTITIONS)
         .map(|partition: u16| (xxh3_64_with_seed(&partition.to_be_bytes(), name), partition))
         .collect();
     order.sort_unstable();
-    let mut costs = vec![Cost(0); PARTITIONS];
+    let mut costs = vec![PlacementCost(0); PARTITIONS];
     for (&(hash, partition), logarithm) in order.iter().zip(strata) {
         let cost = (logarithm << 16) / u64::from(node.weight);
         // Two nodes of one weight meet in one stratum now and then: the low bits of the hash decide.
-        *costs.get_mut(usize::from(partition)).expect("one of the partitions") = Cost((cost << 20) | (hash & 0xf_ffff));
+        *costs.get_mut(usize::from(partition)).expect("one of the partitions") =
+            PlacementCost((cost << 20) | (hash & 0xf_ffff));
     }
     costs
 }
@@ -278,7 +279,7 @@ fn capacities(nodes: &[LayoutNode]) -> Vec<usize> {
 }
 
 /// The nodes from the best to the worst, for each partition.
-fn by_cost(costs: &[Vec<Cost>]) -> Vec<Vec<(Cost, NodeId)>> {
+fn by_cost(costs: &[Vec<PlacementCost>]) -> Vec<Vec<(PlacementCost, NodeId)>> {
     let mut columns: Vec<_> = costs.iter().map(|costs| costs.iter()).collect();
     (0..PARTITIONS)
         .map(|_| {
@@ -295,8 +296,8 @@ fn by_cost(costs: &[Vec<Cost>]) -> Vec<Vec<(Cost, NodeId)>> {
 
 /// Deferred acceptance: each partition asks one node after another, and a full node lets go of what
 /// suits it least.
-fn primaries(wishes: &[Vec<(Cost, NodeId)>], capacities: &[usize]) -> Vec<NodeId> {
-    let mut held: Vec<BinaryHeap<(Cost, usize)>> = vec![BinaryHeap::new(); capacities.len()];
+fn primaries(wishes: &[Vec<(PlacementCost, NodeId)>], capacities: &[usize]) -> Vec<NodeId> {
+    let mut held: Vec<BinaryHeap<(PlacementCost, usize)>> = vec![BinaryHeap::new(); capacities.len()];
     let mut wishes: Vec<_> = wishes.iter().map(|row| row.iter()).collect();
     for first in 0..PARTITIONS {
         let mut asking = Some(first);

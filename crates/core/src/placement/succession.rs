@@ -31,9 +31,9 @@ struct Draft {
 }
 
 /// One number for each node.
-struct Tally(Vec<usize>);
+struct PerNode(Vec<usize>);
 
-impl Tally {
+impl PerNode {
     fn get(&self, node: NodeId) -> usize {
         *self.0.get(node.index()).expect("one of the nodes")
     }
@@ -45,8 +45,8 @@ impl Tally {
 
 /// What a node has, and what it must have at least.
 struct Loads {
-    has: Tally,
-    due: Tally,
+    has: PerNode,
+    due: PerNode,
 }
 
 impl Loads {
@@ -62,14 +62,14 @@ impl Loads {
 struct Succession<'a> {
     nodes: &'a [LayoutNode],
     /// The zone of each node, and how many there are.
-    zone: Tally,
+    zone: PerNode,
     zones: usize,
     set_size: usize,
     drafts: Vec<Draft>,
     primaries: Loads,
     copies: Loads,
     /// The primaries that a node may have.
-    most: Tally,
+    most: PerNode,
 }
 
 /// The lists of all partitions for these nodes, after `old`.
@@ -101,8 +101,8 @@ impl<'a> Succession<'a> {
         let names: Vec<_> =
             nodes.iter().map(|node| (node.zone.is_some(), node.zone.as_ref().unwrap_or(&node.url))).collect();
         let ordinals: BTreeMap<_, _> = names.iter().zip(0..).collect();
-        let zone = Tally(names.iter().map(|name| *ordinals.get(name).expect("one of them")).collect());
-        let none = || Loads { has: Tally(vec![0; nodes.len()]), due: Tally(vec![0; nodes.len()]) };
+        let zone = PerNode(names.iter().map(|name| *ordinals.get(name).expect("one of them")).collect());
+        let none = || Loads { has: PerNode(vec![0; nodes.len()]), due: PerNode(vec![0; nodes.len()]) };
         let mut succession = Self {
             nodes,
             zone,
@@ -111,7 +111,7 @@ impl<'a> Succession<'a> {
             drafts: Vec::with_capacity(PARTITIONS),
             primaries: none(),
             copies: none(),
-            most: Tally(capacities(nodes)),
+            most: PerNode(capacities(nodes)),
         };
         let (mut kept, mut new) = (vec![None; old.nodes.len()], Vec::new());
         for (node, id) in nodes.iter().zip(succession.ids()) {

@@ -26,12 +26,12 @@ pub const fn majority(from: u8) -> u8 {
 
 /// How many replicas are addressed and how many must answer: `1 ≤ ack ≤ from ≤ NODES_MAX`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Acks {
+pub struct Quorum {
     ack: u8,
     from: u8,
 }
 
-impl Acks {
+impl Quorum {
     /// Checks `1 ≤ ack ≤ from ≤ NODES_MAX`.
     #[must_use]
     pub fn new(ack: u8, from: u8) -> Option<Self> {
@@ -40,13 +40,13 @@ impl Acks {
 
     /// Answers required.
     #[must_use]
-    pub fn ack(self) -> u8 {
+    pub fn required(self) -> u8 {
         self.ack
     }
 
     /// Replicas addressed.
     #[must_use]
-    pub fn from(self) -> u8 {
+    pub fn replicas(self) -> u8 {
         self.from
     }
 
@@ -141,7 +141,7 @@ impl ReplicaSet {
 pub enum Current {
     /// A record, value or tombstone, of this version.
     Record(Version),
-    /// No record: its partition's floor, a deletion; [`Version::ZERO`] at first.
+    /// No record: its partition's GC watermark, a deletion; [`Version::ZERO`] at first.
     Floor(Version),
 }
 
@@ -264,10 +264,10 @@ pub enum ReadAnswer {
         /// How many replicas shall hold it.
         from: u8,
     },
-    /// No record: the partition's floor.
+    /// No record: the partition's GC watermark.
     Absent {
         /// A deletion of everything up to here.
-        floor: Version,
+        gc_watermark: Version,
     },
     /// Counts for nothing.
     Failed(Failure),

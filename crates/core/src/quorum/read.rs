@@ -1,21 +1,21 @@
 //! One GET: whom to ask, when a version is known to be held well enough, what to answer.
 //!
 //! Owns what each replica is known to hold and what has been asked of it. The coordinator carries out
-//! the [`Command`]s, feeds in the outcome of each (once, matched by its request id; records checked, see
-//! [`Answer`]) and keeps the deadline. What comes twice all the same costs at most the answer, never its truth.
+//! the [`ReadCommand`]s, feeds in the outcome of each (once, matched by its request id; records checked, see
+//! [`CheckedAnswer`]) and keeps the deadline. What comes twice all the same costs at most the answer, never its truth.
 //!
-//! Promises: at quorum, [`Command::Done`] never carries a version that is not known to be held by a
+//! Promises: at quorum, [`ReadCommand::Done`] never carries a version that is not known to be held by a
 //! majority, so that no later quorum read returns an older one; and never one older than what a
 //! majority held when the read began. Below quorum: the newest of `ack` answers. It does *not* decide
 //! expiry, which is the wall clock's, and sends nothing after its answer: [`Read::outdated`] and
-//! [`Read::mend`] say to whom the coordinator should.
+//! [`Read::to_repair`] say to whom the coordinator should.
 //!
 //! How: everything is derived again from what is known each time something is learnt. Known is, for
 //! each replica, the newest thing that it said it holds; the newest record known is the *target*. A
 //! replica that turns out unable to give the record it spoke of is treated as if it had never
 //! answered: any `ack` other answers are as good, because each of them was true after the read began.
 //!
-//! A floor is no such answer: it says that what a replica lacks was superseded, not whether by a deletion or
+//! A GC watermark is no such answer: it says that what a replica lacks was superseded, not whether by a deletion or
 //! by a newer value that the same replica lacks too. So a value at or below it is not taken for deleted;
 //! its holders are asked once more (the design's rule 2 would answer `404`; a random history showed that
 //! an overwritten key could so be missed).
@@ -28,21 +28,21 @@
 //! "Hedging".
 
 use super::rules;
-use crate::quorum::{Acks, Current, Failure, Rank, ReplicaSet, StoreAnswer, majority};
+use crate::quorum::{Current, Failure, Quorum, Rank, ReplicaSet, StoreAnswer, majority};
 use crate::record::Record;
 use crate::version::Version;
 
 /// A replica's answer to a read, as the coordinator found it after checking.
 #[derive(Clone, Debug)]
-pub enum Answer {
+pub enum CheckedAnswer {
     /// The record; its digest was right.
     Record(Record),
     /// The record's version: all that was asked.
     Version(Version),
-    /// No record: the partition's floor.
+    /// No record: the partition's GC watermark.
     Absent {
         /// A deletion of everything up to here.
-        floor: Version,
+        gc_watermark: Version,
     },
     /// Counts for nothing. [`Failure::Corrupt`] too where the coordinator itself found the damage.
     Failed(Failure),
@@ -50,7 +50,7 @@ pub enum Answer {
 
 /// What the coordinator has to do.
 #[derive(Clone, Debug)]
-pub enum Command {
+pub enum ReadCommand {
     /// Ask this replica, perhaps for the second time.
     Ask {
         /// Whom.
@@ -78,15 +78,15 @@ pub enum ReadOutcome {
     Record(Record),
     /// Nothing.
     Absent {
-        /// The greatest floor among the answers.
-        floor: Version,
+        /// The greatest GC watermark among the answers.
+        gc_watermark: Version,
     },
 }
 
 /// The state of one read. No allocation for up to [`INLINE`] replicas.
 #[derive(Clone, Debug)]
 pub struct Read {
-    acks: Acks,
+    quorum: Quorum,
     record_from: Rank,
     known: Slots,
     /// Asked at least once, or told what they hold without being asked.
@@ -97,7 +97,7 @@ pub struct Read {
     pending_record: ReplicaSet,
     /// Known to hold the target, asked for the record, and not yet answered.
     fetching: ReplicaSet,
-    /// Asked once more because a floor has overtaken their answer.
+    /// Asked once more because a GC watermark has overtaken their answer.
     asked_again: ReplicaSet,
     /// Their answers count for nothing in this read.
     failed: ReplicaSet,
@@ -126,14 +126,17 @@ impl Read {
     /// # Panics
     /// If `first` is too small, is not a part of the first `acks.from()`, or lacks `record_from`.
     #[must_use]
-    pub fn new(acks: Acks, first: ReplicaSet, record_from: Rank) -> Self {
-        let addressed = ReplicaSet::first(acks.from());
-        assert!(first.len() >= acks.ack() && first.minus(addressed).is_empty(), "a read asks ack to from replicas");
+    pub fn new(quorum: Quorum, first: ReplicaSet, record_from: Rank) -> Self {
+        let addressed = ReplicaSet::first(quorum.replicas());
+        assert!(
+            first.len() >= quorum.required() && first.minus(addressed).is_empty(),
+            "a read asks ack to from replicas"
+        );
         assert!(first.contains(record_from), "the record is asked from one of those asked");
         Self {
-            acks,
+            quorum,
             record_from,
-            known: Slots::new(acks.from()),
+            known: Slots::new(quorum.replicas()),
             asked: first,
             pending: first,
             pending_record: ReplicaSet::EMPTY,
@@ -148,16 +151,16 @@ impl Read {
     }
 
     /// Asks the first replicas. To be called once, before anything else.
-    pub fn start(&mut self, sink: &mut dyn FnMut(Command)) {
+    pub fn start(&mut self, sink: &mut dyn FnMut(ReadCommand)) {
         self.pending_record.insert(self.record_from);
         for rank in self.asked.iter() {
-            sink(Command::Ask { rank, version_only: rank != self.record_from });
+            sink(ReadCommand::Ask { rank, version_only: rank != self.record_from });
         }
     }
 
     /// The hedge's delay has passed without an answer to the client: asks everybody not asked yet, and
     /// where the record is being fetched, one more holder. May be called again.
-    pub fn on_hedge(&mut self, sink: &mut dyn FnMut(Command)) {
+    pub fn on_hedge(&mut self, sink: &mut dyn FnMut(ReadCommand)) {
         if self.closed {
             return;
         }
@@ -167,30 +170,30 @@ impl Read {
         self.ask_rest(wanted, sink);
         if let Some(version) = newest
             && wanted
-            && self.answered().len() >= self.acks.ack()
+            && self.answered().len() >= self.quorum.required()
         {
             self.fetch_from_next(version, sink);
         }
     }
 
-    /// A replica's answer to an [`Command::Ask`], or the failure to get one. What was not asked and
+    /// A replica's answer to an [`ReadCommand::Ask`], or the failure to get one. What was not asked and
     /// duplicates count for nothing; what comes after the end only completes [`Read::outdated`] and
-    /// [`Read::mend`].
-    pub fn on_read(&mut self, rank: Rank, answer: Answer, sink: &mut dyn FnMut(Command)) {
-        if rank.0 >= self.acks.from() || !(self.pending.contains(rank) || self.fetching.contains(rank)) {
+    /// [`Read::to_repair`].
+    pub fn on_read(&mut self, rank: Rank, answer: CheckedAnswer, sink: &mut dyn FnMut(ReadCommand)) {
+        if rank.0 >= self.quorum.replicas() || !(self.pending.contains(rank) || self.fetching.contains(rank)) {
             return;
         }
-        let version_only = matches!(answer, Answer::Version(_));
+        let version_only = matches!(answer, CheckedAnswer::Version(_));
         let current = match answer {
-            Answer::Failed(failure) => {
+            CheckedAnswer::Failed(failure) => {
                 self.fail(rank, failure);
                 return self.evaluate(sink);
             }
             // A fetch is not answered by a version: a duplicate of the answer before it.
-            Answer::Version(_) if !self.pending.contains(rank) => return,
-            Answer::Version(version) => Current::Record(version),
-            Answer::Absent { floor } => Current::Floor(floor),
-            Answer::Record(record) => {
+            CheckedAnswer::Version(_) if !self.pending.contains(rank) => return,
+            CheckedAnswer::Version(version) => Current::Record(version),
+            CheckedAnswer::Absent { gc_watermark } => Current::Floor(gc_watermark),
+            CheckedAnswer::Record(record) => {
                 let version = record.version();
                 self.keep(record);
                 Current::Record(version)
@@ -206,9 +209,9 @@ impl Read {
         self.evaluate(sink);
     }
 
-    /// A replica's answer to a [`Command::Store`] of `version`.
-    pub fn on_store(&mut self, rank: Rank, version: Version, answer: StoreAnswer, sink: &mut dyn FnMut(Command)) {
-        if rank.0 >= self.acks.from() || self.failed.contains(rank) {
+    /// A replica's answer to a [`ReadCommand::Store`] of `version`.
+    pub fn on_store(&mut self, rank: Rank, version: Version, answer: StoreAnswer, sink: &mut dyn FnMut(ReadCommand)) {
+        if rank.0 >= self.quorum.replicas() || self.failed.contains(rank) {
             return;
         }
         let is_target = version == self.write_back.version;
@@ -247,7 +250,7 @@ impl Read {
     /// After the answer: the replicas whose copy is damaged, to be given the record answered. They held
     /// something, so whatever its `from`. Empty before the answer and where nothing was found.
     #[must_use]
-    pub fn mend(&self) -> ReplicaSet {
+    pub fn to_repair(&self) -> ReplicaSet {
         if self.answered_record().is_some() { self.corrupt } else { ReplicaSet::EMPTY }
     }
 
@@ -272,7 +275,7 @@ impl Read {
 
     /// Whether `current` is at least as new as what was known of the replica, and so known now.
     fn learn(&mut self, rank: Rank, current: Current) -> bool {
-        // Of a record and a floor of one version the floor came later: a floor never gives way to it.
+        // Of a record and a GC watermark of one version the GC watermark came later: a GC watermark never gives way to it.
         let age = |current: Current| (current.version(), matches!(current, Current::Floor(_)));
         let newer = self.known.get(rank).is_none_or(|known| age(known) <= age(current));
         if newer {
@@ -308,13 +311,13 @@ impl Read {
         told.chain(self.record.as_ref().map(Record::version)).max()
     }
 
-    /// The greatest floor among the answers of `among`.
-    fn floor(&self, among: ReplicaSet) -> Option<Version> {
-        let floors = self.known.iter().filter_map(|(rank, current)| match current {
+    /// The greatest GC watermark among the answers of `among`.
+    fn gc_watermark(&self, among: ReplicaSet) -> Option<Version> {
+        let gc_watermarks = self.known.iter().filter_map(|(rank, current)| match current {
             Current::Floor(version) if among.contains(rank) => Some(version),
             _ => None,
         });
-        floors.max()
+        gc_watermarks.max()
     }
 
     /// The replicas that shall hold `record`, as far as this read addresses them: its n.
@@ -322,9 +325,9 @@ impl Read {
     /// A reader may address more replicas than the record asked for. Then the majority is one of *its*
     /// replicas: quorums of its writers and of readers that use its `from` lie within them and meet
     /// there, while a copy further down the list, where an older record had drawn it, is met by none
-    /// of them. For the same reason a floor further down says nothing about it.
+    /// of them. For the same reason a GC watermark further down says nothing about it.
     fn scope(&self, record: &Record) -> ReplicaSet {
-        ReplicaSet::first(record.from().min(self.acks.from()))
+        ReplicaSet::first(record.from().min(self.quorum.replicas()))
     }
 
     fn has_record(&self, version: Option<Version>) -> bool {
@@ -332,15 +335,15 @@ impl Read {
     }
 
     /// What follows from what is known: the clauses in their order.
-    fn evaluate(&mut self, sink: &mut dyn FnMut(Command)) {
+    fn evaluate(&mut self, sink: &mut dyn FnMut(ReadCommand)) {
         if self.closed {
             return;
         }
-        if self.failed.len() > self.acks.from() - self.acks.ack() {
-            return self.close(Command::Hopeless, sink);
+        if self.failed.len() > self.quorum.replicas() - self.quorum.required() {
+            return self.close(ReadCommand::Hopeless, sink);
         }
         let newest = self.newest();
-        if !rules::has_enough_answers(self.answered().len(), self.acks) {
+        if !rules::has_enough_answers(self.answered().len(), self.quorum) {
             // Not enough answers yet. A failed one is replaced at once; the record is asked for again
             // only if nobody who may still send it was asked.
             if !self.failed.is_empty() {
@@ -360,13 +363,13 @@ impl Read {
     }
 
     /// The newest record known is in hand.
-    fn conclude(&mut self, record: Record, sink: &mut dyn FnMut(Command)) {
+    fn conclude(&mut self, record: Record, sink: &mut dyn FnMut(ReadCommand)) {
         let version = record.version();
         let scope = self.scope(&record);
-        // 2. A replica that should hold it has nothing, and a floor at or above it: it was superseded before
-        //    the floor rose. By a deletion, if it is one; below quorum that is near enough.
-        if self.floor(scope).is_some_and(|floor| floor >= version) {
-            if record.is_tombstone() || !self.acks.is_quorum() {
+        // 2. A replica that should hold it has nothing, and a GC watermark at or above it: it was superseded before
+        //    the GC watermark rose. By a deletion, if it is one; below quorum that is near enough.
+        if self.gc_watermark(scope).is_some_and(|gc_watermark| gc_watermark >= version) {
+            if record.is_tombstone() || !self.quorum.is_quorum() {
                 return self.answer_absent(sink);
             }
             return self.ask_again(version, sink);
@@ -379,29 +382,29 @@ impl Read {
         let confirmed = self.holders(version).or(self.write_back.accepted).minus(self.failed);
         let absent = || self.known.filter(|current| matches!(current, Current::Floor(_)));
         let held = rules::holders(confirmed, self.write_back.sent, absent);
-        if rules::may_be_answered(held.and(scope).len(), scope.len(), self.acks.is_quorum()) {
-            return self.close(Command::Done(ReadOutcome::Record(record)), sink);
+        if rules::may_be_answered(held.and(scope).len(), scope.len(), self.quorum.is_quorum()) {
+            return self.close(ReadCommand::Done(ReadOutcome::Record(record)), sink);
         }
         // 3. It may be half written: make a majority hold it before anybody hears of it.
         let records = self.known.filter(|current| matches!(current, Current::Record(_)));
         let owed = scope.or(records).minus(held).minus(self.failed).minus(self.write_back.sent);
         let possible = held.or(owed).or(self.write_back.sent.minus(self.write_back.refused).minus(self.failed));
         if possible.and(scope).len() < majority(scope.len()) {
-            return self.close(Command::Hopeless, sink);
+            return self.close(ReadCommand::Hopeless, sink);
         }
         // Who was not asked may hold it: to say so costs less than to take it once more, and no sync.
         self.ask_rest(false, sink);
         for rank in owed.and(self.answered()).iter() {
             self.write_back.sent.insert(rank);
-            sink(Command::Store { rank, record: record.clone() });
+            sink(ReadCommand::Store { rank, record: record.clone() });
         }
     }
 
-    /// Values of `version` and a floor above it do not go together: when the floor rose, every holder already
-    /// had something newer, be it a deletion below the floor or a value above it, which the floor's own
+    /// Values of `version` and a GC watermark above it do not go together: when the GC watermark rose, every holder already
+    /// had something newer, be it a deletion below the GC watermark or a value above it, which the GC watermark's own
     /// replica may lack. So the holders have answered before that and are asked once more; who gives the
     /// same again (a reader that was under way brought it back) counts for nothing.
-    fn ask_again(&mut self, version: Version, sink: &mut dyn FnMut(Command)) {
+    fn ask_again(&mut self, version: Version, sink: &mut dyn FnMut(ReadCommand)) {
         self.record = None;
         for rank in self.holders(version).iter() {
             self.known.set(rank, None);
@@ -411,7 +414,7 @@ impl Read {
                 if !version_only {
                     self.pending_record.insert(rank);
                 }
-                sink(Command::Ask { rank, version_only });
+                sink(ReadCommand::Ask { rank, version_only });
             } else {
                 self.exclude(rank);
             }
@@ -420,14 +423,14 @@ impl Read {
         self.evaluate(sink);
     }
 
-    fn answer_absent(&mut self, sink: &mut dyn FnMut(Command)) {
-        let floor = self.floor(ReplicaSet::first(self.acks.from())).unwrap_or(Version::ZERO);
-        self.close(Command::Done(ReadOutcome::Absent { floor }), sink);
+    fn answer_absent(&mut self, sink: &mut dyn FnMut(ReadCommand)) {
+        let gc_watermark = self.gc_watermark(ReplicaSet::first(self.quorum.replicas())).unwrap_or(Version::ZERO);
+        self.close(ReadCommand::Done(ReadOutcome::Absent { gc_watermark }), sink);
     }
 
-    fn close(&mut self, last: Command, sink: &mut dyn FnMut(Command)) {
+    fn close(&mut self, last: ReadCommand, sink: &mut dyn FnMut(ReadCommand)) {
         self.closed = true;
-        if !matches!(last, Command::Done(ReadOutcome::Record(_))) {
+        if !matches!(last, ReadCommand::Done(ReadOutcome::Record(_))) {
             self.record = None;
         }
         sink(last);
@@ -438,24 +441,24 @@ impl Read {
     }
 
     /// Asks a holder of `version` that was not asked yet for the record.
-    fn fetch_from_next(&mut self, version: Version, sink: &mut dyn FnMut(Command)) {
+    fn fetch_from_next(&mut self, version: Version, sink: &mut dyn FnMut(ReadCommand)) {
         let next = self.holders(version).minus(self.fetching).iter().next();
         if let Some(rank) = next {
             self.fetching.insert(rank);
-            sink(Command::Ask { rank, version_only: false });
+            sink(ReadCommand::Ask { rank, version_only: false });
         }
     }
 
     /// Asks everybody not asked yet, the first of them for the record if it is `wanted`.
-    fn ask_rest(&mut self, mut wanted: bool, sink: &mut dyn FnMut(Command)) {
-        let rest = ReplicaSet::first(self.acks.from()).minus(self.asked);
+    fn ask_rest(&mut self, mut wanted: bool, sink: &mut dyn FnMut(ReadCommand)) {
+        let rest = ReplicaSet::first(self.quorum.replicas()).minus(self.asked);
         for rank in rest.iter() {
             self.asked.insert(rank);
             self.pending.insert(rank);
             if wanted {
                 self.pending_record.insert(rank);
             }
-            sink(Command::Ask { rank, version_only: !wanted });
+            sink(ReadCommand::Ask { rank, version_only: !wanted });
             wanted = false;
         }
     }

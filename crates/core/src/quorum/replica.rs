@@ -20,9 +20,9 @@ use crate::version::Version;
 
 /// What the caller knows of the key without, or after, a look at the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
+pub enum KnownVersion {
     /// Nothing newer than the mark of the key's stripe is held or was ever accepted here, and the
-    /// partition's floor is not above the mark either. Costs no lookup.
+    /// partition's GC watermark is not above the mark either. Costs no lookup.
     AtMost(Version),
     /// Exactly this.
     Exactly(Current),
@@ -57,7 +57,7 @@ pub enum Decision {
     Apply,
     /// Write nothing, answer this.
     Answer(StoreAnswer),
-    /// The mark does not tell: read what is held and decide again with [`Held::Exactly`].
+    /// The mark does not tell: read what is held and decide again with [`KnownVersion::Exactly`].
     LookUp,
 }
 
@@ -67,7 +67,7 @@ pub enum Decision {
 pub fn decide(
     version: Version,
     origin: Origin,
-    held: Held,
+    held: KnownVersion,
     fence: Version,
     recent: impl FnOnce() -> Recent,
 ) -> Decision {
@@ -75,18 +75,18 @@ pub fn decide(
     let current = match held {
         // Newer than anything held or accepted in the stripe, so none of the rules about equal,
         // recent and older versions can apply: the common case, without lookup.
-        Held::AtMost(mark) if version > mark && !fenced => return Decision::Apply,
-        Held::AtMost(_) => return Decision::LookUp,
-        Held::Exactly(current) => current,
+        KnownVersion::AtMost(mark) if version > mark && !fenced => return Decision::Apply,
+        KnownVersion::AtMost(_) => return Decision::LookUp,
+        KnownVersion::Exactly(current) => current,
     };
-    // It is here. (Not so for a floor of that version: a floor is no copy.)
+    // It is here. (Not so for a GC watermark of that version: a GC watermark is no copy.)
     if current == Current::Record(version) {
         return Decision::Answer(StoreAnswer::Accepted);
     }
     if rules::is_superseded(version, current) {
         return Decision::Answer(match recent() {
             // It was here, and what replaced it is newer: whoever counts copies may count this one.
-            // Before the fence and the floor, because it is a fact and they are refusals.
+            // Before the fence and the GC watermark, because it is a fact and they are refusals.
             Recent::Accepted => StoreAnswer::Accepted,
             // Never accepted, and never will be, because what is held only grows: a promise on which
             // the coordinator may start over.

@@ -4,7 +4,7 @@
 //! The state machines ([`super::write`], [`super::read`]) and the replica ([`super::replica`]) call rules by name. What a
 //! rule is for is said here; why all of them together give a linearizable register is in the documents ("Consistency").
 
-use super::{Acks, Current, ReplicaSet, StoreAnswer, majority};
+use super::{Current, Quorum, ReplicaSet, StoreAnswer, majority};
 use crate::mutant::{Mutant, is_on};
 use crate::version::Version;
 
@@ -33,7 +33,7 @@ pub(super) fn is_promise(answer: StoreAnswer) -> bool {
 /// that no majority is left.
 #[inline]
 pub(super) fn can_never_be_held(promises: u8, from: u8) -> bool {
-    promises > from - majority(from) || is_on(Mutant::RestampUnblocked) && promises > 0
+    promises > from - majority(from) || is_on(Mutant::RetryUnblocked) && promises > 0
 }
 
 /// **Only a write that has started over may count as overwritten.** Its second version is above all that beat the first,
@@ -53,13 +53,14 @@ pub(super) fn is_kept(accepted: u8, promises: u8, from: u8) -> bool {
 #[inline]
 #[must_use]
 pub fn is_above_all_seen(version: Version, newest: Version) -> bool {
-    version.hlc > newest.hlc || is_on(Mutant::RestampNotAbove)
+    version.hlc > newest.hlc || is_on(Mutant::RetryNotAbove)
 }
 
 /// **A read waits for `ack` answers that count.**
 #[inline]
-pub(super) fn has_enough_answers(answered: u8, acks: Acks) -> bool {
-    let required = if is_on(Mutant::ReadBelowAck) && acks.ack() > 1 { acks.ack() - 1 } else { acks.ack() };
+pub(super) fn has_enough_answers(answered: u8, quorum: Quorum) -> bool {
+    let required =
+        if is_on(Mutant::ReadBelowAck) && quorum.required() > 1 { quorum.required() - 1 } else { quorum.required() };
     answered >= required
 }
 

@@ -1,6 +1,6 @@
 //! One PUT or DELETE: when it is done, when it starts over, when it is lost.
 //!
-//! Owns the counting of answers, nothing else. The coordinator stamps, sends to all `from` replicas,
+//! Owns the counting of answers, nothing else. The coordinator timestamps, sends to all `from` replicas,
 //! feeds every answer in, and does what the step says; the deadline is its own (rule 3: at the
 //! deadline the outcome is unknown).
 //!
@@ -10,21 +10,21 @@
 //! hand when the answer comes.
 //!
 //! Invariants: an answer is counted once per replica and attempt; answers of an earlier attempt
-//! count for nothing (they are about another version) but their versions still raise the next stamp;
+//! count for nothing (they are about another version) but their versions still raise the next timestamp;
 //! `Done`, `Hopeless` are returned at most once and nothing but `Wait` follows them; answers keep
 //! being recorded then, for [`Write::accepted`].
 //!
 //! Source: Attiya, Bar-Noy, Dolev (1995), multi-writer; the project's design, "Versions", clause "Write".
 
 use super::rules;
-use crate::quorum::{Acks, Current, Rank, ReplicaSet, StoreAnswer};
+use crate::quorum::{Current, Quorum, Rank, ReplicaSet, StoreAnswer};
 use crate::version::Version;
 
-/// Attempts of one write at most. Two are the rule; more only where a floor was in the way, and a
-/// floor moves once per round of anti-entropy.
+/// Attempts of one write at most. Two are the rule; more only where a GC watermark was in the way, and a
+/// GC watermark moves once per round of anti-entropy.
 pub const ATTEMPTS_MAX: u8 = 4;
 
-/// Which stamp of a write an answer is about: 1 is the first.
+/// Which timestamp of a write an answer is about: 1 is the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Attempt(u8);
 
@@ -41,7 +41,7 @@ impl Attempt {
 
 /// How a write succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Written {
+pub enum WriteOutcome {
     /// Enough replicas have accepted it.
     Held,
     /// Concurrent writes beat it twice: it took effect and was overwritten at once.
@@ -54,23 +54,23 @@ pub enum WriteStep {
     /// Nothing.
     Wait,
     /// Stamp a version greater than `above` (and than [`Write::newest`], which answers that arrive
-    /// while the stamp is made may have raised), call [`Write::restamped`], send to all again.
-    Restamp {
+    /// while the timestamp is made may have raised), call [`Write::sent again with a higher timestamp`], send to all again.
+    RetryWithHigherTimestamp {
         /// The greatest version in any answer.
         above: Version,
     },
     /// Answer the client: success.
-    Done(Written),
+    Done(WriteOutcome),
     /// Every replica has answered or failed, and the write can no longer succeed: `504` at once
     /// instead of at the deadline. Not before the last answer, so that the `504` names all who accepted.
     Hopeless,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum WritePhase {
     /// Waiting for answers.
     Open,
-    /// `Restamp` was returned; waiting for [`Write::restamped`].
+    /// `RetryWithHigherTimestamp` was returned; waiting for [`Write::sent again with a higher timestamp`].
     Blocked,
     /// `Done` or `Hopeless` was returned.
     Closed,
@@ -79,31 +79,31 @@ enum Phase {
 /// The state of one write: sets of replicas, no allocation.
 #[derive(Clone, Debug)]
 pub struct Write {
-    acks: Acks,
+    quorum: Quorum,
     attempt: Attempt,
-    phase: Phase,
+    phase: WritePhase,
     accepted: ReplicaSet,
     stale: ReplicaSet,
     stale_unknown: ReplicaSet,
     failed: ReplicaSet,
-    /// Whether a floor is among the answers in `stale`.
-    floor_among_stale: bool,
+    /// Whether a GC watermark is among the answers in `stale`.
+    gc_watermark_among_stale: bool,
     newest: Version,
 }
 
 impl Write {
     /// A write whose first attempt is about to be sent to all `acks.from()` replicas.
     #[must_use]
-    pub fn new(acks: Acks) -> Self {
+    pub fn new(quorum: Quorum) -> Self {
         Self {
-            acks,
+            quorum,
             attempt: Attempt::FIRST,
-            phase: Phase::Open,
+            phase: WritePhase::Open,
             accepted: ReplicaSet::EMPTY,
             stale: ReplicaSet::EMPTY,
             stale_unknown: ReplicaSet::EMPTY,
             failed: ReplicaSet::EMPTY,
-            floor_among_stale: false,
+            gc_watermark_among_stale: false,
             newest: Version::ZERO,
         }
     }
@@ -132,15 +132,15 @@ impl Write {
         self.accepted.len()
     }
 
-    /// The write has a new stamp, greater than every version in any answer, and is sent to all again:
-    /// counting begins anew. The earlier stamp may live on at a minority; the new one is newer.
+    /// The write has a new timestamp, greater than every version in any answer, and is sent to all again:
+    /// counting begins anew. The earlier timestamp may live on at a minority; the new one is newer.
     ///
     /// # Panics
-    /// Unless [`WriteStep::Restamp`] was returned since the last attempt began.
-    pub fn restamped(&mut self) -> Attempt {
-        assert_eq!(self.phase, Phase::Blocked, "only a write that was told to is stamped again");
+    /// Unless [`WriteStep::RetryWithHigherTimestamp`] was returned since the last attempt began.
+    pub fn retried(&mut self) -> Attempt {
+        assert_eq!(self.phase, WritePhase::Blocked, "only a write that was told to is stamped again");
         let attempt = Attempt(self.attempt.0 + 1);
-        *self = Self { attempt, newest: self.newest, ..Self::new(self.acks) };
+        *self = Self { attempt, newest: self.newest, ..Self::new(self.quorum) };
         attempt
     }
 
@@ -150,27 +150,27 @@ impl Write {
         if let StoreAnswer::Stale(current) | StoreAnswer::StaleUnknown(current) = answer {
             self.newest = self.newest.max(current.version());
         }
-        if attempt != self.attempt || rank.0 >= self.acks.from() || self.has_answered(rank) {
+        if attempt != self.attempt || rank.0 >= self.quorum.replicas() || self.has_answered(rank) {
             return WriteStep::Wait;
         }
         match answer {
             StoreAnswer::Accepted => self.accepted.insert(rank),
             StoreAnswer::Stale(current) => {
-                self.floor_among_stale |= matches!(current, Current::Floor(_));
+                self.gc_watermark_among_stale |= matches!(current, Current::Floor(_));
                 self.stale.insert(rank)
             }
             StoreAnswer::StaleUnknown(_) if rules::is_promise(answer) => self.stale.insert(rank),
             StoreAnswer::StaleUnknown(_) => self.stale_unknown.insert(rank),
             StoreAnswer::Failed(_) => self.failed.insert(rank),
         };
-        if self.phase != Phase::Open {
+        if self.phase != WritePhase::Open {
             return WriteStep::Wait;
         }
-        let step = if self.acks.is_quorum() { self.quorum_step() } else { self.available_step() };
+        let step = if self.quorum.is_quorum() { self.quorum_step() } else { self.available_step() };
         self.phase = match step {
-            WriteStep::Wait => Phase::Open,
-            WriteStep::Restamp { .. } => Phase::Blocked,
-            WriteStep::Done(_) | WriteStep::Hopeless => Phase::Closed,
+            WriteStep::Wait => WritePhase::Open,
+            WriteStep::RetryWithHigherTimestamp { .. } => WritePhase::Blocked,
+            WriteStep::Done(_) | WriteStep::Hopeless => WritePhase::Closed,
         };
         step
     }
@@ -185,13 +185,13 @@ impl Write {
     }
 
     fn quorum_step(&self) -> WriteStep {
-        let from = self.acks.from();
+        let from = self.quorum.replicas();
         // 1. Every write completed before this one began was accepted by a majority, shares a replica
         //    with ours, and that replica accepted ours after it: ours is newer. That needs q accepts;
         //    what the client asked for beyond q is that replicas answer, and a refusal as stale
         //    is an answer: that replica holds something newer, durably.
-        if rules::is_held_by_majority(self.accepted.len(), from) && self.answered() >= self.acks.ack() {
-            return WriteStep::Done(Written::Held);
+        if rules::is_held_by_majority(self.accepted.len(), from) && self.answered() >= self.quorum.required() {
+            return WriteStep::Done(WriteOutcome::Held);
         }
         // 2. So many have promised never to accept it that it can never reach a majority: no quorum read
         //    has returned it or will. `StaleUnknown` is no promise and does not count here.
@@ -203,41 +203,49 @@ impl Write {
     }
 
     fn blocked(&self) -> WriteStep {
-        // The second stamp is newer than all that blocked the first, which met every majority that
+        // The second timestamp is newer than all that blocked the first, which met every majority that
         // had completed a write before we began. So the records that block it too are concurrent with
         // us, and every later read meets one of them: ours came just before, and is overwritten.
-        if rules::may_be_overwritten(self.attempt == Attempt::FIRST) && !self.floor_among_stale {
+        if rules::may_be_overwritten(self.attempt == Attempt::FIRST) && !self.gc_watermark_among_stale {
             // As many copies of it, or of something newer, as of any write that is acknowledged: with an even n fewer
             // are enough to block.
-            let is_kept = rules::is_kept(self.accepted.len(), self.stale.len(), self.acks.from());
-            if is_kept && self.answered() >= self.acks.ack() {
-                return WriteStep::Done(Written::Overwritten);
+            let is_kept = rules::is_kept(self.accepted.len(), self.stale.len(), self.quorum.replicas());
+            if is_kept && self.answered() >= self.quorum.required() {
+                return WriteStep::Done(WriteOutcome::Overwritten);
             }
             return self.hopeless_if_all_answered();
         }
-        // A floor is nobody's write: a read that met only the floor would find nothing, although
-        // nobody deleted. So a block with a floor in it never excuses us.
-        self.restamp_or(WriteStep::Hopeless)
+        // A GC watermark is nobody's write: a read that met only the GC watermark would find nothing, although
+        // nobody deleted. So a block with a GC watermark in it never excuses us.
+        self.retry_or(WriteStep::Hopeless)
     }
 
     /// The client chose availability: any `ack` accepts do, and none of the above is promised. A replica
     /// that holds something newer, promise or not, shows that our clock is behind: once more, so that
     /// what is acknowledged is newer than what those who acknowledge it held.
     fn available_step(&self) -> WriteStep {
-        if self.accepted.len() >= self.acks.ack() {
-            return WriteStep::Done(Written::Held);
+        if self.accepted.len() >= self.quorum.required() {
+            return WriteStep::Done(WriteOutcome::Held);
         }
         if self.attempt == Attempt::FIRST && self.stale.len() + self.stale_unknown.len() > 0 {
-            return self.restamp_or(WriteStep::Wait);
+            return self.retry_or(WriteStep::Wait);
         }
         self.hopeless_if_all_answered()
     }
 
-    fn restamp_or(&self, exhausted: WriteStep) -> WriteStep {
-        if self.attempt.0 < ATTEMPTS_MAX { WriteStep::Restamp { above: self.newest } } else { exhausted }
+    fn retry_or(&self, exhausted: WriteStep) -> WriteStep {
+        if self.attempt.0 < ATTEMPTS_MAX {
+            WriteStep::RetryWithHigherTimestamp { above: self.newest }
+        } else {
+            exhausted
+        }
     }
 
     fn hopeless_if_all_answered(&self) -> WriteStep {
-        if self.answered() + self.failed.len() == self.acks.from() { WriteStep::Hopeless } else { WriteStep::Wait }
+        if self.answered() + self.failed.len() == self.quorum.replicas() {
+            WriteStep::Hopeless
+        } else {
+            WriteStep::Wait
+        }
     }
 }

@@ -52,12 +52,12 @@ pub struct Holding {
     /// How many replicas shall hold it.
     pub from: u8,
     /// What kind of record it is.
-    pub kind: Kind,
+    pub kind: RecordKind,
 }
 
 /// What a record means to a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Kind {
+pub enum RecordKind {
     /// A value.
     Value,
     /// A deletion, or expired.

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::trees::{LEAVES, LeafSet, Leaves};
-use super::{Holding, Kind, RoundId};
+use super::{Holding, RecordKind, RoundId};
 use crate::key::{PARTITIONS, PartitionId};
 use crate::mutant::{Mutant, is_on};
 use crate::partitions::PartitionSet;
@@ -17,7 +17,7 @@ use crate::version::Version;
 
 /// Who is to be given what.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct CopyPlan {
     /// The newest record.
     pub newest: Holding,
     /// Who has it, in the order of preference.
@@ -25,7 +25,7 @@ pub struct Plan {
     /// Who needs it.
     pub targets: Vec<NodeId>,
     /// Only nodes without a vote have anything of the key. What they have may have been deleted long ago: then a
-    /// floor of those that vote refuses it, and what is left of it is to be deleted too.
+    /// GC watermark of those that vote refuses it, and what is left of it is to be deleted too.
     pub is_doubtful: bool,
 }
 
@@ -161,13 +161,14 @@ impl<'a> Round<'a> {
     /// The rule for the stored `from`: who holds something older gets the newest; who holds nothing gets it only
     /// if it is among the record's first `from`. A deletion that a holder may drop is proven to have been
     /// everywhere: nobody without a record needs it.
-    pub fn plan(&mut self, partition: PartitionId, held: &[(NodeId, Holding)]) -> Option<Plan> {
+    pub fn plan(&mut self, partition: PartitionId, held: &[(NodeId, Holding)]) -> Option<CopyPlan> {
         let (limit, is_restoring) = (self.id.version(), self.is_restoring());
-        let whole = |holding: &Holding| holding.kind != Kind::Damaged && (is_restoring || holding.version <= limit);
+        let whole =
+            |holding: &Holding| holding.kind != RecordKind::Damaged && (is_restoring || holding.version <= limit);
         let newest = held.iter().map(|(_, holding)| *holding).filter(whole).max_by_key(|holding| holding.version);
         let Some(newest) = newest else {
             // Newer than the round, or damaged everywhere: then nobody knows what it is.
-            if held.iter().any(|(_, holding)| holding.kind == Kind::Damaged) {
+            if held.iter().any(|(_, holding)| holding.kind == RecordKind::Damaged) {
                 self.unsettled.insert(partition);
             }
             return None;
@@ -175,7 +176,7 @@ impl<'a> Round<'a> {
         let find = |node: NodeId| held.iter().find(|(other, _)| *other == node).map(|(_, holding)| *holding);
         let (mut holders, mut targets) = (Vec::new(), Vec::new());
         let is_droppable =
-            held.iter().any(|(_, holding)| holding.version == newest.version && holding.kind == Kind::Droppable);
+            held.iter().any(|(_, holding)| holding.version == newest.version && holding.kind == RecordKind::Droppable);
         for (rank, node) in self.layout.preference_list(partition).iter().enumerate() {
             if !self.is_present(*node) {
                 continue;
@@ -190,7 +191,7 @@ impl<'a> Round<'a> {
             }
         }
         let is_doubtful = self.is_whole() && !held.iter().any(|(node, _)| self.is_voting(*node));
-        (!targets.is_empty()).then_some(Plan { newest, holders, targets, is_doubtful })
+        (!targets.is_empty()).then_some(CopyPlan { newest, holders, targets, is_doubtful })
     }
 
     /// Whether a target that answered this to the newest record need not be thought of again: it has that, or
@@ -202,9 +203,10 @@ impl<'a> Round<'a> {
             StoreAnswer::Stale(Current::Record(version)) | StoreAnswer::StaleUnknown(Current::Record(version)) => {
                 version >= newest.version
             }
-            // A floor is as good as a deletion, and no value.
-            StoreAnswer::Stale(Current::Floor(floor)) | StoreAnswer::StaleUnknown(Current::Floor(floor)) => {
-                floor >= newest.version && newest.kind != Kind::Value
+            // A GC watermark is as good as a deletion, and no value.
+            StoreAnswer::Stale(Current::Floor(gc_watermark))
+            | StoreAnswer::StaleUnknown(Current::Floor(gc_watermark)) => {
+                gc_watermark >= newest.version && newest.kind != RecordKind::Value
             }
             StoreAnswer::Failed(_) => false,
         }

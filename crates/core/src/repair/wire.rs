@@ -22,7 +22,7 @@ pub const TREES_PER_ANSWER: usize = BYTES_MAX / (10 * LEAVES + 8);
 
 /// What a driver asks. All but the first are refused if the node takes part in a greater round.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Request {
+pub enum RoundRequest {
     /// Raise the fence, durably, and begin to sum up what is held.
     Begin {
         /// The round.
@@ -81,7 +81,7 @@ pub struct Cursor(pub Vec<u8>);
 
 /// What a node answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Response {
+pub enum RoundResponse {
     /// Done as asked.
     Done,
     /// The fence is durable up to here, and the sums are being made.
@@ -100,9 +100,9 @@ pub enum Response {
     },
     /// There is no further class.
     NoMoreRoots,
-    /// The answer to [`Request::Marked`].
+    /// The answer to [`RoundRequest::Marked`].
     Marked(Vec<(PartitionId, LeafSet)>),
-    /// The answer to [`Request::Trees`].
+    /// The answer to [`RoundRequest::Trees`].
     Trees {
         /// How many of the partitions asked for are covered.
         covered: usize,
@@ -152,9 +152,9 @@ impl Tree {
 /// A payload that says nothing known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("malformed message of anti-entropy")]
-pub struct Malformed;
+pub struct MalformedPayload;
 
-impl Request {
+impl RoundRequest {
     /// As a frame's payload.
     #[must_use]
     pub fn encode(&self) -> Bytes {
@@ -164,8 +164,8 @@ impl Request {
     /// The inverse.
     ///
     /// # Errors
-    /// [`Malformed`].
-    pub fn decode(payload: &[u8]) -> Result<Self, Malformed> {
+    /// [`MalformedPayload`].
+    pub fn decode(payload: &[u8]) -> Result<Self, MalformedPayload> {
         decode(payload)
     }
 
@@ -184,7 +184,7 @@ impl Request {
     }
 }
 
-impl Response {
+impl RoundResponse {
     /// As a frame's payload.
     #[must_use]
     pub fn encode(&self) -> Bytes {
@@ -194,8 +194,8 @@ impl Response {
     /// The inverse.
     ///
     /// # Errors
-    /// [`Malformed`].
-    pub fn decode(payload: &[u8]) -> Result<Self, Malformed> {
+    /// [`MalformedPayload`].
+    pub fn decode(payload: &[u8]) -> Result<Self, MalformedPayload> {
         decode(payload)
     }
 }
@@ -206,9 +206,9 @@ fn encode(message: &impl Serialize) -> Bytes {
     bytes.into()
 }
 
-fn decode<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<T, Malformed> {
+fn decode<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<T, MalformedPayload> {
     match postcard::take_from_bytes(payload) {
         Ok((message, [])) => Ok(message),
-        _ => Err(Malformed),
+        _ => Err(MalformedPayload),
     }
 }

@@ -21,10 +21,10 @@ impl World {
 
     /// A hint of some write is delivered, however old.
     pub fn deliver_hint(&mut self) {
-        if self.stamped.is_empty() {
+        if self.timestamped.is_empty() {
             return;
         }
-        let record = self.stamped[self.chance.index(self.stamped.len())].clone();
+        let record = self.timestamped[self.chance.index(self.timestamped.len())].clone();
         let to = self.chance.index(self.nodes.len());
         let answer = self.store(to, &record, Origin::Client);
         self.note(|| format!("hint of {} at {to}: {answer:?}", record.version()));
@@ -34,15 +34,16 @@ impl World {
     pub fn anti_entropy(&mut self) {
         if self.chance.below(3) == 0 {
             // Up to some write, perhaps one that is still under way: the worst choice of W.
-            let stamps = self.stamped.len();
-            let proposed = self.stamped.get(self.chance.index(stamps.max(1))).map_or(Version::ZERO, Record::version);
+            let timestamps = self.timestamped.len();
+            let proposed =
+                self.timestamped.get(self.chance.index(timestamps.max(1))).map_or(Version::ZERO, Record::version);
             raise_fence(&mut self.nodes, proposed, &mut self.chance);
             raise_watermark(&mut self.nodes);
         } else {
             let at = self.chance.index(self.nodes.len());
             self.nodes[at].drop_tombstone(self.without);
         }
-        let show = |node: &Node| format!("{:?} fence {} floor {}", node.current(), node.fence, node.floor);
+        let show = |node: &Node| format!("{:?} fence {} floor {}", node.current(), node.fence, node.gc_watermark);
         let shown: Vec<String> = self.nodes.iter().map(show).collect();
         self.note(|| format!("anti-entropy: {shown:#?}"));
     }

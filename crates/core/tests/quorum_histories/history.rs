@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use std::ops::AddAssign;
 
 use kvorum_core::Record;
-use kvorum_core::quorum::read::{Answer, Command, Read, ReadOutcome};
+use kvorum_core::quorum::read::{CheckedAnswer, Read, ReadCommand, ReadOutcome};
 use kvorum_core::quorum::replica::Origin;
-use kvorum_core::quorum::write::{Attempt, Write, WriteStep, Written};
-use kvorum_core::quorum::{Acks, Current, Failure, Rank, ReplicaSet, StoreAnswer, majority};
+use kvorum_core::quorum::write::{Attempt, Write, WriteOutcome, WriteStep};
+use kvorum_core::quorum::{Current, Failure, Quorum, Rank, ReplicaSet, StoreAnswer, majority};
 use kvorum_core::version::{Hlc, Incarnation, Version};
 
 use crate::chance::Chance;
@@ -23,7 +23,7 @@ pub struct World {
     pub chance: Chance,
     pub nodes: Vec<Node>,
     /// Every record that was ever sent, for hints.
-    pub stamped: Vec<Record>,
+    pub timestamped: Vec<Record>,
     settings: Settings,
     /// Milliseconds since the history began.
     now: u64,
@@ -42,12 +42,12 @@ pub struct World {
 pub struct Counts {
     pub answered: u64,
     pub unanswered: u64,
-    pub restamps: u64,
+    pub timestamp_retries: u64,
     pub overwritten: u64,
     pub write_backs: u64,
     pub refused_write_backs: u64,
     pub restarts: u64,
-    pub floors: u64,
+    pub gc_watermarks: u64,
 }
 
 impl Counts {
@@ -55,12 +55,12 @@ impl Counts {
         [
             self.answered,
             self.unanswered,
-            self.restamps,
+            self.timestamp_retries,
             self.overwritten,
             self.write_backs,
             self.refused_write_backs,
             self.restarts,
-            self.floors,
+            self.gc_watermarks,
         ]
     }
 }
@@ -69,12 +69,12 @@ impl AddAssign for Counts {
     fn add_assign(&mut self, other: Self) {
         self.answered += other.answered;
         self.unanswered += other.unanswered;
-        self.restamps += other.restamps;
+        self.timestamp_retries += other.timestamp_retries;
         self.overwritten += other.overwritten;
         self.write_backs += other.write_backs;
         self.refused_write_backs += other.refused_write_backs;
         self.restarts += other.restarts;
-        self.floors += other.floors;
+        self.gc_watermarks += other.gc_watermarks;
     }
 }
 
@@ -119,7 +119,7 @@ enum Body {
         hlc: Hlc,
     },
     Held {
-        answer: Answer,
+        answer: CheckedAnswer,
         hlc: Hlc,
     },
 }
@@ -140,7 +140,7 @@ pub fn play(seed: u64, without: Without, log: bool) -> Ended {
     let mut world = World {
         without,
         nodes: vec![Node::new(); usize::from(settings.from)],
-        stamped: vec![],
+        timestamped: vec![],
         now: 0,
         clocks: vec![Hlc::ZERO; settings.skew_ms.len()],
         pool: vec![],
@@ -154,7 +154,7 @@ pub fn play(seed: u64, without: Without, log: bool) -> Ended {
     };
     world.storm();
     let live = !world.monitor.is_linearizable() || world.probe();
-    world.counts.floors += world.nodes.iter().filter(|node| node.floor > Version::ZERO).count() as u64;
+    world.counts.gc_watermarks += world.nodes.iter().filter(|node| node.gc_watermark > Version::ZERO).count() as u64;
     Ended {
         linearizable: world.monitor.is_linearizable(),
         live,
@@ -202,7 +202,7 @@ impl World {
         if self.chance.happens(self.settings.hints) {
             self.deliver_hint();
         }
-        if self.chance.happens(self.settings.floors) {
+        if self.chance.happens(self.settings.gc_watermarks) {
             self.anti_entropy();
         }
     }
@@ -250,43 +250,43 @@ impl World {
         let (from, majority) = (self.settings.from, majority(self.settings.from));
         let spare = u64::from(from - majority) + 1;
         let more = if self.settings.acks_vary { self.chance.below(spare) } else { 0 };
-        let acks = Acks::new(majority + u8::try_from(more).unwrap(), from).unwrap();
+        let quorum = Quorum::new(majority + u8::try_from(more).unwrap(), from).unwrap();
         if self.chance.happens(self.settings.writes) {
             let deletes = self.chance.happens(self.settings.deletes);
-            self.begin_write(client, coordinator, acks, deletes);
+            self.begin_write(client, coordinator, quorum, deletes);
         } else {
-            self.begin_read(client, coordinator, acks);
+            self.begin_read(client, coordinator, quorum);
         }
     }
 
-    fn begin_write(&mut self, client: usize, coordinator: usize, acks: Acks, deletes: bool) {
+    fn begin_write(&mut self, client: usize, coordinator: usize, quorum: Quorum, deletes: bool) {
         let value = Value::try_from(self.operations.len() + 1).unwrap();
         let value = if deletes { NOTHING } else { value };
         let number = self.monitor.write_begins(value);
-        let version = self.stamp(coordinator);
+        let version = self.timestamp(coordinator);
         let record = match value {
-            NOTHING => Record::tombstone(&key(), version, acks.from()),
-            value => Record::value(&key(), version, acks.from(), None, &[value]),
+            NOTHING => Record::tombstone(&key(), version, quorum.replicas()),
+            value => Record::value(&key(), version, quorum.replicas(), None, &[value]),
         };
-        let machine = Write::new(acks);
+        let machine = Write::new(quorum);
         let operation = self.operations.len();
-        self.note(|| format!("#{operation} client {client} writes {value} as {version} ({acks:?})"));
+        self.note(|| format!("#{operation} client {client} writes {value} as {version} ({quorum:?})"));
         self.begin(client, coordinator, Kind::Write { machine, record: record.clone(), number });
         self.send_to_all(operation, Attempt::FIRST, &record);
     }
 
-    fn begin_read(&mut self, client: usize, coordinator: usize, acks: Acks) {
+    fn begin_read(&mut self, client: usize, coordinator: usize, quorum: Quorum) {
         self.monitor.read_begins(client);
         let mut first = ReplicaSet::EMPTY;
-        while first.len() < acks.ack() {
+        while first.len() < quorum.required() {
             first.insert(Rank(u8::try_from(self.chance.index(self.nodes.len())).unwrap()));
         }
         let record_from = self.chance.pick(&first.iter().collect::<Vec<_>>());
-        let mut machine = Read::new(acks, first, record_from);
+        let mut machine = Read::new(quorum, first, record_from);
         let mut commands = VecDeque::new();
         machine.start(&mut |command| commands.push_back(command));
         let operation = self.operations.len();
-        self.note(|| format!("#{operation} client {client} reads ({acks:?})"));
+        self.note(|| format!("#{operation} client {client} reads ({quorum:?})"));
         let hedge_at = Some(self.now + self.chance.below(40));
         self.begin(client, coordinator, Kind::Read { machine, hedge_at });
         self.carry_out(operation, commands);
@@ -296,7 +296,7 @@ impl World {
         self.operations.push(Some(Operation { client, coordinator, started: self.now, kind }));
     }
 
-    fn stamp(&mut self, coordinator: usize) -> Version {
+    fn timestamp(&mut self, coordinator: usize) -> Version {
         // Nobody's wall clock is before 1970 because the history begins 300 ms, the greatest skew, later.
         let wall_ms = (300 + self.now).checked_add_signed(self.settings.skew_ms[coordinator]).expect("after 1970");
         let clock = &mut self.clocks[coordinator];
@@ -305,7 +305,7 @@ impl World {
     }
 
     fn send_to_all(&mut self, operation: usize, attempt: Attempt, record: &Record) {
-        self.stamped.push(record.clone());
+        self.timestamped.push(record.clone());
         for rank in ReplicaSet::first(self.settings.from).iter() {
             let deferred = self.settings.deferrals > 0 && self.chance.happens(self.settings.deferrals);
             self.send(operation, rank, Body::Store { attempt: Some(attempt), record: record.clone(), deferred });
@@ -345,7 +345,7 @@ impl World {
                 self.send(operation, rank, Body::Stored { attempt, version, answer, hlc });
             }
             Body::Read { version_only } => {
-                let answer = if fails { Answer::Failed(Failure::Corrupt) } else { self.look(at, version_only) };
+                let answer = if fails { CheckedAnswer::Failed(Failure::Corrupt) } else { self.look(at, version_only) };
                 self.note(|| format!("#{operation} reads {at}: {answer:?}"));
                 let hlc = self.nodes[at].hlc;
                 self.send(operation, rank, Body::Held { answer, hlc });
@@ -369,11 +369,11 @@ impl World {
         self.nodes[at].store(record, origin, now, retention, self.without)
     }
 
-    fn look(&self, at: usize, version_only: bool) -> Answer {
+    fn look(&self, at: usize, version_only: bool) -> CheckedAnswer {
         match self.nodes[at].record.clone() {
-            Some(record) if version_only => Answer::Version(record.version()),
-            Some(record) => Answer::Record(record),
-            None => Answer::Absent { floor: self.nodes[at].floor },
+            Some(record) if version_only => CheckedAnswer::Version(record.version()),
+            Some(record) => CheckedAnswer::Record(record),
+            None => CheckedAnswer::Absent { gc_watermark: self.nodes[at].gc_watermark },
         }
     }
 
@@ -396,38 +396,45 @@ impl World {
         let lies = without == Without::StaleIsNoAccept && matches!(answer, StoreAnswer::Stale(_));
         let answer = match answer {
             StoreAnswer::Stale(_) if lies => StoreAnswer::Accepted,
-            StoreAnswer::Stale(floor) if without == Without::FloorIsNoExcuse => {
-                StoreAnswer::Stale(Current::Record(floor.version()))
+            StoreAnswer::Stale(gc_watermark) if without == Without::FloorIsNoExcuse => {
+                StoreAnswer::Stale(Current::Record(gc_watermark.version()))
             }
             answer => answer,
         };
         match machine.on_answer(attempt, rank, answer) {
             WriteStep::Wait => {}
             WriteStep::Done(written) => self.end_written(number, written),
-            WriteStep::Restamp { .. } if without == Without::SecondAttempt => {
-                self.end_written(number, Written::Overwritten);
+            WriteStep::RetryWithHigherTimestamp { .. } if without == Without::SecondAttempt => {
+                self.end_written(number, WriteOutcome::Overwritten);
             }
-            WriteStep::Restamp { .. } => {
+            WriteStep::RetryWithHigherTimestamp { .. } => {
                 let (coordinator, old, newest) = (*coordinator, record.clone(), machine.newest());
-                let attempt = machine.restamped();
-                self.restamp(number, coordinator, &old, attempt, newest);
+                let attempt = machine.retried();
+                self.retry_with_higher_timestamp(number, coordinator, &old, attempt, newest);
             }
             WriteStep::Hopeless => self.end_unanswered(number),
         }
     }
 
-    fn restamp(&mut self, number: usize, coordinator: usize, old: &Record, attempt: Attempt, newest: Version) {
+    fn retry_with_higher_timestamp(
+        &mut self,
+        number: usize,
+        coordinator: usize,
+        old: &Record,
+        attempt: Attempt,
+        newest: Version,
+    ) {
         if self.without != Without::NewerStamp {
             self.clocks[coordinator] = self.clocks[coordinator].max(newest.hlc);
         }
-        let new = old.restamp(&key(), self.stamp(coordinator));
+        let new = old.with_version(&key(), self.timestamp(coordinator));
         assert!(new.version() > newest || self.without == Without::NewerStamp, "a stamp that cannot be beaten");
-        self.counts.restamps += 1;
+        self.counts.timestamp_retries += 1;
         self.note(|| format!("#{number} stamps again: {}", new.version()));
         self.send_to_all(number, attempt, &new);
     }
 
-    fn on_read(&mut self, number: usize, rank: Rank, answer: Answer) {
+    fn on_read(&mut self, number: usize, rank: Rank, answer: CheckedAnswer) {
         if let Some(Operation { kind: Kind::Read { machine, .. }, .. }) = self.operations[number].as_mut() {
             let mut commands = VecDeque::new();
             machine.on_read(rank, answer, &mut |command| commands.push_back(command));
@@ -447,30 +454,30 @@ impl World {
         }
     }
 
-    fn carry_out(&mut self, number: usize, mut commands: VecDeque<Command>) {
+    fn carry_out(&mut self, number: usize, mut commands: VecDeque<ReadCommand>) {
         while let Some(command) = commands.pop_front() {
             match command {
-                Command::Ask { rank, version_only } => self.send(number, rank, Body::Read { version_only }),
-                Command::Store { rank, record } if self.without == Without::WriteBack => {
+                ReadCommand::Ask { rank, version_only } => self.send(number, rank, Body::Read { version_only }),
+                ReadCommand::Store { rank, record } if self.without == Without::WriteBack => {
                     self.on_written_back(number, rank, record.version(), StoreAnswer::Accepted);
                 }
-                Command::Store { rank, record } => {
+                ReadCommand::Store { rank, record } => {
                     self.counts.write_backs += 1;
                     self.send(number, rank, Body::Store { attempt: None, record, deferred: false });
                 }
-                Command::Done(outcome) => self.end_read(number, &outcome),
-                Command::Hopeless => self.end_unanswered(number),
+                ReadCommand::Done(outcome) => self.end_read(number, &outcome),
+                ReadCommand::Hopeless => self.end_unanswered(number),
             }
         }
     }
 
-    fn end_written(&mut self, number: usize, written: Written) {
+    fn end_written(&mut self, number: usize, written: WriteOutcome) {
         let Some(Operation { kind: Kind::Write { number: write, .. }, .. }) = self.operations[number].take() else {
             unreachable!("only a write is written");
         };
         self.note(|| format!("#{number} is {written:?}"));
         self.counts.answered += 1;
-        self.counts.overwritten += u64::from(written == Written::Overwritten);
+        self.counts.overwritten += u64::from(written == WriteOutcome::Overwritten);
         self.monitor.write_succeeds(write);
     }
 
@@ -505,7 +512,7 @@ impl World {
         let down = spare.then(|| self.chance.index(self.nodes.len()));
         self.note(|| format!("probe with {down:?} down"));
         let (number, before) = (self.operations.len(), self.counts.answered);
-        self.begin_read(0, 0, Acks::new(majority(self.settings.from), self.settings.from).unwrap());
+        self.begin_read(0, 0, Quorum::new(majority(self.settings.from), self.settings.from).unwrap());
         while self.operations[number].is_some() && !self.pool.is_empty() {
             self.now += 1;
             let at = self.chance.index(self.pool.len());
@@ -520,12 +527,12 @@ impl World {
         self.counts.answered > before
     }
 
-    /// Whether a slow write-back has brought a value back below another replica's floor. Whoever has what
+    /// Whether a slow write-back has brought a value back below another replica's GC watermark. Whoever has what
     /// superseded the value must then be up: nobody else can tell whether it was deleted or overwritten.
     fn has_resurrected(&self) -> bool {
-        let floor = self.nodes.iter().map(|node| node.floor).max().unwrap_or(Version::ZERO);
+        let gc_watermark = self.nodes.iter().map(|node| node.gc_watermark).max().unwrap_or(Version::ZERO);
         let values = self.nodes.iter().filter_map(|node| node.record.as_ref()).filter(|record| !record.is_tombstone());
-        values.map(Record::version).any(|version| version <= floor)
+        values.map(Record::version).any(|version| version <= gc_watermark)
     }
 
     /// The connection is refused.
@@ -535,7 +542,7 @@ impl World {
             Body::Store { record, .. } => {
                 self.on_written_back(message.operation, message.rank, record.version(), StoreAnswer::Failed(failure));
             }
-            _ => self.on_read(message.operation, message.rank, Answer::Failed(failure)),
+            _ => self.on_read(message.operation, message.rank, CheckedAnswer::Failed(failure)),
         }
     }
 

@@ -27,7 +27,7 @@ use rules::Without;
 const HISTORIES: u64 = 30_000;
 /// Histories within which a missing rule must show.
 const HISTORIES_UNTIL_NOTICED: u64 = 20_000;
-/// The same where it is rare that it matters: since an excuse needs a majority (decision 0044), a floor gives one seldom;
+/// The same where it is rare that it matters: since an excuse needs a majority (decision 0044), a GC watermark gives one seldom;
 /// and of a quarter of the histories a deferred store must meet a restart.
 const RARE_UNTIL_NOTICED: u64 = 100_000;
 

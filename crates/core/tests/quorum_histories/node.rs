@@ -1,6 +1,6 @@
 //! A replica: the production decision over a store that survives restarts and a memory that does not.
 
-use kvorum_core::quorum::replica::{Decision, Held, Origin, Recent, decide};
+use kvorum_core::quorum::replica::{Decision, KnownVersion, Origin, Recent, decide};
 use kvorum_core::quorum::{Current, StoreAnswer};
 use kvorum_core::version::{Hlc, Version};
 use kvorum_core::{Key, Record};
@@ -10,9 +10,9 @@ use crate::rules::Without;
 /// The state of one replica for the one key. Time is in milliseconds since the history began.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Durable: what is stored, the floor of its partition, the fence, and what is proven converged.
+    /// Durable: what is stored, the GC watermark of its partition, the fence, and what is proven converged.
     pub record: Option<Record>,
-    pub floor: Version,
+    pub gc_watermark: Version,
     pub fence: Version,
     pub watermark: Version,
     /// In memory: nothing newer was applied.
@@ -27,7 +27,7 @@ impl Node {
     pub fn new() -> Self {
         Self {
             record: None,
-            floor: Version::ZERO,
+            gc_watermark: Version::ZERO,
             fence: Version::ZERO,
             watermark: Version::ZERO,
             mark: Version::ZERO,
@@ -37,7 +37,7 @@ impl Node {
     }
 
     pub fn current(&self) -> Current {
-        self.record.as_ref().map_or(Current::Floor(self.floor), |record| Current::Record(record.version()))
+        self.record.as_ref().map_or(Current::Floor(self.gc_watermark), |record| Current::Record(record.version()))
     }
 
     /// Loses what was in memory.
@@ -60,8 +60,8 @@ impl Node {
         self.hlc = self.hlc.max(version.hlc);
         let fence = if without == Without::Fence { Version::ZERO } else { self.fence };
         let memory = || self.memory(version, now, retention, without);
-        let decision = match decide(version, origin, Held::AtMost(self.mark), fence, memory) {
-            Decision::LookUp => decide(version, origin, Held::Exactly(self.current()), fence, memory),
+        let decision = match decide(version, origin, KnownVersion::AtMost(self.mark), fence, memory) {
+            Decision::LookUp => decide(version, origin, KnownVersion::Exactly(self.current()), fence, memory),
             decision => decision,
         };
         match decision {
@@ -86,14 +86,14 @@ impl Node {
         }
     }
 
-    /// Raises the floor to what is proven converged, and drops a tombstone at or below it.
+    /// Raises the GC watermark to what is proven converged, and drops a tombstone at or below it.
     pub fn drop_tombstone(&mut self, without: Without) {
         if without != Without::Convergence {
-            self.floor = self.floor.max(self.watermark);
-            self.mark = self.mark.max(self.floor);
+            self.gc_watermark = self.gc_watermark.max(self.watermark);
+            self.mark = self.mark.max(self.gc_watermark);
         }
         let droppable = |record: &Record| {
-            record.is_tombstone() && (record.version() <= self.floor || without == Without::Convergence)
+            record.is_tombstone() && (record.version() <= self.gc_watermark || without == Without::Convergence)
         };
         if self.record.as_ref().is_some_and(droppable) {
             self.record = None;

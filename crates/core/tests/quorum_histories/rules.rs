@@ -21,13 +21,13 @@ pub enum Without {
     StaleIsNoCopy,
     /// Reads do not wait for their write-backs.
     WriteBack,
-    /// A blocked write is stamped again without regard to what blocked it.
+    /// A blocked write is timestamped again without regard to what blocked it.
     NewerStamp,
     /// A write that was blocked once is taken for overwritten.
     SecondAttempt,
     /// Answers to the first attempt count for the second.
     CountsPerAttempt,
-    /// A write takes a floor in its way for a concurrent write.
+    /// A write takes a GC watermark in its way for a concurrent write.
     FloorIsNoExcuse,
 }
 

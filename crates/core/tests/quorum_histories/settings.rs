@@ -20,7 +20,7 @@ pub struct Settings {
     pub restarts: u64,
     pub repairs: u64,
     pub hints: u64,
-    pub floors: u64,
+    pub gc_watermarks: u64,
     pub writes: u64,
     pub deletes: u64,
     /// Whether `ack` may be more than the majority.
@@ -50,7 +50,7 @@ impl Settings {
             restarts: chance.pick(&[0, 5, 20]),
             repairs: chance.pick(&[0, 0, 10, 40]),
             hints: chance.pick(&[0, 10, 40]),
-            floors: chance.pick(&[0, 50, 150, 500]),
+            gc_watermarks: chance.pick(&[0, 50, 150, 500]),
             writes: chance.pick(&[300, 500, 700]),
             deletes: chance.pick(&[0, 200, 500]),
             acks_vary: chance.happens(330),

@@ -11,8 +11,8 @@ use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use bytes::Bytes;
-use kvorum_core::quorum::read::{Answer, Command, Read, ReadOutcome};
-use kvorum_core::quorum::{Acks, Current, Failure, Rank, ReplicaSet, StoreAnswer};
+use kvorum_core::quorum::read::{CheckedAnswer, Read, ReadCommand, ReadOutcome};
+use kvorum_core::quorum::{Current, Failure, Quorum, Rank, ReplicaSet, StoreAnswer};
 use kvorum_core::version::{Hlc, Incarnation, Version};
 use kvorum_core::{Key, Record};
 
@@ -29,7 +29,7 @@ pub struct Scenario {
     pub versions: Vec<(u64, usize)>,
     /// Those of them that are deletions.
     pub tombstones: Vec<u64>,
-    pub floors: Vec<u64>,
+    pub gc_watermarks: Vec<u64>,
     /// Whether a write-back may meet something newer.
     pub refusals: bool,
     /// Whether the hedge's timer may fire.
@@ -41,10 +41,10 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// Reads of `ack` of `from` that may meet records of `versions` and floors of `floors`, ask the first
+    /// Reads of `ack` of `from` that may meet records of `versions` and GC watermarks of `GC watermarks`, ask the first
     /// replicas first, and meet everything but noise.
-    pub fn new(ack: u8, from: u8, versions: &[(u64, usize)], floors: &[u64]) -> Self {
-        let (versions, floors) = (versions.to_vec(), floors.to_vec());
+    pub fn new(ack: u8, from: u8, versions: &[(u64, usize)], gc_watermarks: &[u64]) -> Self {
+        let (versions, gc_watermarks) = (versions.to_vec(), gc_watermarks.to_vec());
         let (first, record_from) = ((0..ack).collect(), 0);
         Self {
             ack,
@@ -53,7 +53,7 @@ impl Scenario {
             record_from,
             versions,
             tombstones: vec![],
-            floors,
+            gc_watermarks,
             refusals: true,
             hedge: true,
             noise: false,
@@ -101,7 +101,7 @@ impl Explorer {
         let Scenario { ack, from, record_from, .. } = self.scenario;
         let mut first = ReplicaSet::EMPTY;
         self.scenario.first.iter().for_each(|rank| _ = first.insert(Rank(*rank)));
-        let mut read = Read::new(Acks::new(ack, from).unwrap(), first, Rank(record_from));
+        let mut read = Read::new(Quorum::new(ack, from).unwrap(), first, Rank(record_from));
         let said = listen(|sink| read.start(sink));
         let mut facts =
             Facts::new(usize::from(ack), usize::from(from), &self.scenario.versions, &self.scenario.tombstones);
@@ -167,10 +167,10 @@ impl Explorer {
         match event {
             Event::Read { rank, heard } => {
                 let answer = match heard {
-                    Heard::Record(number) => Answer::Record(self.record(number)),
-                    Heard::Version(number) => Answer::Version(version(number)),
-                    Heard::Absent(floor) => Answer::Absent { floor: version(floor) },
-                    Heard::Failed => Answer::Failed(failure(rank)),
+                    Heard::Record(number) => CheckedAnswer::Record(self.record(number)),
+                    Heard::Version(number) => CheckedAnswer::Version(version(number)),
+                    Heard::Absent(gc_watermark) => CheckedAnswer::Absent { gc_watermark: version(gc_watermark) },
+                    Heard::Failed => CheckedAnswer::Failed(failure(rank)),
                 };
                 listen(|sink| read.on_read(replica(rank), answer, sink))
             }
@@ -204,14 +204,14 @@ impl Explorer {
             if let First::Asked { record } = replica.first {
                 let held = self.scenario.versions.iter().map(|(version, _)| *version);
                 held.map(|v| if record { Heard::Record(v) } else { Heard::Version(v) }).for_each(&mut push);
-                self.scenario.floors.iter().for_each(|floor| push(Heard::Absent(*floor)));
+                self.scenario.gc_watermarks.iter().for_each(|gc_watermark| push(Heard::Absent(*gc_watermark)));
                 push(Heard::Failed);
             }
             if replica.fetch {
                 self.at_or_above(replica.told.map_or(0, Told::version)).for_each(|told| {
                     push(match told {
                         Told::Record(version) => Heard::Record(version),
-                        Told::Floor(floor) => Heard::Absent(floor),
+                        Told::Floor(gc_watermark) => Heard::Absent(gc_watermark),
                     });
                 });
                 push(Heard::Failed);
@@ -231,14 +231,14 @@ impl Explorer {
 
     fn at_or_above(&self, version: u64) -> impl Iterator<Item = Told> {
         let records = self.scenario.versions.iter().map(|(version, _)| Told::Record(*version));
-        let floors = self.scenario.floors.iter().map(|floor| Told::Floor(*floor));
-        records.chain(floors).filter(move |told| told.version() >= version)
+        let gc_watermarks = self.scenario.gc_watermarks.iter().map(|gc_watermark| Told::Floor(*gc_watermark));
+        records.chain(gc_watermarks).filter(move |told| told.version() >= version)
     }
 
     /// What must change nothing: answers that nobody asked for, duplicates, ranks that were not addressed.
     fn make_noise(&self, read: &mut Read, facts: &Facts) {
-        let stranger = facts.replicas.len();
-        let mut quiet: Vec<usize> = vec![stranger];
+        let handshake_error = facts.replicas.len();
+        let mut quiet: Vec<usize> = vec![handshake_error];
         for (rank, replica) in facts.replicas.iter().enumerate() {
             if !matches!(replica.first, First::Asked { .. }) && !replica.fetch {
                 quiet.push(rank);
@@ -268,11 +268,11 @@ impl Explorer {
                 assert_eq!(facts.newest(), Some(version), "something newer was known");
                 assert!(!facts.is_quorum() || facts.majority_holds(version), "held by less than a majority");
             }
-            Said::Absent(floor) => {
+            Said::Absent(gc_watermark) => {
                 self.endings[1] += 1;
                 assert!(facts.voters() >= facts.ack, "too few answers");
                 let deleted = |version| facts.tombstones.contains(&version) || !facts.is_quorum();
-                let explained = |version| deleted(version) && version <= floor;
+                let explained = |version| deleted(version) && version <= gc_watermark;
                 assert!(facts.newest().is_none_or(explained), "something is there");
             }
             Said::Hopeless => self.endings[2] += 1,
@@ -289,7 +289,7 @@ impl Explorer {
         }
     }
 
-    /// After the answer: whom to mend and to repair, and silence whatever comes.
+    /// After the answer: whom to repair and to repair, and silence whatever comes.
     fn check_afterwards(&self, read: &Read, facts: &Facts, said: &[Said]) {
         let (mut mend, mut outdated) = (ReplicaSet::EMPTY, ReplicaSet::EMPTY);
         if let [Said::Answer(version)] = said {
@@ -304,7 +304,7 @@ impl Explorer {
                 }
             }
         }
-        assert_eq!((read.mend(), read.outdated()), (mend, outdated), "{:?}: {facts:#?}", self.scenario);
+        assert_eq!((read.to_repair(), read.outdated()), (mend, outdated), "{:?}: {facts:#?}", self.scenario);
         let mut read = read.clone();
         for event in self.events(&Facts { over: false, ..facts.clone() }) {
             assert_eq!(self.deliver(&mut read, event), vec![], "after the end: {event:?}");
@@ -334,17 +334,17 @@ fn newer(rank: usize, told: Told) -> StoreAnswer {
     if rank.is_multiple_of(2) { StoreAnswer::Stale(current) } else { StoreAnswer::StaleUnknown(current) }
 }
 
-fn listen(run: impl FnOnce(&mut dyn FnMut(Command))) -> Vec<Said> {
+fn listen(run: impl FnOnce(&mut dyn FnMut(ReadCommand))) -> Vec<Said> {
     let mut said = Vec::new();
     run(&mut |command| {
         said.push(match command {
-            Command::Ask { rank, version_only } => Said::Ask { rank: usize::from(rank.0), record: !version_only },
-            Command::Store { rank, record } => {
+            ReadCommand::Ask { rank, version_only } => Said::Ask { rank: usize::from(rank.0), record: !version_only },
+            ReadCommand::Store { rank, record } => {
                 Said::Store { rank: usize::from(rank.0), version: record.version().hlc.raw() }
             }
-            Command::Done(ReadOutcome::Record(record)) => Said::Answer(record.version().hlc.raw()),
-            Command::Done(ReadOutcome::Absent { floor }) => Said::Absent(floor.hlc.raw()),
-            Command::Hopeless => Said::Hopeless,
+            ReadCommand::Done(ReadOutcome::Record(record)) => Said::Answer(record.version().hlc.raw()),
+            ReadCommand::Done(ReadOutcome::Absent { gc_watermark }) => Said::Absent(gc_watermark.hlc.raw()),
+            ReadCommand::Hopeless => Said::Hopeless,
         });
     });
     said

@@ -1,8 +1,8 @@
 //! The read machine against a plain specification (`spec.rs`), through everything that can happen
 //! (`explore.rs`): every order of every mix of answers, failures, hedges and answers to write-backs.
 //!
-//! Up to three replicas: three versions with each of two floors, two versions with three floors. With four
-//! and five the states multiply: two versions with each of two floors; and for five, where replicas that differ
+//! Up to three replicas: three versions with each of two GC watermarks, two versions with three GC watermarks. With four
+//! and five the states multiply: two versions with each of two GC watermarks; and for five, where replicas that differ
 //! only in name are explored once, three versions without hedge, and below `ack=5` without refused
 //! write-backs. The rest is left to chance in `quorum_histories`.
 #![allow(
@@ -78,7 +78,7 @@ fn five_replicas() {
     for ack in 1..=5 {
         let renaming = Scenario { renaming: true, ..Scenario::new(ack, 5, &two(5), &[0]) };
         run(&renaming);
-        run(&Scenario { floors: vec![3], tombstones: vec![2], ..renaming.clone() });
+        run(&Scenario { gc_watermarks: vec![3], tombstones: vec![2], ..renaming.clone() });
         run(&Scenario { versions: three(5), refusals: ack == 5, hedge: false, ..renaming });
     }
 }

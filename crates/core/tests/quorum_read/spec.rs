@@ -9,7 +9,7 @@ pub enum Told {
 }
 
 impl Told {
-    /// A floor supersedes the record of its version.
+    /// A GC watermark supersedes the record of its version.
     fn age(self) -> (u64, bool) {
         match self {
             Told::Record(version) => (version, false),
@@ -50,7 +50,7 @@ pub struct Replica {
     /// It counts for nothing, because it said that it failed, or for another reason.
     pub failed: bool,
     pub said_failed: bool,
-    /// It was asked once more because of a floor.
+    /// It was asked once more because of a GC watermark.
     pub again: bool,
     /// The write-backs sent to it, by version.
     pub stores: Vec<(u64, Stored)>,
@@ -178,16 +178,16 @@ impl Facts {
         }
     }
 
-    /// The value, if the newest is one in hand, that a floor of one who should hold it has overtaken.
+    /// The value, if the newest is one in hand, that a GC watermark of one who should hold it has overtaken.
     fn overtaken(&self) -> Option<u64> {
         let newest = self.newest().filter(|_| !self.over && self.voters() >= self.ack)?;
         let value = self.in_hand == Some(newest) && !self.tombstones.contains(&newest);
-        (self.is_quorum() && value && self.floor_above(newest)).then_some(newest)
+        (self.is_quorum() && value && self.gc_watermark_above(newest)).then_some(newest)
     }
 
-    fn floor_above(&self, version: u64) -> bool {
+    fn gc_watermark_above(&self, version: u64) -> bool {
         let told = self.replicas[..self.scope(version)].iter().filter_map(|replica| replica.told);
-        told.filter(|told| !told.is_record()).any(|floor| floor.version() >= version)
+        told.filter(|told| !told.is_record()).any(|gc_watermark| gc_watermark.version() >= version)
     }
 
     /// Its holders have not answered yet, as it were; who says so twice has failed. And everybody else is asked.
@@ -235,7 +235,7 @@ impl Facts {
             let coming = holders.iter().any(|rank| self.replicas[*rank].fetch);
             return if coming { vec![] } else { vec![Said::Ask { rank: holders[0], record: true }] };
         }
-        if self.floor_above(newest) {
+        if self.gc_watermark_above(newest) {
             return vec![self.absent()];
         }
         if self.target != Some(newest) {
@@ -325,7 +325,7 @@ impl Facts {
             }
             Heard::Version(version) => (Told::Record(version), false),
             Heard::Record(version) => (Told::Record(version), true),
-            Heard::Absent(floor) => (Told::Floor(floor), true),
+            Heard::Absent(gc_watermark) => (Told::Floor(gc_watermark), true),
         };
         replica.first = First::Settled;
         let overtaken = replica.told.is_some_and(|known| known.age() > told.age());

@@ -10,13 +10,13 @@ use kvorum_base::cpu_share::CpuShare;
 use kvorum_core::key::Key;
 use kvorum_engine_rocksdb::RocksStore;
 use kvorum_storage::budget::MemoryBudget;
-use kvorum_storage::data_dir::{ClusterId, DataDir, Log};
+use kvorum_storage::data_dir::{ClusterId, DataDir, LogState};
 
 pub(crate) fn budget() -> MemoryBudget {
     MemoryBudget::new(MemoryBudget::BYTES_MIN).unwrap()
 }
 
-pub(crate) fn open(path: &Path) -> (DataDir, RocksStore, Log) {
+pub(crate) fn open(path: &Path) -> (DataDir, RocksStore, LogState) {
     let directory = DataDir::open(path, ClusterId(1)).unwrap();
     let (store, log) = RocksStore::open_in(&directory, budget(), CpuShare::whole()).unwrap();
     (directory, store, log)

@@ -10,10 +10,10 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use kvorum_base::value_memory::{Body, LargeValues};
-use kvorum_core::quorum::Acks;
+use kvorum_core::quorum::Quorum;
 use kvorum_core::version::Hlc;
 use kvorum_core::{Incarnation, Key, Record, Version};
-use kvorum_replication::coordinator::{Found, Looked, Receipt, Refused, ReplicaReceipt, Written};
+use kvorum_replication::coordinator::{ReadResult, ReadValue, Receipt, Refused, ReplicaReceipt, WriteResult};
 use kvorum_storage::{Page, PageLimit};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -53,7 +53,7 @@ impl FakeEntities {
         self.refusal.borrow().clone().map_or(Ok(()), Err)
     }
 
-    fn stamp(&self) -> Version {
+    fn timestamp(&self) -> Version {
         self.clock.set(self.clock.get() + 1);
         Version { hlc: Hlc::from_millis(1_700_000_000_000 + self.clock.get()), incarnation: Incarnation(7) }
     }
@@ -64,7 +64,7 @@ impl FakeEntities {
 
     pub(super) fn insert(&self, key: &[u8], value: &[u8]) {
         let key = Key::new(Bytes::copy_from_slice(key)).unwrap();
-        let record = Record::value(&key, self.stamp(), 1, None, value);
+        let record = Record::value(&key, self.timestamp(), 1, None, value);
         self.records.borrow_mut().insert(key.as_bytes().to_vec(), record);
     }
 }
@@ -84,36 +84,36 @@ impl Entities for FakeEntities {
     async fn put(
         &self,
         key: Key,
-        acks: Acks,
+        quorum: Quorum,
         content_type: Option<&[u8]>,
         value: Body,
         trace: bool,
-    ) -> Result<Written, Refused> {
+    ) -> Result<WriteResult, Refused> {
         self.enter().await?;
-        let version = self.stamp();
-        let record = value.into_record(|value| Record::value(&key, version, acks.from(), content_type, value));
+        let version = self.timestamp();
+        let record = value.into_record(|value| Record::value(&key, version, quorum.replicas(), content_type, value));
         // What is stored is no longer on its way.
         let stored = Record::decode(&key, Bytes::copy_from_slice(record.bytes()));
         let record = stored.expect("it was a record");
         self.records.borrow_mut().insert(key.as_bytes().to_vec(), record);
-        Ok(Written { version, receipt: trace.then(|| receipt(version)) })
+        Ok(WriteResult { version, receipt: trace.then(|| receipt(version)) })
     }
 
-    async fn delete(&self, key: Key, acks: Acks, trace: bool) -> Result<Written, Refused> {
+    async fn delete(&self, key: Key, quorum: Quorum, trace: bool) -> Result<WriteResult, Refused> {
         self.enter().await?;
-        let version = self.stamp();
-        self.records.borrow_mut().insert(key.as_bytes().to_vec(), Record::tombstone(&key, version, acks.from()));
-        Ok(Written { version, receipt: trace.then(|| receipt(version)) })
+        let version = self.timestamp();
+        self.records.borrow_mut().insert(key.as_bytes().to_vec(), Record::tombstone(&key, version, quorum.replicas()));
+        Ok(WriteResult { version, receipt: trace.then(|| receipt(version)) })
     }
 
-    async fn get(&self, key: Key, _: Acks, trace: bool) -> Result<Found, Refused> {
+    async fn get(&self, key: Key, _: Quorum, trace: bool) -> Result<ReadResult, Refused> {
         self.enter().await?;
         let record = self.records.borrow().get(key.as_bytes()).cloned();
         let record = record.map(|record| self.large_values.keep(record)).transpose();
         let record = record.map_err(|_| Refused::Overloaded)?;
         let version = record.as_ref().map_or(Version::ZERO, Record::version);
-        let value = record.map_or(Looked::Absent { floor: Version::ZERO }, Looked::Record);
-        Ok(Found { value, receipt: trace.then(|| receipt(version)) })
+        let value = record.map_or(ReadValue::Absent { gc_watermark: Version::ZERO }, ReadValue::Record);
+        Ok(ReadResult { value, receipt: trace.then(|| receipt(version)) })
     }
 }
 

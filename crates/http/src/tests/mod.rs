@@ -19,7 +19,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::fake::{FakeAdmin, FakeEntities, FakePeers, FakeRanges};
-use super::watch::Phase;
+use super::watch::ConnectionPhase;
 use super::{HttpMetrics, HttpParts, HttpSettings, HttpShard, serve_connection};
 
 /// Longer than anything here takes.

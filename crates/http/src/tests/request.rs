@@ -7,15 +7,15 @@ use super::*;
 
 const DEFAULTS: ReplicationDefaults = ReplicationDefaults { from: 3, nodes: 5 };
 
-fn entity_of(query: &str) -> Result<(Key, Acks), HttpError> {
+fn entity_of(query: &str) -> Result<(Key, Quorum), HttpError> {
     match parse(&Method::GET, "/v0/entity", Some(query), DEFAULTS)? {
-        Action::Entity { key, acks, .. } => Ok((key, acks)),
+        Action::Entity { key, quorum, .. } => Ok((key, quorum)),
         other => panic!("{other:?}"),
     }
 }
 
-fn acks_of(query: &str) -> Option<(u8, u8)> {
-    entity_of(query).ok().map(|(_, acks)| (acks.ack(), acks.from()))
+fn quorum_of(query: &str) -> Option<(u8, u8)> {
+    entity_of(query).ok().map(|(_, quorum)| (quorum.required(), quorum.replicas()))
 }
 
 fn refusal(query: &str) -> BadRequest {
@@ -79,19 +79,19 @@ fn repeated_unknown_and_mixed_parameters_are_refused() {
 
 #[test]
 fn ack_and_from_default_to_the_quorum() {
-    assert_eq!(acks_of("id=k"), Some((2, 3)));
-    assert_eq!(acks_of("id=k&from=5"), Some((3, 5)));
-    assert_eq!(acks_of("id=k&from=1"), Some((1, 1)));
-    assert_eq!(acks_of("id=k&from=4"), Some((3, 4)));
-    assert_eq!(acks_of("id=k&ack=1"), Some((1, 3)));
-    assert_eq!(acks_of("id=k&ack=3"), Some((3, 3)));
-    assert_eq!(acks_of("id=k&ack=1&from=5"), Some((1, 5)));
-    assert_eq!(acks_of("id=k&replicas=1/2"), Some((1, 2)));
-    assert_eq!(acks_of("id=k&replicas=2%2F4"), Some((2, 4)));
-    for (nodes, quorum) in [(1, (1, 1)), (2, (2, 2)), (3, (2, 3)), (4, (3, 4)), (5, (3, 5)), (10, (6, 10))] {
+    assert_eq!(quorum_of("id=k"), Some((2, 3)));
+    assert_eq!(quorum_of("id=k&from=5"), Some((3, 5)));
+    assert_eq!(quorum_of("id=k&from=1"), Some((1, 1)));
+    assert_eq!(quorum_of("id=k&from=4"), Some((3, 4)));
+    assert_eq!(quorum_of("id=k&ack=1"), Some((1, 3)));
+    assert_eq!(quorum_of("id=k&ack=3"), Some((3, 3)));
+    assert_eq!(quorum_of("id=k&ack=1&from=5"), Some((1, 5)));
+    assert_eq!(quorum_of("id=k&replicas=1/2"), Some((1, 2)));
+    assert_eq!(quorum_of("id=k&replicas=2%2F4"), Some((2, 4)));
+    for (nodes, expected) in [(1, (1, 1)), (2, (2, 2)), (3, (2, 3)), (4, (3, 4)), (5, (3, 5)), (10, (6, 10))] {
         let action = parse(&Method::PUT, "/v0/entity", Some("id=k"), ReplicationDefaults { from: nodes, nodes });
-        let Ok(Action::Entity { acks, .. }) = action else { panic!("{action:?}") };
-        assert_eq!((acks.ack(), acks.from()), quorum);
+        let Ok(Action::Entity { quorum, .. }) = action else { panic!("{action:?}") };
+        assert_eq!((quorum.required(), quorum.replicas()), expected);
     }
 }
 
@@ -206,9 +206,9 @@ proptest! {
         pieces in proptest::collection::vec("(id|ack|from|replicas|start|end|x)?(=|%3D)?[0-9a-z%/+=]{0,6}", 0..6)
     ) {
         let query = pieces.join("&");
-        if let Ok((key, acks)) = entity_of(&query) {
+        if let Ok((key, quorum)) = entity_of(&query) {
             prop_assert!(!key.as_bytes().is_empty());
-            prop_assert!(1 <= acks.ack() && acks.ack() <= acks.from() && acks.from() <= DEFAULTS.nodes);
+            prop_assert!(1 <= quorum.required() && quorum.required() <= quorum.replicas() && quorum.replicas() <= DEFAULTS.nodes);
         }
     }
 }

@@ -11,30 +11,36 @@ fn settings() -> HttpSettings {
     }
 }
 
-fn after(phase: Phase, blocked: Option<u64>, seconds: u64) -> Option<Verdict> {
-    let since = Coarse(Duration::from_secs(100));
-    let blocked = blocked.map(|second| Coarse(Duration::from_secs(100 + second)));
-    overdue(phase, since, blocked, Coarse(since.0 + Duration::from_secs(seconds)), &settings())
+fn after(phase: ConnectionPhase, blocked: Option<u64>, seconds: u64) -> Option<Verdict> {
+    let since = CoarseClock(Duration::from_secs(100));
+    let blocked = blocked.map(|second| CoarseClock(Duration::from_secs(100 + second)));
+    overdue(phase, since, blocked, CoarseClock(since.0 + Duration::from_secs(seconds)), &settings())
 }
 
 #[test]
 fn each_phase_has_its_limit() {
     for (phase, limit, verdict) in [
-        (Phase::Parked, 60, Verdict::IdleOver),
-        (Phase::Idle, 2, Verdict::Park),
-        (Phase::Head, 10, Verdict::TimedOut),
-        (Phase::Body, 10, Verdict::TimedOut),
-        (Phase::Closing, 1, Verdict::LingerOver),
+        (ConnectionPhase::Parked, 60, Verdict::IdleOver),
+        (ConnectionPhase::Idle, 2, Verdict::Park),
+        (ConnectionPhase::Head, 10, Verdict::TimedOut),
+        (ConnectionPhase::Body, 10, Verdict::TimedOut),
+        (ConnectionPhase::Closing, 1, Verdict::LingerOver),
     ] {
         assert_eq!(after(phase, None, limit), None, "{phase:?}");
         assert_eq!(after(phase, None, limit + 1), Some(verdict), "{phase:?}");
     }
-    assert_eq!(after(Phase::Serving, None, 1_000_000), None, "the coordinator has the deadline");
+    assert_eq!(after(ConnectionPhase::Serving, None, 1_000_000), None, "the coordinator has the deadline");
 }
 
 #[test]
 fn while_the_peer_does_not_read_only_that_counts() {
-    for phase in [Phase::Idle, Phase::Head, Phase::Body, Phase::Serving, Phase::Closing] {
+    for phase in [
+        ConnectionPhase::Idle,
+        ConnectionPhase::Head,
+        ConnectionPhase::Body,
+        ConnectionPhase::Serving,
+        ConnectionPhase::Closing,
+    ] {
         assert_eq!(after(phase, Some(50), 80), None, "{phase:?}");
         assert_eq!(after(phase, Some(50), 81), Some(Verdict::NotReading), "{phase:?}");
     }
@@ -42,14 +48,14 @@ fn while_the_peer_does_not_read_only_that_counts() {
 
 #[test]
 fn progress_makes_an_idle_connection_young_and_a_head_not() {
-    let (start, later) = (Coarse(Duration::ZERO), Coarse(Duration::from_secs(5)));
-    let watch = Watch::new(start);
-    watch.change(Phase::Idle);
+    let (start, later) = (CoarseClock(Duration::ZERO), CoarseClock(Duration::from_secs(5)));
+    let watch = ConnectionWatch::new(start);
+    watch.change(ConnectionPhase::Idle);
     watch.blocked(start);
     watch.sent(later);
     assert_eq!((watch.since.get(), watch.blocked_since.get()), (later, None));
     assert!(watch.received(later));
-    assert!(!watch.received(Coarse(Duration::from_secs(9))));
-    watch.sent(Coarse(Duration::from_secs(9)));
+    assert!(!watch.received(CoarseClock(Duration::from_secs(9))));
+    watch.sent(CoarseClock(Duration::from_secs(9)));
     assert_eq!(watch.since.get(), later);
 }

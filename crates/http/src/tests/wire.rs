@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::{Client, Node, Phase, read, settings, until, with, with_memory};
+use super::{Client, ConnectionPhase, Node, read, settings, until, with, with_memory};
 use crate::HttpSettings;
 
 const SOON: Duration = Duration::from_millis(200);
@@ -351,7 +351,7 @@ fn idle_connections_are_closed_without_a_word() {
 }
 
 /// What the node's only connection is doing.
-fn phase(node: &Node) -> Phase {
+fn phase(node: &Node) -> ConnectionPhase {
     node.shard.connections.borrow().iter().next().unwrap().1.phase()
 }
 
@@ -360,12 +360,12 @@ fn a_connection_that_was_parked_goes_on() {
     with(settings(), |node| async move {
         let mut client = node.connect().await;
         client.assert_alive().await;
-        until("it is parked", || phase(&node) == Phase::Parked).await;
+        until("it is parked", || phase(&node) == ConnectionPhase::Parked).await;
         client.assert_alive().await;
         // Half a head behind a request is not lost when the buffers are given back.
         client.send("GET /livez HTTP/1.1\r\nHost: x\r\n\r\nGET /readyz HT").await;
         assert_eq!(client.answer(false).await.status, 200);
-        until("the head is noticed", || phase(&node) == Phase::Head).await;
+        until("the head is noticed", || phase(&node) == ConnectionPhase::Head).await;
         client.send("TP/1.1\r\nHost: x\r\n\r\n").await;
         assert_eq!(client.answer(false).await.status, 200);
         client.assert_alive().await;
@@ -573,7 +573,8 @@ fn idle_connections_hold_no_buffers() {
             clients.push(node.connect().await);
         }
         until("all have a seat", || node.shard.connections() == 200).await;
-        let parked = || node.shard.connections.borrow().iter().all(|(_, watch)| watch.phase() == Phase::Parked);
+        let parked =
+            || node.shard.connections.borrow().iter().all(|(_, watch)| watch.phase() == ConnectionPhase::Parked);
         assert!(parked());
         for client in &mut clients {
             client.assert_alive().await;

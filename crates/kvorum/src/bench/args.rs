@@ -11,7 +11,7 @@ use kvorum_config::duration;
 use kvorum_load::Error;
 use kvorum_load::compare::Side;
 use kvorum_load::knee::Objective;
-use kvorum_load::run::{Plan, Rate};
+use kvorum_load::run::{Rate, RunPlan};
 use kvorum_load::scenario::SCENARIOS;
 use kvorum_load::target::Target;
 use kvorum_load::workload::{Api, KeyOrder, ValueSize, Workload, bytes};
@@ -94,8 +94,8 @@ const WORKLOAD: &str = "put";
 
 impl TargetArgs {
     /// Writes, as fast as the target takes them, for a day.
-    pub(crate) fn plan(&self) -> Plan {
-        Plan {
+    pub(crate) fn plan(&self) -> RunPlan {
+        RunPlan {
             targets: self.url.clone(),
             api: self.path.clone(),
             workload: WORKLOAD.parse().expect("a workload of its own"),
@@ -125,8 +125,8 @@ impl TargetArgs {
 
 impl LoadArgs {
     /// What these options ask for, at a rate.
-    pub(crate) fn plan(&self, rate: Rate) -> Plan {
-        Plan {
+    pub(crate) fn plan(&self, rate: Rate) -> RunPlan {
+        RunPlan {
             workload: self.workload.clone(),
             key_order: self.key_order,
             rate,
@@ -139,9 +139,9 @@ impl LoadArgs {
 
 /// The options of live comparisons that were given on the command line, whatever they are.
 #[derive(Debug)]
-pub(crate) struct Given(Vec<String>);
+pub(crate) struct GivenOptions(Vec<String>);
 
-impl FromArgMatches for Given {
+impl FromArgMatches for GivenOptions {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let load = LoadArgs::augment_args(Command::new("load"));
         let names = load.get_arguments().map(|argument| argument.get_id().as_str()).chain(["rate", "pairs"]);
@@ -156,7 +156,7 @@ impl FromArgMatches for Given {
 }
 
 /// It has no options of its own.
-impl Args for Given {
+impl Args for GivenOptions {
     fn augment_args(command: Command) -> Command {
         command
     }
@@ -315,7 +315,7 @@ Exit codes: 0 compared, whatever came of it; 1 interrupted; 2 usage; 4 a side wa
 pub(crate) struct CompareArgs {
     // Before all others: each field takes its values away.
     #[command(flatten)]
-    given: Given,
+    given: GivenOptions,
     /// A directory, URLs, or a command.
     pub(crate) a: Side,
     /// The same.

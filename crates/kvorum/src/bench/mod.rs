@@ -13,20 +13,21 @@ use anyhow::{Context, Result};
 use args::{BenchCommand, CompareArgs, FillArgs, KneeArgs, RunArgs, SoakArgs};
 use indicatif::{ProgressBar, ProgressStyle};
 use kvorum_load::compare::{
-    COMPARISON_FILE, Comparison, Contest, Kind, Side, Turn, compare as compare_runs, compare_saved, kill_server, live,
+    COMPARISON_FILE, Comparison, PairedRuns, Pairing, Side, Turn, compare as compare_runs, compare_saved, kill_server,
+    live,
 };
 use kvorum_load::fill::{fill as fill_load, keys_for};
-use kvorum_load::knee::{Effort, Hunt, Knee, Point, Probe, SustainedKnee, Watch, knee as find_knee};
+use kvorum_load::knee::{Effort, Knee, Point, Probe, SearchInput, SearchObserver, SustainedKnee, knee as find_knee};
 use kvorum_load::report::{Document, save, text, told_debt, told_ms, write_json};
-use kvorum_load::run::{Plan, Rate, run as run_load};
+use kvorum_load::run::{Rate, RunPlan, run as run_load};
 use kvorum_load::soak::{GOODPUT_FROM_S, Soak, soak as judge_soak};
 use rustix::fs::Access;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::outcome::{Outcome, Unreachable};
+use crate::outcome::{ExitOutcome, Unreachable};
 
 /// `kvorum bench`
-pub(crate) fn bench(command: &BenchCommand) -> Result<Outcome> {
+pub(crate) fn bench(command: &BenchCommand) -> Result<ExitOutcome> {
     let stop = stop_on_signals()?;
     let done = match command {
         BenchCommand::Run(args) => run(args, &stop),
@@ -83,13 +84,13 @@ fn ignores_hangup() -> bool {
     ignored.is_some_and(|ignored| ignored & 1 == 1)
 }
 
-fn run(args: &RunArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
+fn run(args: &RunArgs, stop: &Arc<AtomicBool>) -> Result<ExitOutcome> {
     let plan = args.load.plan(args.rate);
     let document = measured(&plan, args.out.as_deref(), args.latency, stop, |_, _| None)?;
-    Ok(if document.is_some() { Outcome::Done } else { Outcome::NotFound })
+    Ok(if document.is_some() { ExitOutcome::Done } else { ExitOutcome::NotFound })
 }
 
-fn soak(args: &SoakArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
+fn soak(args: &SoakArgs, stop: &Arc<AtomicBool>) -> Result<ExitOutcome> {
     let plan = args.load.plan(Rate::PerSecond(args.rate));
     if args.goodput.is_some() && plan.duration.as_secs_f64() < GOODPUT_FROM_S + 10.0 {
         let why = "--goodput is of every 10 s after the first 30: --duration is too short";
@@ -98,16 +99,16 @@ fn soak(args: &SoakArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
     let judge = |outcome: &_, document: &_| Some(judge_soak(&plan, outcome, document, &args.objective, args.goodput));
     let document = measured(&plan, args.out.as_deref(), false, stop, judge)?;
     let passed = document.is_some_and(|run| !run.interrupted && run.soak.is_some_and(|soak| soak.passed));
-    Ok(if passed { Outcome::Done } else { Outcome::NotFound })
+    Ok(if passed { ExitOutcome::Done } else { ExitOutcome::NotFound })
 }
 
 /// Runs, tells and saves; none if nothing was measured before an interrupt.
 fn measured(
-    plan: &Plan,
+    plan: &RunPlan,
     out: Option<&Path>,
     spectrum: bool,
     stop: &Arc<AtomicBool>,
-    judge: impl FnOnce(&kvorum_load::run::Outcome, &Document) -> Option<Soak>,
+    judge: impl FnOnce(&kvorum_load::run::RunOutcome, &Document) -> Option<Soak>,
 ) -> Result<Option<Document>> {
     make_dir(out)?;
     let bar = bar(plan.duration.as_secs() + plan.warmup.as_secs(), "{wide_bar} {pos}/{len} s  {msg}");
@@ -140,7 +141,7 @@ fn make_dir(dir: Option<&Path>) -> Result<()> {
     dir.map_or(Ok(()), |dir| made(dir).with_context(|| dir.display().to_string()))
 }
 
-fn fill(args: &FillArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
+fn fill(args: &FillArgs, stop: &Arc<AtomicBool>) -> Result<ExitOutcome> {
     let mut plan = args.target.plan();
     if let Some(bytes) = args.size {
         plan.keys = keys_for(&plan, bytes)?;
@@ -171,17 +172,17 @@ fn fill(args: &FillArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
         let (keys, written) = (filled.keys, there.unwrap_or(0).saturating_sub(filled.from));
         writeln!(out, "interrupted: about {written} keys of {mean} bytes were written in {seconds:.1} s")?;
         writeln!(out, "{keys} are in stages that are whole: the same command goes on behind these")?;
-        return Ok(Outcome::NotFound);
+        return Ok(ExitOutcome::NotFound);
     }
     let written = filled.keys - filled.from;
     let begun = if filled.from == 0 { String::new() } else { format!(" ({} were there already)", filled.from) };
     writeln!(out, "{} keys of {mean} bytes{begun}; {written} written in {seconds:.1} s", filled.keys)?;
     if filled.interrupted {
         writeln!(out, "interrupted: not all of the sample was read back; the same command does that")?;
-        return Ok(Outcome::NotFound);
+        return Ok(ExitOutcome::NotFound);
     }
     writeln!(out, "{} keys were read back as they were written; to use all: --keys {}", filled.sampled, filled.keys)?;
-    Ok(Outcome::Done)
+    Ok(ExitOutcome::Done)
 }
 
 /// A line on stdout, where somebody still reads it: minutes of work do not end because nobody does.
@@ -197,7 +198,7 @@ fn warn(line: std::fmt::Arguments<'_>) {
 /// Tells each probe in a line.
 struct Lines;
 
-impl Watch for Lines {
+impl SearchObserver for Lines {
     fn probed(&mut self, probe: &Probe, name: Option<&str>) {
         let kind = match name {
             None => "probe",
@@ -212,11 +213,11 @@ impl Watch for Lines {
     }
 }
 
-fn knee(args: &KneeArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
+fn knee(args: &KneeArgs, stop: &Arc<AtomicBool>) -> Result<ExitOutcome> {
     let plan = args.load.plan(args.rate);
     let (objective, dir) = (&args.objective, args.out.as_deref());
     make_dir(dir)?;
-    let hunt = Hunt { plan: &plan, objective, effort: Effort::Whole, sustained: args.sustained, dir, stop };
+    let hunt = SearchInput { plan: &plan, objective, effort: Effort::Whole, sustained: args.sustained, dir, stop };
     let (knee, searched) = find_knee(&hunt, &mut Lines);
     // Also of a search that failed on its way, or cannot be written.
     let told = if searched.is_err() && knee.probes.is_empty() { Ok(()) } else { tell_knee(&knee, searched.is_ok()) };
@@ -228,7 +229,7 @@ fn knee(args: &KneeArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
     let is_sustained = knee.sustained_knee.as_ref().is_none_or(|knee| knee.rate.is_some());
     let is_one = knee.knee_rate.is_some() && knee.half.as_ref().is_none_or(|half| half.missed.is_none());
     let is_one = is_one && is_sustained;
-    Ok(if is_one && !knee.interrupted { Outcome::Done } else { Outcome::NotFound })
+    Ok(if is_one && !knee.interrupted { ExitOutcome::Done } else { ExitOutcome::NotFound })
 }
 
 fn tell_knee(knee: &Knee, is_whole: bool) -> io::Result<()> {
@@ -288,7 +289,7 @@ fn tell_sustained(out: &mut io::Stdout, knee: &SustainedKnee) -> io::Result<()> 
     Ok(())
 }
 
-fn compare(args: &CompareArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
+fn compare(args: &CompareArgs, stop: &Arc<AtomicBool>) -> Result<ExitOutcome> {
     args.check()?;
     make_dir(args.out.as_deref())?;
     if let (Side::Saved(a), Side::Saved(b)) = (&args.a, &args.b) {
@@ -296,7 +297,7 @@ fn compare(args: &CompareArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
             // No target was asked for anything, and none has failed.
             Err(kvorum_load::Error::Refused(why)) => {
                 warn(format_args!("{why}"));
-                Ok(Outcome::Refused)
+                Ok(ExitOutcome::Refused)
             }
             compared => tell(&compared?, args),
         };
@@ -304,23 +305,23 @@ fn compare(args: &CompareArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
     let missing = || format!("--rate is needed to compare what is live; `{}` is no directory of saved runs", args.a);
     let rate = args.rate.with_context(missing)?;
     let plan = args.load.plan(rate);
-    let contest = Contest { plan: &plan, pairs: args.pairs, dir: args.out.as_deref(), stop };
+    let contest = PairedRuns { plan: &plan, pairs: args.pairs, dir: args.out.as_deref(), stop };
     let ([a, b], ended) = live(&contest, &args.a, &args.b, &mut tell_turn);
     let interrupted = stop.load(Ordering::Relaxed);
     let told = if a.is_empty() {
         if interrupted {
             say(format_args!("Interrupted before the first pair was whole"));
         }
-        Ok(Outcome::Done)
+        Ok(ExitOutcome::Done)
     } else {
-        let mut comparison = compare_runs([&args.a.to_string(), &args.b.to_string()], &a, &b, Kind::Pairs);
+        let mut comparison = compare_runs([&args.a.to_string(), &args.b.to_string()], &a, &b, Pairing::Pairs);
         if interrupted {
             comparison.doubts.push(format!("Interrupted after {} of {} pairs", a.len(), args.pairs));
         }
         tell(&comparison, args)
     };
     ended?;
-    told.map(|told| if interrupted { Outcome::NotFound } else { told })
+    told.map(|told| if interrupted { ExitOutcome::NotFound } else { told })
 }
 
 /// Tells each run of a comparison in a line.
@@ -337,13 +338,13 @@ fn tell_turn(turn: Turn<'_>) {
     ));
 }
 
-fn tell(comparison: &Comparison, args: &CompareArgs) -> Result<Outcome> {
+fn tell(comparison: &Comparison, args: &CompareArgs) -> Result<ExitOutcome> {
     let told = write!(io::stdout(), "{}", comparison.text());
     if let Some(dir) = &args.out {
         write_json(&dir.join(COMPARISON_FILE), comparison)?;
     }
     told?;
-    Ok(Outcome::Done)
+    Ok(ExitOutcome::Done)
 }
 
 /// A progress bar, which is seen on terminals only.

@@ -149,7 +149,7 @@ fn ack_and_from_are_checked_against_each_other_and_the_cluster() {
 fn a_parameter_that_the_path_does_not_define_is_refused() {
     let cluster = Cluster::start(1);
     let mut client = cluster.client(0);
-    for query in ["x=1", "start=a", "ACK=1", "ack%00=1", "acks=1"] {
+    for query in ["x=1", "start=a", "ACK=1", "ack%00=1", "quorum=1"] {
         client.get(&format!("{}&{query}", entity("k"))).problem(400);
     }
     for target in ["/v0/entities?start=a&ack=1", "/v0/entities?start=a&id=b", "/v0/entities?start=a&limit=1"] {

@@ -16,7 +16,7 @@ fn value(seed: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_flipped_bit_in_a_table_is_never_served_and_is_mended() {
+fn a_flipped_bit_in_a_table_is_never_served_and_is_repaired() {
     let mut cluster = Cluster::start(3);
     let value = value(1);
     cluster.client(0).put(&entity_at("k", 3, 3), &value);

@@ -153,7 +153,7 @@ fn one_full_disk_of_three_stops_nobody_else_and_its_node_answers_what_is_true() 
         (0..20).for_each(|_| write(&mut client));
         client.get("/readyz").status == 503
     });
-    // For longer than the clock's bound leads: its stamps do without the disk.
+    // For longer than the clock's bound leads: its timestamps do without the disk.
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(2) {
         write(&mut client);

@@ -102,7 +102,7 @@ fn pausing_one_node_at_a_time_is_not_even_noticed_by_the_clients_of_the_others()
     });
 }
 
-fn restamps(cluster: &Cluster) -> f64 {
+fn timestamp_retries(cluster: &Cluster) -> f64 {
     (0..cluster.len()).map(|index| cluster.metric(index, "kvorum_coordinator_restamps_total")).sum()
 }
 
@@ -119,7 +119,7 @@ fn writes_of_one_key_through_all_nodes_are_never_refused_after_a_start() {
                 clients[number % 3].delete(&key);
             }
         }
-        eprintln!("round {round}: {} writes were stamped again", restamps(&cluster));
+        eprintln!("round {round}: {} writes were stamped again", timestamp_retries(&cluster));
         cluster.kill_all();
         cluster.spawn_all();
         cluster.wait_whole();

@@ -169,7 +169,7 @@ fn a_damaged_record_keeps_no_other_hint_from_its_node() {
         assert!(cluster.terminate(AWAY).success());
         cluster.restart(AWAY);
     }
-    // What is stamped in the next 20 s is below the bound of its clock: it will look up what it has of each key.
+    // What is timestamped in the next 20 s is below the bound of its clock: it will look up what it has of each key.
     cluster.client(AWAY).put(&entity_at("ahead", 3, 3), b"v");
     cluster.kill(AWAY);
     flip(&cluster.node(AWAY).data_dir.clone(), &old(50), "sst");

@@ -39,8 +39,8 @@ struct Attack<'a> {
     goal: u64,
     sent: AtomicU64,
     outcomes: Mutex<BTreeMap<String, u64>>,
-    /// Handshakes that the node has to count as a stranger's, and connections that it has to count as broken.
-    strangers: AtomicU64,
+    /// Handshakes that the node has to count as handshake errors, and connections that it has to count as broken.
+    handshake_errors: AtomicU64,
     broken: AtomicU64,
 }
 
@@ -135,7 +135,7 @@ impl Attack<'_> {
         let (name, value) = bad_hello(random);
         let (_, response) = self.impostor.greet(&[(name, &value)]);
         assert!((400..500).contains(&response.status), "{name}: {value:?}: {response:?}");
-        self.strangers.fetch_add(1, Ordering::Relaxed);
+        self.handshake_errors.fetch_add(1, Ordering::Relaxed);
         self.note("handshake", response.status, 1);
     }
 
@@ -223,7 +223,7 @@ fn a_node_serves_on_through_any_number_of_malformed_requests_and_frames() {
         goal: goal(),
         sent: AtomicU64::new(0),
         outcomes: Mutex::default(),
-        strangers: AtomicU64::new(0),
+        handshake_errors: AtomicU64::new(0),
         broken: AtomicU64::new(0),
     };
     let over = AtomicBool::new(false);
@@ -265,7 +265,7 @@ fn as_before(attack: &Attack<'_>, open: usize, said: usize, resident: u64) {
     assert_eq!(cluster.metric(0, "kvorum_http_defects_total"), 0.0);
     let counted =
         |name, counter: &AtomicU64| assert!(cluster.metric(0, name) >= counter.load(Ordering::Relaxed) as f64);
-    counted("kvorum_peer_strangers_total", &attack.strangers);
+    counted("kvorum_peer_strangers_total", &attack.handshake_errors);
     counted("kvorum_peer_protocol_errors_total", &attack.broken);
 
     let (now, peak) = (cluster.memory(0, "VmRSS"), cluster.memory(0, "VmHWM"));

@@ -1,4 +1,4 @@
-//! Damage that nobody reads is found and mended by `kvorum scrub`, and by the node itself.
+//! Damage that nobody reads is found and repaired by `kvorum scrub`, and by the node itself.
 
 use crate::support::cluster::flip;
 use crate::support::random::Random;
@@ -57,7 +57,7 @@ fn what_is_damaged_is_replaced_by_the_other_replicas_on_request() {
 }
 
 #[test]
-fn a_node_mends_itself_without_being_asked() {
+fn a_node_repairs_itself_without_being_asked() {
     let cluster = damaged(3, &[("KVORUM_SCRUB_RATE", "1MiB")]);
     wait_until("the node has mended what was damaged", || {
         let found = cluster.metric(2, "kvorum_scrub_damaged_total");

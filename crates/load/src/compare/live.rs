@@ -17,7 +17,7 @@ use crate::client::Client;
 use crate::fill::fill;
 use crate::random::mix;
 use crate::report::{Document, RUN_FILE, save};
-use crate::run::{Plan, reach, run};
+use crate::run::{RunPlan, reach, run};
 use crate::target::Target;
 
 /// For a server to start and to stop.
@@ -85,9 +85,9 @@ pub struct Turn<'a> {
 
 /// Runs of both sides, in turn.
 #[derive(Debug)]
-pub struct Contest<'a> {
+pub struct PairedRuns<'a> {
     /// What each run does; its targets are those of commands.
-    pub plan: &'a Plan,
+    pub plan: &'a RunPlan,
     /// Runs of each side.
     pub pairs: usize,
     /// Where to save each run, below `a` and `b`.
@@ -104,7 +104,7 @@ pub struct Contest<'a> {
 /// Beside those pairs, those of [`run()`] and [`fill()`], and [`Error::Refused`] if a command's server does not start, or
 /// a run has no success; else the first of removing and saving, which ends nothing.
 pub fn live(
-    contest: &Contest<'_>,
+    contest: &PairedRuns<'_>,
     a: &Side,
     b: &Side,
     watch: &mut dyn FnMut(Turn<'_>),
@@ -115,7 +115,7 @@ pub fn live(
 }
 
 struct Turns<'a> {
-    contest: &'a Contest<'a>,
+    contest: &'a PairedRuns<'a>,
     /// Of pairs that were whole.
     measured: [Vec<Measurement>; 2],
     /// The first failure to save a run.
@@ -142,7 +142,7 @@ impl Turns<'_> {
     }
 
     fn turn(&mut self, name: char, side: &Side, number: usize) -> Result<Document, Error> {
-        let Contest { plan, dir, stop, .. } = self.contest;
+        let PairedRuns { plan, dir, stop, .. } = self.contest;
         let mut plan = (*plan).clone();
         // Every run draws other keys, so that none finds in a cache what the one before it has read.
         plan.seed = mix(plan.seed ^ u64::from(u32::from(name)) << 32 ^ crate::numbers::count(number));
@@ -206,7 +206,7 @@ pub fn kill_server() {
 
 impl Server {
     /// Starts it and waits until every target answers `/readyz` with anything but 503.
-    fn start(command: &str, plan: &Plan, stop: &AtomicBool) -> Result<Self, Error> {
+    fn start(command: &str, plan: &RunPlan, stop: &AtomicBool) -> Result<Self, Error> {
         wait_free(command, plan)?;
         let mut shell = Command::new("sh");
         shell.args(["-c", command]).stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
@@ -230,7 +230,7 @@ impl Server {
 }
 
 /// Waits until nobody serves at the targets: whoever did would be measured instead.
-fn wait_free(command: &str, plan: &Plan) -> Result<(), Error> {
+fn wait_free(command: &str, plan: &RunPlan) -> Result<(), Error> {
     let deadline = Instant::now() + FREE_DEADLINE;
     for target in &plan.targets {
         while reach(target).is_ok() {

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-pub use live::{COMPARISON_FILE, Contest, Side, Turn, kill_server, live};
+pub use live::{COMPARISON_FILE, PairedRuns, Side, Turn, kill_server, live};
 pub use measurement::Measurement;
 
 use crate::Error;
@@ -40,7 +40,7 @@ const UNSENT_SHARE: f64 = 0.001;
 
 /// How measurements of two sides belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum Pairing {
     /// Each of A was followed by the one of B in its place.
     Pairs,
     /// Runs that were made at any time.
@@ -49,7 +49,7 @@ pub enum Kind {
     Blocks,
 }
 
-impl Kind {
+impl Pairing {
     /// With fewer on both sides no ranks are so rare that six figures pass the test.
     fn runs_min(self) -> usize {
         if self == Self::Pairs { 8 } else { 5 }
@@ -87,7 +87,7 @@ pub enum Change {
 
 /// One figure, compared.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Row {
+pub struct ComparedFigure {
     /// `rate` in requests a second; percentiles in ms; `cpu`, which is the nodes', in µs a request.
     pub figure: String,
     /// Median of A's runs.
@@ -129,15 +129,15 @@ pub struct Comparison {
     #[serde(default)]
     pub paired: bool,
     /// Figure by figure.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ComparedFigure>,
     /// In words.
     pub verdict: String,
 }
 
 /// Compares the measurements of two sides: as many of each if they are pairs.
 #[must_use]
-pub fn compare(names: [&str; 2], a: &[Measurement], b: &[Measurement], kind: Kind) -> Comparison {
-    assert!(kind != Kind::Pairs || a.len() == b.len(), "a pair has two sides");
+pub fn compare(names: [&str; 2], a: &[Measurement], b: &[Measurement], kind: Pairing) -> Comparison {
+    assert!(kind != Pairing::Pairs || a.len() == b.len(), "a pair has two sides");
     let mut random = Random::new(1);
     let column = |runs: &[Measurement], place: usize| -> Option<Vec<f64>> {
         runs.iter().map(|run| run.figures().get(place).and_then(|(_, value)| *value)).collect()
@@ -147,7 +147,7 @@ pub fn compare(names: [&str; 2], a: &[Measurement], b: &[Measurement], kind: Kin
     let columns: Vec<_> =
         figures.filter_map(|(place, (name, _))| Some((name, column(a, place)?, column(b, place)?))).collect();
     let probabilities = holm(&columns.iter().map(|(_, a, b)| kind.probability(a, b)).collect::<Vec<_>>());
-    let mut rows: Vec<Row> = columns
+    let mut rows: Vec<ComparedFigure> = columns
         .iter()
         .zip(probabilities)
         .map(|((figure, a, b), probability)| row(figure, [a, b], probability, kind, &mut random))
@@ -163,8 +163,8 @@ pub fn compare(names: [&str; 2], a: &[Measurement], b: &[Measurement], kind: Kin
         errors: [a, b].map(|runs| runs.iter().map(|run| run.errors).sum()),
         doubts: [doubts('A', a), doubts('B', b)].concat(),
         unlike: Vec::new(),
-        blocks: kind == Kind::Blocks,
-        paired: kind == Kind::Pairs,
+        blocks: kind == Pairing::Blocks,
+        paired: kind == Pairing::Pairs,
         verdict: verdict(&rows, enough, kind),
         rows,
     }
@@ -191,7 +191,7 @@ fn doubts(side: char, runs: &[Measurement]) -> Vec<String> {
     doubts.into_iter().flatten().map(|doubt| format!("{side}: {doubt}")).collect()
 }
 
-fn row(figure: &str, [a, b]: [&[f64]; 2], probability: f64, kind: Kind, random: &mut Random) -> Row {
+fn row(figure: &str, [a, b]: [&[f64]; 2], probability: f64, kind: Pairing, random: &mut Random) -> ComparedFigure {
     let (ratio, (ratio_low, ratio_high)) = kind.ratio(a, b, random);
     let changed = probability < FALSE_ALARM && (ratio - 1.0).abs() >= CHANGE_MIN;
     // More is better of a rate, less of all others.
@@ -200,12 +200,21 @@ fn row(figure: &str, [a, b]: [&[f64]; 2], probability: f64, kind: Kind, random: 
         (true, true) => Change::Better,
         (true, false) => Change::Worse,
     };
-    Row { figure: figure.to_owned(), a: median(a), b: median(b), ratio, ratio_low, ratio_high, probability, change }
+    ComparedFigure {
+        figure: figure.to_owned(),
+        a: median(a),
+        b: median(b),
+        ratio,
+        ratio_low,
+        ratio_high,
+        probability,
+        change,
+    }
 }
 
-fn verdict(rows: &[Row], enough: bool, kind: Kind) -> String {
+fn verdict(rows: &[ComparedFigure], enough: bool, kind: Pairing) -> String {
     if !enough {
-        let what = if kind == Kind::Pairs { "pairs" } else { "runs of each" };
+        let what = if kind == Pairing::Pairs { "pairs" } else { "runs of each" };
         return format!("too little to tell: at least {} {what} are needed", kind.runs_min());
     }
     let of = |change: Change| -> Vec<String> {
@@ -219,14 +228,14 @@ fn verdict(rows: &[Row], enough: bool, kind: Kind) -> String {
         (true, false) => format!("B is worse: {}", worse.join(", ")),
         (false, false) => format!("B is better in {} and worse in {}", better.join(", "), worse.join(", ")),
     };
-    if kind == Kind::Blocks {
+    if kind == Pairing::Blocks {
         text.push_str(" (between these two runs; whether it would be so again takes repeated runs)");
     }
     text
 }
 
 /// What may hide where nothing was seen.
-fn hidden(rows: &[Row]) -> &'static str {
+fn hidden(rows: &[ComparedFigure]) -> &'static str {
     let far = |ratio: f64| (ratio - 1.0).abs() > INTERVAL_WIDE;
     match rows.iter().any(|row| far(row.ratio_low) || far(row.ratio_high)) {
         true => {
@@ -312,12 +321,12 @@ pub fn compare_saved(a: &Path, b: &Path) -> Result<Comparison, Error> {
     let (runs_a, runs_b) = (all(a)?, all(b)?);
     let (name_a, name_b) = (a.display().to_string(), b.display().to_string());
     let names = [name_a.as_str(), name_b.as_str()];
-    let whole = compare(names, &measured(&runs_a)?, &measured(&runs_b)?, Kind::Sets);
+    let whole = compare(names, &measured(&runs_a)?, &measured(&runs_b)?, Pairing::Sets);
     let comparison = match (runs_a.as_slice(), runs_b.as_slice()) {
         // Of a block nothing is saved but its latencies.
         ([one], [other]) => {
             let (errors, doubts) = (whole.errors, whole.doubts);
-            Comparison { errors, doubts, ..compare(names, &blocks(one)?, &blocks(other)?, Kind::Blocks) }
+            Comparison { errors, doubts, ..compare(names, &blocks(one)?, &blocks(other)?, Pairing::Blocks) }
         }
         _ => whole,
     };
@@ -404,7 +413,7 @@ fn block(seconds: &[Histogram<u64>]) -> Measurement {
 
 #[cfg(test)]
 mod tests {
-    use super::{Change, Kind, Measurement, compare};
+    use super::{Change, Measurement, Pairing, compare};
     use crate::random::Random;
     use crate::report::Percentiles;
 
@@ -436,7 +445,7 @@ mod tests {
     #[test]
     fn few_runs_change_nothing_however_far_apart() {
         let mut random = Random::new(5);
-        let comparison = compare(["a", "b"], &runs(2, 5.0, &mut random), &runs(30, 50.0, &mut random), Kind::Sets);
+        let comparison = compare(["a", "b"], &runs(2, 5.0, &mut random), &runs(30, 50.0, &mut random), Pairing::Sets);
         assert!(comparison.rows.iter().any(|row| row.probability < 0.05), "it would be one");
         assert!(comparison.rows.iter().all(|row| row.change == Change::None), "{}", comparison.verdict);
     }
@@ -447,7 +456,7 @@ mod tests {
         for number in [5, 6, 10] {
             let repeats = (0..300).map(|_| (runs(number, 5.0, &mut random), runs(number, 5.0, &mut random)));
             let same =
-                repeats.filter(|(a, b)| compare(["a", "b"], a, b, Kind::Sets).verdict.starts_with("no difference"));
+                repeats.filter(|(a, b)| compare(["a", "b"], a, b, Pairing::Sets).verdict.starts_with("no difference"));
             let same = same.count();
             assert!(same >= 285, "{same} of 300 with {number} runs");
         }
@@ -469,7 +478,7 @@ mod tests {
     #[test]
     fn pairs_tell_what_the_hour_would_hide() {
         let mut random = Random::new(15);
-        let found = |number: usize, cost: f64, kind: Kind, random: &mut Random| {
+        let found = |number: usize, cost: f64, kind: Pairing, random: &mut Random| {
             let repeats = (0..100).map(|_| pairs(number, cost, random));
             let is_none = |(a, b): &(Vec<_>, Vec<_>)| {
                 let rows = compare(["a", "b"], a, b, kind).rows;
@@ -477,13 +486,14 @@ mod tests {
             };
             100 - repeats.filter(is_none).count()
         };
-        let (paired, sets) = (found(20, 0.95, Kind::Pairs, &mut random), found(20, 0.95, Kind::Sets, &mut random));
+        let (paired, sets) =
+            (found(20, 0.95, Pairing::Pairs, &mut random), found(20, 0.95, Pairing::Sets, &mut random));
         assert!(paired >= 97 && sets <= 10, "{paired} and {sets} of 100");
-        let false_alarms = [8, 12, 20].map(|number| found(number, 1.0, Kind::Pairs, &mut random));
+        let false_alarms = [8, 12, 20].map(|number| found(number, 1.0, Pairing::Pairs, &mut random));
         assert!(false_alarms.iter().all(|alarms| *alarms <= 5), "{false_alarms:?} of 100");
         // All eight are needed.
-        assert_eq!(found(7, 0.5, Kind::Pairs, &mut random), 0);
-        assert_eq!(found(8, 0.5, Kind::Pairs, &mut random), 100);
+        assert_eq!(found(7, 0.5, Pairing::Pairs, &mut random), 0);
+        assert_eq!(found(8, 0.5, Pairing::Pairs, &mut random), 100);
     }
 
     #[test]
@@ -491,7 +501,7 @@ mod tests {
         let mut random = Random::new(12);
         let found = |random: &mut Random| {
             let (a, b) = (runs(6, 5.0, random), runs(6, 8.0, random));
-            compare(["a", "b"], &a, &b, Kind::Sets).rows[3].change == Change::Worse
+            compare(["a", "b"], &a, &b, Pairing::Sets).rows[3].change == Change::Worse
         };
         let hits = (0..200).filter(|_| found(&mut random)).count();
         assert!(hits >= 190, "{hits} of 200");
@@ -503,7 +513,7 @@ mod tests {
             let run = |number: u32| Measurement { rate: rate + f64::from(number), ..Measurement::default() };
             (0..10).map(run).collect::<Vec<_>>()
         };
-        let comparison = compare(["a", "b"], &of(20_000.0), &of(20_200.0), Kind::Sets);
+        let comparison = compare(["a", "b"], &of(20_000.0), &of(20_200.0), Pairing::Sets);
         assert!(comparison.rows[0].probability < 0.05);
         assert_eq!(comparison.verdict, "no difference");
         assert!(!comparison.rows.iter().any(|row| row.change != Change::None));
@@ -513,20 +523,21 @@ mod tests {
     fn what_is_not_known_of_every_run_is_not_compared() {
         let mut random = Random::new(14);
         let (a, mut b) = (runs(6, 5.0, &mut random), runs(6, 5.0, &mut random));
-        let last =
-            |b: &[Measurement]| compare(["a", "b"], &a, b, Kind::Sets).rows.pop().map(|row| (row.figure, row.change));
+        let last = |b: &[Measurement]| {
+            compare(["a", "b"], &a, b, Pairing::Sets).rows.pop().map(|row| (row.figure, row.change))
+        };
         b.iter_mut().for_each(|run| run.cpu_us = run.cpu_us.map(|cost| cost / 2.0));
         assert_eq!(last(&b), Some(("cpu".into(), Change::Better)));
         b[3].cpu_us = None;
         assert_eq!(last(&b), Some(("p999".into(), Change::None)));
-        let doubts = compare(["a", "b"], &a, &b, Kind::Sets).doubts;
+        let doubts = compare(["a", "b"], &a, &b, Pairing::Sets).doubts;
         assert_eq!(doubts, ["B: cpu is not compared, it is not known in 1 of 6 runs"]);
     }
 
     #[test]
     fn something_against_nothing_is_a_difference() {
         let of = |rate: f64| vec![Measurement { rate, ..Measurement::default() }; 10];
-        let change = |a, b| compare(["a", "b"], &of(a), &of(b), Kind::Sets).rows[0].change;
+        let change = |a, b| compare(["a", "b"], &of(a), &of(b), Pairing::Sets).rows[0].change;
         assert_eq!((change(0.0, 1000.0), change(1000.0, 0.0)), (Change::Better, Change::Worse));
         assert_eq!(change(0.0, 0.0), Change::None);
     }
@@ -534,7 +545,7 @@ mod tests {
     #[test]
     fn few_runs_tell_nothing() {
         let mut random = Random::new(13);
-        let comparison = compare(["a", "b"], &runs(4, 1.0, &mut random), &runs(4, 9.0, &mut random), Kind::Sets);
+        let comparison = compare(["a", "b"], &runs(4, 1.0, &mut random), &runs(4, 9.0, &mut random), Pairing::Sets);
         assert!(comparison.verdict.starts_with("too little"), "{}", comparison.verdict);
     }
 }

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use super::objective::Objective;
 use super::probe::Probe;
-use super::result::{At, Knee};
+use super::result::{Knee, ShareOfKnee};
 use super::scalability::{Over, Point, Scalability, fit};
-use super::search::{Effort, Search, Step};
+use super::search::{Effort, KneeSearch, SearchStep};
 use crate::Error;
 use crate::numbers::count;
 use crate::report::Document;
-use crate::run::{Outcome, Plan, Rate, run};
+use crate::run::{Rate, RunOutcome, RunPlan, run};
 
 /// How much shorter a probe of the search is than one that confirms, within bounds.
 const PROBE_SHARE: u32 = 3;
@@ -28,7 +28,7 @@ const HALF_WARMUP_MIN: Duration = Duration::from_secs(5);
 const SCALE_CONNECTIONS_MAX: usize = 256;
 
 /// What the search tells while it goes on.
-pub trait Watch {
+pub trait SearchObserver {
     /// A probe has ended, or with a name a run at full length: `knee` if it was to confirm one, `half` at half of it,
     /// `sustain` if it was a probe for the sustained knee, and `sustained` if it was to confirm that.
     fn probed(&mut self, probe: &Probe, name: Option<&str>);
@@ -38,9 +38,9 @@ pub trait Watch {
 
 /// What is searched for, and how.
 #[derive(Debug)]
-pub struct Hunt<'a> {
+pub struct SearchInput<'a> {
     /// What each probe does; the search decides its rate, and may begin with the plan's.
-    pub plan: &'a Plan,
+    pub plan: &'a RunPlan,
     /// What a rate must meet.
     pub objective: &'a Objective,
     /// How thoroughly.
@@ -55,18 +55,18 @@ pub struct Hunt<'a> {
 
 /// A search under way.
 pub(super) struct Bench<'a> {
-    pub(super) hunt: &'a Hunt<'a>,
+    pub(super) hunt: &'a SearchInput<'a>,
     /// So far: each has another seed, so that none asks for what the one before brought into caches.
     pub(super) runs: u64,
     /// What is known so far.
     pub(super) knee: Knee,
     /// The runs to save, by their name: the better confirmation of the knee, and half of it.
-    pub(super) kept: BTreeMap<&'static str, (Outcome, Document)>,
+    pub(super) kept: BTreeMap<&'static str, (RunOutcome, Document)>,
 }
 
 impl Bench<'_> {
     /// The knee, half of it, and the scalability curve.
-    pub(super) fn search(&mut self, watch: &mut dyn Watch) -> Result<(), Error> {
+    pub(super) fn search(&mut self, watch: &mut dyn SearchObserver) -> Result<(), Error> {
         let effort = self.hunt.effort;
         let Some((point, document)) = self.closed_loop(self.hunt.plan.connections, watch)? else { return Ok(()) };
         if point.rate <= 0.0
@@ -78,22 +78,22 @@ impl Bench<'_> {
             return Err(Error::Refused(text));
         }
         let first = if let Rate::PerSecond(first) = self.hunt.plan.rate { Some(first) } else { None };
-        let mut search = Search::new(effort, first, point.rate);
+        let mut search = KneeSearch::new(effort, first, point.rate);
         let rate = loop {
             let step = search.next();
             let probe = match step {
-                Step::Done(rate) => break rate,
-                Step::Probe(rate) => self.probe(rate, None, watch)?,
-                Step::Confirm(rate) => self.probe(rate, Some("knee"), watch)?,
+                SearchStep::Done(rate) => break rate,
+                SearchStep::Probe(rate) => self.probe(rate, None, watch)?,
+                SearchStep::Confirm(rate) => self.probe(rate, Some("knee"), watch)?,
             };
             let Some(probe) = probe else { return Ok(()) };
             search.tell(probe.passed);
-            if probe.passed && matches!(step, Step::Confirm(_)) {
+            if probe.passed && matches!(step, SearchStep::Confirm(_)) {
                 if probe.is_better_than(self.knee.latency_ms) {
                     self.knee.latency_ms = Some(probe.latency_ms);
                     self.knee.sustained = probe.debt_bounded;
                 }
-            } else if matches!(step, Step::Confirm(_)) && search.best() != Some(probe.rate_asked) {
+            } else if matches!(step, SearchStep::Confirm(_)) && search.best() != Some(probe.rate_asked) {
                 // It did not hold: what was measured there is not of the knee.
                 (self.knee.latency_ms, self.knee.sustained) = (None, None);
                 self.kept.remove("knee");
@@ -103,7 +103,7 @@ impl Bench<'_> {
         if let Some(rate) = rate {
             let rate = (rate / 2).max(1);
             let Some(probe) = self.probe(rate, Some("half"), watch)? else { return Ok(()) };
-            self.knee.half = Some(At { rate, latency_ms: probe.latency_ms, missed: probe.missed });
+            self.knee.half = Some(ShareOfKnee { rate, latency_ms: probe.latency_ms, missed: probe.missed });
         }
         if let Some((rate, time)) = rate.zip(self.hunt.sustained) {
             self.descend(rate, time, watch)?;
@@ -127,8 +127,13 @@ impl Bench<'_> {
 
     /// Runs at a rate, and notes and tells how it went: at full length if it is saved under a name. None if it was
     /// interrupted: what there was of it is not of that rate.
-    fn probe(&mut self, rate: u64, name: Option<&'static str>, watch: &mut dyn Watch) -> Result<Option<Probe>, Error> {
-        let mut plan = Plan { rate: Rate::PerSecond(rate), seed: self.next_seed(), ..self.hunt.plan.clone() };
+    fn probe(
+        &mut self,
+        rate: u64,
+        name: Option<&'static str>,
+        watch: &mut dyn SearchObserver,
+    ) -> Result<Option<Probe>, Error> {
+        let mut plan = RunPlan { rate: Rate::PerSecond(rate), seed: self.next_seed(), ..self.hunt.plan.clone() };
         match name {
             None => {
                 plan.duration = self.short();
@@ -155,7 +160,7 @@ impl Bench<'_> {
     }
 
     /// Closed loops of 1, 2, 4 … connections to each target, and what bends their curve.
-    fn scale(&mut self, watch: &mut dyn Watch) -> Result<Option<Scalability>, Error> {
+    fn scale(&mut self, watch: &mut dyn SearchObserver) -> Result<Option<Scalability>, Error> {
         let mut points = Vec::new();
         let mut limits = Vec::new();
         let most = self.hunt.plan.connections.min(SCALE_CONNECTIONS_MAX);
@@ -170,9 +175,13 @@ impl Bench<'_> {
     }
 
     /// None if it was interrupted.
-    fn closed_loop(&mut self, connections: usize, watch: &mut dyn Watch) -> Result<Option<(Point, Document)>, Error> {
+    fn closed_loop(
+        &mut self,
+        connections: usize,
+        watch: &mut dyn SearchObserver,
+    ) -> Result<Option<(Point, Document)>, Error> {
         let (plan, seed) = (self.hunt.plan, self.next_seed());
-        let plan = Plan {
+        let plan = RunPlan {
             rate: Rate::Max,
             connections,
             threads: plan.threads.min(connections),

@@ -3,7 +3,7 @@
 //! Halves the rate until one passes, bisects between the highest that passed and the lowest that failed to 10 %, and
 //! confirms. A confirmation is longer than a probe and may find what that could not: then the next is 10 % lower.
 
-use super::search::{LEAST, Step, middle, rounded};
+use super::search::{LEAST, SearchStep, middle, rounded};
 use crate::numbers::float;
 
 /// How close the highest good and the lowest bad rate must be.
@@ -30,52 +30,52 @@ impl Descent {
     }
 
     /// What to do next; the same until something is told.
-    pub(super) fn next(&self) -> Step {
+    pub(super) fn next(&self) -> SearchStep {
         match (self.good, self.bad) {
-            (Some(good), _) if self.is_confirmed => Step::Done(Some(good)),
-            _ if self.refuted >= CONFIRMATIONS_MAX => Step::Done(None),
-            (Some(good), _) if self.refuted > 0 => Step::Confirm(good),
+            (Some(good), _) if self.is_confirmed => SearchStep::Done(Some(good)),
+            _ if self.refuted >= CONFIRMATIONS_MAX => SearchStep::Done(None),
+            (Some(good), _) if self.refuted > 0 => SearchStep::Confirm(good),
             (Some(good), Some(bad)) if bad > rounded(float(good) * PRECISION).max(good + 1) => {
-                Step::Probe(middle(good, bad))
+                SearchStep::Probe(middle(good, bad))
             }
-            (Some(good), _) => Step::Confirm(good),
-            (None, None) => Step::Probe(self.first),
-            (None, Some(bad)) if bad <= LEAST => Step::Done(None),
-            (None, Some(bad)) => Step::Probe((bad / 2).max(LEAST)),
+            (Some(good), _) => SearchStep::Confirm(good),
+            (None, None) => SearchStep::Probe(self.first),
+            (None, Some(bad)) if bad <= LEAST => SearchStep::Done(None),
+            (None, Some(bad)) => SearchStep::Probe((bad / 2).max(LEAST)),
         }
     }
 
     /// How the step that [`Descent::next`] gave went.
     pub(super) fn tell(&mut self, passed: bool) {
         match self.next() {
-            Step::Probe(rate) if passed => self.good = Some(rate),
-            Step::Probe(rate) => self.bad = Some(rate),
-            Step::Confirm(_) if passed => self.is_confirmed = true,
-            Step::Confirm(rate) => {
+            SearchStep::Probe(rate) if passed => self.good = Some(rate),
+            SearchStep::Probe(rate) => self.bad = Some(rate),
+            SearchStep::Confirm(_) if passed => self.is_confirmed = true,
+            SearchStep::Confirm(rate) => {
                 self.refuted += 1;
                 let lower = rounded(float(rate) * LOWER).min(rate.saturating_sub(1));
                 (self.good, self.bad) = ((lower >= LEAST).then_some(lower), Some(LEAST));
             }
-            Step::Done(_) => {}
+            SearchStep::Done(_) => {}
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Descent, Step};
+    use super::{Descent, SearchStep};
     use crate::numbers::float;
 
     /// Descends where probes pass up to one rate and confirmations up to another; what was found, and what was tried.
-    fn descend(burst: u64, probes_to: u64, confirmed_to: u64) -> (Option<u64>, Vec<Step>) {
+    fn descend(burst: u64, probes_to: u64, confirmed_to: u64) -> (Option<u64>, Vec<SearchStep>) {
         let mut descent = Descent::new(burst);
         let mut tried = Vec::new();
         for _ in 0..50 {
             let step = descent.next();
             match step {
-                Step::Done(found) => return (found, tried),
-                Step::Probe(rate) => descent.tell(rate <= probes_to),
-                Step::Confirm(rate) => descent.tell(rate <= confirmed_to),
+                SearchStep::Done(found) => return (found, tried),
+                SearchStep::Probe(rate) => descent.tell(rate <= probes_to),
+                SearchStep::Confirm(rate) => descent.tell(rate <= confirmed_to),
             }
             tried.push(step);
         }
@@ -84,7 +84,10 @@ mod tests {
 
     #[test]
     fn a_burst_knee_that_lasts_is_the_sustained_one() {
-        assert_eq!(descend(8_000, 8_000, 8_000), (Some(8_000), vec![Step::Probe(8_000), Step::Confirm(8_000)]));
+        assert_eq!(
+            descend(8_000, 8_000, 8_000),
+            (Some(8_000), vec![SearchStep::Probe(8_000), SearchStep::Confirm(8_000)])
+        );
     }
 
     #[test]
@@ -96,7 +99,7 @@ mod tests {
             let halvings = usize::try_from((8_000 / knee).ilog2()).unwrap();
             assert!(tried.len() <= 6 + halvings + 1, "{tried:?}");
             assert!(
-                tried.iter().all(|step| !matches!(step, Step::Probe(rate) if *rate > 8_000)),
+                tried.iter().all(|step| !matches!(step, SearchStep::Probe(rate) if *rate > 8_000)),
                 "never above: {tried:?}"
             );
         }
@@ -106,7 +109,12 @@ mod tests {
     fn a_rate_that_a_confirmation_refutes_is_lowered_by_a_tenth_and_confirmed_at_once() {
         let (found, tried) = descend(8_000, 8_000, 7_000);
         assert_eq!(found, Some(6_480));
-        let rates = [Step::Probe(8_000), Step::Confirm(8_000), Step::Confirm(7_200), Step::Confirm(6_480)];
+        let rates = [
+            SearchStep::Probe(8_000),
+            SearchStep::Confirm(8_000),
+            SearchStep::Confirm(7_200),
+            SearchStep::Confirm(6_480),
+        ];
         assert_eq!(tried, rates);
     }
 

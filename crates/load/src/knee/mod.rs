@@ -19,20 +19,20 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::{fs, io};
 
-pub use bench::{Hunt, Watch};
+pub use bench::{SearchInput, SearchObserver};
 pub(crate) use objective::ACHIEVED_SHARE;
 pub use objective::Objective;
 pub use probe::Probe;
-pub use result::{At, Knee, NodeDebt, SustainedKnee};
+pub use result::{Knee, NodeDebt, ShareOfKnee, SustainedKnee};
 pub use scalability::{Over, Point, Scalability, fit};
-pub use search::{Effort, Search, Step};
+pub use search::{Effort, KneeSearch, SearchStep};
 
 use bench::Bench;
 use page::knee_page;
 
 use crate::Error;
 use crate::report::{Document, save, write_json};
-use crate::run::{Outcome, allow_open_files, reach};
+use crate::run::{RunOutcome, allow_open_files, reach};
 
 const KNEE_FILE: &str = "knee.json";
 /// Searches. Blocks: minutes. With `dir`, the runs at the knee and at half of it, and `knee.json`, are written there at
@@ -41,8 +41,8 @@ const KNEE_FILE: &str = "knee.json";
 /// # Errors
 /// Beside what was found until then, those of [`run()`](crate::run::run()), else the first of writing. A target that dies on the way ends
 /// the search with [`Error::Unreachable`]; what cannot be written does not, but for `dir` itself.
-pub fn knee(hunt: &Hunt<'_>, watch: &mut dyn Watch) -> (Knee, Result<(), Error>) {
-    let Hunt { plan, objective, dir, stop, .. } = hunt;
+pub fn knee(hunt: &SearchInput<'_>, watch: &mut dyn SearchObserver) -> (Knee, Result<(), Error>) {
+    let SearchInput { plan, objective, dir, stop, .. } = hunt;
     let knee = Knee {
         workload: plan.workload.to_string(),
         targets: plan.targets.iter().map(ToString::to_string).collect(),
@@ -86,7 +86,7 @@ fn has_knee(dir: &Path) -> bool {
 
 /// Writes a search in the place of an earlier one, of whose runs it may have none. Without room for `knee.json` the
 /// earlier one stays; what else cannot be written does not keep the rest from it.
-fn write(dir: &Path, knee: &Knee, kept: &BTreeMap<&str, (Outcome, Document)>) -> Result<(), Error> {
+fn write(dir: &Path, knee: &Knee, kept: &BTreeMap<&str, (RunOutcome, Document)>) -> Result<(), Error> {
     let file = dir.join(KNEE_FILE);
     let is_there = file.is_file();
     write_json(&file, knee)?;

@@ -9,7 +9,7 @@ use crate::report::{Percentiles, WindowRow};
 
 /// A run at a share of the knee.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct At {
+pub struct ShareOfKnee {
     /// Requests a second.
     pub rate: u64,
     /// At that rate.
@@ -37,7 +37,7 @@ pub struct Knee {
     #[serde(default)]
     pub sustained: Option<bool>,
     /// At half of it.
-    pub half: Option<At>,
+    pub half: Option<ShareOfKnee>,
     /// What is sustained for long, if that was searched for.
     #[serde(default)]
     pub sustained_knee: Option<SustainedKnee>,

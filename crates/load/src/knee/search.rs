@@ -45,7 +45,7 @@ impl Effort {
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum SearchStep {
     /// A short probe at this rate.
     Probe(u64),
     /// One of full length.
@@ -56,7 +56,7 @@ pub enum Step {
 
 /// What is known so far.
 #[derive(Clone, Debug)]
-pub struct Search {
+pub struct KneeSearch {
     effort: Effort,
     first: u64,
     /// From here on the steps are small.
@@ -71,7 +71,7 @@ pub struct Search {
     refuted: u32,
 }
 
-impl Search {
+impl KneeSearch {
     /// Of what achieves `closed_loop_rate` in a closed loop. A [`Effort::Whole`] one begins at `first`.
     #[must_use]
     pub fn new(effort: Effort, first: Option<u64>, closed_loop_rate: f64) -> Self {
@@ -83,31 +83,33 @@ impl Search {
 
     /// What to do next; the same until something is told.
     #[must_use]
-    pub fn next(&self) -> Step {
+    pub fn next(&self) -> SearchStep {
         let (growth, precision) = self.effort.steps();
         if let Some(doubted) = self.doubted {
-            return Step::Probe(doubted * 2);
+            return SearchStep::Probe(doubted * 2);
         }
         match (self.good, self.bad) {
-            (None, None) => Step::Probe(self.first),
-            (Some(good), None) if good <= self.near / 2 => Step::Probe(good * 2),
-            (Some(good), None) => Step::Probe(rounded(float(good) * growth).max(good.saturating_add(1))),
-            (None, Some(bad)) if bad <= LEAST => Step::Done(None),
-            (None, Some(bad)) => Step::Probe((bad / 2).max(LEAST)),
-            (Some(good), Some(_)) if self.confirmed >= self.effort.confirmations() => Step::Done(Some(good)),
-            (Some(good), Some(bad)) if bad <= rounded(float(good) * precision).max(good + 1) => Step::Confirm(good),
-            (Some(good), Some(bad)) => Step::Probe(middle(good, bad)),
+            (None, None) => SearchStep::Probe(self.first),
+            (Some(good), None) if good <= self.near / 2 => SearchStep::Probe(good * 2),
+            (Some(good), None) => SearchStep::Probe(rounded(float(good) * growth).max(good.saturating_add(1))),
+            (None, Some(bad)) if bad <= LEAST => SearchStep::Done(None),
+            (None, Some(bad)) => SearchStep::Probe((bad / 2).max(LEAST)),
+            (Some(good), Some(_)) if self.confirmed >= self.effort.confirmations() => SearchStep::Done(Some(good)),
+            (Some(good), Some(bad)) if bad <= rounded(float(good) * precision).max(good + 1) => {
+                SearchStep::Confirm(good)
+            }
+            (Some(good), Some(bad)) => SearchStep::Probe(middle(good, bad)),
         }
     }
 
-    /// How the step that [`Search::next`] gave went.
+    /// How the step that [`KneeSearch::next`] gave went.
     pub fn tell(&mut self, passed: bool) {
         match self.next() {
-            Step::Probe(rate) if passed => {
+            SearchStep::Probe(rate) if passed => {
                 (self.good, self.doubted) = (Some(rate), None);
                 self.failures = 0;
             }
-            Step::Probe(rate) => {
+            SearchStep::Probe(rate) => {
                 self.failures += 1;
                 if self.failures < 2 {
                     return;
@@ -118,14 +120,14 @@ impl Search {
                     doubted => self.bad = doubted.or(Some(rate)),
                 }
             }
-            Step::Confirm(_) if passed => self.confirmed += 1,
-            Step::Confirm(rate) => {
+            SearchStep::Confirm(_) if passed => self.confirmed += 1,
+            SearchStep::Confirm(rate) => {
                 self.refuted += 1;
                 if self.refuted == REFUTATIONS {
                     self.step_down(rate);
                 }
             }
-            Step::Done(_) => {}
+            SearchStep::Done(_) => {}
         }
     }
 
@@ -157,20 +159,22 @@ pub(super) fn rounded(rate: f64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Effort, Search, Step};
+    use super::{Effort, KneeSearch, SearchStep};
     use crate::numbers::float;
     use crate::random::Random;
 
     /// Searches a server that sustains `knee`, where some probes fail by chance; the knee and the number of probes.
     fn search(knee: u64, chance: f64, random: &mut Random) -> (Option<u64>, u32) {
-        drive(Search::new(Effort::Whole, None, float(knee)), knee, chance, random)
+        drive(KneeSearch::new(Effort::Whole, None, float(knee)), knee, chance, random)
     }
 
-    fn drive(mut search: Search, knee: u64, chance: f64, random: &mut Random) -> (Option<u64>, u32) {
+    fn drive(mut search: KneeSearch, knee: u64, chance: f64, random: &mut Random) -> (Option<u64>, u32) {
         for probes in 0..200 {
             match search.next() {
-                Step::Done(found) => return (found, probes),
-                Step::Probe(rate) | Step::Confirm(rate) => search.tell(rate <= knee && random.unit() >= chance),
+                SearchStep::Done(found) => return (found, probes),
+                SearchStep::Probe(rate) | SearchStep::Confirm(rate) => {
+                    search.tell(rate <= knee && random.unit() >= chance)
+                }
             }
         }
         panic!("the search for {knee} does not end");
@@ -198,12 +202,12 @@ mod tests {
     #[test]
     fn a_rate_far_below_the_closed_loop_that_fails_is_no_knee_if_twice_of_it_passes() {
         for (bad_moment, knee) in [(1_000, 20_000), (2_000, 20_000), (4_000, 20_000), (4_000, 5_000)] {
-            let mut search = Search::new(Effort::Whole, None, 25_000.0);
+            let mut search = KneeSearch::new(Effort::Whole, None, 25_000.0);
             let mut failures = 0;
             let found = loop {
                 match search.next() {
-                    Step::Done(found) => break found.unwrap(),
-                    Step::Probe(rate) | Step::Confirm(rate) => {
+                    SearchStep::Done(found) => break found.unwrap(),
+                    SearchStep::Probe(rate) | SearchStep::Confirm(rate) => {
                         let is_bad = rate == bad_moment && failures < 2;
                         failures += u32::from(is_bad);
                         search.tell(!is_bad && rate <= knee);
@@ -222,21 +226,21 @@ mod tests {
         for (effort, error, probes_max) in [(Effort::Brief, 1.06, 16), (Effort::Rough, 1.26, 9)] {
             for share in [0.2, 0.5, 0.65, 0.9, 1.0, 1.1] {
                 let knee = crate::numbers::whole(20_000.0 * share);
-                let (found, probes) = drive(Search::new(effort, None, 20_000.0), knee, 0.0, &mut random);
+                let (found, probes) = drive(KneeSearch::new(effort, None, 20_000.0), knee, 0.0, &mut random);
                 let found = found.unwrap();
                 assert!(found <= knee && float(knee) <= float(found) * error + 1.0, "{found} for {knee}");
                 assert!(probes <= probes_max, "{probes} probes for {knee}, {effort:?}");
             }
         }
-        assert_eq!(drive(Search::new(Effort::Brief, None, 0.0), 0, 0.0, &mut random).0, None);
+        assert_eq!(drive(KneeSearch::new(Effort::Brief, None, 0.0), 0, 0.0, &mut random).0, None);
     }
 
     #[test]
     fn no_rate_is_tried_that_is_far_above_what_was_sustained() {
         for first in [None, Some(20_000), Some(45_000)] {
-            let mut search = Search::new(Effort::Whole, first, 52_000.0);
+            let mut search = KneeSearch::new(Effort::Whole, first, 52_000.0);
             let mut tried = Vec::new();
-            while let Step::Probe(rate) | Step::Confirm(rate) = search.next() {
+            while let SearchStep::Probe(rate) | SearchStep::Confirm(rate) = search.next() {
                 tried.push(rate);
                 search.tell(rate <= 46_000);
             }
@@ -253,13 +257,13 @@ mod tests {
 
     #[test]
     fn a_rate_that_does_not_hold_at_full_length_is_lowered() {
-        let mut search = Search::new(Effort::Whole, None, 10_000.0);
+        let mut search = KneeSearch::new(Effort::Whole, None, 10_000.0);
         // Short probes pass up to 10,000/s, long ones up to 8,000/s.
         loop {
             match search.next() {
-                Step::Probe(rate) => search.tell(rate <= 10_000),
-                Step::Confirm(rate) => search.tell(rate <= 8_000),
-                Step::Done(found) => {
+                SearchStep::Probe(rate) => search.tell(rate <= 10_000),
+                SearchStep::Confirm(rate) => search.tell(rate <= 8_000),
+                SearchStep::Done(found) => {
                     assert!((7_200..=8_000).contains(&found.unwrap()), "{found:?}");
                     return;
                 }

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use super::bench::{Bench, Watch};
+use super::bench::{Bench, SearchObserver};
 use super::descent::Descent;
 use super::objective::Objective;
 use super::probe::Probe;
 use super::result::{NodeDebt, SustainedKnee};
-use super::search::Step;
+use super::search::SearchStep;
 use crate::Error;
-use crate::nodes::Nodes;
+use crate::nodes::WatchedNodes;
 use crate::report::Document;
-use crate::run::{Plan, Rate, run};
+use crate::run::{Rate, RunPlan, run};
 
 /// A probe takes one part in so many of the confirmation's time.
 const PROBE_PART: u32 = 5;
@@ -38,19 +38,19 @@ impl Objective {
 
 impl Bench<'_> {
     /// From the burst knee downward. What is known is in `sustained_knee`, also where it was interrupted.
-    pub(super) fn descend(&mut self, burst: u64, full: Duration, watch: &mut dyn Watch) -> Result<(), Error> {
+    pub(super) fn descend(&mut self, burst: u64, full: Duration, watch: &mut dyn SearchObserver) -> Result<(), Error> {
         self.knee.sustained_knee = Some(SustainedKnee { seconds: full.as_secs_f64(), ..SustainedKnee::default() });
         let mut descent = Descent::new(burst);
         loop {
             let step = descent.next();
             let passed = match step {
-                Step::Done(rate) => {
+                SearchStep::Done(rate) => {
                     let bounded = self.knee.sustained_knee.as_ref().and_then(|found| found.debt_bounded);
                     self.knee.sustained = if rate == Some(burst) { bounded } else { Some(false) };
                     return Ok(());
                 }
-                Step::Probe(rate) => self.sustain(rate, full / PROBE_PART, false, watch)?,
-                Step::Confirm(rate) => self.sustain(rate, full, true, watch)?,
+                SearchStep::Probe(rate) => self.sustain(rate, full / PROBE_PART, false, watch)?,
+                SearchStep::Confirm(rate) => self.sustain(rate, full, true, watch)?,
             };
             let Some(passed) = passed else { return Ok(()) };
             descent.tell(passed);
@@ -63,13 +63,13 @@ impl Bench<'_> {
         rate: u64,
         time: Duration,
         is_last: bool,
-        watch: &mut dyn Watch,
+        watch: &mut dyn SearchObserver,
     ) -> Result<Option<bool>, Error> {
         let hunt = self.hunt;
-        Nodes::find(&hunt.plan.targets).settle(time, hunt.stop);
+        WatchedNodes::find(&hunt.plan.targets).settle(time, hunt.stop);
         let grace = hunt.objective.grace(time);
         let plan =
-            Plan { rate: Rate::PerSecond(rate), seed: self.next_seed(), duration: time, grace, ..hunt.plan.clone() };
+            RunPlan { rate: Rate::PerSecond(rate), seed: self.next_seed(), duration: time, grace, ..hunt.plan.clone() };
         let outcome = run(&plan, hunt.stop, &mut |_| {})?;
         if outcome.interrupted {
             return Ok(None);

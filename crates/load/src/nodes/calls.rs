@@ -11,7 +11,7 @@ use perf_event::{Builder, Counter};
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
-use super::proc::Process;
+use super::proc::ProcDir;
 use crate::numbers::float;
 
 /// Where tracefs is mounted.
@@ -31,7 +31,7 @@ pub(super) struct Calls {
 impl Calls {
     /// Of all threads that there are. None where the kernel does not tell, for which it takes root, or tracefs and
     /// `CAP_PERFMON`; or where there is no time for it until `end`.
-    pub(super) fn until(end: Instant, processes: &[Process]) -> Option<Self> {
+    pub(super) fn until(end: Instant, processes: &[ProcDir]) -> Option<Self> {
         if processes.is_empty() || end.saturating_duration_since(Instant::now()) < TIME_MIN {
             return None;
         }
@@ -40,7 +40,7 @@ impl Calls {
         let mut builder = Builder::new(Tracepoint::with_id(id));
         builder.any_cpu().include_kernel();
         let mut threads = Vec::new();
-        for thread in processes.iter().flat_map(Process::threads).take(THREADS_MAX) {
+        for thread in processes.iter().flat_map(ProcDir::threads).take(THREADS_MAX) {
             match builder.observe_pid(thread).build() {
                 Ok(counter) => threads.push(counter),
                 // It has ended.

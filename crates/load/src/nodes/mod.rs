@@ -38,17 +38,17 @@ const POLL: Duration = Duration::from_millis(50);
 
 /// A node that is watched.
 #[derive(Debug)]
-struct Node {
+struct WatchedNode {
     target: Target,
-    processes: Vec<proc::Process>,
+    processes: Vec<proc::ProcDir>,
     client: Client,
 }
 
 /// All nodes that are watched.
 #[derive(Debug)]
-pub(crate) struct Nodes(Vec<Node>);
+pub(crate) struct WatchedNodes(Vec<WatchedNode>);
 
-impl Nodes {
+impl WatchedNodes {
     /// Finds the nodes behind these targets, each once. Asks each target for its cluster, at most a second each, and
     /// the system's resolver for names.
     pub(crate) fn find(targets: &[Target]) -> Self {
@@ -64,21 +64,21 @@ impl Nodes {
                 all.push((target, addresses));
             }
         }
-        Self(all.into_iter().map(|(target, _)| Node::new(target)).collect())
+        Self(all.into_iter().map(|(target, _)| WatchedNode::new(target)).collect())
     }
 
     /// Samples every node at `begin` and then every second, and once more at `end`; each by a thread of its own, so that
     /// one which is silent costs the others nothing. Blocks until then, or `stop`.
     pub(crate) fn watch(self, begin: Instant, end: Instant, stop: &AtomicBool) -> Vec<Series> {
         thread::scope(|scope| {
-            let watch = |node: Node| scope.spawn(move || node.watch(begin, end, stop));
+            let watch = |node: WatchedNode| scope.spawn(move || node.watch(begin, end, stop));
             let watchers: Vec<_> = self.0.into_iter().map(watch).collect();
             watchers.into_iter().map(|watcher| watcher.join().expect("a watcher does not panic")).collect()
         })
     }
 }
 
-impl Node {
+impl WatchedNode {
     fn new(target: Target) -> Self {
         let processes =
             if is_here(&target) { proc::listening_on(&target.addresses().unwrap_or_default()) } else { Vec::new() };
@@ -133,7 +133,7 @@ impl Node {
     }
 }
 
-impl Nodes {
+impl WatchedNodes {
     /// Waits until no store has more debt than is usual, `most` at most, or until `stop`. A node that tells nothing is not
     /// waited for.
     pub(crate) fn settle(mut self, most: Duration, stop: &AtomicBool) {

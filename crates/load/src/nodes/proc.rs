@@ -11,11 +11,11 @@ use crate::numbers::{count, float};
 
 /// Its directory below `/proc`.
 #[derive(Clone, Debug)]
-pub(super) struct Process(PathBuf);
+pub(super) struct ProcDir(PathBuf);
 
 /// The processes that have a listening socket of one of these addresses, or of all of the machine's, as far as this user
 /// may look; a server that forks has several.
-pub(super) fn listening_on(addresses: &[SocketAddr]) -> Vec<Process> {
+pub(super) fn listening_on(addresses: &[SocketAddr]) -> Vec<ProcDir> {
     let names: Vec<String> = addresses.iter().flat_map(names).collect();
     let sockets: Vec<PathBuf> = ["/proc/net/tcp", "/proc/net/tcp6"]
         .iter()
@@ -31,7 +31,7 @@ pub(super) fn listening_on(addresses: &[SocketAddr]) -> Vec<Process> {
     let numbered = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().parse::<u32>().is_ok();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten().filter(numbered);
     let dirs = entries.map(|entry| entry.path());
-    dirs.filter(|dir| !sockets.is_empty() && has(dir)).map(Process).collect()
+    dirs.filter(|dir| !sockets.is_empty() && has(dir)).map(ProcDir).collect()
 }
 
 /// How the kernel's tables name the sockets that may have a connection to this address: words of 32 bits as the
@@ -62,9 +62,9 @@ fn inodes(table: &str, names: &[String]) -> Vec<String> {
 }
 
 /// The counts of all of them together; none if not one is left.
-pub(super) fn sum(processes: &[Process]) -> Option<Sample> {
+pub(super) fn sum(processes: &[ProcDir]) -> Option<Sample> {
     let add = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a + b);
-    processes.iter().filter_map(Process::sample).reduce(|a, b| Sample {
+    processes.iter().filter_map(ProcDir::sample).reduce(|a, b| Sample {
         cpu_seconds: a.cpu_seconds.zip(b.cpu_seconds).map(|(a, b)| a + b),
         resident_bytes: add(a.resident_bytes, b.resident_bytes),
         switches: add(a.switches, b.switches),
@@ -73,7 +73,7 @@ pub(super) fn sum(processes: &[Process]) -> Option<Sample> {
     })
 }
 
-impl Process {
+impl ProcDir {
     fn sample(&self) -> Option<Sample> {
         let read = |name: &str| fs::read_to_string(self.0.join(name)).ok();
         let stat = read("stat")?;

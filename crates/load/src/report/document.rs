@@ -12,7 +12,7 @@ use super::windows::{WINDOW_SECONDS, WindowRow, windows};
 use crate::nodes::{NodeRow, SLOW_COMMIT_SECONDS, all_bounded, slow_commits};
 use crate::numbers::{count, float, median, micros, milliseconds, sum_of_known};
 use crate::record::Tally;
-use crate::run::{Outcome, Plan, Rate};
+use crate::run::{Rate, RunOutcome, RunPlan};
 
 /// A share of all requests that are late from which on the generator asks whether it is the cause.
 const LATE_SHARE: f64 = 0.01;
@@ -208,7 +208,7 @@ impl Document {
 
     /// What to write down of a run.
     #[must_use]
-    pub fn new(plan: &Plan, outcome: &Outcome) -> Self {
+    pub fn new(plan: &RunPlan, outcome: &RunOutcome) -> Self {
         let tally = &outcome.tally;
         let started = outcome.started.duration_since(UNIX_EPOCH).unwrap_or_default();
         let nodes: Vec<_> = outcome.nodes.iter().map(|series| series.row(tally.requests())).collect();
@@ -373,7 +373,7 @@ fn row(second: &crate::run::Second, slow_commits: Option<u64>, is_open: bool) ->
     }
 }
 
-fn generator(plan: &Plan, outcome: &Outcome) -> Generator {
+fn generator(plan: &RunPlan, outcome: &RunOutcome) -> Generator {
     let tally = &outcome.tally;
     let time = tally.thread_time.as_secs_f64().max(1e-9);
     let busy_share = tally.busy.as_secs_f64() / time;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::document::Document;
 use super::text::steps;
-use crate::run::Outcome;
+use crate::run::RunOutcome;
 
 const PAGE: &str = include_str!("../../assets/page.html");
 const BODY: &str = include_str!("../../assets/report.html");
@@ -16,7 +16,7 @@ const UPLOT_STYLE: &str = include_str!("../../assets/uPlot.min.css");
 const UPLOT_LICENSE: &str = include_str!("../../assets/uPlot.LICENSE");
 
 /// The page of a run.
-pub(super) fn page(outcome: &Outcome, document: &Document) -> String {
+pub(super) fn page(outcome: &RunOutcome, document: &Document) -> String {
     let curve = |histogram| -> Vec<Value> {
         let points = steps(histogram).into_iter().filter(|(_, quantile, _)| *quantile < 1.0);
         points.map(|(micros, quantile, _)| json!([1.0 / (1.0 - quantile), micros / 1e3])).collect()

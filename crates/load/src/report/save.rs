@@ -16,7 +16,7 @@ use super::document::Document;
 use super::files::{write_file, write_json};
 use super::page::page;
 use crate::Error;
-use crate::run::Outcome;
+use crate::run::RunOutcome;
 
 /// The file of [`Document`].
 pub const RUN_FILE: &str = "run.json";
@@ -30,7 +30,7 @@ pub const PAGE_FILE: &str = "report.html";
 ///
 /// # Errors
 /// [`Error::System`], of the first file that failed; it is not left half-written under its name.
-pub fn save(dir: &Path, outcome: &Outcome, document: &Document) -> Result<(), Error> {
+pub fn save(dir: &Path, outcome: &RunOutcome, document: &Document) -> Result<(), Error> {
     fs::create_dir_all(dir).map_err(Error::system(dir.display().to_string()))?;
     let results = [
         write_json(&dir.join(RUN_FILE), document),
@@ -41,7 +41,7 @@ pub fn save(dir: &Path, outcome: &Outcome, document: &Document) -> Result<(), Er
 }
 
 /// An interval log of HdrHistogram, one interval a second, values in µs.
-fn log(outcome: &Outcome) -> String {
+fn log(outcome: &RunOutcome) -> String {
     let mut bytes = Vec::new();
     let mut serializer = V2DeflateSerializer::new();
     let mut log = IntervalLogWriterBuilder::new()

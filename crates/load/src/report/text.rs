@@ -6,14 +6,14 @@ use hdrhistogram::Histogram;
 
 use super::document::Document;
 use crate::numbers::{count, float};
-use crate::run::{Outcome, Plan, Rate};
+use crate::run::{Rate, RunOutcome, RunPlan};
 
 /// What `wrk2` prints of the distribution.
 const QUANTILES: [f64; 8] = [0.5, 0.75, 0.9, 0.99, 0.999, 0.9999, 0.99999, 1.0];
 
 /// The whole text, newline at its end. `spectrum`: with the detailed percentiles.
 #[must_use]
-pub fn text(plan: &Plan, outcome: &Outcome, document: &Document, spectrum: bool) -> String {
+pub fn text(plan: &RunPlan, outcome: &RunOutcome, document: &Document, spectrum: bool) -> String {
     let mut out = String::new();
     write_text(&mut out, plan, outcome, document, spectrum).expect("a string takes everything");
     out
@@ -21,8 +21,8 @@ pub fn text(plan: &Plan, outcome: &Outcome, document: &Document, spectrum: bool)
 
 fn write_text(
     out: &mut String,
-    plan: &Plan,
-    outcome: &Outcome,
+    plan: &RunPlan,
+    outcome: &RunOutcome,
     document: &Document,
     spectrum: bool,
 ) -> std::fmt::Result {
@@ -47,7 +47,7 @@ fn write_text(
     write_own(out, plan, document)
 }
 
-fn thread_stats(out: &mut String, plan: &Plan, outcome: &Outcome) -> std::fmt::Result {
+fn thread_stats(out: &mut String, plan: &RunPlan, outcome: &RunOutcome) -> std::fmt::Result {
     let latency = &outcome.tally.latency;
     writeln!(out, "  Thread Stats   Avg      Stdev     Max   +/- Stdev")?;
     let (mean, deviation) = (latency.mean(), latency.stdev());
@@ -121,7 +121,7 @@ fn write_errors(out: &mut String, document: &Document) -> std::fmt::Result {
 }
 
 /// What wrk2 has no line for.
-fn write_own(out: &mut String, plan: &Plan, document: &Document) -> std::fmt::Result {
+fn write_own(out: &mut String, plan: &RunPlan, document: &Document) -> std::fmt::Result {
     if let Rate::PerSecond(rate) = plan.rate {
         writeln!(
             out,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::percentiles::Percentiles;
 use crate::numbers::{count, float, index};
 use crate::record::histogram;
-use crate::run::{Outcome, Second};
+use crate::run::{RunOutcome, Second};
 
 /// Of the windows that reports have.
 pub(crate) const WINDOW_SECONDS: usize = 10;
@@ -49,7 +49,7 @@ impl WindowRow {
 
 /// The windows of a run, of `each` seconds; the last one is longer, by what is left, and has what came after the end.
 /// `slow`: the slow commits of each second. A second of which nothing was told is there, and empty.
-pub(crate) fn windows(outcome: &Outcome, each: usize, slow: &[Option<u64>], is_open: bool) -> Vec<WindowRow> {
+pub(crate) fn windows(outcome: &RunOutcome, each: usize, slow: &[Option<u64>], is_open: bool) -> Vec<WindowRow> {
     let measured = outcome.measured.as_secs_f64();
     let number = (index(outcome.measured.as_secs()) / each).max(1);
     let of = |window: usize| {
@@ -99,10 +99,10 @@ mod tests {
 
     use super::windows;
     use crate::record::Interval;
-    use crate::run::{Outcome, summary};
+    use crate::run::{RunOutcome, summary};
 
     /// Each second has one answer that took as many ms as its number, from 1 on, and one 503 in the seventh.
-    fn outcome(seconds: u64, measured: f64) -> Outcome {
+    fn outcome(seconds: u64, measured: f64) -> RunOutcome {
         let second = |number: u64| {
             let mut interval = Interval { sent: 2, unsent: number, ..Interval::default() };
             interval.latency.record(number * 1000).unwrap();
@@ -113,7 +113,7 @@ mod tests {
             summary(&interval, Some(0.5))
         };
         let seconds = (1..=seconds).map(second).collect();
-        Outcome { seconds, measured: Duration::from_secs_f64(measured), ..Outcome::nothing() }
+        RunOutcome { seconds, measured: Duration::from_secs_f64(measured), ..RunOutcome::nothing() }
     }
 
     #[test]

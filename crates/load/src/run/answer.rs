@@ -13,7 +13,7 @@ const LINE_END_BYTES: u64 = 2;
 
 /// A whole answer was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct ReceivedResponse {
     pub(crate) status: u16,
     /// The server closes the connection behind it.
     pub(crate) closes: bool,
@@ -21,11 +21,11 @@ pub(crate) struct Answer {
 
 /// What came is not HTTP/1.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Malformed;
+pub(crate) struct MalformedResponse;
 
 /// Where in an answer the stream is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum ParseState {
     Head,
     /// This many bytes of a body of known length are missing.
     Body(u64),
@@ -39,18 +39,23 @@ enum Place {
 
 /// Finds the answers in a connection's bytes.
 #[derive(Debug)]
-pub(crate) struct Answers {
-    place: Place,
+pub(crate) struct ResponseParser {
+    place: ParseState,
     /// The beginning of a head or line whose end has not come.
     partial: Vec<u8>,
-    answer: Answer,
+    answer: ReceivedResponse,
     /// The body so far, if bodies are kept.
     body: Option<Vec<u8>>,
 }
 
-impl Answers {
+impl ResponseParser {
     pub(crate) fn new() -> Self {
-        Self { place: Place::Head, partial: Vec::new(), answer: Answer { status: 0, closes: false }, body: None }
+        Self {
+            place: ParseState::Head,
+            partial: Vec::new(),
+            answer: ReceivedResponse { status: 0, closes: false },
+            body: None,
+        }
     }
 
     /// That keep bodies.
@@ -70,38 +75,39 @@ impl Answers {
     }
 
     /// Takes bytes until an answer is whole: how many, and the answer. Without one, all were taken.
-    pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<(usize, Option<Answer>), Malformed> {
+    pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<(usize, Option<ReceivedResponse>), MalformedResponse> {
         let mut taken = 0;
         loop {
             let rest = bytes.get(taken..).unwrap_or_default();
-            if rest.is_empty() && !matches!(self.place, Place::Body(0)) {
+            if rest.is_empty() && !matches!(self.place, ParseState::Body(0)) {
                 return Ok((taken, None));
             }
             match self.place {
-                Place::Head => taken += self.take_head(rest)?,
-                Place::Body(missing) => {
+                ParseState::Head => taken += self.take_head(rest)?,
+                ParseState::Body(missing) => {
                     let here = count(rest.len()).min(missing);
                     self.keep_body(rest, here);
                     taken += index(here);
-                    self.place = Place::Body(missing - here);
+                    self.place = ParseState::Body(missing - here);
                     if missing == here {
                         return Ok((taken, Some(self.end())));
                     }
                 }
-                Place::Chunk(missing) => {
+                ParseState::Chunk(missing) => {
                     let here = count(rest.len()).min(missing);
                     self.keep_body(rest, here.min(missing.saturating_sub(LINE_END_BYTES)));
                     taken += index(here);
-                    self.place = if missing == here { Place::ChunkSize } else { Place::Chunk(missing - here) };
+                    self.place =
+                        if missing == here { ParseState::ChunkSize } else { ParseState::Chunk(missing - here) };
                 }
-                Place::ChunkSize | Place::Trailer => {
+                ParseState::ChunkSize | ParseState::Trailer => {
                     let (length, ended) = self.take_line(rest)?;
                     taken += length;
                     if ended {
                         return Ok((taken, Some(self.end())));
                     }
                 }
-                Place::Rest => {
+                ParseState::Rest => {
                     self.keep_body(rest, u64::MAX);
                     return Ok((bytes.len(), None));
                 }
@@ -110,17 +116,17 @@ impl Answers {
     }
 
     /// The connection was closed: the answer that ends with it, if there is one.
-    pub(crate) fn close(&mut self) -> Option<Answer> {
-        (self.place == Place::Rest).then(|| self.end())
+    pub(crate) fn close(&mut self) -> Option<ReceivedResponse> {
+        (self.place == ParseState::Rest).then(|| self.end())
     }
 
-    fn end(&mut self) -> Answer {
-        self.place = Place::Head;
+    fn end(&mut self) -> ReceivedResponse {
+        self.place = ParseState::Head;
         self.answer
     }
 
     /// Reads a head if all of it is here, else keeps what is: how many bytes were used.
-    fn take_head(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
+    fn take_head(&mut self, bytes: &[u8]) -> Result<usize, MalformedResponse> {
         if self.partial.is_empty() {
             return match self.read_head(bytes)? {
                 Some(length) => Ok(length),
@@ -133,7 +139,7 @@ impl Answers {
         partial.extend_from_slice(bytes.get(..room).unwrap_or_default());
         match self.read_head(&partial)? {
             Some(length) => Ok(length - before),
-            None if partial.len() >= HEAD_BYTES_MAX => Err(Malformed),
+            None if partial.len() >= HEAD_BYTES_MAX => Err(MalformedResponse),
             None => {
                 self.partial = partial;
                 Ok(room)
@@ -141,31 +147,31 @@ impl Answers {
         }
     }
 
-    fn keep(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
+    fn keep(&mut self, bytes: &[u8]) -> Result<usize, MalformedResponse> {
         if bytes.len() >= HEAD_BYTES_MAX {
-            return Err(Malformed);
+            return Err(MalformedResponse);
         }
         self.partial.extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
     /// The length of a whole head.
-    fn read_head(&mut self, bytes: &[u8]) -> Result<Option<usize>, Malformed> {
+    fn read_head(&mut self, bytes: &[u8]) -> Result<Option<usize>, MalformedResponse> {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
         let mut head = httparse::Response::new(&mut headers);
-        let httparse::Status::Complete(length) = head.parse(bytes).map_err(|_| Malformed)? else {
+        let httparse::Status::Complete(length) = head.parse(bytes).map_err(|_| MalformedResponse)? else {
             return Ok(None);
         };
         if length > HEAD_BYTES_MAX {
-            return Err(Malformed);
+            return Err(MalformedResponse);
         }
-        let status = head.code.filter(|status| *status >= 100).ok_or(Malformed)?;
+        let status = head.code.filter(|status| *status >= 100).ok_or(MalformedResponse)?;
         let old = head.version == Some(0);
         let (mut closes, mut body, mut chunked) = (old, None, false);
         for header in head.headers.iter() {
             if header.name.eq_ignore_ascii_case("content-length") {
-                let text = std::str::from_utf8(header.value).map_err(|_| Malformed)?;
-                body = Some(text.trim().parse::<u64>().map_err(|_| Malformed)?);
+                let text = std::str::from_utf8(header.value).map_err(|_| MalformedResponse)?;
+                body = Some(text.trim().parse::<u64>().map_err(|_| MalformedResponse)?);
             } else if header.name.eq_ignore_ascii_case("transfer-encoding") {
                 chunked = header.value.eq_ignore_ascii_case(b"chunked");
             } else if header.name.eq_ignore_ascii_case("connection") {
@@ -175,21 +181,21 @@ impl Answers {
         }
         self.place = match (status, body) {
             // Not the answer yet: another head follows.
-            (100..200, _) => Place::Head,
-            (204 | 304, _) => Place::Body(0),
-            _ if chunked => Place::ChunkSize,
-            (_, Some(length)) => Place::Body(length),
-            (_, None) => Place::Rest,
+            (100..200, _) => ParseState::Head,
+            (204 | 304, _) => ParseState::Body(0),
+            _ if chunked => ParseState::ChunkSize,
+            (_, Some(length)) => ParseState::Body(length),
+            (_, None) => ParseState::Rest,
         };
-        self.answer = Answer { status, closes: closes || self.place == Place::Rest };
+        self.answer = ReceivedResponse { status, closes: closes || self.place == ParseState::Rest };
         Ok(Some(length))
     }
 
     /// Reads a line of the framing of chunks: how many bytes were used, and whether the answer ends here.
-    fn take_line(&mut self, bytes: &[u8]) -> Result<(usize, bool), Malformed> {
+    fn take_line(&mut self, bytes: &[u8]) -> Result<(usize, bool), MalformedResponse> {
         let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
             if self.partial.len() + bytes.len() > LINE_BYTES_MAX {
-                return Err(Malformed);
+                return Err(MalformedResponse);
             }
             self.partial.extend_from_slice(bytes);
             return Ok((bytes.len(), false));
@@ -197,21 +203,21 @@ impl Answers {
         let mut line = std::mem::take(&mut self.partial);
         line.extend_from_slice(bytes.get(..end).unwrap_or_default());
         let line = line.trim_ascii_end();
-        if self.place == Place::Trailer {
+        if self.place == ParseState::Trailer {
             return Ok((end + 1, line.is_empty()));
         }
         let digits = line.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
-        let digits = std::str::from_utf8(digits).map_err(|_| Malformed)?;
-        let size = u64::from_str_radix(digits, 16).map_err(|_| Malformed)?;
-        let with_line_end = size.checked_add(LINE_END_BYTES).ok_or(Malformed)?;
-        self.place = if size == 0 { Place::Trailer } else { Place::Chunk(with_line_end) };
+        let digits = std::str::from_utf8(digits).map_err(|_| MalformedResponse)?;
+        let size = u64::from_str_radix(digits, 16).map_err(|_| MalformedResponse)?;
+        let with_line_end = size.checked_add(LINE_END_BYTES).ok_or(MalformedResponse)?;
+        self.place = if size == 0 { ParseState::Trailer } else { ParseState::Chunk(with_line_end) };
         Ok((end + 1, false))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Answers, Malformed};
+    use super::{MalformedResponse, ResponseParser};
 
     const MANY: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nDate: now\r\n\r\nhello\
         HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n\
@@ -220,8 +226,8 @@ mod tests {
         HTTP/1.1 503 Busy\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno";
 
     /// Statuses, a closing one negative, of a stream that comes in pieces of this length.
-    fn statuses(stream: &[u8], piece: usize) -> Result<Vec<i32>, Malformed> {
-        let mut answers = Answers::new();
+    fn statuses(stream: &[u8], piece: usize) -> Result<Vec<i32>, MalformedResponse> {
+        let mut answers = ResponseParser::new();
         let mut found = Vec::new();
         for mut piece in stream.chunks(piece) {
             while !piece.is_empty() {
@@ -244,7 +250,7 @@ mod tests {
     #[test]
     fn bodies_are_kept_where_they_are_asked_for_without_their_framing() {
         for length in 1..MANY.len() + 1 {
-            let (mut answers, mut bodies) = (Answers::with_bodies(), Vec::new());
+            let (mut answers, mut bodies) = (ResponseParser::with_bodies(), Vec::new());
             for mut piece in MANY.as_bytes().chunks(length) {
                 while !piece.is_empty() {
                     let (taken, answer) = answers.take(piece).unwrap();
@@ -277,7 +283,7 @@ mod tests {
             &endless,
         ] {
             for piece in [1, 100, usize::MAX] {
-                assert_eq!(statuses(garbage.as_bytes(), piece), Err(Malformed), "{garbage:.60}");
+                assert_eq!(statuses(garbage.as_bytes(), piece), Err(MalformedResponse), "{garbage:.60}");
             }
         }
     }

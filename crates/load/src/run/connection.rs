@@ -12,16 +12,16 @@ use std::time::Instant;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-use super::answer::Answers;
-use crate::workload::Operation;
+use super::answer::ResponseParser;
+use crate::workload::ClientOperation;
 
 /// So much of `out` may be written already before it is dropped.
 const WRITTEN_BYTES_MAX: usize = 64 << 10;
 
 /// A request that was handed to a connection and has no answer yet.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Flight {
-    pub(super) operation: Operation,
+pub(super) struct InFlightRequest {
+    pub(super) operation: ClientOperation,
     pub(super) key: u64,
     pub(super) due: Instant,
     pub(super) sent: Instant,
@@ -33,7 +33,7 @@ pub(super) struct Flight {
 
 /// What a connection can be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum ConnectionState {
     /// Nothing before this time.
     Down(Instant),
     /// Since this time.
@@ -48,10 +48,10 @@ pub(super) struct Connection {
     /// Which of the targets.
     pub(super) target: usize,
     pub(super) address: SocketAddr,
-    pub(super) state: State,
+    pub(super) state: ConnectionState,
     pub(super) stream: Option<TcpStream>,
-    pub(super) flights: VecDeque<Flight>,
-    pub(super) answers: Answers,
+    pub(super) flights: VecDeque<InFlightRequest>,
+    pub(super) answers: ResponseParser,
     /// Answers since it was made.
     pub(super) answered: u64,
     /// Whether it waits in the queue of those that can take a request, and since when.
@@ -67,10 +67,10 @@ impl Connection {
         Self {
             target,
             address,
-            state: State::Down(now),
+            state: ConnectionState::Down(now),
             stream: None,
             flights: VecDeque::new(),
-            answers: Answers::new(),
+            answers: ResponseParser::new(),
             answered: 0,
             queued: false,
             free_since: now,
@@ -91,22 +91,22 @@ impl Connection {
             Ok(()) | Err(Errno::INPROGRESS) => {}
             Err(error) => return Err(error.into()),
         }
-        self.state = State::Connecting(now);
-        self.answers = Answers::new();
+        self.state = ConnectionState::Connecting(now);
+        self.answers = ResponseParser::new();
         Ok(self.stream.insert(TcpStream::from(socket)))
     }
 
     /// Gives up the stream; its requests are returned, oldest first.
-    pub(super) fn abandon(&mut self, until: Instant) -> VecDeque<Flight> {
+    pub(super) fn abandon(&mut self, until: Instant) -> VecDeque<InFlightRequest> {
         self.stream = None;
-        self.state = State::Down(until);
+        self.state = ConnectionState::Down(until);
         self.out.clear();
         self.written = 0;
         std::mem::take(&mut self.flights)
     }
 
     pub(super) fn has_room(&self, pipeline: usize) -> bool {
-        self.state == State::Open && self.flights.len() < pipeline
+        self.state == ConnectionState::Open && self.flights.len() < pipeline
     }
 
     /// Writes what can be written: how many bytes.

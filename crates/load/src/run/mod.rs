@@ -25,13 +25,13 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 pub use pace::Rate;
 
 use crate::Error;
-use crate::nodes::{Nodes, Series};
+use crate::nodes::{Series, WatchedNodes};
 use crate::numbers::{count, index};
 use crate::record::{Interval, Tally};
 use crate::target::Target;
 use crate::workload::{Api, KeyOrder, Keys, Requests, ValueSize, Values, Workload, Writer};
 use cost::MachineTicks;
-use worker::{Job, Note, Timeline, Worker};
+use worker::{Timeline, Worker, WorkerJob, WorkerMessage};
 
 /// For a connection to a target, before anything is measured.
 const REACH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -44,7 +44,7 @@ const NOTES_MAX: usize = 64;
 
 /// What a run is to do.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct RunPlan {
     /// At least one; connections go to them in turn.
     pub targets: Vec<Target>,
     /// Where they keep keys.
@@ -91,7 +91,7 @@ pub struct Plan {
     pub seed: u64,
 }
 
-impl Plan {
+impl RunPlan {
     /// The order of keys in force.
     #[must_use]
     pub fn order(&self) -> KeyOrder {
@@ -103,7 +103,7 @@ impl Plan {
     /// # Errors
     /// [`Error::Usage`], with the reason.
     pub fn check(&self) -> Result<(), Error> {
-        use crate::workload::{KEYS_MAX, Operation};
+        use crate::workload::{ClientOperation, KEYS_MAX};
         let usage = |text: &str| Err(Error::Usage(text.to_owned()));
         if self.targets.is_empty() || self.threads == 0 || self.pipeline == 0 || self.duration.is_zero() {
             return usage("targets, threads, pipeline and duration are at least one");
@@ -114,10 +114,10 @@ impl Plan {
         if self.keys == 0 || self.first_key + self.keys > KEYS_MAX {
             return usage("--keys is between 1 and 100000000");
         }
-        if self.workload.has(Operation::Range) && !self.api.is_own() {
+        if self.workload.has(ClientOperation::Range) && !self.api.is_own() {
             return usage("ranges are kvorum's own: they do not go with --path");
         }
-        if self.order() == KeyOrder::Latest && self.workload.has(Operation::Delete) {
+        if self.order() == KeyOrder::Latest && self.workload.has(ClientOperation::Delete) {
             return usage("deletions do not go with the order `latest`");
         }
         Ok(())
@@ -151,7 +151,7 @@ pub struct Second {
 
 /// What a run counted.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// When it began.
     pub started: SystemTime,
     /// Of all threads.
@@ -170,7 +170,7 @@ pub struct Outcome {
     pub failed_keys: Vec<u64>,
 }
 
-impl Outcome {
+impl RunOutcome {
     /// Of a run that begins now.
     pub(crate) fn nothing() -> Self {
         Self {
@@ -194,7 +194,7 @@ impl Outcome {
 
 /// How far a run is.
 #[derive(Clone, Copy, Debug)]
-pub struct Progress {
+pub struct RunProgress {
     /// Since its begin, warm-up included.
     pub elapsed: Duration,
     /// Operations that succeeded, warm-up included.
@@ -206,11 +206,11 @@ pub struct Progress {
 ///
 /// # Errors
 /// [`Error::Usage`], [`Error::Unreachable`] before anything was sent, [`Error::System`].
-pub fn run(plan: &Plan, stop: &Arc<AtomicBool>, progress: &mut dyn FnMut(Progress)) -> Result<Outcome, Error> {
+pub fn run(plan: &RunPlan, stop: &Arc<AtomicBool>, progress: &mut dyn FnMut(RunProgress)) -> Result<RunOutcome, Error> {
     plan.check()?;
     allow_open_files(plan.connections)?;
     let addresses = plan.targets.iter().map(reach).collect::<Result<Vec<_>, _>>()?;
-    let nodes = plan.watch.then(|| Nodes::find(&plan.targets));
+    let nodes = plan.watch.then(|| WatchedNodes::find(&plan.targets));
     let done = Arc::new(AtomicU64::new(0));
     let (notes, told) = sync_channel(NOTES_MAX * plan.threads);
     let (ready, readies) = sync_channel(plan.threads);
@@ -248,12 +248,12 @@ pub fn run(plan: &Plan, stop: &Arc<AtomicBool>, progress: &mut dyn FnMut(Progres
 }
 
 /// Waits for the threads' connections, and calls `progress` meanwhile; whether all threads came to that.
-fn settled(readies: &Receiver<()>, threads: usize, progress: &mut dyn FnMut(Progress)) -> bool {
+fn settled(readies: &Receiver<()>, threads: usize, progress: &mut dyn FnMut(RunProgress)) -> bool {
     let mut settled = 0;
     while settled < threads {
         match readies.recv_timeout(PROGRESS) {
             Ok(()) => settled += 1,
-            Err(RecvTimeoutError::Timeout) => progress(Progress { elapsed: Duration::ZERO, done: 0 }),
+            Err(RecvTimeoutError::Timeout) => progress(RunProgress { elapsed: Duration::ZERO, done: 0 }),
             Err(RecvTimeoutError::Disconnected) => return false,
         }
     }
@@ -268,7 +268,7 @@ fn join(workers: Vec<ScopedJoinHandle<'_, std::io::Result<()>>>) -> Result<(), E
     Ok(())
 }
 
-fn timeline(plan: &Plan) -> Timeline {
+fn timeline(plan: &RunPlan) -> Timeline {
     let begin = Instant::now();
     let measure = begin + plan.warmup;
     let end = measure + plan.duration;
@@ -277,8 +277,8 @@ fn timeline(plan: &Plan) -> Timeline {
 }
 
 fn work(
-    job: Job,
-    notes: SyncSender<(u64, Note)>,
+    job: WorkerJob,
+    notes: SyncSender<(u64, WorkerMessage)>,
     ready: SyncSender<()>,
     started: &Receiver<Timeline>,
 ) -> std::io::Result<()> {
@@ -294,7 +294,7 @@ fn work(
     }
 }
 
-fn jobs(plan: &Plan, addresses: &[SocketAddr], stop: &Arc<AtomicBool>, done: &Arc<AtomicU64>) -> Vec<Job> {
+fn jobs(plan: &RunPlan, addresses: &[SocketAddr], stop: &Arc<AtomicBool>, done: &Arc<AtomicU64>) -> Vec<WorkerJob> {
     let keys = match &plan.only_keys {
         Some(only) => Keys::listed(only.clone()),
         None => Keys::new(plan.order(), plan.first_key, plan.keys),
@@ -310,7 +310,7 @@ fn jobs(plan: &Plan, addresses: &[SocketAddr], stop: &Arc<AtomicBool>, done: &Ar
             // Neighbours, so that each thread has connections to every target.
             let bound = |thread: usize| thread * plan.connections / plan.threads;
             let number = count(thread);
-            Job {
+            WorkerJob {
                 thread: number,
                 threads,
                 rate: plan.rate,
@@ -359,7 +359,7 @@ pub(crate) fn allow_open_files(connections: usize) -> Result<(), Error> {
 
 /// Seconds of which not every thread has told yet.
 #[derive(Default)]
-struct Pending {
+struct PendingSeconds {
     first: usize,
     waiting: VecDeque<(Interval, usize)>,
     finished: Vec<Second>,
@@ -367,7 +367,7 @@ struct Pending {
     ticks: Option<MachineTicks>,
 }
 
-impl Pending {
+impl PendingSeconds {
     fn take(&mut self, second: usize, interval: &Interval) {
         let place = second - self.first;
         while self.waiting.len() <= place {
@@ -414,15 +414,15 @@ fn serialized(histogram: &Histogram<u64>) -> Vec<u8> {
 }
 
 fn collect(
-    plan: &Plan,
+    plan: &RunPlan,
     timeline: Timeline,
-    told: &Receiver<(u64, Note)>,
+    told: &Receiver<(u64, WorkerMessage)>,
     done: &AtomicU64,
-    progress: &mut dyn FnMut(Progress),
-) -> Outcome {
+    progress: &mut dyn FnMut(RunProgress),
+) -> RunOutcome {
     let mut tally = Tally::default();
     let mut failed_keys = Vec::new();
-    let mut pending = Pending::default();
+    let mut pending = PendingSeconds::default();
     let mut seconds_of = vec![0_usize; plan.threads];
     let mut end = timeline.measure;
     loop {
@@ -430,20 +430,20 @@ fn collect(
             pending.ticks = MachineTicks::now();
         }
         match told.recv_timeout(PROGRESS) {
-            Ok((thread, Note::Second(interval))) => {
+            Ok((thread, WorkerMessage::Second(interval))) => {
                 if let Some(second) = seconds_of.get_mut(index(thread)) {
                     pending.take(*second, &interval);
                     *second += 1;
                 }
                 pending.finish(plan.threads);
             }
-            Ok((_, Note::Done(counted, keys, ended))) => {
+            Ok((_, WorkerMessage::Done(counted, keys, ended))) => {
                 tally.add(&counted);
                 failed_keys.extend(keys);
                 end = end.max(ended);
             }
             Err(RecvTimeoutError::Timeout) => {
-                progress(Progress { elapsed: timeline.begin.elapsed(), done: done.load(Ordering::Relaxed) });
+                progress(RunProgress { elapsed: timeline.begin.elapsed(), done: done.load(Ordering::Relaxed) });
             }
             Err(RecvTimeoutError::Disconnected) => break,
         }
@@ -453,5 +453,5 @@ fn collect(
     // Behind the end a second in which nothing more came is none; before it, the target was silent.
     let last = pending.finished.iter().rposition(|second| second.requests + second.errors > 0);
     pending.finished.truncate(last.map_or(0, |last| last + 1).max(index(measured.as_secs())));
-    Outcome { tally, seconds: pending.finished, measured, failed_keys, ..Outcome::nothing() }
+    RunOutcome { tally, seconds: pending.finished, measured, failed_keys, ..RunOutcome::nothing() }
 }

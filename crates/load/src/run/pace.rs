@@ -29,7 +29,7 @@ impl std::str::FromStr for Rate {
 
 /// The due times of one thread: every `threads`-th of all.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pace {
+pub(crate) struct DueTimes {
     origin: Instant,
     per_second: u64,
     thread: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Pace {
     next: u64,
 }
 
-impl Pace {
+impl DueTimes {
     pub(crate) fn new(origin: Instant, per_second: u64, thread: u64, threads: u64) -> Self {
         assert!(per_second > 0 && thread < threads, "a rate over 0 and one of the threads");
         Self { origin, per_second, thread, threads, next: 0 }
@@ -102,12 +102,12 @@ pub(crate) fn second(begin: Instant, now: Instant) -> usize {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::{ALARM_INTERVAL, Alarm, Pace, Rate};
+    use super::{ALARM_INTERVAL, Alarm, DueTimes, Rate};
 
     #[test]
     fn requests_are_due_at_constant_intervals() {
         let origin = Instant::now();
-        let mut pace = Pace::new(origin, 3, 0, 1);
+        let mut pace = DueTimes::new(origin, 3, 0, 1);
         let mut dues = Vec::new();
         for _ in 0..7 {
             dues.push(pace.due().duration_since(origin).as_millis());
@@ -124,7 +124,7 @@ mod tests {
             let end = origin + Duration::from_millis(millis);
             let mut dues = Vec::new();
             for thread in 0..threads {
-                let mut pace = Pace::new(origin, rate, thread, threads);
+                let mut pace = DueTimes::new(origin, rate, thread, threads);
                 let unsent = pace.unsent(end);
                 while pace.due() < end {
                     dues.push(pace.due());
@@ -143,7 +143,7 @@ mod tests {
     fn lateness(rate: u64) -> Vec<Duration> {
         let origin = Instant::now();
         let end = origin + Duration::from_nanos(1_000_000_000_000 / rate);
-        let mut pace = Pace::new(origin, rate, 0, 1);
+        let mut pace = DueTimes::new(origin, rate, 0, 1);
         let mut alarm = Alarm::new(origin);
         let mut late = Vec::new();
         while pace.due() < end {

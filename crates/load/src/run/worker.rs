@@ -19,13 +19,13 @@ use rustix::time::Timespec;
 
 mod losses;
 
-use super::answer::Answer;
-use super::connection::{Connection, Flight, State};
+use super::answer::ReceivedResponse;
+use super::connection::{Connection, ConnectionState, InFlightRequest};
 use super::cost::ThreadCost;
-use super::pace::{Alarm, Pace, Rate, second};
+use super::pace::{Alarm, DueTimes, Rate, second};
 use crate::numbers::{count, index};
-use crate::record::{Failure, Interval, Tally, record};
-use crate::workload::{KeySource, Operation, Requests, Values, Workload};
+use crate::record::{Interval, RequestFailure, Tally, record};
+use crate::workload::{ClientOperation, KeySource, Requests, Values, Workload};
 
 /// How often timeouts are looked for, and connections tried again.
 const TICK: Duration = Duration::from_millis(100);
@@ -48,7 +48,7 @@ const FAILED_KEYS_MAX: usize = 100_000;
 
 /// What a thread is to do.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(super) struct WorkerJob {
     pub(super) thread: u64,
     pub(super) threads: u64,
     pub(super) rate: Rate,
@@ -80,7 +80,7 @@ pub(super) struct Timeline {
 
 /// What a thread tells while it runs, and at its end.
 #[derive(Debug)]
-pub(super) enum Note {
+pub(super) enum WorkerMessage {
     /// A second of the measured time has passed; each thread tells each second once, in order.
     Second(Box<Interval>),
     /// The thread has ended: what it counted, keys whose write failed, and when it stopped sending.
@@ -88,7 +88,7 @@ pub(super) enum Note {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum RunPhase {
     Warmup,
     Measure,
     /// The time is over: what was due in it is still sent.
@@ -99,10 +99,10 @@ enum Phase {
 
 /// A thread's state.
 pub(super) struct Worker {
-    job: Job,
+    job: WorkerJob,
     timeline: Timeline,
-    phase: Phase,
-    pace: Option<Pace>,
+    phase: RunPhase,
+    pace: Option<DueTimes>,
     connections: Vec<Connection>,
     /// Those that can take a request, longest first. May hold some that cannot any more.
     free: VecDeque<usize>,
@@ -123,12 +123,12 @@ pub(super) struct Worker {
     /// The second that `interval` is of.
     second: usize,
     cost: ThreadCost,
-    notes: SyncSender<(u64, Note)>,
+    notes: SyncSender<(u64, WorkerMessage)>,
 }
 
 impl Worker {
     /// Makes everything that a thread needs, and begins to connect.
-    pub(super) fn new(job: Job, notes: SyncSender<(u64, Note)>) -> io::Result<Self> {
+    pub(super) fn new(job: WorkerJob, notes: SyncSender<(u64, WorkerMessage)>) -> io::Result<Self> {
         let now = Instant::now();
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let connections = job.connections.iter().map(|(target, address)| Connection::new(*target, *address, now));
@@ -136,7 +136,7 @@ impl Worker {
             connections: connections.collect(),
             timeline: Timeline { begin: now, measure: now, end: now, last: now },
             // Nothing is sent before the timeline begins.
-            phase: Phase::Drain(now),
+            phase: RunPhase::Drain(now),
             pace: None,
             free: VecDeque::new(),
             dirty: Vec::new(),
@@ -170,7 +170,8 @@ impl Worker {
     /// Waits until every connection is made or has failed, at most the time that a request has, or an interrupt.
     pub(super) fn settle(&mut self) -> io::Result<()> {
         let deadline = Instant::now() + self.job.timeout;
-        let undecided = |worker: &Self| worker.connections.iter().any(|one| matches!(one.state, State::Connecting(_)));
+        let undecided =
+            |worker: &Self| worker.connections.iter().any(|one| matches!(one.state, ConnectionState::Connecting(_)));
         while undecided(self) && Instant::now() < deadline && !self.job.stop.load(Ordering::Relaxed) {
             self.wait(Instant::now() + TICK)?;
         }
@@ -184,11 +185,11 @@ impl Worker {
         let _ = rustix::thread::set_current_timer_slack(Some(TIMER_SLACK));
         self.timeline = timeline;
         self.next_tick = timeline.begin;
-        self.enter(Phase::Warmup, timeline.begin);
+        self.enter(RunPhase::Warmup, timeline.begin);
         loop {
             let now = Instant::now();
             self.step_phase(now);
-            if let Phase::Drain(until) = self.phase
+            if let RunPhase::Drain(until) = self.phase
                 && (self.flights == 0 || now >= until)
             {
                 break;
@@ -204,23 +205,23 @@ impl Worker {
         Ok(())
     }
 
-    fn enter(&mut self, phase: Phase, origin: Instant) {
+    fn enter(&mut self, phase: RunPhase, origin: Instant) {
         self.phase = phase;
         if let Rate::PerSecond(rate) = self.job.rate {
-            self.pace = Some(Pace::new(origin, rate, self.job.thread, self.job.threads));
+            self.pace = Some(DueTimes::new(origin, rate, self.job.thread, self.job.threads));
         }
     }
 
     /// The schedule begins anew with the measured time: what the warm-up could not send is not carried into it.
     fn step_phase(&mut self, now: Instant) {
-        if self.phase == Phase::Warmup && now >= self.timeline.measure {
-            self.enter(Phase::Measure, self.timeline.measure);
+        if self.phase == RunPhase::Warmup && now >= self.timeline.measure {
+            self.enter(RunPhase::Measure, self.timeline.measure);
             self.cost = ThreadCost::now();
         }
         let stopped = self.job.stop.load(Ordering::Relaxed);
-        if let Phase::Drain(until) = self.phase {
+        if let RunPhase::Drain(until) = self.phase {
             let until = if stopped { until.min(now + INTERRUPT_DRAIN) } else { until };
-            self.phase = Phase::Drain(until);
+            self.phase = RunPhase::Drain(until);
             return;
         }
         let all_sent = self.operations_left == 0;
@@ -231,29 +232,29 @@ impl Worker {
             self.timeline.end = self.timeline.end.min(now);
             self.timeline.last = self.timeline.end;
         }
-        if self.phase == Phase::Measure {
+        if self.phase == RunPhase::Measure {
             self.cost = self.cost.until_now();
             if self.timeline.last > self.timeline.end {
                 // What is due at the very end cannot have its answer sooner, however fast the target is.
                 self.timeline.last += Duration::from_micros(self.tally.latency.min());
             }
-            self.phase = Phase::Overtime;
+            self.phase = RunPhase::Overtime;
         }
-        if self.phase == Phase::Overtime {
+        if self.phase == RunPhase::Overtime {
             self.tally.unsent = self.pace.map_or(0, |pace| pace.unsent(self.timeline.end));
             if self.tally.unsent > 0 && now < self.timeline.last {
                 return;
             }
         }
-        self.phase = Phase::Drain(now + if stopped { INTERRUPT_DRAIN } else { self.job.timeout + TICK * 2 });
+        self.phase = RunPhase::Drain(now + if stopped { INTERRUPT_DRAIN } else { self.job.timeout + TICK * 2 });
     }
 
     fn phase_end(&self) -> Instant {
         match self.phase {
-            Phase::Warmup => self.timeline.measure,
-            Phase::Measure => self.timeline.end,
-            Phase::Overtime => self.timeline.last,
-            Phase::Drain(until) => until,
+            RunPhase::Warmup => self.timeline.measure,
+            RunPhase::Measure => self.timeline.end,
+            RunPhase::Overtime => self.timeline.last,
+            RunPhase::Drain(until) => until,
         }
     }
 
@@ -261,14 +262,14 @@ impl Worker {
     fn next_wake(&self) -> Instant {
         let wake = self.next_tick.min(self.phase_end());
         match &self.pace {
-            Some(pace) if !self.free.is_empty() && !matches!(self.phase, Phase::Drain(_)) => wake.min(pace.due()),
+            Some(pace) if !self.free.is_empty() && !matches!(self.phase, RunPhase::Drain(_)) => wake.min(pace.due()),
             _ => wake,
         }
     }
 
     /// Hands out what is due, as far as connections can take it.
     fn dispatch(&mut self, now: Instant) {
-        if matches!(self.phase, Phase::Drain(_)) {
+        if matches!(self.phase, RunPhase::Drain(_)) {
             return;
         }
         while self.next_due(now).is_some() {
@@ -283,25 +284,25 @@ impl Worker {
 
     /// When the next request is due, if that is now or was before: in a closed loop always now.
     fn next_due(&self, now: Instant) -> Option<Instant> {
-        let due = self.pace.as_ref().map_or(now, Pace::due);
-        let before = if self.phase == Phase::Warmup { self.timeline.measure } else { self.timeline.end };
+        let due = self.pace.as_ref().map_or(now, DueTimes::due);
+        let before = if self.phase == RunPhase::Warmup { self.timeline.measure } else { self.timeline.end };
         (self.operations_left > 0 && due <= now && due < before).then_some(due)
     }
 
     /// Whether what is sent, and what fails, counts.
     fn is_measured(&self) -> bool {
-        matches!(self.phase, Phase::Measure | Phase::Overtime)
+        matches!(self.phase, RunPhase::Measure | RunPhase::Overtime)
     }
 
     /// Whether the measured time has begun; it has not if the warm-up was interrupted.
     fn has_measured(&self) -> bool {
-        self.is_measured() || matches!(self.phase, Phase::Drain(_)) && self.timeline.end > self.timeline.measure
+        self.is_measured() || matches!(self.phase, RunPhase::Drain(_)) && self.timeline.end > self.timeline.measure
     }
 
     /// Whether an answer that comes now counts. A closed loop has as many requests under way when its time begins as
     /// when that ends: by when they were sent, its rate would lack an answer of each connection. What has a number of
     /// operations waits for the last of them.
-    fn counts_answer(&self, flight: &Flight) -> bool {
+    fn counts_answer(&self, flight: &InFlightRequest) -> bool {
         if self.counts_by_arrival() { self.is_measured() } else { flight.measured }
     }
 
@@ -310,7 +311,7 @@ impl Worker {
     }
 
     /// Whether it counts that there is none, which is found out after the end, too.
-    fn counts_loss(&self, flight: &Flight) -> bool {
+    fn counts_loss(&self, flight: &InFlightRequest) -> bool {
         flight.measured || self.counts_answer(flight)
     }
 
@@ -346,11 +347,11 @@ impl Worker {
     fn send(&mut self, id: usize, due: Instant, now: Instant) {
         let measured = self.is_measured();
         let operation = self.job.workload.draw(&mut self.job.keys.random);
-        let key = if operation == Operation::Insert { self.job.keys.fresh() } else { self.job.keys.existing() };
+        let key = if operation == ClientOperation::Insert { self.job.keys.fresh() } else { self.job.keys.existing() };
         let connection = self.connections.get_mut(id).expect("connections are made once and never dropped");
         let requests = self.job.requests.get(connection.target).expect("every target has its requests");
         requests.begin(&mut connection.out, operation, key, &self.job.values, &mut self.job.keys.random);
-        connection.flights.push_back(Flight { operation, key, due, sent: now, measured, second: false });
+        connection.flights.push_back(InFlightRequest { operation, key, due, sent: now, measured, second: false });
         if measured && self.pace.is_some() {
             let free_since = connection.free_since;
             record(&mut self.tally.lag, now.saturating_duration_since(due.max(free_since)));
@@ -372,7 +373,7 @@ impl Worker {
         for id in dirty.drain(..) {
             match self.connection(id).flush() {
                 Ok(bytes) => self.tally.bytes_written += bytes * u64::from(self.is_measured()),
-                Err(_) => self.lose(id, Some(Failure::Reset)),
+                Err(_) => self.lose(id, Some(RequestFailure::Reset)),
             }
         }
         self.dirty = dirty;
@@ -398,7 +399,7 @@ impl Worker {
         self.events = events;
         for (id, ended) in unread {
             // Unless it was lost meanwhile, and is being made again.
-            if matches!(self.connection(id).state, State::Open) {
+            if matches!(self.connection(id).state, ConnectionState::Open) {
                 self.read(id, ended);
             }
         }
@@ -407,15 +408,15 @@ impl Worker {
 
     fn take_event(&mut self, id: usize, flags: EventFlags) {
         let ended = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
-        if let State::Connecting(_) = self.connection(id).state {
+        if let ConnectionState::Connecting(_) = self.connection(id).state {
             let error = self.connection(id).stream.as_ref().map(std::net::TcpStream::take_error);
             if ended || !matches!(error, Some(Ok(None))) {
-                return self.lose(id, Some(Failure::Connect));
+                return self.lose(id, Some(RequestFailure::Connect));
             }
             if !flags.contains(EventFlags::OUT) {
                 return;
             }
-            self.connection(id).state = State::Open;
+            self.connection(id).state = ConnectionState::Open;
             self.release(id, Instant::now());
         }
         if flags.contains(EventFlags::OUT) && !self.connection(id).out.is_empty() {
@@ -446,7 +447,7 @@ impl Worker {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(_) => {
-                    self.lose(id, Some(Failure::Reset));
+                    self.lose(id, Some(RequestFailure::Reset));
                     break;
                 }
             };
@@ -464,16 +465,16 @@ impl Worker {
         self.tally.bytes_read += count(bytes.len()) * u64::from(counts);
         while !bytes.is_empty() {
             if self.connection(id).flights.is_empty() {
-                return self.lose(id, Some(Failure::Unasked));
+                return self.lose(id, Some(RequestFailure::Unasked));
             }
             let Ok((taken, answer)) = self.connection(id).answers.take(bytes) else {
-                return self.lose(id, Some(Failure::Protocol));
+                return self.lose(id, Some(RequestFailure::Protocol));
             };
             bytes = bytes.get(taken..).unwrap_or_default();
             if let Some(answer) = answer {
                 self.take_answer(id, answer, now);
                 if answer.closes {
-                    return self.lose(id, Some(Failure::Closed));
+                    return self.lose(id, Some(RequestFailure::Closed));
                 }
             }
         }
@@ -484,10 +485,10 @@ impl Worker {
         if let Some(answer) = self.connection(id).answers.close() {
             self.take_answer(id, answer, Instant::now());
         }
-        self.lose(id, Some(Failure::Closed));
+        self.lose(id, Some(RequestFailure::Closed));
     }
 
-    fn take_answer(&mut self, id: usize, answer: Answer, now: Instant) {
+    fn take_answer(&mut self, id: usize, answer: ReceivedResponse, now: Instant) {
         let connection = self.connection(id);
         let Some(flight) = connection.flights.pop_front() else { return };
         connection.answered += 1;
@@ -495,17 +496,17 @@ impl Worker {
             return self.take_late(id, &flight, now);
         }
         // Where keys are deleted, one that is not there is no failure.
-        let absent = answer.status == 404 && self.job.workload.has(Operation::Delete);
+        let absent = answer.status == 404 && self.job.workload.has(ClientOperation::Delete);
         let success = answer.status < 400 || absent;
         let counts = self.counts_answer(&flight);
         if counts {
             self.tally.status(answer.status);
         }
-        if success && flight.operation == Operation::Modify && !flight.second {
+        if success && flight.operation == ClientOperation::Modify && !flight.second {
             let connection = self.connections.get_mut(id).expect("connections are made once and never dropped");
             let requests = self.job.requests.get(connection.target).expect("every target has its requests");
             requests.put(&mut connection.out, flight.key, &self.job.values);
-            connection.flights.push_back(Flight { second: true, ..flight });
+            connection.flights.push_back(InFlightRequest { second: true, ..flight });
             self.dirty.push(id);
             return;
         }
@@ -530,8 +531,8 @@ impl Worker {
     }
 
     /// What an operation's end means for the keys.
-    fn ended(&mut self, flight: &Flight, success: bool) {
-        if flight.operation == Operation::Insert {
+    fn ended(&mut self, flight: &InFlightRequest, success: bool) {
+        if flight.operation == ClientOperation::Insert {
             self.job.keys.inserted(flight.key, success);
         }
         if success {
@@ -552,7 +553,7 @@ impl Worker {
             let due = end.min(self.timeline.end).checked_sub(LATE).unwrap_or(end);
             interval.unsent = self.pace.map_or(0, |pace| pace.unsent(due));
             // Nobody listens any more: then nobody will report it either.
-            let _ = self.notes.send((self.job.thread, Note::Second(Box::new(interval))));
+            let _ = self.notes.send((self.job.thread, WorkerMessage::Second(Box::new(interval))));
         }
         &mut self.interval
     }
@@ -561,8 +562,9 @@ impl Worker {
         self.give_up();
         self.cost.store(&mut self.tally);
         self.interval.unsent = self.tally.unsent;
-        let _ = self.notes.send((self.job.thread, Note::Second(Box::new(self.interval))));
-        let _ =
-            self.notes.send((self.job.thread, Note::Done(Box::new(self.tally), self.failed_keys, self.timeline.end)));
+        let _ = self.notes.send((self.job.thread, WorkerMessage::Second(Box::new(self.interval))));
+        let _ = self
+            .notes
+            .send((self.job.thread, WorkerMessage::Done(Box::new(self.tally), self.failed_keys, self.timeline.end)));
     }
 }

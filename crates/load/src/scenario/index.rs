@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use super::catalog::{SCENARIOS, Scenario};
-use super::result::{Report, SCENARIO_FILE};
+use super::result::{SCENARIO_FILE, ScenarioReport};
 use super::text::beside_table;
 use crate::Error;
 use crate::report::write_file;
@@ -44,7 +44,7 @@ fn read(path: &Path) -> Result<Option<String>, Error> {
 ///
 /// # Errors
 /// [`Error::System`] if it cannot be read, and [`Error::Usage`] if it is no report.
-pub fn read_report(path: &Path) -> Result<Option<Report>, Error> {
+pub fn read_report(path: &Path) -> Result<Option<ScenarioReport>, Error> {
     let parse = |text: String| serde_json::from_str(&text);
     read(path)?.map(parse).transpose().map_err(|error| Error::Usage(format!("{}: {error}", path.display())))
 }

@@ -1,6 +1,6 @@
 //! The five published measurements, to be done again with kvorum: what each one is, as data.
 //!
-//! Owns the descriptions ([`SCENARIOS`]), the published figures ([`published`]), what a scenario came to ([`Report`]),
+//! Owns the descriptions ([`SCENARIOS`]), the published figures ([`published`]), what a scenario came to ([`ScenarioReport`]),
 //! and how that is told. It starts nothing: who interprets a description brings the nodes (`kvorum bench scenario`).
 //!
 //! Promises: figures of kvorum stand beside those of the report that were taken of the same thing, and what was done
@@ -19,5 +19,6 @@ pub use catalog::{Cluster, Data, Group, SCENARIOS, Scale, Scenario, Stage, THREA
 pub use evenness::Evenness;
 pub use index::{FINDINGS_FILE, INDEX_FILE, read_report, write_index};
 pub use result::{
-    ClusterReport, Contested, Failure, KneeReport, Machine, PointReport, Profile, Report, Row, SCENARIO_FILE,
+    ClusterReport, FigureRow, KneeReport, MachineInfo, PairedClusters, PointReport, ProfileReport, SCENARIO_FILE,
+    ScenarioReport, StageFailure,
 };

@@ -4,7 +4,7 @@
 
 /// When it was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum At {
+pub enum PublishedRate {
     /// At what the report calls its knee.
     Knee,
     /// At this rate.
@@ -21,7 +21,7 @@ pub struct Figure {
     /// `put`, `get` or `mixed`.
     pub workload: &'static str,
     /// When.
-    pub at: At,
+    pub at: PublishedRate,
     /// Asked for.
     pub rate: u64,
     /// What the report adds; empty if nothing.
@@ -49,7 +49,7 @@ pub fn figures(scenario: &str) -> impl Iterator<Item = &'static Figure> {
 /// Whether the report of a scenario found a knee of this workload.
 #[must_use]
 pub fn has_knee(scenario: &str, workload: &str) -> bool {
-    figures(scenario).any(|figure| figure.at == At::Knee && figure.workload == super::short_name(workload))
+    figures(scenario).any(|figure| figure.at == PublishedRate::Knee && figure.workload == super::short_name(workload))
 }
 
 /// What a report counted on each node.
@@ -60,13 +60,13 @@ pub fn counted(scenario: &str) -> impl Iterator<Item = &'static Counted> {
 const UNKNOWN: [Option<f64>; 6] = [None; 6];
 
 const fn fan_out(nodes: u8, workload: &'static str, rate: u64, latency_ms: [Option<f64>; 6]) -> Figure {
-    Figure { scenario: "async-fanout", nodes, workload, at: At::Knee, rate, note: "", latency_ms }
+    Figure { scenario: "async-fanout", nodes, workload, at: PublishedRate::Knee, rate, note: "", latency_ms }
 }
 
 const fn of_three(
     scenario: &'static str,
     workload: &'static str,
-    at: At,
+    at: PublishedRate,
     rate: u64,
     note: &'static str,
     latency_ms: [Option<f64>; 6],
@@ -95,12 +95,26 @@ static FIGURES: &[Figure] = &[
     fan_out(4, "get", 100, UNKNOWN),
     fan_out(5, "get", 100, UNKNOWN),
     fan_out(10, "get", 100, UNKNOWN),
-    of_three("sync-vs-async", "put", At::Rate, 2_000, "blocking, 532/s achieved", four(2.02, 3.66, 5_260.0, 10_100.0)),
-    of_three("sync-vs-async", "put", At::Rate, 2_000, "asynchronous, 376/s achieved", four(2.00, 3.64, 8.32, 16.0)),
+    of_three(
+        "sync-vs-async",
+        "put",
+        PublishedRate::Rate,
+        2_000,
+        "blocking, 532/s achieved",
+        four(2.02, 3.66, 5_260.0, 10_100.0),
+    ),
+    of_three(
+        "sync-vs-async",
+        "put",
+        PublishedRate::Rate,
+        2_000,
+        "asynchronous, 376/s achieved",
+        four(2.00, 3.64, 8.32, 16.0),
+    ),
     of_three(
         "sync-vs-async",
         "get",
-        At::Rate,
+        PublishedRate::Rate,
         2_000,
         "blocking, 2,000/s achieved",
         [None, Some(3.21), None, Some(23.4), Some(48.8), None],
@@ -108,7 +122,7 @@ static FIGURES: &[Figure] = &[
     of_three(
         "sync-vs-async",
         "get",
-        At::Rate,
+        PublishedRate::Rate,
         2_000,
         "asynchronous, 765/s achieved",
         [None, Some(2.04), None, Some(6.80), Some(8.86), None],
@@ -117,7 +131,7 @@ static FIGURES: &[Figure] = &[
         scenario: "sharding",
         nodes: 1,
         workload: "put",
-        at: At::Knee,
+        at: PublishedRate::Knee,
         rate: 40_000,
         note: "unsharded",
         latency_ms: UNKNOWN,
@@ -125,7 +139,7 @@ static FIGURES: &[Figure] = &[
     of_three(
         "sharding",
         "put",
-        At::Knee,
+        PublishedRate::Knee,
         10_000,
         "passing on costs 16 times a local write",
         [None, Some(13.2), None, Some(111.0), None, Some(207.0)],
@@ -133,24 +147,24 @@ static FIGURES: &[Figure] = &[
     of_three(
         "sharding",
         "get",
-        At::Knee,
+        PublishedRate::Knee,
         10_000,
         "twice the unsharded rate",
         [None, Some(18.0), None, Some(138.0), None, Some(274.0)],
     ),
-    of_three("quorum", "put", At::Rate, 60_000, "36,567/s achieved, at 13 s of latency", UNKNOWN),
-    of_three("quorum", "put", At::Rate, 25_000, "", four(1.27, 3.20, 4.40, 8.03)),
-    of_three("quorum", "put", At::Knee, 31_500, "", four(1.63, 4.61, 8.77, 12.3)),
-    of_three("quorum", "get", At::Rate, 30_000, "9,999/s achieved", UNKNOWN),
-    of_three("quorum", "get", At::Knee, 8_000, "", four(1.60, 4.67, 6.16, 10.4)),
-    of_three("quorum", "mixed", At::Rate, 8_000, "", four(1.29, 4.27, 6.42, 16.5)),
-    of_three(LARGER, "put", At::Rate, 3_000, "", [None, Some(1.38), None, Some(1_450.0), None, None]),
-    of_three(LARGER, "put", At::Knee, 2_500, "", four(1.36, 4.69, 7.71, 15.6)),
-    of_three(LARGER, "get", At::Knee, 100, "with timeouts", [None, None, None, Some(2_000.0), None, None]),
+    of_three("quorum", "put", PublishedRate::Rate, 60_000, "36,567/s achieved, at 13 s of latency", UNKNOWN),
+    of_three("quorum", "put", PublishedRate::Rate, 25_000, "", four(1.27, 3.20, 4.40, 8.03)),
+    of_three("quorum", "put", PublishedRate::Knee, 31_500, "", four(1.63, 4.61, 8.77, 12.3)),
+    of_three("quorum", "get", PublishedRate::Rate, 30_000, "9,999/s achieved", UNKNOWN),
+    of_three("quorum", "get", PublishedRate::Knee, 8_000, "", four(1.60, 4.67, 6.16, 10.4)),
+    of_three("quorum", "mixed", PublishedRate::Rate, 8_000, "", four(1.29, 4.27, 6.42, 16.5)),
+    of_three(LARGER, "put", PublishedRate::Rate, 3_000, "", [None, Some(1.38), None, Some(1_450.0), None, None]),
+    of_three(LARGER, "put", PublishedRate::Knee, 2_500, "", four(1.36, 4.69, 7.71, 15.6)),
+    of_three(LARGER, "get", PublishedRate::Knee, 100, "with timeouts", [None, None, None, Some(2_000.0), None, None]),
     of_three(
         LARGER,
         "get",
-        At::Rate,
+        PublishedRate::Rate,
         200,
         "62 timeouts, 135 errors",
         [None, Some(185.0), None, Some(2_770.0), None, None],

@@ -6,19 +6,19 @@ use serde::{Deserialize, Serialize};
 
 use super::catalog::{Cluster, Scale, Scenario, short_name};
 use super::evenness::Evenness;
-use super::published::{At, figures};
+use super::published::{PublishedRate, figures};
 use crate::compare::Comparison;
 use crate::knee::{ACHIEVED_SHARE, Over, Point, fit};
 use crate::numbers::{float, sum_of_known};
 use crate::report::{Document, Percentiles, RateAsked};
-use crate::workload::{Operation, Workload};
+use crate::workload::{ClientOperation, Workload};
 
-/// The file of [`Report`]; beside it are `report.md` and `report.html`.
+/// The file of [`ScenarioReport`]; beside it are `report.md` and `report.html`.
 pub const SCENARIO_FILE: &str = "scenario.json";
 
 /// Where it was run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Machine {
+pub struct MachineInfo {
     /// Its name.
     pub processor: String,
     /// How many the process may use.
@@ -31,7 +31,7 @@ pub struct Machine {
 
 /// Something that could not be done.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Failure {
+pub struct StageFailure {
     /// Which stage of which cluster.
     pub stage: String,
     /// Why not.
@@ -81,7 +81,7 @@ pub struct PointReport {
 
 /// A profile of the coordinator.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Profile {
+pub struct ProfileReport {
     /// The point it was taken at.
     pub point: String,
     /// `cpu`, `alloc` or `lock`.
@@ -112,7 +112,7 @@ pub struct KneeReport {
     /// At the knee, at half of it, and at the report's rates.
     pub points: Vec<PointReport>,
     /// Three for each of the first two points.
-    pub profiles: Vec<Profile>,
+    pub profiles: Vec<ProfileReport>,
 }
 
 const GENERATOR_ENDED: &str = "where the GENERATOR ended the search";
@@ -155,7 +155,7 @@ pub struct ClusterReport {
 
 /// Two clusters that took turns.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Contested {
+pub struct PairedClusters {
     /// As on the command line.
     pub workload: String,
     /// Requests a second.
@@ -168,7 +168,7 @@ pub struct Contested {
 
 /// The whole of `scenario.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Report {
+pub struct ScenarioReport {
     /// Version of the tool.
     pub version: String,
     /// That it was built of.
@@ -180,7 +180,7 @@ pub struct Report {
     /// That it took.
     pub seconds: f64,
     /// Where.
-    pub machine: Machine,
+    pub machine: MachineInfo,
     /// As on the command line.
     pub name: String,
     /// What the report measured.
@@ -199,16 +199,16 @@ pub struct Report {
     /// What a reader must know.
     pub warnings: Vec<String>,
     /// What could not be done.
-    pub failures: Vec<Failure>,
+    pub failures: Vec<StageFailure>,
     /// In order.
     pub clusters: Vec<ClusterReport>,
     /// In order.
-    pub contests: Vec<Contested>,
+    pub contests: Vec<PairedClusters>,
 }
 
 /// A line of the table that has kvorum's figures beside the report's.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
+pub struct FigureRow {
     /// Nodes of the cluster.
     pub nodes: u64,
     /// `put`, `get` or `mixed`.
@@ -225,10 +225,10 @@ pub struct Row {
     pub note: String,
 }
 
-impl Report {
+impl ScenarioReport {
     /// One that has nothing in it yet.
     #[must_use]
-    pub fn new(scenario: &Scenario, scale: &Scale, machine: Machine, commit: String, command: String) -> Self {
+    pub fn new(scenario: &Scenario, scale: &Scale, machine: MachineInfo, commit: String, command: String) -> Self {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         Self {
             version: env!("CARGO_PKG_VERSION").into(),
@@ -253,7 +253,7 @@ impl Report {
 
     /// kvorum's figures beside the report's, which come first for each size of cluster and each workload.
     #[must_use]
-    pub fn beside(&self) -> Vec<Row> {
+    pub fn beside(&self) -> Vec<FigureRow> {
         let mut kinds: Vec<(u64, String)> = Vec::new();
         let published = figures(&self.name).map(|figure| (u64::from(figure.nodes), figure.workload.to_owned()));
         let contests = self.contests.iter().map(|contest| (contest.nodes, contest.workload.clone()));
@@ -268,8 +268,8 @@ impl Report {
         kinds.iter().flat_map(|(nodes, workload)| self.rows(*nodes, workload)).collect()
     }
 
-    fn rows(&self, nodes: u64, workload: &str) -> Vec<Row> {
-        let row = |whose: &str, at: String, rate: f64, latency_ms: [Option<f64>; 6], note: String| Row {
+    fn rows(&self, nodes: u64, workload: &str) -> Vec<FigureRow> {
+        let row = |whose: &str, at: String, rate: f64, latency_ms: [Option<f64>; 6], note: String| FigureRow {
             nodes,
             workload: workload.to_owned(),
             whose: whose.to_owned(),
@@ -279,9 +279,9 @@ impl Report {
             note,
         };
         let of_report = figures(&self.name).filter(|of| u64::from(of.nodes) == nodes && of.workload == workload);
-        let mut rows: Vec<Row> = of_report
+        let mut rows: Vec<FigureRow> = of_report
             .map(|of| {
-                let at = if of.at == At::Knee { "knee".to_owned() } else { per_second(of.rate) };
+                let at = if of.at == PublishedRate::Knee { "knee".to_owned() } else { per_second(of.rate) };
                 row("report", at, float(of.rate), of.latency_ms, of.note.to_owned())
             })
             .collect();
@@ -450,7 +450,7 @@ impl ClusterReport {
 
     /// Replicas that GETs asked, for a request of this workload; none if it has no GETs, or is none.
     pub(super) fn replicas_asked(&self, workload: &str, point: &PointReport) -> Option<f64> {
-        let gets = workload.parse::<Workload>().ok()?.share(Operation::Get);
+        let gets = workload.parse::<Workload>().ok()?.share(ClientOperation::Get);
         let asks_all = self.settings.get("KVORUM_COORDINATOR_READ_FANOUT").is_some_and(|fanout| fanout == "all");
         let at_first = float(if asks_all { self.from } else { self.ack });
         (gets > 0.0).then(|| gets * at_first + point.hedges_per_request.unwrap_or(0.0))
@@ -464,8 +464,11 @@ impl ClusterReport {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::{ClusterReport, Contested, GENERATOR_ENDED, HALF_MISSED, KneeReport, Machine, PointReport, Report};
-    use crate::compare::{Kind, Measurement, compare};
+    use super::{
+        ClusterReport, GENERATOR_ENDED, HALF_MISSED, KneeReport, MachineInfo, PairedClusters, PointReport,
+        ScenarioReport,
+    };
+    use crate::compare::{Measurement, Pairing, compare};
     use crate::numbers::float;
     use crate::report::Percentiles;
     use crate::scenario::{SCENARIOS, Scale, Scenario};
@@ -475,10 +478,11 @@ pub(super) mod tests {
     }
 
     /// A report with one knee of PUT at 40,000/s, on three nodes.
-    pub(in crate::scenario) fn report(name: &str) -> Report {
-        let machine = Machine { processor: "P".into(), cores: 2, memory_bytes: 1 << 30, system: "Linux 1".into() };
+    pub(in crate::scenario) fn report(name: &str) -> ScenarioReport {
+        let machine = MachineInfo { processor: "P".into(), cores: 2, memory_bytes: 1 << 30, system: "Linux 1".into() };
         let scenario = scenario(name);
-        let mut report = Report::new(scenario, &Scale::full(None), machine, "abc".into(), "kvorum bench".into());
+        let mut report =
+            ScenarioReport::new(scenario, &Scale::full(None), machine, "abc".into(), "kvorum bench".into());
         let mut cluster = ClusterReport::new(&scenario.groups[0].clusters[0], None, (1_000, 100));
         let point = |name: &str, rate: u64, p99: f64| PointReport {
             name: name.into(),
@@ -545,8 +549,8 @@ pub(super) mod tests {
         knee.points[2].generator_late = Some("slow".into());
         knee.points[2].stolen = Some("the host took 7 % of the processors' time".into());
         let run = |rate| Measurement { rate, ..Measurement::default() };
-        let comparison = compare(["A", "B"], &[run(9_000.0)], &[run(9_950.0)], Kind::Sets);
-        report.contests.push(Contested { workload: "put".into(), rate: 10_000, nodes: 3, comparison });
+        let comparison = compare(["A", "B"], &[run(9_000.0)], &[run(9_950.0)], Pairing::Sets);
+        report.contests.push(PairedClusters { workload: "put".into(), rate: 10_000, nodes: 3, comparison });
         let rows = report.beside();
         let notes: Vec<&str> = rows.iter().filter(|row| row.whose != "report").map(|row| row.note.as_str()).collect();
         let expected = [
@@ -581,7 +585,7 @@ pub(super) mod tests {
     fn knees_of_three_sizes_of_cluster_are_fitted() {
         let mut report = report("async-fanout");
         assert!(report.what_bends().is_empty());
-        let add = |report: &mut Report, nodes, rate| {
+        let add = |report: &mut ScenarioReport, nodes, rate| {
             let mut cluster = report.clusters[0].clone();
             cluster.nodes = nodes;
             cluster.knees[0].knee_rate = Some(rate);

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use super::page::scenario_page;
-use super::result::{Report, SCENARIO_FILE};
+use super::result::{SCENARIO_FILE, ScenarioReport};
 use crate::Error;
 use crate::report::{write_file, write_json};
 
-impl Report {
+impl ScenarioReport {
     /// Writes `scenario.json`, `report.md` and `report.html` into a directory that is there. One that cannot be written
     /// does not keep the others from it.
     ///

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::catalog::{SCENARIOS, THREADS, short_name};
 use super::evenness::Evenness;
 use super::published::counted;
-use super::result::{ClusterReport, KneeReport, PointReport, Report, Row};
+use super::result::{ClusterReport, FigureRow, KneeReport, PointReport, ScenarioReport};
 use crate::numbers::float;
 use crate::report::bytes;
 
@@ -15,7 +15,7 @@ pub(crate) const COST: [&str; 9] =
 /// Lines of a profile's table that are shown.
 const PROFILE_LINES_MAX: usize = 8;
 
-impl Report {
+impl ScenarioReport {
     /// The whole of `report.md`.
     #[must_use]
     pub fn markdown(&self) -> String {
@@ -159,7 +159,7 @@ fn write_even(out: &mut String, cluster: &str, even: &Evenness) -> std::fmt::Res
 }
 
 /// Rows as Markdown.
-pub(super) fn beside_table(rows: &[Row]) -> String {
+pub(super) fn beside_table(rows: &[FigureRow]) -> String {
     let mut out = "| nodes | workload | whose | at | rate/s | mean | p50 | p90 | p99 | p99.9 | max | |\n\
                    |---|---|---|---|--:|--:|--:|--:|--:|--:|--:|---|\n"
         .to_owned();
@@ -251,7 +251,7 @@ fn write_profiles_of(out: &mut String, cluster: &ClusterReport, knee: &KneeRepor
 mod tests {
     use super::COST;
     use crate::scenario::result::tests::report;
-    use crate::scenario::{Evenness, Failure, Profile, short_name};
+    use crate::scenario::{Evenness, ProfileReport, StageFailure, short_name};
 
     #[test]
     fn a_report_says_what_was_not_as_it_should_be() {
@@ -259,8 +259,8 @@ mod tests {
         report.is_quick = true;
         report.interrupted = true;
         report.warnings.push("no memory limit: it is not allowed".into());
-        report.failures.push(Failure { stage: "3-nodes get".into(), why: "node 2 ended".into() });
-        report.clusters[0].knees[0].profiles.push(Profile {
+        report.failures.push(StageFailure { stage: "3-nodes get".into(), why: "node 2 ended".into() });
+        report.clusters[0].knees[0].profiles.push(ProfileReport {
             point: "knee".into(),
             kind: "cpu".into(),
             dir: "profiles".into(),

@@ -136,11 +136,11 @@ pub(crate) struct Inserts {
     next: AtomicU64,
     acknowledged: AtomicU64,
     /// Those that ended out of turn, and those that failed: about as many as requests are under way.
-    ended: Mutex<Ended>,
+    ended: Mutex<KeysExhausted>,
 }
 
 #[derive(Debug, Default)]
-struct Ended {
+struct KeysExhausted {
     ahead: BTreeSet<u64>,
     failed: Vec<u64>,
 }

@@ -12,7 +12,7 @@ use crate::random::Random;
 /// One thing that a client does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Operation {
+pub enum ClientOperation {
     /// Reads a key.
     Get,
     /// Writes a key of those that were filled.
@@ -27,7 +27,7 @@ pub enum Operation {
     Modify,
 }
 
-impl Operation {
+impl ClientOperation {
     /// All of them.
     pub const ALL: [Self; 6] = [Self::Get, Self::Put, Self::Insert, Self::Delete, Self::Range, Self::Modify];
 
@@ -50,7 +50,7 @@ impl Operation {
 pub struct Workload {
     name: String,
     /// At least one, each with a share over 0.
-    shares: Vec<(Operation, u64)>,
+    shares: Vec<(ClientOperation, u64)>,
     order: Option<KeyOrder>,
 }
 
@@ -58,8 +58,8 @@ impl FromStr for Workload {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        use Operation::{Delete, Get, Insert, Modify, Put, Range};
-        let preset = |shares: &[(Operation, u64)], order| Self {
+        use ClientOperation::{Delete, Get, Insert, Modify, Put, Range};
+        let preset = |shares: &[(ClientOperation, u64)], order| Self {
             name: name.to_owned(),
             shares: shares.to_vec(),
             order: Some(order),
@@ -90,10 +90,10 @@ impl fmt::Display for Workload {
 impl Workload {
     fn mixed(name: &str) -> Result<Self, String> {
         let wrong = || format!("`{name}` is not put, get, delete, range, mixed:put=50,get=50 or ycsb-a to ycsb-f");
-        let mut shares: Vec<(Operation, u64)> = Vec::new();
+        let mut shares: Vec<(ClientOperation, u64)> = Vec::new();
         for part in name.strip_prefix("mixed:").ok_or_else(wrong)?.split(',') {
             let (operation, share) = part.split_once('=').ok_or_else(wrong)?;
-            let operation = *Operation::ALL.iter().find(|one| one.name() == operation).ok_or_else(wrong)?;
+            let operation = *ClientOperation::ALL.iter().find(|one| one.name() == operation).ok_or_else(wrong)?;
             let share = share.parse::<u32>().map_err(|_| wrong())?;
             if share == 0 || shares.iter().any(|(seen, _)| *seen == operation) {
                 return Err(format!("`{name}`: each operation once, with a share over 0"));
@@ -112,20 +112,20 @@ impl Workload {
     /// Whether it reads what must have been written before.
     #[must_use]
     pub fn reads(&self) -> bool {
-        self.has(Operation::Get) || self.has(Operation::Range) || self.has(Operation::Modify)
+        self.has(ClientOperation::Get) || self.has(ClientOperation::Range) || self.has(ClientOperation::Modify)
     }
 
     /// What part of all operations this one is.
-    pub(crate) fn share(&self, operation: Operation) -> f64 {
+    pub(crate) fn share(&self, operation: ClientOperation) -> f64 {
         let own = self.shares.iter().find(|(one, _)| *one == operation).map_or(0, |(_, share)| *share);
         float(own) / float(self.shares.iter().map(|(_, share)| share).sum())
     }
 
-    pub(crate) fn has(&self, operation: Operation) -> bool {
+    pub(crate) fn has(&self, operation: ClientOperation) -> bool {
         self.shares.iter().any(|(one, _)| *one == operation)
     }
 
-    pub(crate) fn draw(&self, random: &mut Random) -> Operation {
+    pub(crate) fn draw(&self, random: &mut Random) -> ClientOperation {
         let mut rest = match self.shares.as_slice() {
             [(only, _)] => return *only,
             shares => random.below(shares.iter().map(|(_, share)| share).sum()),
@@ -142,10 +142,10 @@ impl Workload {
 
 #[cfg(test)]
 mod tests {
-    use super::{KeyOrder, Operation, Workload};
+    use super::{ClientOperation, KeyOrder, Workload};
     use crate::random::Random;
 
-    fn drawn(name: &str, operation: Operation) -> usize {
+    fn drawn(name: &str, operation: ClientOperation) -> usize {
         let workload: Workload = name.parse().unwrap();
         let mut random = Random::new(1);
         (0..10_000).filter(|_| workload.draw(&mut random) == operation).count()
@@ -154,14 +154,14 @@ mod tests {
     #[test]
     fn operations_are_drawn_by_their_shares() {
         for (name, operation, share) in [
-            ("put", Operation::Put, 10_000),
-            ("mixed:put=1,get=3", Operation::Get, 7_500),
-            ("ycsb-a", Operation::Put, 5_000),
-            ("ycsb-b", Operation::Put, 500),
-            ("ycsb-c", Operation::Get, 10_000),
-            ("ycsb-d", Operation::Insert, 500),
-            ("ycsb-e", Operation::Range, 9_500),
-            ("ycsb-f", Operation::Modify, 5_000),
+            ("put", ClientOperation::Put, 10_000),
+            ("mixed:put=1,get=3", ClientOperation::Get, 7_500),
+            ("ycsb-a", ClientOperation::Put, 5_000),
+            ("ycsb-b", ClientOperation::Put, 500),
+            ("ycsb-c", ClientOperation::Get, 10_000),
+            ("ycsb-d", ClientOperation::Insert, 500),
+            ("ycsb-e", ClientOperation::Range, 9_500),
+            ("ycsb-f", ClientOperation::Modify, 5_000),
         ] {
             assert!(drawn(name, operation).abs_diff(share) <= 200, "{name}: {}", drawn(name, operation));
         }
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_share_is_a_part_of_all_operations() {
-        let share = |name: &str| name.parse::<Workload>().unwrap().share(Operation::Get);
+        let share = |name: &str| name.parse::<Workload>().unwrap().share(ClientOperation::Get);
         assert_eq!(["put", "get", "mixed:put=1,get=3"].map(share), [0.0, 1.0, 0.75]);
     }
 

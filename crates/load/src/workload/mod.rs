@@ -9,7 +9,7 @@ mod values;
 
 pub use keys::{KEYS_MAX, KeyOrder};
 pub(crate) use keys::{KeySource, Keys};
-pub use mix::{Operation, Workload};
+pub use mix::{ClientOperation, Workload};
 pub use requests::Api;
 pub(crate) use requests::Requests;
 pub use values::{VALUE_BYTES_MAX, ValueSize, bytes};

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::str::FromStr;
 
 use super::keys::KEYS_MAX;
-use super::mix::Operation;
+use super::mix::ClientOperation;
 use super::values::Values;
 use crate::random::Random;
 use crate::target::Target;
@@ -100,16 +100,16 @@ impl Requests {
     pub(crate) fn begin(
         &self,
         out: &mut Vec<u8>,
-        operation: Operation,
+        operation: ClientOperation,
         key: u64,
         values: &Values,
         random: &mut Random,
     ) {
         match operation {
-            Operation::Get | Operation::Modify => self.plain(out, b"GET ", key),
-            Operation::Delete => self.plain(out, b"DELETE ", key),
-            Operation::Put | Operation::Insert => self.put(out, key, values),
-            Operation::Range => self.range(out, key, 1 + random.below(RANGE_KEYS_MAX)),
+            ClientOperation::Get | ClientOperation::Modify => self.plain(out, b"GET ", key),
+            ClientOperation::Delete => self.plain(out, b"DELETE ", key),
+            ClientOperation::Put | ClientOperation::Insert => self.put(out, key, values),
+            ClientOperation::Range => self.range(out, key, 1 + random.below(RANGE_KEYS_MAX)),
         }
     }
 
@@ -165,11 +165,11 @@ mod tests {
     use super::{Api, Requests};
     use crate::random::Random;
     use crate::target::Target;
-    use crate::workload::{Operation, ValueSize, Values, Writer};
+    use crate::workload::{ClientOperation, ValueSize, Values, Writer};
 
-    fn built(api: &str, acks: (Option<u8>, Option<u8>), operation: Operation) -> String {
+    fn built(api: &str, quorum: (Option<u8>, Option<u8>), operation: ClientOperation) -> String {
         let target: Target = "http://h:1".parse().unwrap();
-        let requests = Requests::new(&target, &api.parse().unwrap(), acks.0, acks.1);
+        let requests = Requests::new(&target, &api.parse().unwrap(), quorum.0, quorum.1);
         let values = Values::new(ValueSize::Fixed(0), false, Writer::Run);
         let mut out = Vec::new();
         requests.begin(&mut out, operation, 42, &values, &mut Random::new(1));
@@ -181,22 +181,25 @@ mod tests {
         let own = "/v0/entity?id={key}";
         assert_eq!(own.parse::<Api>().unwrap(), Api::default());
         assert_eq!(
-            built(own, (None, None), Operation::Get),
+            built(own, (None, None), ClientOperation::Get),
             "GET /v0/entity?id=key00000042 HTTP/1.1\r\nHost: h:1\r\n\r\n"
         );
         assert_eq!(
-            built(own, (Some(2), Some(3)), Operation::Put),
+            built(own, (Some(2), Some(3)), ClientOperation::Put),
             "PUT /v0/entity?id=key00000042&ack=2&from=3 HTTP/1.1\r\nHost: h:1\r\nContent-Length: 0\r\n\r\n"
         );
-        let range = built(own, (Some(2), None), Operation::Range);
+        let range = built(own, (Some(2), None), ClientOperation::Range);
         assert!(range.starts_with("GET /v0/entities?start=key00000042&end=key00000"), "{range}");
     }
 
     #[test]
     fn other_stores_have_other_paths() {
-        assert!(built("/kv/{key}/value", (None, None), Operation::Delete).starts_with("DELETE /kv/key00000042/value "));
-        assert!(built("/kv/{key}", (Some(1), None), Operation::Get).starts_with("GET /kv/key00000042?ack=1 "));
-        assert!(built("/", (None, None), Operation::Get).starts_with("GET / HTTP/1.1\r\n"));
+        assert!(
+            built("/kv/{key}/value", (None, None), ClientOperation::Delete)
+                .starts_with("DELETE /kv/key00000042/value ")
+        );
+        assert!(built("/kv/{key}", (Some(1), None), ClientOperation::Get).starts_with("GET /kv/key00000042?ack=1 "));
+        assert!(built("/", (None, None), ClientOperation::Get).starts_with("GET / HTTP/1.1\r\n"));
         for bad in ["kv/{key}", "/a b", "/{key}{key}", "/\u{e4}"] {
             assert!(bad.parse::<Api>().is_err(), "{bad}");
         }

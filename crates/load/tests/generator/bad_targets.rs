@@ -10,15 +10,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use kvorum_load::Error;
-use kvorum_load::knee::{Effort, Hunt, Knee, Point, Probe, Watch, knee};
-use kvorum_load::record::Failure;
+use kvorum_load::knee::{Effort, Knee, Point, Probe, SearchInput, SearchObserver, knee};
+use kvorum_load::record::RequestFailure;
 use kvorum_load::report::{Document, text};
-use kvorum_load::run::{Plan, Rate, run};
+use kvorum_load::run::{Rate, RunPlan, run};
 
 use crate::support::{Reply, Server, answer, go, go_until, millis, plan, store};
 
 /// Every request ended somehow: none is lost, none counted twice.
-fn all_accounted(outcome: &kvorum_load::run::Outcome, due: u64) {
+fn all_accounted(outcome: &kvorum_load::run::RunOutcome, due: u64) {
     let tally = &outcome.tally;
     let all = tally.requests() + tally.unsent + tally.unanswered;
     assert_eq!(all, due, "{:?} {:?}", tally.failures, tally.refused);
@@ -41,7 +41,7 @@ fn refusals_are_counted_by_status_and_apart_from_latencies() {
         1 => answer(503, b""),
         _ => answer(200, b"yes"),
     });
-    let outcome = go(&Plan { warmup: millis(0), ..plan(&server.url, "get") });
+    let outcome = go(&RunPlan { warmup: millis(0), ..plan(&server.url, "get") });
     let tally = &outcome.tally;
     all_accounted(&outcome, 500);
     assert!(tally.refused[&500] > 0 && tally.refused[&503] > 0 && tally.failures.is_empty());
@@ -50,7 +50,7 @@ fn refusals_are_counted_by_status_and_apart_from_latencies() {
 
 #[test]
 fn connections_that_are_closed_or_reset_are_made_again() {
-    for (reply, failure) in [(Reply::Close, Failure::Closed), (Reply::Reset, Failure::Reset)] {
+    for (reply, failure) in [(Reply::Close, RequestFailure::Closed), (Reply::Reset, RequestFailure::Reset)] {
         let count = AtomicU64::new(0);
         let server =
             Server::start(
@@ -58,7 +58,7 @@ fn connections_that_are_closed_or_reset_are_made_again() {
                     if count.fetch_add(1, Ordering::SeqCst) % 5 == 4 { reply.clone() } else { answer(200, b"") }
                 },
             );
-        let plan = Plan { warmup: millis(0), ..plan(&server.url, "get") };
+        let plan = RunPlan { warmup: millis(0), ..plan(&server.url, "get") };
         let outcome = go(&plan);
         all_accounted(&outcome, 500);
         let lost = outcome.tally.failures.get(&failure).copied().unwrap_or(0);
@@ -71,7 +71,7 @@ fn connections_that_are_closed_or_reset_are_made_again() {
 fn a_server_that_closes_after_each_answer_is_served() {
     let closing = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok".to_vec();
     let server = Server::start(move |_| Reply::Bytes(closing.clone()));
-    let outcome = go(&Plan { warmup: millis(0), ..plan(&server.url, "get") });
+    let outcome = go(&RunPlan { warmup: millis(0), ..plan(&server.url, "get") });
     all_accounted(&outcome, 500);
     assert_eq!((outcome.tally.failures.len(), outcome.tally.timeouts), (0, 0), "{:?}", outcome.tally.failures);
 }
@@ -80,9 +80,9 @@ fn a_server_that_closes_after_each_answer_is_served() {
 fn garbage_is_a_protocol_error() {
     for garbage in ["220 mail.example.com ESMTP\r\n\r\n", "HTTP/1.1 000 Nothing\r\nContent-Length: 0\r\n\r\n"] {
         let server = Server::start(|_| Reply::Bytes(garbage.into()));
-        let outcome = go(&Plan { warmup: millis(0), ..plan(&server.url, "get") });
+        let outcome = go(&RunPlan { warmup: millis(0), ..plan(&server.url, "get") });
         let tally = &outcome.tally;
-        assert!(tally.failures[&Failure::Protocol] > 0 && tally.latency.is_empty(), "{:?}", tally.failures);
+        assert!(tally.failures[&RequestFailure::Protocol] > 0 && tally.latency.is_empty(), "{:?}", tally.failures);
         all_accounted(&outcome, 500);
     }
 }
@@ -91,11 +91,11 @@ fn garbage_is_a_protocol_error() {
 fn an_answer_that_nobody_asked_for_is_an_error() {
     let twice = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_vec();
     let server = Server::start(move |_| Reply::Bytes(twice.clone()));
-    let plan = Plan { warmup: millis(0), ..plan(&server.url, "get") };
+    let plan = RunPlan { warmup: millis(0), ..plan(&server.url, "get") };
     let outcome = go(&plan);
     all_accounted(&outcome, 500);
     // Each second answer came where nothing was asked, unless the next request was sent in between.
-    let (answered, unasked) = (outcome.tally.latency.len(), outcome.tally.failures.get(&Failure::Unasked));
+    let (answered, unasked) = (outcome.tally.latency.len(), outcome.tally.failures.get(&RequestFailure::Unasked));
     assert!(unasked.is_some_and(|unasked| *unasked >= answered / 2), "{answered} {:?}", outcome.tally.failures);
     let told = text(&plan, &outcome, &Document::new(&plan, &outcome), false);
     assert!(told.contains(&format!(", unasked {}, timeout 0", unasked.unwrap())), "{told}");
@@ -104,9 +104,9 @@ fn an_answer_that_nobody_asked_for_is_an_error() {
 #[test]
 fn silence_is_a_timeout_and_ends() {
     let server = Server::start(|_| Reply::Silence);
-    let plan = Plan { timeout: millis(300), duration: millis(700), warmup: millis(0), ..plan(&server.url, "get") };
+    let plan = RunPlan { timeout: millis(300), duration: millis(700), warmup: millis(0), ..plan(&server.url, "get") };
     for pipeline in [1, 4] {
-        let outcome = go(&Plan { pipeline, ..plan.clone() });
+        let outcome = go(&RunPlan { pipeline, ..plan.clone() });
         assert!(outcome.tally.timeouts > 0 && outcome.tally.latency.is_empty(), "{:?}", outcome.tally.failures);
         assert!(outcome.tally.unsent > 0, "eight connections cannot send what is due");
         let document = Document::new(&plan, &outcome);
@@ -135,8 +135,8 @@ fn an_answer_without_an_end_is_a_timeout_and_ends() {
             });
         }
     });
-    let times = Plan { timeout: millis(300), duration: millis(700), warmup: millis(0), ..plan(&url, "get") };
-    let outcome = go(&Plan { connections: 1, ..times });
+    let times = RunPlan { timeout: millis(300), duration: millis(700), warmup: millis(0), ..plan(&url, "get") };
+    let outcome = go(&RunPlan { connections: 1, ..times });
     assert!(outcome.tally.timeouts > 0 && outcome.tally.latency.is_empty(), "{:?}", outcome.tally.failures);
     let accepted = accepted.load(Ordering::SeqCst);
     assert!(accepted > 2, "one is a look at the target; another one is made while the run goes on: {accepted}");
@@ -147,7 +147,7 @@ fn a_target_that_dies_half_way_leaves_a_report_of_both_halves() {
     let (counted, server) = store();
     let server = Arc::new(server);
     let doomed = server.clone();
-    let plan = Plan { duration: millis(2500), warmup: millis(0), ..plan(&server.url, "put") };
+    let plan = RunPlan { duration: millis(2500), warmup: millis(0), ..plan(&server.url, "put") };
     let mut died = false;
     let outcome = run(&plan, &Arc::new(AtomicBool::new(false)), &mut |_| {
         if !died && counted.puts.load(Ordering::SeqCst) > 100 {
@@ -158,7 +158,7 @@ fn a_target_that_dies_half_way_leaves_a_report_of_both_halves() {
     .unwrap();
     let tally = &outcome.tally;
     assert!(tally.latency.len() > 100, "what was before is told");
-    assert!(tally.failures.get(&Failure::Connect).is_some_and(|count| *count > 0), "{:?}", tally.failures);
+    assert!(tally.failures.get(&RequestFailure::Connect).is_some_and(|count| *count > 0), "{:?}", tally.failures);
     assert!(tally.unsent > 0, "what could not be sent is told");
     assert!(outcome.seconds.len() >= 2, "seconds in which the target was dead are seconds, too");
     assert!(outcome.seconds.last().is_some_and(|second| second.errors > 0), "{:?}", outcome.seconds.last());
@@ -171,7 +171,7 @@ fn a_target_that_dies_half_way_leaves_a_report_of_both_halves() {
 #[test]
 fn an_answer_that_comes_after_its_timeout_is_none() {
     let server = slow(millis(40));
-    let plan = Plan { timeout: millis(20), warmup: millis(0), ..plan(&server.url, "get") };
+    let plan = RunPlan { timeout: millis(20), warmup: millis(0), ..plan(&server.url, "get") };
     let outcome = go(&plan);
     assert!(outcome.tally.latency.is_empty() && outcome.tally.timeouts > 0, "{:?}", outcome.tally.statuses);
     all_accounted(&outcome, 500);
@@ -180,7 +180,7 @@ fn an_answer_that_comes_after_its_timeout_is_none() {
 #[test]
 fn an_interrupt_of_the_warm_up_is_no_fault_of_the_generators() {
     let (counted, server) = store();
-    let plan = Plan { warmup: millis(600_000), rate: Rate::Max, ..plan(&server.url, "put") };
+    let plan = RunPlan { warmup: millis(600_000), rate: Rate::Max, ..plan(&server.url, "put") };
     let outcome = go_until(&plan, || counted.puts.load(Ordering::SeqCst) > 100);
     let document = serde_json::to_value(Document::new(&plan, &outcome)).unwrap();
     let generator = &document["generator"];
@@ -192,7 +192,7 @@ fn an_interrupt_of_the_warm_up_is_no_fault_of_the_generators() {
 fn one_dead_target_of_two_does_not_stop_the_other() {
     let ((_, alive), (counted, doomed)) = (store(), store());
     let urls = format!("{},{}", alive.url, doomed.url);
-    let plan = Plan { duration: millis(1500), warmup: millis(0), ..plan(&urls, "put") };
+    let plan = RunPlan { duration: millis(1500), warmup: millis(0), ..plan(&urls, "put") };
     let outcome = run(&plan, &Arc::new(AtomicBool::new(false)), &mut |_| {
         if counted.puts.load(Ordering::SeqCst) > 50 {
             doomed.die();
@@ -206,7 +206,7 @@ fn one_dead_target_of_two_does_not_stop_the_other() {
 #[test]
 fn an_interrupt_gives_the_report_of_what_there_was() {
     let (counted, server) = store();
-    let plan = Plan { duration: millis(600_000), warmup: millis(0), ..plan(&server.url, "put") };
+    let plan = RunPlan { duration: millis(600_000), warmup: millis(0), ..plan(&server.url, "put") };
     let outcome = go_until(&plan, || counted.puts.load(Ordering::SeqCst) > 200);
     assert!(outcome.interrupted && outcome.tally.latency.len() > 200);
     assert!(outcome.measured < millis(20_000), "measured is what was: {:?}", outcome.measured);
@@ -227,7 +227,7 @@ fn silent() -> (Arc<AtomicU64>, Server) {
 fn what_has_no_answer_when_an_interrupt_ends_the_run_is_told() {
     let (requests, server) = silent();
     let (duration, timeout) = (millis(600_000), millis(60_000));
-    let plan = Plan { rate: Rate::Max, duration, timeout, warmup: millis(0), ..plan(&server.url, "put") };
+    let plan = RunPlan { rate: Rate::Max, duration, timeout, warmup: millis(0), ..plan(&server.url, "put") };
     let outcome = go_until(&plan, || requests.load(Ordering::SeqCst) == 8);
     assert!(outcome.interrupted && outcome.tally.latency.is_empty());
     assert_eq!((outcome.tally.unanswered, outcome.tally.timeouts), (8, 0), "one of each connection");
@@ -240,7 +240,7 @@ fn what_has_no_answer_when_an_interrupt_ends_the_run_is_told() {
 #[test]
 fn an_interrupt_after_the_end_does_not_wait_for_the_limit_of_what_is_under_way() {
     let (_, server) = silent();
-    let plan = Plan { timeout: millis(60_000), warmup: millis(0), ..plan(&server.url, "put") };
+    let plan = RunPlan { timeout: millis(60_000), warmup: millis(0), ..plan(&server.url, "put") };
     let stop = Arc::new(AtomicBool::new(false));
     let outcome = run(&plan, &stop, &mut |progress| {
         stop.store(progress.elapsed > plan.duration + millis(100), Ordering::SeqCst);
@@ -257,7 +257,7 @@ struct Killer {
     probes: usize,
 }
 
-impl Watch for Killer {
+impl SearchObserver for Killer {
     fn probed(&mut self, _: &Probe, _: Option<&str>) {
         self.probes -= 1;
         if self.probes == 0 {
@@ -269,21 +269,24 @@ impl Watch for Killer {
 }
 
 fn search(
-    plan: &Plan,
+    plan: &RunPlan,
     objective: &str,
     dir: &Path,
     stop: &Arc<AtomicBool>,
-    watch: &mut dyn Watch,
+    watch: &mut dyn SearchObserver,
 ) -> (Knee, Result<(), Error>) {
     let objective = objective.parse().unwrap();
-    knee(&Hunt { plan, objective: &objective, effort: Effort::Whole, sustained: None, dir: Some(dir), stop }, watch)
+    knee(
+        &SearchInput { plan, objective: &objective, effort: Effort::Whole, sustained: None, dir: Some(dir), stop },
+        watch,
+    )
 }
 
 #[test]
 fn a_search_whose_target_dies_leaves_the_probes_that_were() {
     let dir = tempfile::tempdir().unwrap();
     let (_, server) = store();
-    let plan = Plan { duration: millis(200), warmup: millis(0), ..plan(&server.url, "put") };
+    let plan = RunPlan { duration: millis(200), warmup: millis(0), ..plan(&server.url, "put") };
     let mut killer = Killer { server, probes: 3 };
     let stop = Arc::new(AtomicBool::new(false));
     let (found, searched) = search(&plan, "p50=0.001us", dir.path(), &stop, &mut killer);
@@ -310,7 +313,7 @@ fn the_knee_is_what_the_objective_allows_whatever_the_machine_does() {
     let dir = tempfile::tempdir().unwrap();
     // Eight connections, 10 ms for each answer: 800/s at most, and hardly half of that on a very busy machine.
     let server = slow(millis(10));
-    let plan = Plan { duration: millis(700), warmup: millis(100), ..plan(&server.url, "get") };
+    let plan = RunPlan { duration: millis(700), warmup: millis(100), ..plan(&server.url, "get") };
     let mut killer = Killer { server, probes: usize::MAX };
     let stop = Arc::new(AtomicBool::new(false));
     let (found, searched) = search(&plan, "p50=200ms", dir.path(), &stop, &mut killer);
@@ -337,8 +340,8 @@ fn the_knee_is_what_the_objective_allows_whatever_the_machine_does() {
 fn a_target_that_is_far_away_has_a_knee_too() {
     let server = slow(millis(150));
     let connections = 64;
-    let plan = Plan { duration: millis(1000), warmup: millis(200), connections, ..plan(&server.url, "get") };
-    let hunt = Hunt {
+    let plan = RunPlan { duration: millis(1000), warmup: millis(200), connections, ..plan(&server.url, "get") };
+    let hunt = SearchInput {
         plan: &plan,
         objective: &"p99=500ms".parse().unwrap(),
         effort: Effort::Rough,
@@ -358,8 +361,8 @@ fn a_search_whose_runs_cannot_be_saved_goes_on_and_says_so_beside_its_knee() {
     // Where the run's directory would be there is a file: the same way out as without space.
     std::fs::write(dir.path().join("knee"), "").unwrap();
     let server = slow(millis(10));
-    let plan = Plan { duration: millis(400), warmup: millis(0), ..plan(&server.url, "get") };
-    let hunt = Hunt {
+    let plan = RunPlan { duration: millis(400), warmup: millis(0), ..plan(&server.url, "get") };
+    let hunt = SearchInput {
         plan: &plan,
         objective: &"p50=200ms".parse().unwrap(),
         effort: Effort::Rough,
@@ -394,7 +397,7 @@ struct Stopper {
     half: bool,
 }
 
-impl Watch for Stopper {
+impl SearchObserver for Stopper {
     fn probed(&mut self, probe: &Probe, name: Option<&str>) {
         let is_confirmed = self.half && probe.passed && name == Some("knee");
         self.armed.fetch_or(is_confirmed, Ordering::SeqCst);
@@ -417,9 +420,9 @@ fn interrupted_search(half: bool, effort: Effort, objective: &str, dir: &Path) -
         stops.fetch_or(is_armed.load(Ordering::SeqCst), Ordering::SeqCst);
         answer(200, b"")
     });
-    let plan = Plan { duration: millis(300), warmup: millis(0), ..plan(&server.url, "get") };
+    let plan = RunPlan { duration: millis(300), warmup: millis(0), ..plan(&server.url, "get") };
     let objective = objective.parse().unwrap();
-    let hunt = Hunt { plan: &plan, objective: &objective, effort, sustained: None, dir: Some(dir), stop: &stop };
+    let hunt = SearchInput { plan: &plan, objective: &objective, effort, sustained: None, dir: Some(dir), stop: &stop };
     let (found, searched) = knee(&hunt, &mut Stopper { armed, half });
     searched.unwrap();
     assert!(found.interrupted);

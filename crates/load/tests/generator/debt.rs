@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use kvorum_load::knee::{Effort, Hunt, Knee, Point, Probe, Watch, knee};
+use kvorum_load::knee::{Effort, Knee, Point, Probe, SearchInput, SearchObserver, knee};
 use kvorum_load::nodes::Debt;
 use kvorum_load::report::{Document, RUN_FILE, RateAsked, read_document, save, text};
-use kvorum_load::run::{Outcome, Plan, Rate};
+use kvorum_load::run::{Rate, RunOutcome, RunPlan};
 
 use crate::support::{Server, answer, go, millis, plan};
 
@@ -39,9 +39,9 @@ pub(crate) fn growing() -> Server {
     })
 }
 
-fn run(server: &Server, millis_long: u64) -> (Plan, Outcome, Document) {
+fn run(server: &Server, millis_long: u64) -> (RunPlan, RunOutcome, Document) {
     let plan =
-        Plan { watch: true, rate: Rate::PerSecond(100), duration: millis(millis_long), ..plan(&server.url, "put") };
+        RunPlan { watch: true, rate: Rate::PerSecond(100), duration: millis(millis_long), ..plan(&server.url, "put") };
     let outcome = go(&plan);
     let document = Document::new(&plan, &outcome);
     (plan, outcome, document)
@@ -112,12 +112,12 @@ fn what_is_answered_503_is_told_apart_from_other_errors_with_its_latencies() {
         _ => answer(404, b""),
     });
     let plan =
-        Plan { rate: Rate::PerSecond(200), duration: millis(1000), warmup: millis(0), ..plan(&server.url, "put") };
+        RunPlan { rate: Rate::PerSecond(200), duration: millis(1000), warmup: millis(0), ..plan(&server.url, "put") };
     let document = Document::new(&plan, &go(&plan));
     let window = &document.windows[0];
     assert_eq!((window.sent, window.requests, window.errors, window.shed), (200, 100, 100, 50));
     assert!(window.shed_ms.p99 > 0.0 && document.seconds[0].shed_max > Some(0.0), "{window:?}");
-    let closed = Plan { rate: Rate::Max, ..plan };
+    let closed = RunPlan { rate: Rate::Max, ..plan };
     let document = Document::new(&closed, &go(&closed));
     assert_eq!((document.seconds[0].unsent, document.windows[0].unsent), (None, None), "nothing is due");
 }
@@ -152,14 +152,14 @@ fn take(time: Duration) {
 
 struct Silent;
 
-impl Watch for Silent {
+impl SearchObserver for Silent {
     fn probed(&mut self, _: &Probe, _: Option<&str>) {}
     fn scaled(&mut self, _: Point) {}
 }
 
 fn sustained_knee(server: &Server, dir: &Path) -> Knee {
-    let plan = Plan { watch: true, duration: millis(300), warmup: millis(0), ..plan(&server.url, "put") };
-    let hunt = Hunt {
+    let plan = RunPlan { watch: true, duration: millis(300), warmup: millis(0), ..plan(&server.url, "put") };
+    let hunt = SearchInput {
         plan: &plan,
         objective: &"p50=500ms".parse().unwrap(),
         effort: Effort::Rough,

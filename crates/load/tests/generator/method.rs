@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use kvorum_load::knee::Probe;
 use kvorum_load::report::{Document, Percentiles, text};
-use kvorum_load::run::{Outcome, Plan, Rate};
+use kvorum_load::run::{Rate, RunOutcome, RunPlan};
 
 use crate::support::{Server, answer, go, millis, plan};
 
@@ -36,9 +36,9 @@ fn stalling() -> Server {
 #[test]
 fn a_stall_shows_in_the_p99_of_the_open_loop_and_not_of_the_closed_one() {
     let server = stalling();
-    let base = Plan { duration: millis(4000), connections: 2, ..plan(&server.url, "get") };
-    let open = go(&Plan { rate: Rate::PerSecond(500), ..base.clone() });
-    let closed = go(&Plan { rate: Rate::Max, ..base });
+    let base = RunPlan { duration: millis(4000), connections: 2, ..plan(&server.url, "get") };
+    let open = go(&RunPlan { rate: Rate::PerSecond(500), ..base.clone() });
+    let closed = go(&RunPlan { rate: Rate::Max, ..base });
     let (open, closed) = (open.tally, closed.tally);
     // A tenth of the requests are due during a stall, and wait for half of it on average.
     let seen = Percentiles::of(&open.latency).p99;
@@ -60,7 +60,7 @@ fn wrk_and_the_generator_count_what_the_server_counts() {
         counted.fetch_add(1, Ordering::SeqCst);
         answer(200, b"")
     });
-    let plan = Plan { rate: Rate::Max, warmup: millis(0), ..plan(&server.url, "get") };
+    let plan = RunPlan { rate: Rate::Max, warmup: millis(0), ..plan(&server.url, "get") };
     let ours = go(&plan).tally.requests();
     let missing = count.swap(0, Ordering::SeqCst) - ours;
     assert!(missing <= 8, "what is under way at its end is left out: {missing}");
@@ -84,7 +84,7 @@ fn lateness_is_the_targets_fault_while_all_connections_are_busy() {
         }
         answer(200, b"")
     });
-    let plan = Plan { connections: 2, warmup: millis(0), ..plan(&server.url, "get") };
+    let plan = RunPlan { connections: 2, warmup: millis(0), ..plan(&server.url, "get") };
     let outcome = go(&plan);
     let document = Document::new(&plan, &outcome);
     assert!(document.unsent > 300 && document.late_sends > 10, "{} {}", document.unsent, document.late_sends);
@@ -96,7 +96,7 @@ fn lateness_is_the_targets_fault_while_all_connections_are_busy() {
 
 /// A run by a generator that others keep from the processors, and its target not: whatever else the machine does, the
 /// target has answered before the generator is back, so it never waits for answers.
-fn go_starved(plan: &Plan) -> Outcome {
+fn go_starved(plan: &RunPlan) -> RunOutcome {
     let lower = |nice| rustix::process::setpriority_process(None, nice).unwrap();
     let is_over = &AtomicBool::new(false);
     thread::scope(|scope| {
@@ -122,7 +122,8 @@ fn go_starved(plan: &Plan) -> Outcome {
 #[test]
 fn a_rate_that_cannot_be_driven_is_the_generators_fault() {
     let server = Server::start(|_| answer(200, b""));
-    let plan = Plan { rate: Rate::PerSecond(10_000_000), connections: 2000, pipeline: 8, ..plan(&server.url, "get") };
+    let plan =
+        RunPlan { rate: Rate::PerSecond(10_000_000), connections: 2000, pipeline: 8, ..plan(&server.url, "get") };
     let outcome = go_starved(&plan);
     let document = Document::new(&plan, &outcome);
     assert!(document.unsent > 1_000_000, "{}", document.unsent);
@@ -135,14 +136,14 @@ fn a_rate_that_cannot_be_driven_is_the_generators_fault() {
 #[test]
 fn a_rate_that_is_missed_by_the_generators_own_lateness_is_its_fault() {
     let server = Server::start(|_| answer(200, b""));
-    let plan = Plan { rate: Rate::PerSecond(100), ..plan(&server.url, "get") };
+    let plan = RunPlan { rate: Rate::PerSecond(100), ..plan(&server.url, "get") };
     let mut outcome = go(&plan);
     (outcome.tally.unsent, outcome.stolen_share) = (0, None);
     // What the machine did meanwhile is not of this.
     outcome.tally.latency.reset();
     outcome.tally.lag.reset();
     outcome.tally.late_sends = 90;
-    let probe = |outcome: &Outcome| Probe::of(100, &Document::new(&plan, outcome), &"p99=50ms".parse().unwrap());
+    let probe = |outcome: &RunOutcome| Probe::of(100, &Document::new(&plan, outcome), &"p99=50ms".parse().unwrap());
     outcome.tally.latency.record_n(60_000, 10).unwrap();
     // 2 ms of these 60 are the generator's.
     outcome.tally.lag.record_n(2_000, 10).unwrap();
@@ -164,7 +165,7 @@ fn a_rate_that_is_missed_by_the_generators_own_lateness_is_its_fault() {
 #[test]
 fn seconds_that_the_host_made_slow_are_told_of() {
     let server = Server::start(|_| answer(200, b""));
-    let plan = Plan { rate: Rate::PerSecond(1000), duration: Duration::from_secs(3), ..plan(&server.url, "get") };
+    let plan = RunPlan { rate: Rate::PerSecond(1000), duration: Duration::from_secs(3), ..plan(&server.url, "get") };
     let mut outcome = go(&plan);
     outcome.stolen_share = None;
     outcome.seconds.truncate(3);
@@ -194,7 +195,7 @@ fn seconds_that_the_host_made_slow_are_told_of() {
 #[test]
 fn a_host_that_takes_the_processors_is_told_of() {
     let server = Server::start(|_| answer(200, b""));
-    let plan = Plan { rate: Rate::PerSecond(100), ..plan(&server.url, "get") };
+    let plan = RunPlan { rate: Rate::PerSecond(100), ..plan(&server.url, "get") };
     let mut outcome = go(&plan);
     assert!(outcome.stolen_share.is_none_or(|share| (0.0..=1.0).contains(&share)), "{:?}", outcome.stolen_share);
     for (share, is_told) in [(None, false), (Some(0.01), false), (Some(0.4), true)] {

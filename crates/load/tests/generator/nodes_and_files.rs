@@ -14,12 +14,12 @@ use kvorum_load::nodes::{NodeRow, Source};
 use kvorum_load::report::{
     Document, LATENCY_FILE, PAGE_FILE, RUN_FILE, RateAsked, read_document, read_log, save, text,
 };
-use kvorum_load::run::{Outcome, Plan, Rate};
+use kvorum_load::run::{Rate, RunOutcome, RunPlan};
 
 use crate::support::{Reply, Server, answer, go, millis, plan, store};
 
-fn one(url: &str) -> (Plan, Outcome, Document) {
-    let plan = Plan { rate: Rate::PerSecond(200), duration: millis(2500), ..plan(url, "put") };
+fn one(url: &str) -> (RunPlan, RunOutcome, Document) {
+    let plan = RunPlan { rate: Rate::PerSecond(200), duration: millis(2500), ..plan(url, "put") };
     let outcome = go(&plan);
     let document = Document::new(&plan, &outcome);
     (plan, outcome, document)
@@ -81,7 +81,7 @@ fn the_text_is_that_of_wrk2() {
 #[test]
 fn nodes_on_this_machine_are_read_from_proc() {
     let (_, server) = store();
-    let plan = Plan { watch: true, duration: millis(1500), ..plan(&server.url, "put") };
+    let plan = RunPlan { watch: true, duration: millis(1500), ..plan(&server.url, "put") };
     let document = Document::new(&plan, &go(&plan));
     let [node] = document.nodes.as_slice() else { panic!("one target, one node: {:?}", document.nodes) };
     assert_eq!((node.source, node.url.as_str()), (Source::Proc, server.url.as_str()));
@@ -118,7 +118,7 @@ pub(crate) fn stalling_once() -> Server {
 #[test]
 fn a_second_that_a_slow_commit_made_slow_is_told_of() {
     let server = stalling_once();
-    let plan = Plan { watch: true, duration: millis(3000), warmup: millis(0), ..plan(&server.url, "put") };
+    let plan = RunPlan { watch: true, duration: millis(3000), warmup: millis(0), ..plan(&server.url, "put") };
     let outcome = go(&plan);
     let document = Document::new(&plan, &outcome);
     let node = &document.nodes[0];
@@ -195,7 +195,7 @@ fn the_other_nodes_of_a_cluster_are_found_and_asked() {
         "/v0/cluster" => answer(200, cluster.as_bytes()),
         _ => answer(200, b""),
     });
-    let plan = Plan { watch: true, duration: millis(500), ..plan(&server.url, "put") };
+    let plan = RunPlan { watch: true, duration: millis(500), ..plan(&server.url, "put") };
     let document = Document::new(&plan, &go(&plan));
     let urls: Vec<&str> = document.nodes.iter().map(|node| node.url.as_str()).collect();
     assert_eq!(urls, [server.url.as_str(), other]);
@@ -210,7 +210,7 @@ fn a_node_that_is_silent_does_not_delay_what_is_asked_of_the_others() {
         "/v0/cluster" => answer(200, cluster.as_bytes()),
         _ => answer(200, b""),
     });
-    let plan = Plan { watch: true, duration: millis(1500), ..plan(&server.url, "put") };
+    let plan = RunPlan { watch: true, duration: millis(1500), ..plan(&server.url, "put") };
     let document = Document::new(&plan, &go(&plan));
     let [_, _, last] = document.nodes.as_slice() else { panic!("three nodes: {:?}", document.nodes) };
     // Its first sample was at the begin, and not when the silent one had had its second.
@@ -227,7 +227,7 @@ fn a_node_is_told_of_once_whatever_its_name() {
     });
     url.set(server.url.clone()).unwrap();
     let named = server.url.replace("127.0.0.1", "localhost");
-    let plan = Plan { watch: true, duration: millis(500), ..plan(&format!("{named},{named}"), "put") };
+    let plan = RunPlan { watch: true, duration: millis(500), ..plan(&format!("{named},{named}"), "put") };
     let document = Document::new(&plan, &go(&plan));
     let urls: Vec<&str> = document.nodes.iter().map(|node| node.url.as_str()).collect();
     assert_eq!(urls, [named.as_str()]);
@@ -238,7 +238,7 @@ fn saved_runs_are_compared() {
     let (_, server) = store();
     let dir = tempfile::tempdir().unwrap();
     for name in ["a/1", "a/2", "b/1", "b/2"] {
-        let plan = Plan { duration: millis(200), ..plan(&server.url, "put") };
+        let plan = RunPlan { duration: millis(200), ..plan(&server.url, "put") };
         let outcome = go(&plan);
         save(&dir.path().join(name), &outcome, &Document::new(&plan, &outcome)).unwrap();
     }
@@ -276,8 +276,8 @@ fn errors_of_single_runs_are_told_and_what_has_no_latencies_is_not_compared() {
     let dir = tempfile::tempdir().unwrap();
     let saved = |name: &str, is_refused: fn(u64) -> bool, workload: &str| {
         let server = refusing(is_refused);
-        let plan = Plan { rate: Rate::PerSecond(200), duration: millis(2100), ..plan(&server.url, workload) };
-        let plan = Plan { warmup: millis(0), ..plan };
+        let plan = RunPlan { rate: Rate::PerSecond(200), duration: millis(2100), ..plan(&server.url, workload) };
+        let plan = RunPlan { warmup: millis(0), ..plan };
         let outcome = go(&plan);
         save(&dir.path().join(name), &outcome, &Document::new(&plan, &outcome)).unwrap();
         dir.path().join(name)

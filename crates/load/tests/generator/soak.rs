@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kvorum_load::report::{Document, Percentiles, WindowRow, text};
-use kvorum_load::run::{Outcome, Plan, Rate, Second};
+use kvorum_load::run::{Rate, RunOutcome, RunPlan, Second};
 use kvorum_load::soak::{Soak, soak};
 
 use crate::nodes_and_files::stalling_once;
@@ -14,14 +14,14 @@ use crate::support::{go, millis, plan, store};
 
 const OBJECTIVE: &str = "p99=2s";
 
-fn judged(of: &(Plan, Outcome, Document), objective: &str, goodput: Option<u64>) -> Soak {
+fn judged(of: &(RunPlan, RunOutcome, Document), objective: &str, goodput: Option<u64>) -> Soak {
     soak(&of.0, &of.1, &of.2, &objective.parse().unwrap(), goodput)
 }
 
 /// A run of three seconds in which all went well.
-fn good() -> (Plan, Outcome, Document) {
+fn good() -> (RunPlan, RunOutcome, Document) {
     let (_, server) = store();
-    let plan = Plan { rate: Rate::PerSecond(100), duration: millis(3000), watch: true, ..plan(&server.url, "put") };
+    let plan = RunPlan { rate: Rate::PerSecond(100), duration: millis(3000), watch: true, ..plan(&server.url, "put") };
     let outcome = go(&plan);
     let document = Document::new(&plan, &outcome);
     (plan, outcome, document)
@@ -81,7 +81,7 @@ fn silent() -> Vec<u8> {
 #[test]
 fn a_slow_second_is_told_with_what_the_nodes_did_then() {
     let server = stalling_once();
-    let plan = Plan { watch: true, duration: millis(3000), warmup: millis(0), ..plan(&server.url, "put") };
+    let plan = RunPlan { watch: true, duration: millis(3000), warmup: millis(0), ..plan(&server.url, "put") };
     let outcome = go(&plan);
     let mut document = Document::new(&plan, &outcome);
     let soak = soak(&plan, &outcome, &document, &"p99=100ms".parse().unwrap(), None);
@@ -100,7 +100,7 @@ fn a_slow_second_is_told_with_what_the_nodes_did_then() {
 }
 
 /// A run under overload: windows of 10 s with so many successes each, and 503s that came so soon.
-fn overload(successes: &[u64], shed_ms: f64) -> (Plan, Outcome, Document) {
+fn overload(successes: &[u64], shed_ms: f64) -> (RunPlan, RunOutcome, Document) {
     let mut run = good();
     let window = run.2.windows[0].clone();
     let of = |(place, requests): (u32, &u64)| {
@@ -115,7 +115,7 @@ fn overload(successes: &[u64], shed_ms: f64) -> (Plan, Outcome, Document) {
 
 #[test]
 fn under_overload_the_goodput_of_every_window_after_thirty_seconds_counts_and_all_else_is_a_quick_503() {
-    let all = |of: &(Plan, Outcome, Document)| answers(&judged(of, OBJECTIVE, Some(100)));
+    let all = |of: &(RunPlan, RunOutcome, Document)| answers(&judged(of, OBJECTIVE, Some(100)));
     let good = overload(&[0, 10, 0, 800, 1000, 900], 40.0);
     assert_eq!(all(&good), [Some(true); 4]);
     assert_eq!(judged(&good, OBJECTIVE, Some(100)).verdict[0].found, "80/s at the least, from 30 to 40 s");

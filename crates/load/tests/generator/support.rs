@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kvorum_load::run::{Outcome, Plan, Rate, run};
+use kvorum_load::run::{Rate, RunOutcome, RunPlan, run};
 use kvorum_load::workload::{Api, ValueSize};
 
 /// A request, as the server sees it.
@@ -190,8 +190,8 @@ pub(crate) fn millis(millis: u64) -> Duration {
 }
 
 /// A short run at a low rate: how fast the machine is does not matter.
-pub(crate) fn plan(url: &str, workload: &str) -> Plan {
-    Plan {
+pub(crate) fn plan(url: &str, workload: &str) -> RunPlan {
+    RunPlan {
         targets: url.split(',').map(|url| url.parse().unwrap()).collect(),
         api: Api::default(),
         workload: workload.parse().unwrap(),
@@ -217,12 +217,12 @@ pub(crate) fn plan(url: &str, workload: &str) -> Plan {
     }
 }
 
-pub(crate) fn go(plan: &Plan) -> Outcome {
+pub(crate) fn go(plan: &RunPlan) -> RunOutcome {
     run(plan, &Arc::new(AtomicBool::new(false)), &mut |_| {}).unwrap()
 }
 
 /// A run that is stopped once a condition holds; it must, within ten seconds.
-pub(crate) fn go_until(plan: &Plan, mut condition: impl FnMut() -> bool) -> Outcome {
+pub(crate) fn go_until(plan: &RunPlan, mut condition: impl FnMut() -> bool) -> RunOutcome {
     let stop = Arc::new(AtomicBool::new(false));
     let deadline = Instant::now() + Duration::from_secs(10);
     let outcome = run(plan, &stop, &mut |_| {

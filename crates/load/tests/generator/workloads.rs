@@ -8,19 +8,19 @@ use std::sync::{Arc, Mutex};
 
 use kvorum_load::Error;
 use kvorum_load::fill::{Filled, fill};
-use kvorum_load::run::{Plan, Rate, run};
-use kvorum_load::workload::{KeyOrder, Operation};
+use kvorum_load::run::{Rate, RunPlan, run};
+use kvorum_load::workload::{ClientOperation, KeyOrder};
 
 use crate::support::{Reply, Server, answer, go, go_until, millis, plan, serve, store};
 
-fn fill_now(plan: &Plan) -> Result<Filled, Error> {
+fn fill_now(plan: &RunPlan) -> Result<Filled, Error> {
     fill(plan, &Arc::new(AtomicBool::new(false)), &mut |_| {})
 }
 
 #[test]
 fn an_open_loop_sends_what_is_due_and_nothing_else() {
     let (store, server) = store();
-    let outcome = go(&Plan { warmup: millis(0), threads: 3, ..plan(&server.url, "put") });
+    let outcome = go(&RunPlan { warmup: millis(0), threads: 3, ..plan(&server.url, "put") });
     let tally = &outcome.tally;
     assert_eq!(tally.requests() + tally.unsent, 500);
     assert_eq!(store.puts.load(Ordering::SeqCst), tally.requests());
@@ -32,7 +32,7 @@ fn an_open_loop_sends_what_is_due_and_nothing_else() {
 #[test]
 fn the_warm_up_is_not_counted() {
     let (store, server) = store();
-    let outcome = go(&Plan { warmup: millis(500), ..plan(&server.url, "put") });
+    let outcome = go(&RunPlan { warmup: millis(500), ..plan(&server.url, "put") });
     assert_eq!(outcome.tally.requests() + outcome.tally.unsent, 500);
     assert!(store.puts.load(Ordering::SeqCst) > outcome.tally.requests());
 }
@@ -41,7 +41,7 @@ fn the_warm_up_is_not_counted() {
 fn a_closed_loop_sends_as_answers_come_also_in_pipelines() {
     for (pipeline, threads) in [(1, 1), (16, 2)] {
         let (store, server) = store();
-        let plan = Plan { rate: Rate::Max, pipeline, threads, duration: millis(300), ..plan(&server.url, "put") };
+        let plan = RunPlan { rate: Rate::Max, pipeline, threads, duration: millis(300), ..plan(&server.url, "put") };
         let outcome = go(&plan);
         assert!(outcome.tally.requests() > 0 && outcome.tally.error_count() == 0, "{:?}", outcome.tally.failures);
         assert!(outcome.tally.requests() <= store.puts.load(Ordering::SeqCst));
@@ -63,8 +63,9 @@ fn a_closed_loop_counts_what_is_answered_in_its_time_whenever_it_was_sent() {
         }
         answer(200, b"")
     });
-    let times = Plan { warmup: millis(200), duration: millis(2000), timeout: millis(3000), ..plan(&server.url, "get") };
-    let outcome = run(&Plan { rate: Rate::Max, ..times }, &Arc::default(), &mut |now| {
+    let times =
+        RunPlan { warmup: millis(200), duration: millis(2000), timeout: millis(3000), ..plan(&server.url, "get") };
+    let outcome = run(&RunPlan { rate: Rate::Max, ..times }, &Arc::default(), &mut |now| {
         measures.store(now.elapsed > millis(300), Ordering::SeqCst);
     });
     let outcome = outcome.unwrap();
@@ -77,7 +78,7 @@ fn every_workload_sends_its_operations_and_nothing_fails() {
     fill_now(&plan(&server.url, "put")).unwrap();
     let workloads = ["get", "range", "ycsb-a", "ycsb-b", "ycsb-c", "ycsb-d", "ycsb-e", "ycsb-f"];
     for workload in workloads.into_iter().chain(["mixed:put=1,get=2,delete=1,range=1", "delete"]) {
-        let outcome = go(&Plan { duration: millis(300), ..plan(&server.url, workload) });
+        let outcome = go(&RunPlan { duration: millis(300), ..plan(&server.url, workload) });
         let refused = &outcome.tally.refused;
         assert!(outcome.tally.latency.len() > 20 && refused.is_empty(), "{workload}: {refused:?}");
         assert!(outcome.tally.failures.is_empty() && outcome.tally.timeouts == 0, "{workload}");
@@ -91,8 +92,8 @@ fn a_read_and_write_is_two_requests_and_one_operation() {
     let (store, server) = store();
     fill_now(&plan(&server.url, "put")).unwrap();
     let (gets, puts) = (store.gets.load(Ordering::SeqCst), store.puts.load(Ordering::SeqCst));
-    let outcome = go(&Plan { warmup: millis(0), ..plan(&server.url, "mixed:modify=1") });
-    let operations = outcome.tally.operations[&Operation::Modify].len();
+    let outcome = go(&RunPlan { warmup: millis(0), ..plan(&server.url, "mixed:modify=1") });
+    let operations = outcome.tally.operations[&ClientOperation::Modify].len();
     assert_eq!(operations + outcome.tally.unsent, 500);
     assert_eq!(store.gets.load(Ordering::SeqCst) - gets, operations);
     assert_eq!(store.puts.load(Ordering::SeqCst) - puts, operations);
@@ -103,7 +104,7 @@ fn a_read_and_write_is_two_requests_and_one_operation() {
 fn targets_take_turns() {
     let servers = [store(), store(), store()];
     let urls: Vec<&str> = servers.iter().map(|(_, server)| server.url.as_str()).collect();
-    go(&Plan { connections: 6, ..plan(&urls.join(","), "put") });
+    go(&RunPlan { connections: 6, ..plan(&urls.join(","), "put") });
     let puts: Vec<u64> = servers.iter().map(|(store, _)| store.puts.load(Ordering::SeqCst)).collect();
     assert!(puts.iter().all(|count| *count > 50), "{puts:?}");
 }
@@ -111,8 +112,8 @@ fn targets_take_turns() {
 #[test]
 fn a_fill_writes_every_key_and_goes_on_where_it_was() {
     let (store, server) = store();
-    let plan = Plan { keys: 250_000, connections: 16, pipeline: 64, ..plan(&server.url, "put") };
-    let part = fill_now(&Plan { keys: 150_000, ..plan.clone() }).unwrap();
+    let plan = RunPlan { keys: 250_000, connections: 16, pipeline: 64, ..plan(&server.url, "put") };
+    let part = fill_now(&RunPlan { keys: 150_000, ..plan.clone() }).unwrap();
     assert_eq!(part, Filled { keys: 150_000, from: 0, sampled: 1000, interrupted: false });
     let whole = fill_now(&plan).unwrap();
     assert_eq!(whole, Filled { keys: 250_000, from: 100_000, sampled: 1000, interrupted: false });
@@ -124,7 +125,7 @@ fn a_fill_writes_every_key_and_goes_on_where_it_was() {
 #[test]
 fn a_fill_that_finds_others_keys_begins_anew() {
     let (store, server) = store();
-    let plan = Plan { keys: 2500, value_size: "64KiB".parse().unwrap(), ..plan(&server.url, "put") };
+    let plan = RunPlan { keys: 2500, value_size: "64KiB".parse().unwrap(), ..plan(&server.url, "put") };
     fill_now(&plan).unwrap();
     // The last stage's first key is there; most of what should be before it is not.
     store.values.lock().unwrap().retain(|key, _| key.as_str() >= "key00001000");
@@ -155,12 +156,12 @@ fn a_fill_that_cannot_go_on_does_not_begin_anew() {
         shared.again.fetch_add(u64::from(is_old), Ordering::SeqCst);
         answer(507, b"")
     });
-    let plan = Plan { keys: 1100, value_size: "64KiB".parse().unwrap(), ..plan(&server.url, "put") };
+    let plan = RunPlan { keys: 1100, value_size: "64KiB".parse().unwrap(), ..plan(&server.url, "put") };
     fill_now(&plan).unwrap();
     full.is_full.store(true, Ordering::SeqCst);
     // Nor does it take a store that is not ready yet for an empty one.
     full.busy.store(2, Ordering::SeqCst);
-    let error = fill_now(&Plan { keys: 1200, ..plan }).unwrap_err().to_string();
+    let error = fill_now(&RunPlan { keys: 1200, ..plan }).unwrap_err().to_string();
     assert!(error.contains("could not be written") && error.contains("507"), "{error}");
     assert_eq!(full.again.load(Ordering::SeqCst), 0, "its first stage is whole");
 }
@@ -168,11 +169,11 @@ fn a_fill_that_cannot_go_on_does_not_begin_anew() {
 #[test]
 fn a_fill_does_not_take_what_a_run_wrote_for_its_own() {
     let (store, server) = store();
-    let plan = Plan { keys: 2500, value_size: "64KiB".parse().unwrap(), ..plan(&server.url, "put") };
+    let plan = RunPlan { keys: 2500, value_size: "64KiB".parse().unwrap(), ..plan(&server.url, "put") };
     // The last two of its three stages, and not the first.
     let order = Some(KeyOrder::Sequential);
-    let run = Plan { first_key: 1000, keys: 1500, key_order: order, duration: millis(600_000), ..plan.clone() };
-    go_until(&Plan { rate: Rate::Max, ..run }, || store.values.lock().unwrap().len() == 1500);
+    let run = RunPlan { first_key: 1000, keys: 1500, key_order: order, duration: millis(600_000), ..plan.clone() };
+    go_until(&RunPlan { rate: Rate::Max, ..run }, || store.values.lock().unwrap().len() == 1500);
     let filled = fill_now(&plan).unwrap();
     assert_eq!((filled.from, store.values.lock().unwrap().len()), (0, 2500));
 }
@@ -185,10 +186,10 @@ fn a_fill_writes_again_what_was_refused_and_gives_up_in_the_end() {
         let busy = request.method == "PUT" && refusals.fetch_add(1, Ordering::SeqCst) % 10 == 0;
         if busy { answer(503, b"") } else { kept.handle(request) }
     });
-    let filled = fill_now(&Plan { keys: 2000, ..plan(&server.url, "put") }).unwrap();
+    let filled = fill_now(&RunPlan { keys: 2000, ..plan(&server.url, "put") }).unwrap();
     assert_eq!((filled.keys, store.values.lock().unwrap().len()), (2000, 2000));
     let refusing = Server::start(|request| answer(if request.method == "GET" { 404 } else { 503 }, b""));
-    let error = fill_now(&Plan { keys: 10, ..plan(&refusing.url, "put") }).unwrap_err().to_string();
+    let error = fill_now(&RunPlan { keys: 10, ..plan(&refusing.url, "put") }).unwrap_err().to_string();
     assert!(error.contains("10 keys could not be written") && error.contains("503"), "{error}");
 }
 
@@ -207,7 +208,7 @@ fn a_fill_whose_target_goes_away_or_falls_silent_ends_and_says_so() {
         [(&mute.url, &counted, &|| silent.store(true, Ordering::SeqCst)), (&dies.url, &dying, &|| dies.die())];
     for (url, counted, fail) in ways {
         let (stop, begin) = (Arc::new(AtomicBool::new(false)), std::time::Instant::now());
-        let plan = Plan { keys: 1_000_000, timeout: millis(100), ..plan(url, "put") };
+        let plan = RunPlan { keys: 1_000_000, timeout: millis(100), ..plan(url, "put") };
         let ended = fill(&plan, &stop, &mut |_| {
             if counted.puts.load(Ordering::SeqCst) > 100 {
                 fail();
@@ -228,7 +229,7 @@ fn a_fill_that_reads_back_is_interrupted() {
         stops.fetch_or(request.method == "GET" && kept.puts.load(Ordering::SeqCst) > 0, Ordering::SeqCst);
         kept.handle(request)
     });
-    let filled = fill(&Plan { keys: 500, ..plan(&server.url, "put") }, &stop, &mut |_| {}).unwrap();
+    let filled = fill(&RunPlan { keys: 500, ..plan(&server.url, "put") }, &stop, &mut |_| {}).unwrap();
     assert_eq!(filled, Filled { keys: 500, from: 0, sampled: 1, interrupted: true });
 }
 
@@ -241,7 +242,7 @@ fn a_fill_whose_reads_are_refused_is_interrupted() {
         stops.store(true, Ordering::SeqCst);
         answer(503, b"")
     });
-    let filled = fill(&Plan { keys: 500, ..plan(&server.url, "put") }, &stop, &mut |_| {}).unwrap();
+    let filled = fill(&RunPlan { keys: 500, ..plan(&server.url, "put") }, &stop, &mut |_| {}).unwrap();
     assert_eq!(filled, Filled { keys: 0, from: 0, sampled: 0, interrupted: true });
     assert_eq!(reads.load(Ordering::SeqCst), 1, "reads after it was stopped");
 }
@@ -257,7 +258,7 @@ fn a_fill_that_waits_for_its_connections_is_interrupted() {
         serve(stream, &|_| answer(404, b""));
     });
     let (stop, begin) = (Arc::new(AtomicBool::new(false)), std::time::Instant::now());
-    let plan = Plan { timeout: millis(60_000), ..plan(&url, "put") };
+    let plan = RunPlan { timeout: millis(60_000), ..plan(&url, "put") };
     let filled = fill(&plan, &stop, &mut |_| stop.store(true, Ordering::SeqCst)).unwrap();
     assert!(filled.interrupted && begin.elapsed() < millis(30_000), "{:?}", begin.elapsed());
 }
@@ -285,14 +286,14 @@ fn a_store_whose_answers_have_no_lengths_is_filled() {
         values.get(&request.path).map_or_else(|| chunked(404, b""), |value| chunked(200, value))
     });
     let (api, value_size) = ("/kv/{key}".parse().unwrap(), "4KiB".parse().unwrap());
-    let filled = fill_now(&Plan { api, value_size, ..plan(&server.url, "put") }).unwrap();
+    let filled = fill_now(&RunPlan { api, value_size, ..plan(&server.url, "put") }).unwrap();
     assert_eq!((filled.keys, filled.sampled), (100, 100));
 }
 
 #[test]
 fn a_fill_notices_a_store_that_does_not_keep_what_it_takes() {
     let server = Server::start(|request| answer(if request.method == "GET" { 404 } else { 201 }, b""));
-    let error = fill_now(&Plan { keys: 10, ..plan(&server.url, "put") }).unwrap_err().to_string();
+    let error = fill_now(&RunPlan { keys: 10, ..plan(&server.url, "put") }).unwrap_err().to_string();
     assert!(error.contains("not read back"), "{error}");
 }
 
@@ -300,12 +301,12 @@ fn a_fill_notices_a_store_that_does_not_keep_what_it_takes() {
 fn options_that_contradict_each_other_are_refused() {
     let url = "http://127.0.0.1:1";
     for bad in [
-        Plan { threads: 9, ..plan(url, "put") },
-        Plan { connections: 1, ..plan("http://127.0.0.1:1,http://127.0.0.1:2", "put") },
-        Plan { keys: 0, ..plan(url, "put") },
-        Plan { keys: 200_000_000, ..plan(url, "put") },
-        Plan { api: "/kv/{key}".parse().unwrap(), ..plan(url, "ycsb-e") },
-        Plan { targets: Vec::new(), ..plan(url, "put") },
+        RunPlan { threads: 9, ..plan(url, "put") },
+        RunPlan { connections: 1, ..plan("http://127.0.0.1:1,http://127.0.0.1:2", "put") },
+        RunPlan { keys: 0, ..plan(url, "put") },
+        RunPlan { keys: 200_000_000, ..plan(url, "put") },
+        RunPlan { api: "/kv/{key}".parse().unwrap(), ..plan(url, "ycsb-e") },
+        RunPlan { targets: Vec::new(), ..plan(url, "put") },
     ] {
         assert!(matches!(bad.check(), Err(Error::Usage(_))), "{bad:?}");
     }

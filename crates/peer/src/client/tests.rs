@@ -21,11 +21,11 @@ fn the_back_off_grows_until_a_connection_lasts() {
 
 #[test]
 fn what_waits_for_a_dial_is_bounded() {
-    let pending = Pending::default();
+    let pending = AwaitingDial::default();
     let store = |bytes: usize| {
         let key = key();
         let record = Record::value(&key, kvorum_core::Version::ZERO, 1, None, &vec![0; bytes]);
-        let message = Message::Store { key, record: record.bytes().clone(), repair: false, uncounted: false };
+        let message = Message::Store { key, record: record.bytes().clone(), repair: false, non_voting: false };
         Question { id: 1, message, asked: Duration::ZERO }
     };
     let bytes_max = 100_000;

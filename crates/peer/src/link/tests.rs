@@ -38,7 +38,7 @@ fn frame(id: u64, message: Message) -> Frame {
 
 fn store(id: u64, length: usize) -> Frame {
     let key = Key::new(bytes::Bytes::from_static(b"key")).unwrap();
-    frame(id, Message::Store { key, record: vec![id as u8; length].into(), repair: false, uncounted: false })
+    frame(id, Message::Store { key, record: vec![id as u8; length].into(), repair: false, non_voting: false })
 }
 
 /// The next frames that come over `link`.

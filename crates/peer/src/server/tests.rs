@@ -74,7 +74,7 @@ fn every_question_is_answered_when_records_do_not_fit_the_queue() {
         let (near, far) = pair(2 * length, &flusher).await;
         let answers = [
             Message::ReadAnswer(ReadAnswer::Record(vec![1; length].into())),
-            Message::ReadAnswer(ReadAnswer::Absent { floor: kvorum_core::Version::ZERO }),
+            Message::ReadAnswer(ReadAnswer::Absent { gc_watermark: kvorum_core::Version::ZERO }),
             Message::StoreAnswer(StoreAnswer::Accepted),
         ];
         let count = 30;
@@ -107,7 +107,7 @@ fn what_comes_before_this_node_serves_its_cluster_is_answered_when_it_does() {
             let version = kvorum_core::Version { hlc: Hlc::from_millis(1), incarnation: Incarnation(1) };
             let record = Record::value(&key, version, 1, None, &vec![0; bytes]);
             let (key, record) = (key.clone(), record.bytes().clone());
-            Frame { id, hlc: Hlc::ZERO, message: Message::Store { key, record, repair: false, uncounted: false } }
+            Frame { id, hlc: Hlc::ZERO, message: Message::Store { key, record, repair: false, non_voting: false } }
         };
         let handler = Rc::new(Accepting::default());
         let incoming = Incoming { context: context.clone(), handler, link: near.clone(), early: Rc::default() };
@@ -118,7 +118,7 @@ fn what_comes_before_this_node_serves_its_cluster_is_answered_when_it_does() {
         assert!(hold(question(3, 1)).is_some(), "what is kept is bounded");
         tokio::task::yield_now().await;
         assert_eq!(near.queued_bytes(), 0, "nobody has an answer");
-        context.membership.meet(NodeId(1), Incarnation(2), Run { id: RunId(3), recovered: 0 }, true).unwrap();
+        context.membership.register_peer(NodeId(1), Incarnation(2), Run { id: RunId(3), recovered: 0 }, true).unwrap();
         let mut answers = receive(&far, &mut Decoder::new(1 << 16, 1 << 16), 2).await;
         answers.sort_by_key(|frame| frame.id);
         assert_eq!((answers[0].id, answers[1].id), (1, 2));

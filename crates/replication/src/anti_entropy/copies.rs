@@ -6,10 +6,10 @@ use std::time::Duration;
 use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::{Current, Failure, StoreAnswer};
 use kvorum_core::repair::Holding;
-use kvorum_core::repair::round::{Plan, Round};
+use kvorum_core::repair::round::{CopyPlan, Round};
 use kvorum_core::{Key, PartitionId, Record, Version};
 
-use super::pace::Pace;
+use super::pace::ScanPace;
 use crate::background_rpc::BackgroundRpc;
 use crate::replica::Held;
 
@@ -35,7 +35,7 @@ pub(super) struct Copier {
 
 impl Copier {
     /// Gives everybody who needs it the newest record of a key.
-    pub(super) async fn copy(self: Rc<Self>, pace: Rc<Pace>, key: Key, plan: Plan) -> Copied {
+    pub(super) async fn copy(self: Rc<Self>, pace: Rc<ScanPace>, key: Key, plan: CopyPlan) -> Copied {
         let mut copied = Copied { partition: key.hash().partition(), is_settled: false, records: 0, bytes: 0 };
         let Some(record) = self.fetch(&key, &plan).await else { return copied };
         let mut settled = 0;
@@ -55,21 +55,24 @@ impl Copier {
         copied
     }
 
-    /// Deletes what is left of a key that those who vote have deleted and forgotten: their floors say so. Whether
+    /// Deletes what is left of a key that those who vote have deleted and forgotten: their GC watermarks say so. Whether
     /// that is so, and done.
-    async fn bury(&self, key: &Key, plan: &Plan, refusals: &[StoreAnswer]) -> bool {
-        let floor = |answer: &StoreAnswer| match answer {
-            StoreAnswer::Stale(Current::Floor(floor)) | StoreAnswer::StaleUnknown(Current::Floor(floor)) => {
-                Some(*floor).filter(|floor| *floor >= plan.newest.version)
+    async fn bury(&self, key: &Key, plan: &CopyPlan, refusals: &[StoreAnswer]) -> bool {
+        let gc_watermark = |answer: &StoreAnswer| match answer {
+            StoreAnswer::Stale(Current::Floor(gc_watermark))
+            | StoreAnswer::StaleUnknown(Current::Floor(gc_watermark)) => {
+                Some(*gc_watermark).filter(|gc_watermark| *gc_watermark >= plan.newest.version)
             }
             _ => None,
         };
-        let floors: Option<Vec<Version>> = refusals.iter().map(floor).collect();
+        let gc_watermarks: Option<Vec<Version>> = refusals.iter().map(gc_watermark).collect();
         let is_refused_by_all = plan.is_doubtful && refusals.len() == plan.targets.len();
-        let Some(floor) = floors.and_then(|floors| floors.into_iter().max()).filter(|_| is_refused_by_all) else {
+        let Some(gc_watermark) =
+            gc_watermarks.and_then(|gc_watermarks| gc_watermarks.into_iter().max()).filter(|_| is_refused_by_all)
+        else {
             return false;
         };
-        let tombstone = Record::tombstone(key, floor, plan.newest.from);
+        let tombstone = Record::tombstone(key, gc_watermark, plan.newest.from);
         for holder in &plan.holders {
             if self.give(*holder, key, &tombstone).await != StoreAnswer::Accepted {
                 return false;
@@ -80,7 +83,7 @@ impl Copier {
 
     /// The newest record, or what has replaced it since where that is wanted by as many: from this node if it has
     /// it, or else from the first who gives it.
-    async fn fetch(&self, key: &Key, plan: &Plan) -> Option<Record> {
+    async fn fetch(&self, key: &Key, plan: &CopyPlan) -> Option<Record> {
         let own = self.own;
         let Holding { version, from, .. } = plan.newest;
         let mut holders = plan.holders.clone();

@@ -17,15 +17,15 @@ use kvorum_core::repair::RoundId;
 use kvorum_core::repair::merge::Merge;
 use kvorum_core::repair::round::Round;
 use kvorum_core::repair::trees::Leaves;
-use kvorum_core::repair::wire::{Cursor, Request, Response};
+use kvorum_core::repair::wire::{Cursor, RoundRequest, RoundResponse};
 use kvorum_core::{Hlc, PartitionId};
-use kvorum_peer::membership::Standing;
+use kvorum_peer::membership::VoteState;
 use tokio::task::JoinSet;
 
 use super::copies::{ANSWER_MAX, Copied, Copier};
 use super::member::Member;
-use super::pace::Pace;
-use super::{AntiEntropy, Progress, Summary, add};
+use super::pace::ScanPace;
+use super::{AntiEntropy, RoundProgress, Summary, add};
 use crate::background_rpc::BackgroundRpc;
 
 /// How often it is looked whether a round is due.
@@ -49,7 +49,7 @@ const PATIENCE: u32 = 3;
 
 /// Why a round ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ended {
+enum RoundAborted {
     /// A greater round is known to somebody.
     Superseded {
         /// What that one compares.
@@ -88,7 +88,7 @@ impl Driver {
                         tracing::info!(?ended, left_out, "a round of anti-entropy was given up");
                     }
                     anti_entropy.state().driving = None;
-                    if let Ended::Superseded { by } = ended {
+                    if let RoundAborted::Superseded { by } = ended {
                         self.exceed(by);
                     }
                     // Whoever superseded it is at work.
@@ -109,7 +109,7 @@ impl Driver {
         let now = clock.boot();
         // Whoever waits for its vote does not wait for others to begin.
         let may_be_restored =
-            membership.standing() == Standing::Rebuilding && now >= anti_entropy.note_rebuilding(clock);
+            membership.vote_state() == VoteState::Rebuilding && now >= anti_entropy.note_rebuilding(clock);
         let state = anti_entropy.state();
         let quiet = now.saturating_sub(state.heard_at);
         let is_others = state.part.as_ref().is_some_and(|part| part.round.driver != membership.own());
@@ -163,10 +163,10 @@ impl Driver {
         self.member.clock.observe(Hlc::from_millis(until.millis().saturating_add(lag_ms).saturating_add(1)));
     }
 
-    async fn drive(self: &Rc<Self>) -> Result<Summary, Ended> {
+    async fn drive(self: &Rc<Self>) -> Result<Summary, RoundAborted> {
         let began = self.member.clock.boot();
         let id = self.propose();
-        let progress = Progress { round: id, phase: "begin", listed: 0, copied: 0 };
+        let progress = RoundProgress { round: id, phase: "begin", listed: 0, copied: 0 };
         self.member.anti_entropy.state().driving = Some(progress);
         let round = Round::new(id, self.member.membership.layout());
         let mut driver = Driving { driver: self, id, round, differing: 0, copied: 0 };
@@ -183,7 +183,7 @@ impl Driver {
         let restored: BTreeMap<NodeId, PartitionSet> = driver.restored();
         let end = |node: NodeId| {
             let restored = restored.get(&node).cloned().unwrap_or_default();
-            Request::End { round: id, proven: proven.clone(), restored }
+            RoundRequest::End { round: id, proven: proven.clone(), restored }
         };
         driver.ask_all(end).await?;
         let missing = self.member.membership.layout().nodes().iter().zip((0..=u8::MAX).map(NodeId));
@@ -200,7 +200,7 @@ impl Driver {
     }
 
     /// Asks one node, this one too. No answer in time is none.
-    async fn ask(&self, node: NodeId, request: Request) -> Option<Response> {
+    async fn ask(&self, node: NodeId, request: RoundRequest) -> Option<RoundResponse> {
         if node == self.member.membership.own() {
             return Some(self.member.answer(request).await);
         }
@@ -210,7 +210,7 @@ impl Driver {
 }
 
 impl AntiEntropy {
-    fn note(&self, change: impl FnOnce(&mut Progress)) {
+    fn note(&self, change: impl FnOnce(&mut RoundProgress)) {
         if let Some(progress) = &mut self.state().driving {
             change(progress);
         }
@@ -232,14 +232,14 @@ impl Driving<'_> {
         self.driver.member.anti_entropy.note(|progress| progress.phase = phase);
     }
 
-    async fn begin(&mut self) -> Result<(), Ended> {
+    async fn begin(&mut self) -> Result<(), RoundAborted> {
         let (round, wall_ms) = (self.id, self.driver.member.clock.wall_ms());
-        for (node, response) in self.ask_all(|_| Request::Begin { round, wall_ms }).await? {
-            if let Response::Begun { votes } = response {
+        for (node, response) in self.ask_all(|_| RoundRequest::Begin { round, wall_ms }).await? {
+            if let RoundResponse::Begun { votes } = response {
                 self.round.on_begun(node, votes);
             }
         }
-        if self.round.is_present(self.driver.member.membership.own()) { Ok(()) } else { Err(Ended::Unable) }
+        if self.round.is_present(self.driver.member.membership.own()) { Ok(()) } else { Err(RoundAborted::Unable) }
     }
 
     /// Has the nodes hear of this round for as long as the set lives, however long the driver has nothing to ask.
@@ -250,7 +250,7 @@ impl Driving<'_> {
             tasks.spawn_local(async move {
                 loop {
                     tokio::time::sleep(KEEP_ALIVE).await;
-                    let _ = driver.ask(node, Request::Marked { round }).await;
+                    let _ = driver.ask(node, RoundRequest::Marked { round }).await;
                 }
             });
         }
@@ -264,7 +264,10 @@ impl Driving<'_> {
     }
 
     /// Asks all present nodes at once; who fails is lost to the round.
-    async fn ask_all(&mut self, request: impl Fn(NodeId) -> Request) -> Result<Vec<(NodeId, Response)>, Ended> {
+    async fn ask_all(
+        &mut self,
+        request: impl Fn(NodeId) -> RoundRequest,
+    ) -> Result<Vec<(NodeId, RoundResponse)>, RoundAborted> {
         let mut asked = JoinSet::new();
         for node in self.round.present() {
             let (driver, request) = (self.driver.clone(), request(node));
@@ -274,8 +277,8 @@ impl Driving<'_> {
         while let Some(answer) = asked.join_next().await {
             let (node, response) = answer.expect("asking does not panic");
             match response {
-                Some(Response::Superseded { by }) => return Err(Ended::Superseded { by }),
-                Some(Response::Failed) | None => self.round.lose(node),
+                Some(RoundResponse::Superseded { by }) => return Err(RoundAborted::Superseded { by }),
+                Some(RoundResponse::Failed) | None => self.round.lose(node),
                 Some(response) => answers.push((node, response)),
             }
         }
@@ -283,7 +286,7 @@ impl Driving<'_> {
     }
 
     /// Waits for the trees of all nodes, and takes their roots.
-    async fn take_sums(&mut self) -> Result<(), Ended> {
+    async fn take_sums(&mut self) -> Result<(), RoundAborted> {
         let mut awaited: BTreeMap<NodeId, u8> = self.round.present().map(|node| (node, 0)).collect();
         while !awaited.is_empty() {
             let id = self.id;
@@ -291,14 +294,14 @@ impl Driving<'_> {
             let mut is_waiting = false;
             for node in asking {
                 let above = awaited.get(&node).copied().unwrap_or_default();
-                match self.driver.ask(node, Request::Roots { round: id, above }).await {
-                    Some(Response::Summing) => is_waiting = true,
-                    Some(Response::Roots { class, roots }) if class > above => {
+                match self.driver.ask(node, RoundRequest::Roots { round: id, above }).await {
+                    Some(RoundResponse::Summing) => is_waiting = true,
+                    Some(RoundResponse::Roots { class, roots }) if class > above => {
                         self.round.on_roots(node, class, roots);
                         awaited.insert(node, class);
                     }
-                    Some(Response::NoMoreRoots) => _ = awaited.remove(&node),
-                    Some(Response::Superseded { by }) => return Err(Ended::Superseded { by }),
+                    Some(RoundResponse::NoMoreRoots) => _ = awaited.remove(&node),
+                    Some(RoundResponse::Superseded { by }) => return Err(RoundAborted::Superseded { by }),
                     _ => {
                         awaited.remove(&node);
                         self.round.lose(node);
@@ -310,8 +313,8 @@ impl Driving<'_> {
             }
         }
         let id = self.id;
-        for (_, response) in self.ask_all(|_| Request::Marked { round: id }).await? {
-            if let Response::Marked(marked) = response {
+        for (_, response) in self.ask_all(|_| RoundRequest::Marked { round: id }).await? {
+            if let RoundResponse::Marked(marked) = response {
                 self.round.on_marked(marked);
             }
         }
@@ -319,7 +322,7 @@ impl Driving<'_> {
     }
 
     /// Finds the leaves that differ.
-    async fn compare(&mut self) -> Result<(), Ended> {
+    async fn compare(&mut self) -> Result<(), RoundAborted> {
         let differing: Vec<PartitionId> = self.round.differing().iter().collect();
         for partitions in differing.chunks(PARTITIONS_AT_ONCE) {
             let mut trees: BTreeMap<PartitionId, BTreeMap<(u8, NodeId), Leaves>> =
@@ -343,13 +346,13 @@ impl Driving<'_> {
         node: NodeId,
         partitions: &[PartitionId],
         trees: &mut BTreeMap<PartitionId, BTreeMap<(u8, NodeId), Leaves>>,
-    ) -> Result<bool, Ended> {
+    ) -> Result<bool, RoundAborted> {
         let mut rest = partitions;
         while !rest.is_empty() {
-            let request = Request::Trees { round: self.id, partitions: rest.to_vec() };
+            let request = RoundRequest::Trees { round: self.id, partitions: rest.to_vec() };
             let (covered, found) = match self.driver.ask(node, request).await {
-                Some(Response::Trees { covered, trees }) => (covered, trees),
-                Some(Response::Superseded { by }) => return Err(Ended::Superseded { by }),
+                Some(RoundResponse::Trees { covered, trees }) => (covered, trees),
+                Some(RoundResponse::Superseded { by }) => return Err(RoundAborted::Superseded { by }),
                 _ => return Ok(false),
             };
             for tree in found {
@@ -367,17 +370,17 @@ impl Driving<'_> {
     }
 
     /// Has the selected leaves listed by all, and gives everybody what it lacks.
-    async fn list_and_copy(&mut self) -> Result<(), Ended> {
+    async fn list_and_copy(&mut self) -> Result<(), RoundAborted> {
         let leaves = self.round.selection();
         if leaves.is_empty() {
             return Ok(());
         }
         let id = self.id;
-        self.ask_all(|_| Request::Select { round: id, leaves: leaves.clone() }).await?;
+        self.ask_all(|_| RoundRequest::Select { round: id, leaves: leaves.clone() }).await?;
         let mut merge = Merge::new(self.round.present());
         let mut cursors: BTreeMap<NodeId, Cursor> = BTreeMap::new();
         let copier = Rc::new(Copier { own: self.driver.member.membership.own(), rpc: self.driver.rpc.clone() });
-        let pace = Rc::new(Pace::new(self.driver.member.anti_entropy.settings.rate));
+        let pace = Rc::new(ScanPace::new(self.driver.member.anti_entropy.settings.rate));
         let mut copies = JoinSet::new();
         let mut work = self.driver.cpu_share.begin_part(COPY_PARTS);
         loop {
@@ -402,7 +405,7 @@ impl Driving<'_> {
     }
 
     /// Fetches the pages that the merge waits for.
-    async fn fill(&mut self, merge: &mut Merge, cursors: &mut BTreeMap<NodeId, Cursor>) -> Result<(), Ended> {
+    async fn fill(&mut self, merge: &mut Merge, cursors: &mut BTreeMap<NodeId, Cursor>) -> Result<(), RoundAborted> {
         loop {
             let awaited: Vec<NodeId> = merge.awaited().collect();
             if awaited.is_empty() {
@@ -410,15 +413,15 @@ impl Driving<'_> {
             }
             let mut asked = JoinSet::new();
             for node in awaited {
-                let request = Request::List { round: self.id, after: cursors.get(&node).cloned() };
+                let request = RoundRequest::List { round: self.id, after: cursors.get(&node).cloned() };
                 let driver = self.driver.clone();
                 asked.spawn_local(async move { (node, driver.ask(node, request).await) });
             }
             while let Some(answer) = asked.join_next().await {
                 let (node, response) = answer.expect("asking does not panic");
                 let is_taken = match response {
-                    Some(Response::Superseded { by }) => return Err(Ended::Superseded { by }),
-                    Some(Response::List { entries, next }) => {
+                    Some(RoundResponse::Superseded { by }) => return Err(RoundAborted::Superseded { by }),
+                    Some(RoundResponse::List { entries, next }) => {
                         let taken = merge.push(node, entries, next.is_none());
                         if let Some(cursor) = next {
                             cursors.insert(node, cursor);

@@ -14,24 +14,24 @@ use std::time::Duration;
 use bytes::Bytes;
 use kvorum_base::blocking_pool::ReadPool;
 use kvorum_base::clock::Clock;
-use kvorum_base::cpu_share::Work;
+use kvorum_base::cpu_share::ThreadShare;
 use kvorum_core::key::PARTITIONS;
 use kvorum_core::partitions::PartitionSet;
 use kvorum_core::quorum::{Failure, Rank};
 use kvorum_core::repair::trees::{LeafSet, Trees};
-use kvorum_core::repair::wire::{Cursor, LIST_BYTES, Request, Response, TREES_PER_ANSWER, Tree};
-use kvorum_core::repair::{Holding, Kind, RoundId};
+use kvorum_core::repair::wire::{Cursor, LIST_BYTES, RoundRequest, RoundResponse, TREES_PER_ANSWER, Tree};
+use kvorum_core::repair::{Holding, RecordKind, RoundId};
 use kvorum_core::{Key, KeyHash, PartitionId, Record, Version};
 use kvorum_peer::membership::Membership;
-use kvorum_storage::commit::Fact;
-use kvorum_storage::{Floors, PageLimit, Store, StoreError};
+use kvorum_storage::commit::Promise;
+use kvorum_storage::{GcWatermarks, PageLimit, Store, StoreError};
 use tokio::sync::oneshot;
 
-use super::pace::Pace;
-use super::{AntiEntropy, Part, Pass, Rebuilding, Sums, add};
+use super::pace::ScanPace;
+use super::{AntiEntropy, Part, Rebuilding, ScanPass, Sums, add};
 use crate::background_scan::BackgroundScan;
 use crate::replica::Replica;
-use crate::replica::reply_to::Asker;
+use crate::replica::reply_to::ReplyTo;
 
 /// One page of a scan: a quarter of a millisecond where records are small, for which a request may have to wait.
 const PAGE: PageLimit = PageLimit { records: 128, bytes: 32 * 1024 };
@@ -49,7 +49,7 @@ pub struct Member {
     /// The node's identity and standing.
     pub membership: Arc<Membership>,
     /// Makes facts durable, and has the store.
-    pub replica: Rc<Replica<Asker>>,
+    pub replica: Rc<Replica<ReplyTo>>,
     /// Does what may block on the disk.
     pub pool: ReadPool,
     /// Reads what is stored.
@@ -60,86 +60,86 @@ pub struct Member {
 
 impl Member {
     /// Answers a driver.
-    pub async fn answer(self: &Rc<Self>, request: Request) -> Response {
+    pub async fn answer(self: &Rc<Self>, request: RoundRequest) -> RoundResponse {
         let anti_entropy = &self.anti_entropy;
         let round = request.round();
         let member = usize::from(round.driver.0) < self.membership.layout().nodes().len();
         // A driver's clock has come with its question, unless it is too far ahead to be believed: and then so is W.
         let is_past = round.until <= self.clock.reading();
         if !member || !is_past || self.membership.abstains() == Some(Failure::NotServing) {
-            return Response::Failed;
+            return RoundResponse::Failed;
         }
-        if let Request::Begin { wall_ms, .. } = request {
+        if let RoundRequest::Begin { wall_ms, .. } = request {
             return self.begin(round, wall_ms).await;
         }
         if let Err(superseded) = anti_entropy.hear(round, self.clock.boot()) {
             return superseded;
         }
         match request {
-            Request::Begin { .. } => unreachable!("answered above"),
-            Request::Roots { above, .. } => match anti_entropy.trees(round) {
+            RoundRequest::Begin { .. } => unreachable!("answered above"),
+            RoundRequest::Roots { above, .. } => match anti_entropy.trees(round) {
                 Ok(trees) => match trees.classes().find(|class| *class > above) {
-                    Some(class) => Response::Roots { class, roots: trees.roots(class) },
-                    None => Response::NoMoreRoots,
+                    Some(class) => RoundResponse::Roots { class, roots: trees.roots(class) },
+                    None => RoundResponse::NoMoreRoots,
                 },
                 Err(response) => response,
             },
-            Request::Marked { .. } => match anti_entropy.trees(round) {
-                Ok(trees) => Response::Marked(trees.marked().collect()),
+            RoundRequest::Marked { .. } => match anti_entropy.trees(round) {
+                Ok(trees) => RoundResponse::Marked(trees.marked().collect()),
                 Err(response) => response,
             },
-            Request::Trees { partitions, .. } => match anti_entropy.trees(round) {
+            RoundRequest::Trees { partitions, .. } => match anti_entropy.trees(round) {
                 Ok(trees) => some_trees(&trees, &partitions),
                 Err(response) => response,
             },
-            Request::Select { leaves, .. } => {
+            RoundRequest::Select { leaves, .. } => {
                 anti_entropy.select(round, &leaves, self.membership.abstains().is_none());
-                Response::Done
+                RoundResponse::Done
             }
-            Request::List { after, .. } => self.list(round, after).await,
-            Request::End { proven, restored, .. } => self.end(round, proven, restored).await,
+            RoundRequest::List { after, .. } => self.list(round, after).await,
+            RoundRequest::End { proven, restored, .. } => self.end(round, proven, restored).await,
         }
     }
 
-    async fn end(&self, round: RoundId, proven: PartitionSet, restored: PartitionSet) -> Response {
+    async fn end(&self, round: RoundId, proven: PartitionSet, restored: PartitionSet) -> RoundResponse {
         let anti_entropy = &self.anti_entropy;
         anti_entropy.leave(round);
         if proven.is_empty() {
-            return Response::Done;
+            return RoundResponse::Done;
         }
-        if self.make_durable(Fact::Floors(proven, round.until)).await.is_err() {
-            return Response::Failed;
+        if self.make_durable(Promise::Floors(proven, round.until)).await.is_err() {
+            return RoundResponse::Failed;
         }
-        // Not before the floors are durable: a voter that answers less than its floor is as bad as one that forgot.
+        // Not before the GC watermarks are durable: a voter that answers less than its GC watermark is as bad as one that forgot.
         if !restored.is_empty() && anti_entropy.may_restore(round, self.clock.boot(), self.clock.skew_max_ms()) {
             let (membership, stored) = (self.membership.clone(), self.replica.sequence());
             match self.pool.run(move || membership.restore(&restored, stored)).await {
                 Some(Ok(())) => {}
                 Some(Err(error)) => tracing::error!(%error, "cannot end the rebuilding"),
-                None => return Response::Failed,
+                None => return RoundResponse::Failed,
             }
         }
-        Response::Done
+        RoundResponse::Done
     }
 
-    async fn begin(self: &Rc<Self>, round: RoundId, wall_ms: u64) -> Response {
+    async fn begin(self: &Rc<Self>, round: RoundId, wall_ms: u64) -> RoundResponse {
         let anti_entropy = &self.anti_entropy;
         let records = self.replica.records().stats().records;
         if let Err(superseded) = anti_entropy.enter(round, wall_ms, records, self.clock.boot()) {
             return superseded;
         }
-        if self.make_durable(Fact::Fence(round.until)).await.is_err() {
+        if self.make_durable(Promise::Fence(round.until)).await.is_err() {
             anti_entropy.leave(round);
-            return Response::Failed;
+            return RoundResponse::Failed;
         }
         tokio::task::spawn_local(self.clone().sum_up(round, wall_ms));
-        Response::Begun { votes: self.membership.abstains().is_none() }
+        RoundResponse::Begun { votes: self.membership.abstains().is_none() }
     }
 
     /// Makes the trees of a round, unless a greater one comes.
     async fn sum_up(self: Rc<Self>, round: RoundId, wall_ms: u64) {
         let anti_entropy = self.anti_entropy.clone();
-        let pace = Pace::new(anti_entropy.settings.rate);
+        let pace = ScanPace::new(anti_entropy.settings.rate);
         let layout = self.membership.layout();
         let own = self.membership.own();
         let ranks = PartitionId::all().map(|partition| layout.rank_of(partition, own).unwrap_or(Rank(u8::MAX)));
@@ -177,23 +177,23 @@ impl Member {
         }
     }
 
-    async fn list(&self, round: RoundId, cursor: Option<Cursor>) -> Response {
-        let Some((selection, wall_ms)) = self.anti_entropy.selection(round) else { return Response::Failed };
+    async fn list(&self, round: RoundId, cursor: Option<Cursor>) -> RoundResponse {
+        let Some((selection, wall_ms)) = self.anti_entropy.selection(round) else { return RoundResponse::Failed };
         let store = self.replica.records().clone();
-        let part = move |work: &mut Work| list_page(&*store, &selection, cursor, wall_ms, work);
+        let part = move |work: &mut ThreadShare| list_page(&*store, &selection, cursor, wall_ms, work);
         match self.scan.run(part).await {
             Some(Ok((response, Scanned { records, bytes, .. }))) => {
                 add(&self.anti_entropy.metrics.scanned_bytes, bytes);
                 self.anti_entropy.note_scanned(round, records);
-                let pace = Pace::new(self.anti_entropy.settings.rate);
+                let pace = ScanPace::new(self.anti_entropy.settings.rate);
                 let _ = tokio::time::timeout(PACED_MAX, pace.spend(bytes)).await;
                 response
             }
             Some(Err(error)) => {
                 self.anti_entropy.cannot_scan(&error);
-                Response::Failed
+                RoundResponse::Failed
             }
-            None => Response::Failed,
+            None => RoundResponse::Failed,
         }
     }
 
@@ -201,14 +201,14 @@ impl Member {
     ///
     /// # Errors
     /// Why it is not.
-    async fn make_durable(&self, fact: Fact) -> Result<(), Failure> {
+    async fn make_durable(&self, promise: Promise) -> Result<(), Failure> {
         let (send, receive) = oneshot::channel();
-        self.replica.heed(fact, Asker::Durable(send)).map_err(|_| Failure::Overloaded)?;
+        self.replica.make_durable(promise, ReplyTo::Durable(send)).map_err(|_| Failure::Overloaded)?;
         receive.await.unwrap_or(Err(Failure::NotServing))
     }
 }
 
-fn some_trees(trees: &Trees, partitions: &[PartitionId]) -> Response {
+fn some_trees(trees: &Trees, partitions: &[PartitionId]) -> RoundResponse {
     let mut found = Vec::new();
     let mut covered = 0;
     for partition in partitions {
@@ -220,7 +220,7 @@ fn some_trees(trees: &Trees, partitions: &[PartitionId]) -> Response {
         }
         covered += 1;
     }
-    Response::Trees { covered, trees: found }
+    RoundResponse::Trees { covered, trees: found }
 }
 
 impl AntiEntropy {
@@ -242,14 +242,14 @@ impl AntiEntropy {
     }
 
     /// Takes part in a round from now on, unless a greater one is known. `records` is about what is held.
-    fn enter(&self, round: RoundId, wall_ms: u64, records: u64, now: Duration) -> Result<(), Response> {
+    fn enter(&self, round: RoundId, wall_ms: u64, records: u64, now: Duration) -> Result<(), RoundResponse> {
         let mut state = self.state();
         if let Some(newest) = state.newest.filter(|newest| *newest >= round) {
-            return Err(Response::Superseded { by: newest.until });
+            return Err(RoundResponse::Superseded { by: newest.until });
         }
         state.newest = Some(round);
         state.heard_at = now;
-        let pass = Pass { scanned: 0, records };
+        let pass = ScanPass { scanned: 0, records };
         state.part = Some(Part { round, wall_ms, pass, sums: Sums::Making, selection: None });
         Ok(())
     }
@@ -262,27 +262,27 @@ impl AntiEntropy {
     }
 
     /// The same as [`AntiEntropy::check`] for a question of the driver, which is at work.
-    fn hear(&self, round: RoundId, now: Duration) -> Result<(), Response> {
+    fn hear(&self, round: RoundId, now: Duration) -> Result<(), RoundResponse> {
         self.check(round)?;
         self.state().heard_at = now;
         Ok(())
     }
 
     /// Whether this is the round that the node takes part in.
-    fn check(&self, round: RoundId) -> Result<(), Response> {
+    fn check(&self, round: RoundId) -> Result<(), RoundResponse> {
         let state = self.state();
         let newest = state.newest.map_or_else(Default::default, |newest| newest.until);
         match &state.part {
             Some(part) if part.round == round => Ok(()),
-            _ => Err(Response::Superseded { by: newest }),
+            _ => Err(RoundResponse::Superseded { by: newest }),
         }
     }
 
-    fn trees(&self, round: RoundId) -> Result<Arc<Trees>, Response> {
+    fn trees(&self, round: RoundId) -> Result<Arc<Trees>, RoundResponse> {
         match self.state().part.as_ref().filter(|part| part.round == round).map(|part| &part.sums) {
             Some(Sums::Made(trees)) => Ok(trees.clone()),
-            Some(Sums::Making) => Err(Response::Summing),
-            Some(Sums::Failed) | None => Err(Response::Failed),
+            Some(Sums::Making) => Err(RoundResponse::Summing),
+            Some(Sums::Failed) | None => Err(RoundResponse::Failed),
         }
     }
 
@@ -296,7 +296,7 @@ impl AntiEntropy {
         if let Some(part) = self.state().part.as_mut().filter(|part| part.round == round) {
             part.selection = Some(selection.into());
             // How much a node has that lost its data says nothing of how much there is to be listed.
-            part.pass = Pass { scanned: 0, records: if votes { part.pass.scanned } else { 0 } };
+            part.pass = ScanPass { scanned: 0, records: if votes { part.pass.scanned } else { 0 } };
         }
     }
 
@@ -354,7 +354,7 @@ struct Scanned {
 }
 
 impl Scan {
-    fn part(&mut self, work: &mut Work) -> Result<Scanned, StoreError> {
+    fn part(&mut self, work: &mut ThreadShare) -> Result<Scanned, StoreError> {
         let mut scanned = Scanned { records: 0, bytes: 0, is_last: false };
         loop {
             let page = self.store.scan(&self.start, None, PAGE)?;
@@ -379,21 +379,21 @@ impl Scan {
             self.damaged.push(hash);
             return self.trees.mark(hash);
         };
-        let kind = kind(self.store.floors(), &key, &record, self.wall_ms);
-        if record.version() <= self.limit && kind != Kind::Droppable {
+        let kind = kind(self.store.gc_watermarks(), &key, &record, self.wall_ms);
+        if record.version() <= self.limit && kind != RecordKind::Droppable {
             let rank = self.ranks.get(hash.partition().index()).copied().unwrap_or(Rank(u8::MAX));
             self.trees.add(hash, record.version(), record.from(), rank);
         }
     }
 }
 
-fn kind(floors: &Floors, key: &Key, record: &Record, wall_ms: u64) -> Kind {
+fn kind(gc_watermarks: &GcWatermarks, key: &Key, record: &Record, wall_ms: u64) -> RecordKind {
     if !record.is_deleted(|| wall_ms) {
-        Kind::Value
-    } else if record.version() <= floors.get(key.hash().partition()) {
-        Kind::Droppable
+        RecordKind::Value
+    } else if record.version() <= gc_watermarks.get(key.hash().partition()) {
+        RecordKind::Droppable
     } else {
-        Kind::Deletion
+        RecordKind::Deletion
     }
 }
 
@@ -411,8 +411,8 @@ fn list_page(
     selection: &[LeafSet],
     cursor: Option<Cursor>,
     wall_ms: u64,
-    work: &mut Work,
-) -> Result<(Response, Scanned), StoreError> {
+    work: &mut ThreadShare,
+) -> Result<(RoundResponse, Scanned), StoreError> {
     let mut start = cursor.map_or_else(Vec::new, |Cursor(key)| after(&key));
     let (mut entries, mut listed) = (Vec::new(), 0);
     let mut scanned = Scanned { records: 0, bytes: 0, is_last: false };
@@ -426,31 +426,31 @@ fn list_page(
             let Ok(key) = Key::new(key) else { continue };
             let hash = key.hash();
             if selection.get(hash.partition().index()).is_some_and(|leaves| leaves.contains(hash)) {
-                let holding = holding(store.floors(), &key, record, wall_ms);
+                let holding = holding(store.gc_watermarks(), &key, record, wall_ms);
                 listed += key.as_bytes().len() + size_of::<Holding>();
                 entries.push((key, holding));
             }
             if listed >= LIST_BYTES {
-                return Ok((Response::List { entries, next: Some(last) }, scanned));
+                return Ok((RoundResponse::List { entries, next: Some(last) }, scanned));
             }
         }
         if !page.more {
             scanned.is_last = true;
-            return Ok((Response::List { entries, next: None }, scanned));
+            return Ok((RoundResponse::List { entries, next: None }, scanned));
         }
         if scanned.bytes >= LIST_SCANNED_BYTES {
             start.pop();
-            return Ok((Response::List { entries, next: Some(Cursor(start)) }, scanned));
+            return Ok((RoundResponse::List { entries, next: Some(Cursor(start)) }, scanned));
         }
         work.pause();
     }
 }
 
-fn holding(floors: &Floors, key: &Key, record: Bytes, wall_ms: u64) -> Holding {
+fn holding(gc_watermarks: &GcWatermarks, key: &Key, record: Bytes, wall_ms: u64) -> Holding {
     match Record::decode(key, record) {
         Ok(record) => {
-            Holding { version: record.version(), from: record.from(), kind: kind(floors, key, &record, wall_ms) }
+            Holding { version: record.version(), from: record.from(), kind: kind(gc_watermarks, key, &record, wall_ms) }
         }
-        Err(_) => Holding { version: Version::ZERO, from: 0, kind: Kind::Damaged },
+        Err(_) => Holding { version: Version::ZERO, from: 0, kind: RecordKind::Damaged },
     }
 }

@@ -45,7 +45,7 @@ pub struct RepairSettings {
 /// A node's part in rounds, over all its shards.
 pub struct AntiEntropy {
     settings: RepairSettings,
-    state: Mutex<State>,
+    state: Mutex<RepairState>,
     /// Somebody wants a round.
     wake: Notify,
     /// Questions of drivers that are being answered.
@@ -76,7 +76,7 @@ pub struct RepairMetrics {
 }
 
 #[derive(Default)]
-struct State {
+struct RepairState {
     part: Option<Part>,
     /// The greatest round heard of, also once it is over.
     newest: Option<RoundId>,
@@ -89,7 +89,7 @@ struct State {
     /// Since when this node is known to rebuild.
     rebuilding: Option<Rebuilding>,
     /// The round that this node drives.
-    driving: Option<Progress>,
+    driving: Option<RoundProgress>,
     last: Option<Summary>,
     /// Why the last scan of this node's store ended before its end.
     unscannable: Option<String>,
@@ -106,14 +106,14 @@ struct Rebuilding {
 struct Part {
     round: RoundId,
     wall_ms: u64,
-    pass: Pass,
+    pass: ScanPass,
     sums: Sums,
     selection: Option<Arc<[LeafSet]>>,
 }
 
 /// How far the node's own scan is: for the sums, then for the list.
 #[derive(Clone, Copy)]
-struct Pass {
+struct ScanPass {
     scanned: u64,
     /// What there is to scan: first the store's estimate, then what the first scan has met; zero where nobody knows.
     records: u64,
@@ -130,7 +130,7 @@ const PHASES: [&str; 5] = ["begin", "sum up", "compare", "copy", "end"];
 
 /// How far a round is that this node drives.
 #[derive(Clone, Copy, Debug)]
-pub struct Progress {
+pub struct RoundProgress {
     round: RoundId,
     phase: &'static str,
     listed: u64,
@@ -171,7 +171,7 @@ impl AntiEntropy {
     /// No round yet. `now` is by the boot clock.
     #[must_use]
     pub fn new(settings: RepairSettings, now: Duration) -> Self {
-        let state = State { heard_at: now, ..State::default() };
+        let state = RepairState { heard_at: now, ..RepairState::default() };
         Self {
             settings,
             state: Mutex::new(state),
@@ -196,7 +196,7 @@ impl AntiEntropy {
     }
 
     #[track_caller]
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RepairState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -245,7 +245,7 @@ impl AntiEntropy {
     }
 }
 
-impl State {
+impl RepairState {
     fn show_driving(&self) -> Value {
         let Some(progress) = self.driving else { return Value::Null };
         let step = PHASES.iter().position(|phase| *phase == progress.phase).map_or(0, |index| index + 1);

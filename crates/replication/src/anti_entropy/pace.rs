@@ -9,13 +9,13 @@ use tokio::time::Instant;
 const SLACK: Duration = Duration::from_millis(100);
 
 /// Bytes per second of one scan, or of one driver's copies.
-pub(super) struct Pace {
+pub(super) struct ScanPace {
     rate: u64,
     /// When everything so far is paid for.
     free_at: Cell<Instant>,
 }
 
-impl Pace {
+impl ScanPace {
     pub(super) fn new(rate: u64) -> Self {
         Self { rate, free_at: Cell::new(Instant::now()) }
     }

@@ -26,7 +26,7 @@ pub struct Receipt {
 
 /// A write that succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Written {
+pub struct WriteResult {
     /// Its version.
     pub version: Version,
     /// If it was asked for.
@@ -35,21 +35,21 @@ pub struct Written {
 
 /// What a read found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Looked {
+pub enum ReadValue {
     /// The newest record: a value, a tombstone, or expired.
     Record(Record),
     /// Nothing.
     Absent {
         /// A deletion of everything up to here.
-        floor: Version,
+        gc_watermark: Version,
     },
 }
 
 /// A read that succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct ReadResult {
     /// What it found.
-    pub value: Looked,
+    pub value: ReadValue,
     /// If it was asked for.
     pub receipt: Option<Receipt>,
 }

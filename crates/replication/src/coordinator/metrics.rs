@@ -24,7 +24,7 @@ pub struct CoordinatorMetrics {
     /// Such stores that the budget refused.
     pub read_repairs_denied: AtomicU64,
     /// Writes that started over with a newer version.
-    pub restamps: AtomicU64,
+    pub timestamp_retries: AtomicU64,
     /// Stores refused because the replica held something newer.
     pub stale_answers: AtomicU64,
     /// Replicas that answered a read with a damaged record.

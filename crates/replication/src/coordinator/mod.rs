@@ -2,23 +2,23 @@
 //!
 //! [`Coordinator`] is what `http` calls; [`operations`] holds the requests under way and does what the
 //! state machines of `kvorum_core::quorum` say; [`hedge`] decides when a read asks more replicas, `timers`
-//! sees to it, and to deadlines; `behind` knows whom to ask last; `repair` sends what was read to replicas that are
+//! sees to it, and to deadlines; `slow_start` knows whom to ask last; `repair` sends what was read to replicas that are
 //! behind.
 //!
 //! Cancel safety: dropping one of the futures gives up the *answer*. A write that was sent goes on, and
 //! may take effect; a read is forgotten.
 
 pub mod api;
-mod behind;
-mod choice;
 pub mod fan_out;
-mod handle;
 pub mod hedge;
 pub mod metrics;
 mod operation;
 pub mod operations;
 mod repair;
 mod repair_budget;
+mod replica_selection;
+mod responses;
+mod slow_start;
 mod timers;
 mod timestamp;
 
@@ -30,18 +30,18 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-pub use api::{Found, Looked, Receipt, Refused, ReplicaReceipt, Written};
+pub use api::{ReadResult, ReadValue, Receipt, Refused, ReplicaReceipt, WriteResult};
 pub use fan_out::FanOut;
-pub use handle::failure_name;
 use kvorum_base::value_memory::Body;
 use kvorum_base::waits;
 use kvorum_core::backpressure::Backpressure;
 use kvorum_core::placement::NodeId;
-use kvorum_core::quorum::{Acks, Failure, ReadAnswer, StoreAnswer};
+use kvorum_core::quorum::{Failure, Quorum, ReadAnswer, StoreAnswer};
 use kvorum_core::{Hlc, Key, Record, Version};
 use operation::Outcome;
 pub use operations::CoordinatorParts;
 use operations::Operations;
+pub use responses::failure_name;
 
 use crate::replica::Held;
 
@@ -102,8 +102,8 @@ impl Coordinator {
     }
 
     /// Replaces what this node holds damaged by what a quorum answered.
-    pub(crate) fn mend_own(&self, key: &Key, record: &Record) {
-        self.operations.mend_own(key, record);
+    pub(crate) fn repair_own(&self, key: &Key, record: &Record) {
+        self.operations.repair_own(key, record);
     }
 
     /// Stores a value.
@@ -113,33 +113,33 @@ impl Coordinator {
     pub async fn put(
         &self,
         key: Key,
-        acks: Acks,
+        quorum: Quorum,
         content_type: Option<&[u8]>,
         value: Body,
         trace: bool,
-    ) -> Result<Written, Refused> {
-        let (version, came) = self.begin_write(&key, acks, value.value_bytes()).await?;
-        let record = value.into_record(|value| Record::value(&key, version, acks.from(), content_type, value));
-        self.write(key, acks, record, trace, came).await
+    ) -> Result<WriteResult, Refused> {
+        let (version, came) = self.begin_write(&key, quorum, value.value_bytes()).await?;
+        let record = value.into_record(|value| Record::value(&key, version, quorum.replicas(), content_type, value));
+        self.write(key, quorum, record, trace, came).await
     }
 
     /// Stores a deletion.
     ///
     /// # Errors
     /// [`Refused`].
-    pub async fn delete(&self, key: Key, acks: Acks, trace: bool) -> Result<Written, Refused> {
-        let (version, came) = self.begin_write(&key, acks, 0).await?;
-        let record = Record::tombstone(&key, version, acks.from());
-        self.write(key, acks, record, trace, came).await
+    pub async fn delete(&self, key: Key, quorum: Quorum, trace: bool) -> Result<WriteResult, Refused> {
+        let (version, came) = self.begin_write(&key, quorum, 0).await?;
+        let record = Record::tombstone(&key, version, quorum.replicas());
+        self.write(key, quorum, record, trace, came).await
     }
 
     /// Reads the newest version.
     ///
     /// # Errors
     /// [`Refused`].
-    pub async fn get(&self, key: Key, acks: Acks, trace: bool) -> Result<Found, Refused> {
+    pub async fn get(&self, key: Key, quorum: Quorum, trace: bool) -> Result<ReadResult, Refused> {
         let came = self.admit().await?;
-        let id = self.operations.begin_read(key, acks, trace, came);
+        let id = self.operations.begin_read(key, quorum, trace, came);
         match self.operations.outcome(id).await? {
             Outcome::Found(found) => Ok(found),
             Outcome::Written(_) => unreachable!("a read is not a write"),
@@ -149,12 +149,12 @@ impl Coordinator {
     async fn write(
         &self,
         key: Key,
-        acks: Acks,
+        quorum: Quorum,
         record: Record,
         trace: bool,
         came: Option<Duration>,
-    ) -> Result<Written, Refused> {
-        let id = self.operations.begin_write(key, acks, record, trace, came);
+    ) -> Result<WriteResult, Refused> {
+        let id = self.operations.begin_write(key, quorum, record, trace, came);
         match self.operations.outcome(id).await? {
             Outcome::Written(written) => Ok(written),
             Outcome::Found(_) => unreachable!("a write is not a read"),
@@ -182,17 +182,22 @@ impl Coordinator {
         }
     }
 
-    /// Admits a write and stamps it, without asking anybody first. With its version, when it came if it has waited.
-    async fn begin_write(&self, key: &Key, acks: Acks, bytes: usize) -> Result<(Version, Option<Duration>), Refused> {
+    /// Admits a write and timestamps it, without asking anybody first. With its version, when it came if it has waited.
+    async fn begin_write(
+        &self,
+        key: &Key,
+        quorum: Quorum,
+        bytes: usize,
+    ) -> Result<(Version, Option<Duration>), Refused> {
         let mut came = self.admit().await?;
-        let delay = self.give_way(key, acks, bytes)?;
+        let delay = self.give_way(key, quorum, bytes)?;
         if !delay.is_zero() {
             came = came.or_else(|| Some(self.operations.clock.boot()));
             // Boxed: seldom, and all requests would be larger.
             let _delayed = Delayed::new(&self.operations.delayed);
             Box::pin(waits::queue("debt", tokio::time::sleep(delay))).await;
         }
-        let version = self.operations.stamp(Hlc::ZERO).await.map_err(|failure| match failure {
+        let version = self.operations.timestamp(Hlc::ZERO).await.map_err(|failure| match failure {
             Failure::Overloaded => Refused::Overloaded,
             Failure::ClockSkew => Refused::Fenced,
             Failure::DiskFull
@@ -204,7 +209,7 @@ impl Coordinator {
             | Failure::NotServing => Refused::CannotWrite,
         })?;
         // It may have space again: whoever asks for a write is who finds out.
-        if self.operations.replica.disk_refuses() && self.needs_own(key, acks) {
+        if self.operations.replica.disk_refuses() && self.needs_own(key, quorum) {
             match self.operations.raise_bound(self.operations.clock.past_bound()).await {
                 Ok(()) => {}
                 Err(Failure::Overloaded) => return Err(Refused::Overloaded),
@@ -216,13 +221,13 @@ impl Coordinator {
 
     /// For how long a write of so many bytes waits so that its replicas' stores can pay what they owe. Refuses as many
     /// as they ask for.
-    fn give_way(&self, key: &Key, acks: Acks, bytes: usize) -> Result<Duration, Refused> {
+    fn give_way(&self, key: &Key, quorum: Quorum, bytes: usize) -> Result<Duration, Refused> {
         let operations = &self.operations;
         let membership = &operations.membership;
         let replicas = membership.layout().preference_list(key.hash().partition());
         let is_reachable = |node: &&NodeId| operations.peers.get(**node).is_none_or(|peer| peer.is_up());
-        let reachable = replicas.iter().take(usize::from(acks.from())).filter(is_reachable);
-        let asked = Backpressure::met_by(acks, reachable.map(|node| membership.backpressure(*node)));
+        let reachable = replicas.iter().take(usize::from(quorum.replicas())).filter(is_reachable);
+        let asked = Backpressure::met_by(quorum, reachable.map(|node| membership.backpressure(*node)));
         if asked == Backpressure::NONE {
             return Ok(Duration::ZERO);
         }
@@ -235,11 +240,11 @@ impl Coordinator {
     }
 
     /// Whether a write cannot succeed without this node's own disk: then nobody else is bothered.
-    fn needs_own(&self, key: &Key, acks: Acks) -> bool {
+    fn needs_own(&self, key: &Key, quorum: Quorum) -> bool {
         let membership = &self.operations.membership;
         let replicas = membership.layout().preference_list(key.hash().partition());
-        acks.ack() == acks.from()
-            && replicas.iter().take(usize::from(acks.from())).any(|node| *node == membership.own())
+        quorum.required() == quorum.replicas()
+            && replicas.iter().take(usize::from(quorum.replicas())).any(|node| *node == membership.own())
     }
 }
 

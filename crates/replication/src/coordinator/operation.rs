@@ -7,23 +7,23 @@ use std::time::Duration;
 use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::read::Read;
 use kvorum_core::quorum::write::{Attempt, Write};
-use kvorum_core::quorum::{Acks, Rank, ReplicaSet};
+use kvorum_core::quorum::{Quorum, Rank, ReplicaSet};
 use kvorum_core::{Key, PartitionId, Record, Version};
 use kvorum_peer::membership::Membership;
 
-use super::api::{Found, Receipt, Refused, ReplicaReceipt, Written};
+use super::api::{ReadResult, Receipt, Refused, ReplicaReceipt, WriteResult};
 
 /// What a client's future receives.
 pub enum Outcome {
     /// Of a write.
-    Written(Written),
+    Written(WriteResult),
     /// Of a read.
-    Found(Found),
+    Found(ReadResult),
 }
 
 /// What one replica did, for the receipt.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Note {
+pub(super) struct ReplicaNote {
     outcome: &'static str,
     version: Option<Version>,
     /// From the request's begin to the answer.
@@ -33,7 +33,7 @@ pub(super) struct Note {
 }
 
 #[expect(clippy::large_enum_variant, reason = "it lives in the table's slots, not on its own")]
-pub(super) enum Machine {
+pub(super) enum StateMachine {
     Write { machine: Write, record: Record, attempts: Attempts },
     Read { machine: Read, write_back: Version, repaired: ReplicaSet },
 }
@@ -43,8 +43,8 @@ pub(super) struct Operation {
     pub(super) round: u8,
     pub(super) key: Key,
     pub(super) partition: PartitionId,
-    pub(super) acks: Acks,
-    pub(super) machine: Machine,
+    pub(super) quorum: Quorum,
+    pub(super) machine: StateMachine,
     pub(super) started: Duration,
     pub(super) deadline: Duration,
     /// Asked for a read, or for a store of this round, and not yet answered.
@@ -54,7 +54,7 @@ pub(super) struct Operation {
     pub(super) deferred: ReplicaSet,
     /// Replicas that do not yet hold what is written, for all that is known.
     pub(super) owed: ReplicaSet,
-    pub(super) notes: Vec<Note>,
+    pub(super) notes: Vec<ReplicaNote>,
     pub(super) has_trace: bool,
     /// A write of which something has left this shard.
     pub(super) is_sent: bool,
@@ -73,7 +73,7 @@ pub(super) struct Operation {
 impl Operation {
     pub(super) fn replicas<'a>(&self, membership: &'a Membership) -> &'a [NodeId] {
         let all = membership.layout().preference_list(self.partition);
-        all.get(..usize::from(self.acks.from())).unwrap_or(all)
+        all.get(..usize::from(self.quorum.replicas())).unwrap_or(all)
     }
 
     pub(super) fn rank(&self, membership: &Membership, node: NodeId) -> Option<Rank> {
@@ -83,13 +83,13 @@ impl Operation {
 
     pub(super) fn note(&mut self, rank: Rank, outcome: &'static str, version: Option<Version>, took: Duration) {
         if let Some(note) = self.notes.get_mut(usize::from(rank.0)) {
-            *note = Note { outcome, version, micros: u32::try_from(took.as_micros()).ok(), asked: note.asked };
+            *note = ReplicaNote { outcome, version, micros: u32::try_from(took.as_micros()).ok(), asked: note.asked };
         }
     }
 
     /// What was answered is about an earlier attempt, and not for the receipt.
     pub(super) fn forget_notes(&mut self) {
-        self.notes.fill(Note::default());
+        self.notes.fill(ReplicaNote::default());
     }
 
     pub(super) fn note_asked(&mut self, rank: Rank, now: Duration) {
@@ -105,7 +105,7 @@ impl Operation {
     }
 
     pub(super) fn receipt(&self, membership: &Membership) -> Receipt {
-        let entry = |(node, note): (&NodeId, &Note)| ReplicaReceipt {
+        let entry = |(node, note): (&NodeId, &ReplicaNote)| ReplicaReceipt {
             node: Rc::from(membership.url(*node)),
             outcome: if note.outcome.is_empty() { "no-answer" } else { note.outcome },
             version: note.version,
@@ -137,9 +137,9 @@ impl Operation {
 
     pub(super) fn is_over_when_released(&self) -> bool {
         match &self.machine {
-            Machine::Write { .. } => self.storing.is_empty(),
-            Machine::Read { machine, .. } => {
-                self.acks.is_quorum() || machine.answered_record().is_none() || self.reading.is_empty()
+            StateMachine::Write { .. } => self.storing.is_empty(),
+            StateMachine::Read { machine, .. } => {
+                self.quorum.is_quorum() || machine.answered_record().is_none() || self.reading.is_empty()
             }
         }
     }
@@ -148,10 +148,10 @@ impl Operation {
     /// in what it says; then the one that is missing is a replica that holds what was read.
     pub(super) fn acked(&self) -> u8 {
         let acked = match &self.machine {
-            Machine::Write { machine, .. } => machine.acked(),
-            Machine::Read { machine, .. } => machine.answered().len(),
+            StateMachine::Write { machine, .. } => machine.acked(),
+            StateMachine::Read { machine, .. } => machine.answered().len(),
         };
-        acked.min(self.acks.ack() - 1)
+        acked.min(self.quorum.required() - 1)
     }
 }
 

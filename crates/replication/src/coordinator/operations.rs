@@ -22,15 +22,15 @@ use std::time::Duration;
 
 use kvorum_base::clock::Clock;
 use kvorum_base::cpu_share::CpuShare;
-use kvorum_base::outstanding::Unanswered;
+use kvorum_base::outstanding::Outstanding;
 use kvorum_base::value_memory::LargeValues;
 use kvorum_core::backpressure::Admission;
 use kvorum_core::frame::Message;
 use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::placement::NodeId;
-use kvorum_core::quorum::read::{Command, Read};
+use kvorum_core::quorum::read::{Read, ReadCommand};
 use kvorum_core::quorum::write::Write;
-use kvorum_core::quorum::{Acks, Failure, Rank, ReadAnswer, ReplicaSet, StoreAnswer};
+use kvorum_core::quorum::{Failure, Quorum, Rank, ReadAnswer, ReplicaSet, StoreAnswer};
 use kvorum_core::{Key, PartitionId, Record, Version};
 use kvorum_peer::client::Sent;
 use kvorum_peer::membership::Membership;
@@ -39,25 +39,25 @@ use slab::Slab;
 use tokio::sync::Notify;
 
 use super::api::Refused;
-use super::behind::{Behind, Cost};
 use super::fan_out::FanOut;
 use super::hedge::Hedging;
 use super::metrics::CoordinatorMetrics;
-use super::operation::{Attempts, Machine, Note, Operation, Outcome};
+use super::operation::{Attempts, Operation, Outcome, ReplicaNote, StateMachine};
 use super::repair_budget::ReadRepair;
+use super::slow_start::{SelectionCost, SlowStart};
 use crate::hints::HintQueue;
 use crate::operation_id::OperationId;
-use crate::replica::reply_to::Asker;
+use crate::replica::reply_to::ReplyTo;
 use crate::replica::{Held, Replica};
 
 /// An answer on its way to its request.
-pub(super) struct Letter {
+pub(super) struct Response {
     pub(super) id: u64,
     pub(super) node: NodeId,
-    pub(super) answer: Letters,
+    pub(super) answer: ResponseKind,
 }
 
-pub(super) enum Letters {
+pub(super) enum ResponseKind {
     Stored(StoreAnswer),
     Read(ReadAnswer),
     Held(Held),
@@ -70,7 +70,7 @@ pub struct CoordinatorParts {
     /// The node's identity and standing.
     pub membership: Arc<Membership>,
     /// This node as a replica.
-    pub replica: Rc<Replica<Asker>>,
+    pub replica: Rc<Replica<ReplyTo>>,
     /// The other nodes.
     pub peers: Rc<Peers>,
     /// The node's memory for large values.
@@ -95,7 +95,7 @@ pub struct CoordinatorParts {
 pub struct Operations {
     pub(super) clock: Arc<Clock>,
     pub(super) membership: Arc<Membership>,
-    pub(super) replica: Rc<Replica<Asker>>,
+    pub(super) replica: Rc<Replica<ReplyTo>>,
     pub(super) peers: Rc<Peers>,
     pub(super) large_values: Arc<LargeValues>,
     cpu_share: CpuShare,
@@ -103,11 +103,11 @@ pub struct Operations {
     pub(super) deadline: Duration,
     pub(super) table: RefCell<Slab<Operation>>,
     generation: Cell<u32>,
-    pub(super) inbox: RefCell<VecDeque<Letter>>,
+    pub(super) inbox: RefCell<VecDeque<Response>>,
     pub(super) is_handling: Cell<bool>,
-    pub(super) commands: RefCell<Vec<Command>>,
+    pub(super) commands: RefCell<Vec<ReadCommand>>,
     /// Room to order a read's replicas in.
-    pub(super) costs: RefCell<Vec<(Cost, Rank)>>,
+    pub(super) costs: RefCell<Vec<(SelectionCost, Rank)>>,
     /// Reads by the time at which the rest of their replicas is asked.
     pub(super) hedges: RefCell<VecDeque<(Duration, OperationId)>>,
     pub(super) hedging: Hedging,
@@ -122,9 +122,9 @@ pub struct Operations {
     pub(super) admission: RefCell<Admission>,
     /// Writes that are delayed for that now.
     pub(super) delayed: Cell<usize>,
-    pub(super) behind: Behind,
+    pub(super) behind: SlowStart,
     /// Reads of this node's own disk.
-    pub(super) own_disk: Unanswered,
+    pub(super) own_disk: Outstanding,
     pub(super) repair: ReadRepair,
     pub(super) timers: Notify,
     pub(super) metrics: Arc<CoordinatorMetrics>,
@@ -160,8 +160,8 @@ impl Operations {
             mends: Cell::new(0),
             admission: RefCell::default(),
             delayed: Cell::new(0),
-            behind: Behind::default(),
-            own_disk: Unanswered::default(),
+            behind: SlowStart::default(),
+            own_disk: Outstanding::default(),
             repair: ReadRepair::default(),
             timers: Notify::new(),
             metrics,
@@ -169,9 +169,9 @@ impl Operations {
         })
     }
 
-    fn insert(&self, key: Key, acks: Acks, begin: Begin, machine: Machine) -> OperationId {
+    fn insert(&self, key: Key, quorum: Quorum, begin: NewOperation, machine: StateMachine) -> OperationId {
         self.cpu_share.note_request();
-        let Begin { now, came, partition, has_trace } = begin;
+        let NewOperation { now, came, partition, has_trace } = begin;
         let started = came.unwrap_or(now);
         let generation = self.generation.get().wrapping_add(1) & 0x00ff_ffff;
         // Zero is nobody's.
@@ -186,7 +186,7 @@ impl Operations {
             round: 1,
             key,
             partition,
-            acks,
+            quorum,
             machine,
             started,
             deadline: started + self.deadline,
@@ -194,7 +194,7 @@ impl Operations {
             storing: ReplicaSet::EMPTY,
             deferred: ReplicaSet::EMPTY,
             owed: ReplicaSet::EMPTY,
-            notes: vec![Note::default(); usize::from(acks.from())],
+            notes: vec![ReplicaNote::default(); usize::from(quorum.replicas())],
             has_trace,
             is_sent: false,
             hedge_at: Duration::MAX,
@@ -207,18 +207,18 @@ impl Operations {
         OperationId::new(slot, generation, 1)
     }
 
-    /// Sends a stamped write to all its replicas. Its deadline began when it `came`, if that is not now.
+    /// Sends a timestamped write to all its replicas. Its deadline began when it `came`, if that is not now.
     pub fn begin_write(
         self: &Rc<Self>,
         key: Key,
-        acks: Acks,
+        quorum: Quorum,
         record: Record,
         has_trace: bool,
         came: Option<Duration>,
     ) -> OperationId {
-        let machine = Machine::Write { machine: Write::new(acks), record, attempts: Attempts::first() };
-        let begin = Begin { now: self.clock.boot(), came, partition: key.hash().partition(), has_trace };
-        let id = self.insert(key, acks, begin, machine);
+        let machine = StateMachine::Write { machine: Write::new(quorum), record, attempts: Attempts::first() };
+        let begin = NewOperation { now: self.clock.boot(), came, partition: key.hash().partition(), has_trace };
+        let id = self.insert(key, quorum, begin, machine);
         self.send_write(id);
         self.handle_inbox(begin.now);
         id
@@ -229,9 +229,9 @@ impl Operations {
         let (key, record, replicas) = {
             let mut table = self.table.borrow_mut();
             let Some(operation) = find(&mut table, id) else { return };
-            let Machine::Write { record, .. } = &operation.machine else { return };
+            let StateMachine::Write { record, .. } = &operation.machine else { return };
             let record = record.clone();
-            operation.storing = ReplicaSet::first(operation.acks.from());
+            operation.storing = ReplicaSet::first(operation.quorum.replicas());
             operation.owed = operation.storing;
             (operation.key.clone(), record, operation.replicas(&self.membership))
         };
@@ -252,7 +252,7 @@ impl Operations {
                     is_overloaded |= failure == Failure::Overloaded;
                     let is_acked = is_on(Mutant::HintAsAck);
                     let answer = if is_acked { StoreAnswer::Accepted } else { StoreAnswer::Failed(failure) };
-                    self.post(id.get(), *node, Letters::Stored(answer));
+                    self.post(id.get(), *node, ResponseKind::Stored(answer));
                 }
             }
         }
@@ -281,10 +281,10 @@ impl Operations {
     ) -> Result<Sent, Failure> {
         if let Some(peer) = self.peers.get(node) {
             let (key, record) = (key.clone(), record.bytes().clone());
-            let message = Message::Store { key, record, repair: is_repair, uncounted: false };
+            let message = Message::Store { key, record, repair: is_repair, non_voting: false };
             peer.send(id.get(), message)
         } else {
-            let submission = self.replica.submission(key.clone(), record, is_repair, false, Asker::Operation(id));
+            let submission = self.replica.submission(key.clone(), record, is_repair, false, ReplyTo::Operation(id));
             self.replica.store(submission).map(|()| Sent::Now).map_err(|(_, failure)| failure)
         }
     }
@@ -297,20 +297,26 @@ impl Operations {
     }
 
     /// Asks the fastest replicas, or all. Its deadline began when it `came`, if that is not now.
-    pub fn begin_read(self: &Rc<Self>, key: Key, acks: Acks, has_trace: bool, came: Option<Duration>) -> OperationId {
-        let begin = Begin { now: self.clock.boot(), came, partition: key.hash().partition(), has_trace };
-        let (first, record_from) = self.choose(begin.partition, begin.now, acks);
-        let mut machine = Read::new(acks, first, record_from);
+    pub fn begin_read(
+        self: &Rc<Self>,
+        key: Key,
+        quorum: Quorum,
+        has_trace: bool,
+        came: Option<Duration>,
+    ) -> OperationId {
+        let begin = NewOperation { now: self.clock.boot(), came, partition: key.hash().partition(), has_trace };
+        let (first, record_from) = self.choose(begin.partition, begin.now, quorum);
+        let mut machine = Read::new(quorum, first, record_from);
         let mut commands = self.commands.take();
         machine.start(&mut |command| commands.push(command));
-        let machine = Machine::Read { machine, write_back: Version::ZERO, repaired: ReplicaSet::EMPTY };
-        let id = self.insert(key, acks, begin, machine);
+        let machine = StateMachine::Read { machine, write_back: Version::ZERO, repaired: ReplicaSet::EMPTY };
+        let id = self.insert(key, quorum, begin, machine);
         self.carry_out(id, begin.now, &mut commands);
         self.commands.replace(commands);
         self.handle_inbox(begin.now);
         self.hedging.earn();
         // Also where all are asked at once: what they hold may still have to be fetched from another.
-        if acks.from() > 1 {
+        if quorum.replicas() > 1 {
             self.arm_hedge(id, begin.now);
         }
         id
@@ -333,13 +339,13 @@ impl Operations {
 
     /// A replica's answer to a store.
     pub fn on_stored(self: &Rc<Self>, node: NodeId, id: u64, answer: StoreAnswer) {
-        self.post(id, node, Letters::Stored(answer));
+        self.post(id, node, ResponseKind::Stored(answer));
         self.handle_inbox(self.clock.boot());
     }
 
     /// A peer's answer to a read.
     pub fn on_read(self: &Rc<Self>, node: NodeId, id: u64, answer: ReadAnswer) {
-        self.post(id, node, Letters::Read(answer));
+        self.post(id, node, ResponseKind::Read(answer));
         self.handle_inbox(self.clock.boot());
     }
 
@@ -347,7 +353,7 @@ impl Operations {
     pub fn on_held(self: &Rc<Self>, id: u64, held: Held) {
         let now = self.clock.boot();
         self.own_disk.answered(now);
-        self.post(id, self.membership.own(), Letters::Held(held));
+        self.post(id, self.membership.own(), ResponseKind::Held(held));
         self.handle_inbox(now);
     }
 
@@ -358,10 +364,10 @@ impl Operations {
             let Some(rank) = operation.rank(&self.membership, node) else { continue };
             let id = OperationId::new(slot, operation.generation, operation.round);
             if operation.storing.contains(rank) {
-                waiting.push((id, Letters::Stored(StoreAnswer::Failed(Failure::Unreachable))));
+                waiting.push((id, ResponseKind::Stored(StoreAnswer::Failed(Failure::Unreachable))));
             }
             if operation.reading.contains(rank) {
-                waiting.push((id, Letters::Read(ReadAnswer::Failed(Failure::Unreachable))));
+                waiting.push((id, ResponseKind::Read(ReadAnswer::Failed(Failure::Unreachable))));
             }
         }
         for (id, answer) in waiting {
@@ -370,8 +376,8 @@ impl Operations {
         self.handle_inbox(self.clock.boot());
     }
 
-    pub(super) fn post(&self, id: u64, node: NodeId, answer: Letters) {
-        self.inbox.borrow_mut().push_back(Letter { id, node, answer });
+    pub(super) fn post(&self, id: u64, node: NodeId, answer: ResponseKind) {
+        self.inbox.borrow_mut().push_back(Response { id, node, answer });
     }
 
     /// The client's future is gone: forgets the request, or keeps it for its last replicas.
@@ -420,7 +426,7 @@ impl Operations {
         if operation.is_released {
             self.lingering_live.set(self.lingering_live.get() - 1);
         }
-        if let Machine::Write { machine, record, .. } = &operation.machine
+        if let StateMachine::Write { machine, record, .. } = &operation.machine
             && operation.is_sent
         {
             self.metrics.unconfirmed_stores.fetch_add(u64::from(operation.owed.len()), Ordering::Relaxed);
@@ -445,7 +451,7 @@ impl Operations {
 
 /// What is known of a request before it is one.
 #[derive(Clone, Copy)]
-struct Begin {
+struct NewOperation {
     now: Duration,
     came: Option<Duration>,
     partition: PartitionId,
@@ -453,9 +459,9 @@ struct Begin {
 }
 
 /// What an answer leads to.
-pub(super) enum Step {
+pub(super) enum NextStep {
     Nothing,
-    Restamp(Version),
+    RetryWithHigherTimestamp(Version),
     Commands,
 }
 

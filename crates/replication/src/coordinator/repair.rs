@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use kvorum_core::{Key, Record};
 
-use super::operation::{Machine, Operation};
+use super::operation::{Operation, StateMachine};
 use super::operations::Operations;
 
 impl Operations {
     /// After the answer: sends what was read to the replicas that are known by now to need it, each once.
     pub(super) fn repair(&self, operation: &mut Operation, now: Duration) {
         let replicas = operation.replicas(&self.membership);
-        let is_quorum = operation.acks.is_quorum();
-        let Machine::Read { machine, repaired, .. } = &mut operation.machine else { return };
+        let is_quorum = operation.quorum.is_quorum();
+        let StateMachine::Read { machine, repaired, .. } = &mut operation.machine else { return };
         let Some(record) = machine.answered_record() else { return };
-        let damaged = machine.mend();
+        let damaged = machine.to_repair();
         let behind = if is_quorum { damaged } else { machine.outdated().or(damaged) };
         for rank in behind.minus(*repaired).iter() {
             let Some(node) = replicas.get(usize::from(rank.0)) else { continue };
@@ -38,7 +38,7 @@ impl Operations {
 
     /// Replaces what this node holds damaged by what a quorum answered. The read alone does not always: where the
     /// others answer first, nobody waits to hear of the damage.
-    pub(crate) fn mend_own(&self, key: &Key, record: &Record) {
+    pub(crate) fn repair_own(&self, key: &Key, record: &Record) {
         // What cannot be queued is still damaged when the caller looks, or in the next pass.
         let _ = self.send_store(self.id_of_nobody(), self.membership.own(), key, record, true);
     }

@@ -11,20 +11,20 @@ use std::time::{Duration, Instant};
 use kvorum_core::backpressure::{Backpressure, WAITING_MAX};
 use kvorum_core::frame::{Frame, Message};
 use kvorum_core::placement::NodeId;
-use kvorum_core::quorum::{Acks, Current, Failure, ReadAnswer, StoreAnswer};
+use kvorum_core::quorum::{Current, Failure, Quorum, ReadAnswer, StoreAnswer};
 use kvorum_core::{Hlc, Incarnation, Key, Record, Version};
 use kvorum_storage::memory::Fault;
 use rig::{LONG, RUN, Rig, Settings, run, until};
 use tokio::sync::oneshot;
 
-use super::{Looked, Refused};
+use super::{ReadValue, Refused};
 use crate::coordinator::FanOut;
-use crate::replica::reply_to::Asker;
+use crate::replica::reply_to::ReplyTo;
 
 const QUORUM: (u8, u8) = (2, 3);
 
-fn acks((ack, from): (u8, u8)) -> Acks {
-    Acks::new(ack, from).unwrap()
+fn quorum((ack, from): (u8, u8)) -> Quorum {
+    Quorum::new(ack, from).unwrap()
 }
 
 fn key(text: &str) -> Key {
@@ -48,7 +48,7 @@ fn record_of(record: &Record) -> Message {
     Message::ReadAnswer(ReadAnswer::Record(record.bytes().clone()))
 }
 
-/// A record by somebody else, a little newer than anything stamped so far.
+/// A record by somebody else, a little newer than anything timestamped so far.
 fn newer(rig: &Rig, key: &Key) -> Record {
     let hlc = Hlc::from_millis(rig.shard.clock.wall_ms() + 2000);
     Record::value(key, Version { hlc, incarnation: Incarnation(77) }, 3, None, b"newer")
@@ -61,14 +61,14 @@ fn a_far_future_record_costs_its_own_key_a_504_and_nothing_else() {
         let begin = Instant::now();
         let far = Version { hlc: Hlc::from_millis(rig.shard.clock.wall_ms() + 3_600_000), incarnation: Incarnation(7) };
         let stale = Message::StoreAnswer(StoreAnswer::Stale(Current::Record(far)));
-        let put = rig.put(&key("poisoned"), acks(QUORUM));
+        let put = rig.put(&key("poisoned"), quorum(QUORUM));
         for peer in 0..2 {
             let store = rig.next(peer).await;
             rig.answer(peer, &store, stale.clone()).await;
         }
         assert!(matches!(put.await.unwrap(), Err(Refused::NotEnough { .. })));
         assert!(begin.elapsed() < LONG, "at once, not at the deadline");
-        let put = rig.put(&key("other"), acks(QUORUM));
+        let put = rig.put(&key("other"), quorum(QUORUM));
         let store = rig.next(0).await;
         assert_eq!(key_of(&store), key("other"), "the poisoned key was not tried again");
         rig.answer(0, &store, accepted()).await;
@@ -88,7 +88,7 @@ fn as_many_writes_are_refused_as_enough_of_their_replicas_ask_for_and_no_read() 
             }
         };
         ask([0, 7, 0]);
-        let put = rig.put(&key("k"), acks(QUORUM));
+        let put = rig.put(&key("k"), quorum(QUORUM));
         for peer in 0..2 {
             let store = rig.next(peer).await;
             rig.answer(peer, &store, accepted()).await;
@@ -99,7 +99,7 @@ fn as_many_writes_are_refused_as_enough_of_their_replicas_ask_for_and_no_read() 
         rig.shard.coordinator.operations.delayed.set(WAITING_MAX);
         let mut refused = 0;
         for _ in 0..20 {
-            let put = rig.put(&key("k"), acks(QUORUM));
+            let put = rig.put(&key("k"), quorum(QUORUM));
             until(|| put.is_finished() || rig.shard.coordinator.operations.under_way() > 0).await;
             if rig.shard.coordinator.operations.under_way() == 0 {
                 assert_eq!(put.await.unwrap(), Err(Refused::Behind));
@@ -114,7 +114,7 @@ fn as_many_writes_are_refused_as_enough_of_their_replicas_ask_for_and_no_read() 
             until(|| rig.shard.coordinator.operations.under_way() == 0).await;
         }
         assert_eq!(refused, usize::from(Backpressure::MAX.refused_percent()) / 5);
-        assert!(rig.get(&key("k"), acks((1, 3))).await.unwrap().is_ok(), "reads go on");
+        assert!(rig.get(&key("k"), quorum((1, 3))).await.unwrap().is_ok(), "reads go on");
     });
 }
 
@@ -125,7 +125,7 @@ fn a_coordinator_whose_disk_refuses_succeeds_through_the_others() {
         rig.store.set_fault(Fault::DiskFull);
         let mut last = Version::ZERO;
         for number in 0..3 {
-            let put = rig.put(&key("k"), acks(QUORUM));
+            let put = rig.put(&key("k"), quorum(QUORUM));
             for peer in 0..2 {
                 let store = rig.next(peer).await;
                 rig.answer(peer, &store, accepted()).await;
@@ -135,10 +135,10 @@ fn a_coordinator_whose_disk_refuses_succeeds_through_the_others() {
             assert!(written.version > last);
             last = written.version;
         }
-        let refused = rig.put(&key("k"), acks((3, 3))).await.unwrap();
+        let refused = rig.put(&key("k"), quorum((3, 3))).await.unwrap();
         assert_eq!(refused, Err(Refused::CannotWrite), "nobody was bothered");
         rig.store.set_fault(Fault::None);
-        let put = rig.put(&key("k"), acks(QUORUM));
+        let put = rig.put(&key("k"), quorum(QUORUM));
         let store = rig.next(0).await;
         rig.answer(0, &store, accepted()).await;
         let written = put.await.unwrap().unwrap();
@@ -156,9 +156,9 @@ fn a_coordinator_whose_disk_hangs_succeeds_through_the_others() {
         for is_full in [false, true] {
             if is_full {
                 let bound = rig.shard.clock.past_bound();
-                until(|| rig.shard.replica.raise_bound(bound, Asker::Durable(oneshot::channel().0)).is_err()).await;
+                until(|| rig.shard.replica.raise_bound(bound, ReplyTo::Durable(oneshot::channel().0)).is_err()).await;
             }
-            let put = rig.put(&key("k"), acks(QUORUM));
+            let put = rig.put(&key("k"), quorum(QUORUM));
             for peer in 0..2 {
                 let store = rig.next(peer).await;
                 let Message::Store { record, .. } = &store.message else { panic!("{:?}", store.message) };
@@ -176,7 +176,7 @@ fn a_coordinator_whose_disk_hangs_succeeds_through_the_others() {
 
 /// A read at a quorum, whose peers answer whatever they are asked; what this node is said to have done for it.
 async fn read_with(rig: &mut Rig, record: &Record) -> &'static str {
-    let mut get = rig.get(&key("k"), acks(QUORUM));
+    let mut get = rig.get(&key("k"), quorum(QUORUM));
     let found = loop {
         tokio::select! {
             found = &mut get => break found.unwrap().unwrap(),
@@ -222,31 +222,31 @@ fn a_coordinator_whose_disk_hangs_reads_from_the_others() {
 fn a_write_that_a_full_queue_refused_was_sent_to_nobody() {
     run(async {
         let mut rig = Rig::start(1, Settings::default()).await;
-        rig.put(&key("k"), acks((1, 1))).await.unwrap().unwrap();
+        rig.put(&key("k"), quorum((1, 1))).await.unwrap().unwrap();
         rig.stop_commits();
-        assert_eq!(rig.put(&key("k"), acks((1, 1))).await.unwrap(), Err(Refused::Overloaded));
+        assert_eq!(rig.put(&key("k"), quorum((1, 1))).await.unwrap(), Err(Refused::Overloaded));
         assert_eq!(rig.metrics().unconfirmed_stores.load(Ordering::Relaxed), 0, "and owes nobody anything");
         assert_eq!(rig.shard.coordinator.operations.under_way(), 0);
     });
 }
 
 #[test]
-fn each_mend_has_an_id_of_its_own() {
+fn each_repair_has_an_id_of_its_own() {
     run(async {
         let mut rig = Rig::start(3, Settings { fan_out: FanOut::All, ..Settings::default() }).await;
         let record = rig.stored_everywhere(&key("k")).await;
         let mut ids = Vec::new();
         for round in 1..=2 {
-            let get = rig.get(&key("k"), acks(QUORUM));
+            let get = rig.get(&key("k"), quorum(QUORUM));
             let damaged = rig.next(0).await;
             rig.answer(0, &damaged, Message::ReadAnswer(ReadAnswer::Failed(Failure::Corrupt))).await;
             until(|| rig.metrics().corrupt_answers.load(Ordering::Relaxed) == round).await;
             let whole = rig.next(1).await;
             rig.answer(1, &whole, version_of(&record)).await;
             get.await.unwrap().unwrap();
-            let mend = rig.next(0).await;
-            assert!(matches!(mend.message, Message::Store { repair: true, .. }));
-            ids.push(mend.id);
+            let repair = rig.next(0).await;
+            assert!(matches!(repair.message, Message::Store { repair: true, .. }));
+            ids.push(repair.id);
         }
         assert_ne!(ids[0], ids[1], "their chunks must not be mixed");
     });
@@ -259,7 +259,7 @@ fn a_holder_that_goes_silent_while_the_record_is_fetched_is_hedged_too() {
         rig.stored_everywhere(&key("k")).await;
         let newer = newer(&rig, &key("k"));
         let begin = Instant::now();
-        let get = rig.get(&key("k"), acks(QUORUM));
+        let get = rig.get(&key("k"), quorum(QUORUM));
         // One peer is asked first and keeps still; the hedge asks the other, who knows of something newer.
         let (slow, first) = rig.next_of_any().await;
         let other = 1 - slow;
@@ -272,7 +272,7 @@ fn a_holder_that_goes_silent_while_the_record_is_fetched_is_hedged_too() {
         let fetch = rig.next(slow).await;
         assert!(matches!(fetch.message, Message::Read { version_only: false, .. }));
         rig.answer(slow, &fetch, record_of(&newer)).await;
-        assert_eq!(get.await.unwrap().unwrap().value, Looked::Record(newer));
+        assert_eq!(get.await.unwrap().unwrap().value, ReadValue::Record(newer));
         assert!(begin.elapsed() < LONG, "long before the deadline");
     });
 }
@@ -283,7 +283,7 @@ fn a_receipt_shows_write_backs() {
         let mut rig = Rig::start(3, Settings { fan_out: FanOut::All, ..Settings::default() }).await;
         rig.stored_everywhere(&key("k")).await;
         let newer = newer(&rig, &key("k"));
-        let get = rig.get(&key("k"), acks(QUORUM));
+        let get = rig.get(&key("k"), quorum(QUORUM));
         // The other peer keeps still, so that this node is needed for the majority.
         let asked = rig.next(0).await;
         rig.answer(0, &asked, version_of(&newer)).await;
@@ -302,15 +302,15 @@ fn a_hopeless_read_counts_all_that_answer_soon() {
     run(async {
         let mut rig = Rig::start(3, Settings::default()).await;
         rig.disconnect(1).await;
-        let get = rig.get(&key("k"), acks((3, 3)));
+        let get = rig.get(&key("k"), quorum((3, 3)));
         let asked = rig.next(0).await;
-        rig.answer(0, &asked, Message::ReadAnswer(ReadAnswer::Absent { floor: Version::ZERO })).await;
+        rig.answer(0, &asked, Message::ReadAnswer(ReadAnswer::Absent { gc_watermark: Version::ZERO })).await;
         let Err(Refused::NotEnough { required, acked, receipt }) = get.await.unwrap() else { panic!("not refused") };
         assert_eq!((required, acked), (3, 2));
         assert_eq!(receipt.replicas.iter().filter(|replica| replica.outcome == "absent").count(), 2);
         // And does not wait for the silent.
         let begin = Instant::now();
-        let get = rig.get(&key("k"), acks((3, 3)));
+        let get = rig.get(&key("k"), quorum((3, 3)));
         let Err(Refused::NotEnough { acked, .. }) = get.await.unwrap() else { panic!("not refused") };
         assert_eq!(acked, 1);
         assert!(begin.elapsed() < LONG, "long before the deadline");
@@ -322,7 +322,7 @@ fn a_finished_write_takes_no_place_from_one_that_still_waits() {
     run(async {
         let mut rig = Rig::start(3, Settings { lingering_max: 2, ..Settings::default() }).await;
         for number in 0..10 {
-            let put = rig.put(&key("k"), acks(QUORUM));
+            let put = rig.put(&key("k"), quorum(QUORUM));
             let (first, second) = (rig.next(0).await, rig.next(1).await);
             rig.answer(0, &first, accepted()).await;
             put.await.unwrap().unwrap();
@@ -333,7 +333,7 @@ fn a_finished_write_takes_no_place_from_one_that_still_waits() {
         }
         assert_eq!(rig.metrics().unconfirmed_stores.load(Ordering::Relaxed), 0, "the first may still be confirmed");
         for _ in 0..2 {
-            let put = rig.put(&key("k"), acks(QUORUM));
+            let put = rig.put(&key("k"), quorum(QUORUM));
             let first = rig.next(0).await;
             rig.answer(0, &first, accepted()).await;
             put.await.unwrap().unwrap();
@@ -349,7 +349,7 @@ fn a_second_attempt_does_not_show_what_answered_the_first() {
     run(async {
         let mut rig = Rig::start(5, Settings { deadline: Duration::from_millis(800), ..Settings::default() }).await;
         let stale = StoreAnswer::Stale(Current::Record(newer(&rig, &key("k")).version()));
-        let put = rig.put(&key("k"), acks((3, 5)));
+        let put = rig.put(&key("k"), quorum((3, 5)));
         let accepts = rig.next(3).await;
         rig.answer(3, &accepts, accepted()).await;
         for peer in 0..3 {
@@ -372,11 +372,11 @@ fn a_second_attempt_does_not_show_what_answered_the_first() {
 fn a_read_that_came_back_after_the_vote_was_lost_counts_for_nothing() {
     run(async {
         let rig = Rig::start(1, Settings::default()).await;
-        rig.put(&key("k"), acks((1, 1))).await.unwrap().unwrap();
+        rig.put(&key("k"), quorum((1, 1))).await.unwrap().unwrap();
         rig.store.make_cold(&key("k"));
         let (open, gate) = std::sync::mpsc::channel::<()>();
         assert!(rig.shard.pool.submit(Box::new(move || gate.recv().unwrap_or_default())).is_ok());
-        let get = rig.get(&key("k"), acks((1, 1)));
+        let get = rig.get(&key("k"), quorum((1, 1)));
         until(|| rig.shard.replica.waiting() == 1).await;
         rig.shard.membership.become_rebuilding("a test").unwrap();
         drop(open);
@@ -394,7 +394,7 @@ fn a_replica_that_fails_fast_is_not_asked_first() {
         let record = rig.stored_everywhere(&key).await;
         let mut failed = 0;
         for _ in 0..10 {
-            let get = rig.get(&key, acks(QUORUM));
+            let get = rig.get(&key, quorum(QUORUM));
             let (mut asked, mut frame) = rig.next_of_any().await;
             if asked == 0 {
                 failed += 1;
@@ -417,7 +417,7 @@ fn a_node_without_a_vote_asks_others_first() {
         let mut rig = Rig::start(3, Settings::default()).await;
         let record = rig.stored_everywhere(&key("k")).await;
         rig.shard.membership.become_rebuilding("a test").unwrap();
-        let get = rig.get(&key("k"), acks((1, 3)));
+        let get = rig.get(&key("k"), quorum((1, 3)));
         let (peer, asked) = rig.next_of_any().await;
         assert!(matches!(asked.message, Message::Read { version_only: false, .. }));
         rig.answer(peer, &asked, record_of(&record)).await;
@@ -435,7 +435,7 @@ static LARGE: [u8; 60_000] = [7; 60_000];
 fn a_large_record_is_charged_from_its_request_to_the_last_of_its_copies() {
     run(async {
         let mut rig = Rig::start(3, Settings { large_bytes_max: 100_000, ..Settings::default() }).await;
-        let put = rig.put_value(&key("k"), acks(QUORUM), &LARGE);
+        let put = rig.put_value(&key("k"), quorum(QUORUM), &LARGE);
         let first = rig.next(0).await;
         rig.answer(0, &first, accepted()).await;
         put.await.unwrap().unwrap();
@@ -444,7 +444,7 @@ fn a_large_record_is_charged_from_its_request_to_the_last_of_its_copies() {
         rig.answer(1, &second, accepted()).await;
         until(|| rig.shard.large_values.used() == 0).await;
         let Message::Store { record, .. } = first.message else { panic!("{first:?}") };
-        let get = rig.get(&key("k"), acks((3, 3)));
+        let get = rig.get(&key("k"), quorum((3, 3)));
         let (one, two) = (rig.next(0).await, rig.next(1).await);
         assert!(rig.shard.large_values.used() >= LARGE.len(), "the read has this node's copy");
         let version = Record::decode(&key("k"), record).unwrap();
@@ -459,20 +459,20 @@ fn a_large_record_is_charged_from_its_request_to_the_last_of_its_copies() {
 fn a_read_that_finds_no_room_for_its_record_is_refused_and_holds_none() {
     run(async {
         let rig = Rig::start(1, Settings { large_bytes_max: 100_000, ..Settings::default() }).await;
-        rig.put_value(&key("k"), acks((1, 1)), &LARGE).await.unwrap().unwrap();
+        rig.put_value(&key("k"), quorum((1, 1)), &LARGE).await.unwrap().unwrap();
         until(|| rig.shard.large_values.used() == 0).await;
-        let first = rig.get(&key("k"), acks((1, 1))).await.unwrap().unwrap();
-        assert_eq!(rig.get(&key("k"), acks((1, 1))).await.unwrap(), Err(Refused::Overloaded));
+        let first = rig.get(&key("k"), quorum((1, 1))).await.unwrap().unwrap();
+        assert_eq!(rig.get(&key("k"), quorum((1, 1))).await.unwrap(), Err(Refused::Overloaded));
         drop(first);
         assert_eq!(rig.shard.large_values.used(), 0);
-        rig.get(&key("k"), acks((1, 1))).await.unwrap().unwrap();
+        rig.get(&key("k"), quorum((1, 1))).await.unwrap().unwrap();
     });
 }
 
 /// Who is owed a hint of a write at 2/3 whose second replica is lost, in the order of ranks.
 async fn owed_after(answer: StoreAnswer) -> (Rig, usize) {
     let mut rig = Rig::start(3, Settings::default()).await;
-    let put = rig.put(&key("k"), acks(QUORUM));
+    let put = rig.put(&key("k"), quorum(QUORUM));
     let store = rig.next(0).await;
     rig.answer(0, &store, accepted()).await;
     put.await.unwrap().unwrap();
@@ -514,7 +514,7 @@ fn a_replica_that_holds_the_write_or_something_newer_is_owed_none() {
 fn a_replica_whose_connection_ends_before_its_answer_is_owed_a_hint() {
     run(async {
         let mut rig = Rig::start(3, Settings::default()).await;
-        let put = rig.put(&key("k"), acks(QUORUM));
+        let put = rig.put(&key("k"), quorum(QUORUM));
         let store = rig.next(0).await;
         rig.answer(0, &store, accepted()).await;
         put.await.unwrap().unwrap();
@@ -530,7 +530,7 @@ fn a_write_that_nobody_accepted_is_owed_to_nobody() {
     run(async {
         let mut rig = Rig::start(3, Settings::default()).await;
         rig.store.set_fault(Fault::DiskFull);
-        let put = rig.put(&key("k"), acks(QUORUM));
+        let put = rig.put(&key("k"), quorum(QUORUM));
         for peer in 0..2 {
             let store = rig.next(peer).await;
             rig.answer(peer, &store, Message::StoreAnswer(StoreAnswer::Failed(Failure::DiskFull))).await;
@@ -545,7 +545,7 @@ fn a_write_that_nobody_accepted_is_owed_to_nobody() {
 fn a_shard_that_stops_keeps_what_its_writes_owe() {
     run(async {
         let mut rig = Rig::start(3, Settings::default()).await;
-        let put = rig.put(&key("k"), acks(QUORUM));
+        let put = rig.put(&key("k"), quorum(QUORUM));
         let store = rig.next(0).await;
         rig.answer(0, &store, accepted()).await;
         put.await.unwrap().unwrap();
@@ -560,14 +560,14 @@ async fn read_ahead_of_its_peers(from: u8) -> (Rig, Record, [Frame; 2]) {
     // The key's record is meant for its first replica alone where `from` is 1, and that is this node.
     let key = (0..).map(|number| key(&format!("k{number}"))).find(|key| rig.rank(key, 0) == 1 && rig.rank(key, 1) == 2);
     let key = key.unwrap();
-    let put = rig.put(&key, acks((1, from)));
+    let put = rig.put(&key, quorum((1, from)));
     for peer in 0..usize::from(from) - 1 {
         let store = rig.next(peer).await;
         rig.answer(peer, &store, Message::StoreAnswer(StoreAnswer::Failed(Failure::Overloaded))).await;
     }
     put.await.unwrap().unwrap();
-    let found = rig.get(&key, acks((1, 3))).await.unwrap().unwrap();
-    let Looked::Record(record) = found.value else { panic!("{found:?}") };
+    let found = rig.get(&key, quorum((1, 3))).await.unwrap().unwrap();
+    let ReadValue::Record(record) = found.value else { panic!("{found:?}") };
     let asked = [rig.next(0).await, rig.next(1).await];
     (rig, record, asked)
 }
@@ -576,7 +576,7 @@ async fn read_ahead_of_its_peers(from: u8) -> (Rig, Record, [Frame; 2]) {
 fn a_replica_that_turns_out_to_be_behind_a_read_below_quorum_gets_what_was_read() {
     run(async {
         let (mut rig, record, asked) = read_ahead_of_its_peers(3).await;
-        rig.answer(0, &asked[0], Message::ReadAnswer(ReadAnswer::Absent { floor: Version::ZERO })).await;
+        rig.answer(0, &asked[0], Message::ReadAnswer(ReadAnswer::Absent { gc_watermark: Version::ZERO })).await;
         let store = rig.next(0).await;
         let Message::Store { record: sent, repair: true, .. } = &store.message else { panic!("{store:?}") };
         assert_eq!(sent, record.bytes());
@@ -590,7 +590,7 @@ fn a_replica_that_turns_out_to_be_behind_a_read_below_quorum_gets_what_was_read(
 fn a_read_brings_what_was_meant_for_fewer_replicas_only_to_those_that_hold_something_older() {
     run(async {
         let (mut rig, record, asked) = read_ahead_of_its_peers(1).await;
-        rig.answer(0, &asked[0], Message::ReadAnswer(ReadAnswer::Absent { floor: Version::ZERO })).await;
+        rig.answer(0, &asked[0], Message::ReadAnswer(ReadAnswer::Absent { gc_watermark: Version::ZERO })).await;
         let older = Message::ReadAnswer(ReadAnswer::Version {
             version: Version { hlc: Hlc::from_raw(1), incarnation: Incarnation(1) },
             from: 3,
@@ -612,7 +612,7 @@ fn a_replica_that_is_behind_is_not_asked_first() {
             let record = rig.stored_everywhere(&key("k")).await;
             rig.shard.coordinator.operations.behind.note(behind, LONG, rig.shard.clock.boot() + LONG);
             // One of two peers; or, where this node is behind, a peer instead of it.
-            let get = rig.get(&key("k"), acks(if behind == NodeId(0) { (1, 3) } else { QUORUM }));
+            let get = rig.get(&key("k"), quorum(if behind == NodeId(0) { (1, 3) } else { QUORUM }));
             let (asked, question) = rig.next_of_any().await;
             assert_ne!(asked + 1, behind.index());
             rig.answer(asked, &question, record_of(&record)).await;
@@ -632,7 +632,7 @@ fn a_peer_that_has_just_connected_is_tried_by_few_reads() {
 }
 
 #[test]
-fn who_lacks_what_was_stamped_long_ago_is_behind() {
+fn who_lacks_what_was_timestamped_long_ago_is_behind() {
     run(async {
         for (age_ms, is_behind) in [(2000, true), (0, false)] {
             let mut rig = Rig::start(3, Settings::default()).await;
@@ -640,7 +640,7 @@ fn who_lacks_what_was_stamped_long_ago_is_behind() {
             // It shall not become old while the test runs.
             let hlc = Hlc::from_millis(rig.shard.clock.wall_ms() + 30_000 * u64::from(!is_behind) - age_ms);
             let record = Record::value(&key("k"), Version { hlc, incarnation: Incarnation(77) }, 3, None, b"value");
-            let get = rig.get(&key("k"), acks(QUORUM));
+            let get = rig.get(&key("k"), quorum(QUORUM));
             let (holder, asked) = rig.next_of_any().await;
             rig.answer(holder, &asked, version_of(&record)).await;
             let fetch = rig.next(holder).await;
@@ -657,9 +657,9 @@ fn a_read_at_a_quorum_repairs_nothing_behind_its_answer() {
     run(async {
         let mut rig = Rig::start(3, Settings { fan_out: FanOut::All, ..Settings::default() }).await;
         let record = rig.stored_everywhere(&key("k")).await;
-        let get = rig.get(&key("k"), acks(QUORUM));
+        let get = rig.get(&key("k"), quorum(QUORUM));
         let (behind, holder) = (rig.next(0).await, rig.next(1).await);
-        rig.answer(0, &behind, Message::ReadAnswer(ReadAnswer::Absent { floor: Version::ZERO })).await;
+        rig.answer(0, &behind, Message::ReadAnswer(ReadAnswer::Absent { gc_watermark: Version::ZERO })).await;
         rig.answer(1, &holder, version_of(&record)).await;
         get.await.unwrap().unwrap();
         assert_eq!(rig.shard.coordinator.operations.under_way(), 0);
@@ -675,16 +675,16 @@ fn over_its_budget_a_read_repairs_nothing() {
         let mut rig = Rig::start(3, settings).await;
         for round in 0..2 {
             let key = key(&format!("k{round}"));
-            let put = rig.put_value(&key, acks((1, 3)), large);
+            let put = rig.put_value(&key, quorum((1, 3)), large);
             for peer in 0..2 {
                 let store = rig.next(peer).await;
                 rig.answer(peer, &store, Message::StoreAnswer(StoreAnswer::Failed(Failure::Overloaded))).await;
             }
             put.await.unwrap().unwrap();
-            rig.get(&key, acks((1, 3))).await.unwrap().unwrap();
+            rig.get(&key, quorum((1, 3))).await.unwrap().unwrap();
             for peer in 0..2 {
                 let read = rig.next(peer).await;
-                rig.answer(peer, &read, Message::ReadAnswer(ReadAnswer::Absent { floor: Version::ZERO })).await;
+                rig.answer(peer, &read, Message::ReadAnswer(ReadAnswer::Absent { gc_watermark: Version::ZERO })).await;
                 if (round, peer) == (0, 0) {
                     rig.next(peer).await;
                 }
@@ -697,10 +697,10 @@ fn over_its_budget_a_read_repairs_nothing() {
 }
 
 /// Node 0 of two with a new directory, and the peer that it has not met. Its own answer is enough.
-async fn unmet(deadline: Duration) -> (Rig, rig::Idle, tokio::task::JoinHandle<Result<super::Written, Refused>>) {
+async fn unmet(deadline: Duration) -> (Rig, rig::Idle, tokio::task::JoinHandle<Result<super::WriteResult, Refused>>) {
     let settings = Settings { deadline, ..Settings::default() };
     let (rig, mut idle) = Rig::unmet(2, settings, Box::new(kvorum_peer::dial::Tcp)).await;
-    let put = rig.put(&key("early"), acks((1, 2)));
+    let put = rig.put(&key("early"), quorum((1, 2)));
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::operation::{Machine, Operation};
+use super::operation::{Operation, StateMachine};
 use super::operations::{Operations, find};
 use crate::operation_id::OperationId;
 
@@ -66,7 +66,7 @@ impl Operations {
             if operation.is_hopeless {
                 self.decide_not_enough(operation);
             } else if is_forced || self.hedging.can_spend() {
-                if let Machine::Read { machine, .. } = &mut operation.machine {
+                if let StateMachine::Read { machine, .. } = &mut operation.machine {
                     machine.on_hedge(&mut |command| commands.push(command));
                 }
                 if !commands.is_empty() {

@@ -1,11 +1,11 @@
 //! Timestamps for writes: the clock's bound is durable before a timestamp passes it.
 
-use kvorum_base::clock::NoStamp;
+use kvorum_base::clock::NoTimestamp;
 use kvorum_core::quorum::Failure;
 use kvorum_core::{Hlc, Version};
 
 use super::operations::Operations;
-use crate::replica::reply_to::Asker;
+use crate::replica::reply_to::ReplyTo;
 
 /// Which part of the deadline a timestamp waits for the disk.
 const RAISE_SHARE: u32 = 10;
@@ -13,32 +13,34 @@ const RAISE_SHARE: u32 = 10;
 const RAISES_MAX: usize = 3;
 
 impl Operations {
-    /// Stamps above `above`, raising the durable bound first if it must be, and past it if the disk takes no
+    /// Timestamps above `above`, raising the durable bound first if it must be, and past it if the disk takes no
     /// writes, or not in time. Cancel safe.
     ///
     /// # Errors
-    /// [`Failure::ClockSkew`] if replicas would refuse the stamp; else why the bound could not be raised.
-    pub(super) async fn stamp(&self, above: Hlc) -> Result<Version, Failure> {
+    /// [`Failure::ClockSkew`] if replicas would refuse the timestamp; else why the bound could not be raised.
+    pub(super) async fn timestamp(&self, above: Hlc) -> Result<Version, Failure> {
         for _ in 0..RAISES_MAX {
-            let needed = match self.clock.stamp(above) {
+            let needed = match self.clock.timestamp(above) {
                 Ok(version) => return Ok(version),
-                Err(NoStamp::TooFarAhead) => return Err(Failure::ClockSkew),
-                Err(NoStamp::PastBound { needed }) => needed,
+                Err(NoTimestamp::TooFarAhead) => return Err(Failure::ClockSkew),
+                Err(NoTimestamp::PastBound { needed }) => needed,
             };
             if self.replica.disk_refuses() {
-                return self.stamp_past_bound(above);
+                return self.timestamp_past_bound(above);
             }
             match self.raise_bound(needed).await {
                 Ok(()) => {}
                 // A queue that is full behind a disk which hangs is no reason to keep the others waiting either.
-                Err(Failure::DiskFull | Failure::Disk | Failure::Overloaded) => return self.stamp_past_bound(above),
+                Err(Failure::DiskFull | Failure::Disk | Failure::Overloaded) => {
+                    return self.timestamp_past_bound(above);
+                }
                 Err(failure) => return Err(failure),
             }
         }
-        self.clock.stamp(above).map_err(|no_stamp| match no_stamp {
-            NoStamp::TooFarAhead => Failure::ClockSkew,
+        self.clock.timestamp(above).map_err(|no_timestamp| match no_timestamp {
+            NoTimestamp::TooFarAhead => Failure::ClockSkew,
             // Others use up the lead faster than it is raised.
-            NoStamp::PastBound { .. } => Failure::Overloaded,
+            NoTimestamp::PastBound { .. } => Failure::Overloaded,
         })
     }
 
@@ -46,7 +48,7 @@ impl Operations {
     /// Until it has, the clock says so, and the node is not ready.
     pub(super) async fn raise_bound(&self, to: Hlc) -> Result<(), Failure> {
         let (send, mut receive) = tokio::sync::oneshot::channel();
-        self.replica.raise_bound(to, Asker::Durable(send)).map_err(|_| Failure::Overloaded)?;
+        self.replica.raise_bound(to, ReplyTo::Durable(send)).map_err(|_| Failure::Overloaded)?;
         if let Ok(raised) = tokio::time::timeout(self.deadline / RAISE_SHARE, &mut receive).await {
             return raised.unwrap_or(Err(Failure::NotServing));
         }
@@ -59,7 +61,7 @@ impl Operations {
         Err(Failure::Disk)
     }
 
-    fn stamp_past_bound(&self, above: Hlc) -> Result<Version, Failure> {
-        self.clock.stamp_past_bound(above).map_err(|_| Failure::ClockSkew)
+    fn timestamp_past_bound(&self, above: Hlc) -> Result<Version, Failure> {
+        self.clock.timestamp_past_bound(above).map_err(|_| Failure::ClockSkew)
     }
 }

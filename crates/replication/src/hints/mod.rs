@@ -2,7 +2,7 @@
 //! is back. The policy is `kvorum_core::hints`; this is what carries it out.
 //!
 //! The path of a hint: a shard [`offer`](HintQueue::offer)s it when its write has come to its end; the background
-//! shard's [`keeper`] writes what has gathered, in bulk and without a sync of its own; its couriers, one for each
+//! shard's [`hint_store`] writes what has gathered, in bulk and without a sync of its own; its hint senders, one for each
 //! other node, deliver. It is forgotten, on the disk too, only after the target has said that it holds the version
 //! or a newer one.
 //!
@@ -14,10 +14,10 @@
 //! A hint is no ack and no answer: shards put hints in and never take any out, readers see the other column family,
 //! and what a target answers goes to [`BackgroundRpc`](crate::background_rpc::BackgroundRpc), which no request of a client is in.
 
-mod courier;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
-pub mod keeper;
+mod hint_sender;
+pub mod hint_store;
 mod names;
 pub mod run;
 
@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use kvorum_base::sync::{Mutex, MutexGuard, Notify};
 use kvorum_base::waits::QueueWaits;
-use kvorum_core::hints::{Bounds, Size};
+use kvorum_core::hints::{BacklogBounds, Size};
 use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::ReplicaSet;
 use kvorum_core::{Key, Record};
@@ -43,7 +43,7 @@ const OVERHEAD_BYTES: usize = 128;
 #[derive(Clone, Copy, Debug)]
 pub struct HintSettings {
     /// What is kept for each node; no bytes: nothing is.
-    pub bounds: Bounds,
+    pub bounds: BacklogBounds,
     /// Bytes a second that are delivered to each node at most.
     pub rate: u64,
     /// Bytes that wait to be written.
@@ -53,7 +53,7 @@ pub struct HintSettings {
 impl HintSettings {
     /// No hints.
     pub const OFF: Self =
-        Self { bounds: Bounds { bytes_max: 0, age_max: Duration::ZERO }, rate: 0, queue_bytes_max: 0 };
+        Self { bounds: BacklogBounds { bytes_max: 0, age_max: Duration::ZERO }, rate: 0, queue_bytes_max: 0 };
 }
 
 /// A write, and the replicas that it is owed to, by their rank.
@@ -136,20 +136,20 @@ pub struct TargetMetrics {
 /// Hints on their way from the shards to the background shard, and what is counted of all of them.
 pub struct HintQueue {
     settings: HintSettings,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingHints>,
     filled: Notify,
     targets: Vec<TargetMetrics>,
     dropped: [AtomicU64; Dropped::ALL.len()],
 }
 
 #[derive(Default)]
-struct Waiting {
+struct WaitingHints {
     hints: VecDeque<Hint>,
     bytes: usize,
     waits: QueueWaits,
 }
 
-impl Waiting {
+impl WaitingHints {
     fn pop(&mut self) -> Option<Hint> {
         self.waits.before_take("hints", self.hints.len(), self.hints.len().min(1));
         self.hints.pop_front()
@@ -268,7 +268,7 @@ impl HintQueue {
     }
 
     #[track_caller]
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, WaitingHints> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

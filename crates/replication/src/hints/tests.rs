@@ -14,7 +14,7 @@ use super::*;
 const VERSION: Version = Version { hlc: Hlc::from_millis(7), incarnation: Incarnation(7) };
 
 fn queue(bytes_max: u64, queue_bytes_max: usize) -> HintQueue {
-    let bounds = Bounds { bytes_max, age_max: Duration::from_secs(60) };
+    let bounds = BacklogBounds { bytes_max, age_max: Duration::from_secs(60) };
     HintQueue::new(HintSettings { bounds, rate: 1, queue_bytes_max }, 3)
 }
 

@@ -9,9 +9,9 @@ use kvorum_base::blocking_pool::{ReadPool, ReadPoolThreads};
 use kvorum_base::interleavings::check;
 use kvorum_core::quorum::{Failure, StoreAnswer};
 use kvorum_core::{Hlc, Incarnation, Key, Record, Version};
-use kvorum_storage::commit::queue::{Load, Now};
+use kvorum_storage::commit::queue::{Load, TurnTime};
 use kvorum_storage::commit::{
-    CommitConfig, CommitQueue, CommitThread, Committer, Done, QueueLimits, Submission, Ticket, Work,
+    CommitConfig, CommitQueue, CommitThread, Committer, Completion, CompletionToken, QueueLimits, Submission, Work,
 };
 use kvorum_storage::memory::MemoryStore;
 use kvorum_storage::{Batch, Durability, Store};
@@ -39,7 +39,7 @@ fn work(shard: u16, id: u64) -> Work {
     let (key, version) = (key(shard, id), Version { hlc: Hlc::from_millis(WALL_MS), incarnation: Incarnation(1) });
     let record = Record::value(&key, version, 1, None, b"v").bytes().clone();
     let hash = key.hash();
-    Work::Store(Submission { key, hash, version, record, repair: false, ticket: Ticket { shard, id } })
+    Work::Store(Submission { key, hash, version, record, repair: false, token: CompletionToken { shard, id } })
 }
 
 impl Rig {
@@ -65,7 +65,7 @@ impl Rig {
         let (pool, pool_threads) = ReadPool::start(1, 1).unwrap();
         let mailboxes: Vec<Arc<Mailbox>> = (0..SHARDS).map(|_| Arc::default()).collect();
         let limits = QueueLimits { works_max: WORKS_MAX, bytes_max: 1 << 20 };
-        let now = || Now { boot: Duration::from_secs(100), wall_ms: WALL_MS };
+        let now = || TurnTime { boot: Duration::from_secs(100), wall_ms: WALL_MS };
         let (queue, thread) = CommitThread::start(committer, limits, pool, Mailboxes(mailboxes.clone()), now).unwrap();
         Self { queue, thread, mailboxes, pool: pool_threads }
     }
@@ -86,11 +86,11 @@ impl Rig {
             while !awaited.is_empty() {
                 block_on(mailbox.take(&mut taken));
                 for event in taken.drain(..) {
-                    let Event::Commit(Done::Stored { ticket, answer }) = event else { panic!("not asked for") };
-                    assert_eq!(ticket.shard, shard);
+                    let Event::Commit(Completion::Stored { token, answer }) = event else { panic!("not asked for") };
+                    assert_eq!(token.shard, shard);
                     let first = awaited.first_key_value().map(|(id, ())| *id);
-                    assert!(awaited.remove(&ticket.id).is_some(), "answered twice, or not taken");
-                    assert!(!in_order || first == Some(ticket.id), "answered out of order");
+                    assert!(awaited.remove(&token.id).is_some(), "answered twice, or not taken");
+                    assert!(!in_order || first == Some(token.id), "answered out of order");
                     let overloaded = StoreAnswer::Failed(Failure::Overloaded);
                     assert!(answer == StoreAnswer::Accepted || (!in_order && answer == overloaded), "{answer:?}");
                 }
@@ -160,7 +160,7 @@ fn a_task_that_runs_the_turns_misses_no_work() {
         );
         let mailbox: Arc<Mailbox> = Arc::default();
         let limits = QueueLimits { works_max: 10, bytes_max: 1 << 20 };
-        let now = || Now { boot: Duration::from_secs(100), wall_ms: WALL_MS };
+        let now = || TurnTime { boot: Duration::from_secs(100), wall_ms: WALL_MS };
         let sink = Mailboxes(vec![Arc::clone(&mailbox)]);
         let (queue, mut runner) = CommitQueue::new(committer.unwrap(), limits, ReadPool::without_threads(1), sink, now);
         let submitter = thread::spawn(move || (0..3).for_each(|id| queue.submit(work(0, id)).unwrap()));

@@ -1,10 +1,10 @@
-//! Every hint is taken once or counted as dropped, in the order of its shard; the bound holds; the keeper wakes.
+//! Every hint is taken once or counted as dropped, in the order of its shard; the bound holds; the hint store wakes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use kvorum_base::interleavings::check;
-use kvorum_core::hints::Bounds;
+use kvorum_core::hints::BacklogBounds;
 use kvorum_core::quorum::ReplicaSet;
 use kvorum_core::{Hlc, Incarnation, Key, Record, Version};
 use shuttle::future::block_on;
@@ -22,9 +22,9 @@ fn offer(queue: &HintQueue, shard: usize, number: usize) {
 }
 
 #[test]
-fn every_hint_is_taken_once_and_in_order_or_counted_and_the_keeper_wakes() {
+fn every_hint_is_taken_once_and_in_order_or_counted_and_the_hint_store_wakes() {
     check(1, || {
-        let bounds = Bounds { bytes_max: 1 << 20, age_max: Duration::from_secs(60) };
+        let bounds = BacklogBounds { bytes_max: 1 << 20, age_max: Duration::from_secs(60) };
         let settings = HintSettings { bounds, rate: 1, queue_bytes_max: 600 };
         let queue = Arc::new(HintQueue::new(settings, 2));
         for shard in 0..SHARDS {
@@ -38,7 +38,7 @@ fn every_hint_is_taken_once_and_in_order_or_counted_and_the_keeper_wakes() {
         }
         let mut seen = [None; SHARDS];
         let mut taken = 0;
-        // As the keeper does, but that it would look again after a while: here a missed wake-up is the end.
+        // As the hint store does, but that it would look again after a while: here a missed wake-up is the end.
         while taken + queue.dropped(Dropped::QueueFull) < (SHARDS * EACH) as u64 {
             block_on(queue.filled());
             loop {

@@ -7,7 +7,7 @@ use std::task::Poll;
 
 use kvorum_base::interleavings::check;
 use kvorum_core::quorum::StoreAnswer;
-use kvorum_storage::commit::{Done, Ticket};
+use kvorum_storage::commit::{Completion, CompletionToken};
 use shuttle::future::block_on;
 use shuttle::thread;
 
@@ -16,13 +16,13 @@ use crate::replica::{Event, Mailbox};
 const SENDERS: u16 = 2;
 
 fn event(sender: u16, id: u64) -> Event {
-    Event::Commit(Done::Stored { ticket: Ticket { shard: sender, id }, answer: StoreAnswer::Accepted })
+    Event::Commit(Completion::Stored { token: CompletionToken { shard: sender, id }, answer: StoreAnswer::Accepted })
 }
 
-fn ticket(event: &Event) -> Ticket {
+fn token(event: &Event) -> CompletionToken {
     match event {
-        Event::Commit(done) => done.ticket(),
-        Event::Read { ticket, .. } => *ticket,
+        Event::Commit(done) => done.token(),
+        Event::Read { token, .. } => *token,
     }
 }
 
@@ -39,7 +39,7 @@ fn senders(mailbox: &Arc<Mailbox>) {
 
 fn note(taken: &mut Vec<Event>, seen: &mut [u64]) {
     for event in taken.drain(..) {
-        let Ticket { shard, id } = ticket(&event);
+        let CompletionToken { shard, id } = token(&event);
         let expected = &mut seen[usize::from(shard)];
         assert_eq!(id, *expected, "out of order, lost or twice");
         *expected += 1;

@@ -8,10 +8,10 @@ use kvorum_core::{Record, Version};
 pub enum Held {
     /// This record.
     Record(Record),
-    /// None; its partition's floor.
+    /// None; its partition's GC watermark.
     Absent {
         /// A deletion of everything up to here.
-        floor: Version,
+        gc_watermark: Version,
     },
     /// Counts for nothing.
     Failed(Failure),

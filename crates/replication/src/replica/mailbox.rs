@@ -6,18 +6,18 @@ use std::sync::{Arc, PoisonError};
 
 use kvorum_base::sync::{Mutex, Notify};
 use kvorum_base::waits::QueueWaits;
-use kvorum_storage::commit::{Done, Sink, Ticket};
+use kvorum_storage::commit::{Completion, CompletionToken, Sink};
 
 use super::held::Held;
 
 /// A result for a shard.
 pub enum Event {
     /// The commit thread is done with something.
-    Commit(Done),
+    Commit(Completion),
     /// The read pool has looked.
     Read {
         /// What the shard gave with the question.
-        ticket: Ticket,
+        token: CompletionToken,
         /// What it found.
         held: Held,
     },
@@ -72,7 +72,7 @@ impl Mailbox {
 pub struct Mailboxes(pub Vec<Arc<Mailbox>>);
 
 impl Sink for Mailboxes {
-    fn deliver(&mut self, shard: u16, done: &mut Vec<Done>) {
+    fn deliver(&mut self, shard: u16, done: &mut Vec<Completion>) {
         if let Some(mailbox) = self.0.get(usize::from(shard)) {
             mailbox.post(done.drain(..).map(Event::Commit));
         }

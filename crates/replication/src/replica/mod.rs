@@ -2,7 +2,7 @@
 //! the read pool; stores through the commit thread.
 //!
 //! Whoever asks gets exactly one answer for each question that was taken; what comes back from another
-//! thread finds its asker by a ticket.
+//! thread finds who asked by a token.
 
 mod held;
 mod mailbox;
@@ -22,8 +22,8 @@ use kvorum_base::value_memory::{LargeValues, Unusable};
 use kvorum_core::quorum::Failure;
 use kvorum_core::{Key, PartitionId, Record};
 use kvorum_peer::membership::Membership;
-use kvorum_storage::commit::{CommitQueue, Fact, Submission, Ticket, Work};
-use kvorum_storage::{Found, Store, StoreError, Tier, find};
+use kvorum_storage::commit::{CommitQueue, CompletionToken, Promise, Submission, Work};
+use kvorum_storage::{Store, StoreError, StoreLookup, Tier, find};
 use slab::Slab;
 
 /// This node's replica. `A` is what remembers who asked.
@@ -35,7 +35,7 @@ pub struct Replica<A> {
     mailbox: Arc<Mailbox>,
     membership: Arc<Membership>,
     checks: Arc<Checks>,
-    askers: RefCell<Slab<Waiting<A>>>,
+    waiters: RefCell<Slab<WaitingRequests<A>>>,
 }
 
 /// What everything that leaves the store goes through.
@@ -46,8 +46,8 @@ struct Checks {
     failed: LogLimit,
 }
 
-struct Waiting<A> {
-    asker: A,
+struct WaitingRequests<A> {
+    reply_to: A,
     /// Of the key, where the answer depends on having a vote for it.
     partition: Option<PartitionId>,
 }
@@ -67,45 +67,45 @@ impl<A> Replica<A> {
     ) -> Self {
         let (damaged, failed) = Default::default();
         let checks = Arc::new(Checks { large_values, clock, damaged, failed });
-        Self { shard, store, queue, pool, mailbox, membership, checks, askers: RefCell::default() }
+        Self { shard, store, queue, pool, mailbox, membership, checks, waiters: RefCell::default() }
     }
 
     /// What is held for `key`, or `None` if the disk has to be read: then the answer comes through the
-    /// mailbox to `asker`. An `uncounted` answer is given without a vote as well.
-    pub fn read(&self, key: &Key, uncounted: bool, asker: impl FnOnce() -> A) -> Option<Held> {
-        if let Some(failure) = self.membership.abstains_for(key.hash().partition()).filter(|_| !uncounted) {
+    /// mailbox to `reply_to`. A non-voting answer is given without a vote as well.
+    pub fn read(&self, key: &Key, non_voting: bool, reply_to: impl FnOnce() -> A) -> Option<Held> {
+        if let Some(failure) = self.membership.abstains_for(key.hash().partition()).filter(|_| !non_voting) {
             return Some(Held::Failed(failure));
         }
         match find(&*self.store, key, Tier::Cache) {
             Err(StoreError::NeedsDisk) => {}
             found => return Some(self.checks.held(key, found)),
         }
-        let ticket = self.ticket(asker(), (!uncounted).then(|| key.hash().partition()));
+        let token = self.token(reply_to(), (!non_voting).then(|| key.hash().partition()));
         // A key of its own: a peer's is a slice of the buffer that it was read into.
         let key = Key::new(bytes::Bytes::copy_from_slice(key.as_bytes())).expect("these bytes were a key before");
         let (store, mailbox) = (self.store.clone(), self.mailbox.clone());
         let checks = self.checks.clone();
         let job = move || {
             let held = checks.held(&key, find(&*store, &key, Tier::Disk));
-            mailbox.post([Event::Read { ticket, held }]);
+            mailbox.post([Event::Read { token, held }]);
         };
         if self.pool.submit(Box::new(job)).is_ok() {
             return None;
         }
-        self.redeem(ticket);
+        self.redeem(token);
         Some(Held::Failed(Failure::Overloaded))
     }
 
-    /// The submission of a checked record; `asker` will get the answer once it is queued. An `uncounted` answer is
+    /// The submission of a checked record; `reply_to` will get the answer once it is queued. A non-voting answer is
     /// given without a vote as well.
-    pub fn submission(&self, key: Key, record: &Record, is_repair: bool, uncounted: bool, asker: A) -> Submission {
+    pub fn submission(&self, key: Key, record: &Record, is_repair: bool, non_voting: bool, reply_to: A) -> Submission {
         let hash = key.hash();
         Submission {
             hash,
             version: record.version(),
             record: record.bytes().clone(),
             repair: is_repair,
-            ticket: self.ticket(asker, (!uncounted).then(|| hash.partition())),
+            token: self.token(reply_to, (!non_voting).then(|| hash.partition())),
             key,
         }
     }
@@ -132,13 +132,13 @@ impl<A> Replica<A> {
     /// Queues one submission.
     ///
     /// # Errors
-    /// The asker back, and why, if it was not taken.
+    /// `reply_to` back, and why, if it was not taken.
     pub fn store(&self, submission: Submission) -> Result<(), (A, Failure)> {
-        let ticket = submission.ticket;
+        let token = submission.token;
         if let Some(failure) = self.refuses_stores() {
-            return Err((self.redeem(ticket), failure));
+            return Err((self.redeem(token), failure));
         }
-        self.queue.submit(Work::Store(submission)).map_err(|_| (self.redeem(ticket), Failure::Overloaded))
+        self.queue.submit(Work::Store(submission)).map_err(|_| (self.redeem(token), Failure::Overloaded))
     }
 
     /// Queues many under one lock; what is not taken stays in `works`.
@@ -149,19 +149,19 @@ impl<A> Replica<A> {
     /// Asks for a durable clock bound of at least `to`.
     ///
     /// # Errors
-    /// The asker back if the queue is full.
-    pub fn raise_bound(&self, to: kvorum_core::Hlc, asker: A) -> Result<(), A> {
-        let ticket = self.ticket(asker, None);
-        self.queue.submit(Work::RaiseBound { to, ticket }).map_err(|_| self.redeem(ticket))
+    /// `reply_to` back if the queue is full.
+    pub fn raise_bound(&self, to: kvorum_core::Hlc, reply_to: A) -> Result<(), A> {
+        let token = self.token(reply_to, None);
+        self.queue.submit(Work::RaiseBound { to, token }).map_err(|_| self.redeem(token))
     }
 
     /// Asks for a fact of anti-entropy to be made durable.
     ///
     /// # Errors
-    /// The asker back if the queue is full.
-    pub fn heed(&self, fact: Fact, asker: A) -> Result<(), A> {
-        let ticket = self.ticket(asker, None);
-        self.queue.submit(Work::Heed { fact, ticket }).map_err(|_| self.redeem(ticket))
+    /// `reply_to` back if the queue is full.
+    pub fn make_durable(&self, promise: Promise, reply_to: A) -> Result<(), A> {
+        let token = self.token(reply_to, None);
+        self.queue.submit(Work::MakeDurable { promise, token }).map_err(|_| self.redeem(token))
     }
 
     /// The store, for whoever looks at all of it.
@@ -170,42 +170,42 @@ impl<A> Replica<A> {
     }
 
     /// Who asked, and why the answer counts for nothing, if so: this node has no vote, perhaps since it was asked.
-    pub fn answered(&self, ticket: Ticket) -> (A, Option<Failure>) {
-        let Waiting { asker, partition } = self.take(ticket);
-        (asker, partition.and_then(|partition| self.membership.abstains_for(partition)))
+    pub fn answered(&self, token: CompletionToken) -> (A, Option<Failure>) {
+        let WaitingRequests { reply_to, partition } = self.take(token);
+        (reply_to, partition.and_then(|partition| self.membership.abstains_for(partition)))
     }
 
-    fn ticket(&self, asker: A, partition: Option<PartitionId>) -> Ticket {
-        let slot = self.askers.borrow_mut().insert(Waiting { asker, partition });
-        Ticket { shard: self.shard, id: u64::try_from(slot).expect("a slot is a small number") }
+    fn token(&self, reply_to: A, partition: Option<PartitionId>) -> CompletionToken {
+        let slot = self.waiters.borrow_mut().insert(WaitingRequests { reply_to, partition });
+        CompletionToken { shard: self.shard, id: u64::try_from(slot).expect("a slot is a small number") }
     }
 
-    /// Who asked; each ticket is redeemed once.
+    /// Who asked; each token is redeemed once.
     ///
     /// # Panics
-    /// If a ticket comes back twice.
-    pub fn redeem(&self, ticket: Ticket) -> A {
-        self.take(ticket).asker
+    /// If a token comes back twice.
+    pub fn redeem(&self, token: CompletionToken) -> A {
+        self.take(token).reply_to
     }
 
-    fn take(&self, ticket: Ticket) -> Waiting<A> {
-        let slot = usize::try_from(ticket.id).expect("tickets hold what slots were");
-        self.askers.borrow_mut().remove(slot)
+    fn take(&self, token: CompletionToken) -> WaitingRequests<A> {
+        let slot = usize::try_from(token.id).expect("tickets hold what slots were");
+        self.waiters.borrow_mut().remove(slot)
     }
 
     /// Questions that wait for another thread.
     pub fn waiting(&self) -> usize {
-        self.askers.borrow().len()
+        self.waiters.borrow().len()
     }
 }
 
 impl Checks {
     /// Turns what the store found into what the replica says: nothing unchecked leaves it, nor anything large that
     /// there is no memory for.
-    fn held(&self, key: &Key, found: Result<Found, StoreError>) -> Held {
+    fn held(&self, key: &Key, found: Result<StoreLookup, StoreError>) -> Held {
         let bytes = match found {
-            Ok(Found::Absent { floor }) => return Held::Absent { floor },
-            Ok(Found::Record(bytes)) => bytes,
+            Ok(StoreLookup::Absent { gc_watermark }) => return Held::Absent { gc_watermark },
+            Ok(StoreLookup::Record(bytes)) => bytes,
             Err(StoreError::Corrupt(reason)) => {
                 if let Some(left_out) = self.damaged.due(self.clock.boot()) {
                     tracing::error!(key_hash = key.hash().get(), reason, left_out, "stored block is damaged");

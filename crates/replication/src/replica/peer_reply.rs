@@ -35,7 +35,7 @@ impl PeerReply {
                 ReadAnswer::Version { version: record.version(), from: record.from() }
             }
             Held::Record(record) => ReadAnswer::Record(record.bytes().clone()),
-            Held::Absent { floor } => ReadAnswer::Absent { floor },
+            Held::Absent { gc_watermark } => ReadAnswer::Absent { gc_watermark },
             Held::Failed(failure) => ReadAnswer::Failed(failure),
         };
         self.send(clock, Message::ReadAnswer(answer));

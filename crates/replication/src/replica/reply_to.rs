@@ -8,7 +8,7 @@ use crate::operation_id::OperationId;
 use crate::reply::Reply;
 
 /// Who waits for an answer from another thread.
-pub enum Asker {
+pub enum ReplyTo {
     /// A request that this shard coordinates.
     Operation(OperationId),
     /// A peer.

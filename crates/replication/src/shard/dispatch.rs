@@ -10,7 +10,7 @@ use kvorum_base::cpu_share::CpuShare;
 use kvorum_core::frame::{Frame, Message};
 use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::{Failure, StoreAnswer};
-use kvorum_core::repair::wire::{Request, Response};
+use kvorum_core::repair::wire::{RoundRequest, RoundResponse};
 use kvorum_core::{Key, Record};
 use kvorum_peer::detach::detach;
 use kvorum_peer::error::ProtocolError;
@@ -18,13 +18,13 @@ use kvorum_peer::handler::FrameHandler;
 use kvorum_peer::link::Link;
 use kvorum_peer::membership::Membership;
 use kvorum_peer::request_id::background_number;
-use kvorum_storage::commit::{Done, Ticket, Work};
+use kvorum_storage::commit::{Completion, CompletionToken, Work};
 
 use crate::anti_entropy::member::Member;
 use crate::background_rpc::BackgroundRpc;
 use crate::coordinator::Coordinator;
 use crate::replica::peer_reply::PeerReply;
-use crate::replica::reply_to::Asker;
+use crate::replica::reply_to::ReplyTo;
 use crate::replica::{Event, Mailbox};
 use crate::replica::{Held, Replica};
 use crate::reply::Reply;
@@ -33,7 +33,7 @@ use crate::reply::Reply;
 pub(super) struct Dispatch {
     pub(super) clock: Arc<Clock>,
     pub(super) membership: Arc<Membership>,
-    pub(super) replica: Rc<Replica<Asker>>,
+    pub(super) replica: Rc<Replica<ReplyTo>>,
     pub(super) coordinator: Coordinator,
     pub(super) rpc: Rc<BackgroundRpc>,
     pub(super) member: Rc<Member>,
@@ -47,7 +47,7 @@ struct PeerStore {
     key: Key,
     record: Bytes,
     repair: bool,
-    uncounted: bool,
+    non_voting: bool,
 }
 
 impl Dispatch {
@@ -64,41 +64,41 @@ impl Dispatch {
 
     fn take_event(&self, event: Event) {
         match event {
-            Event::Commit(Done::Stored { ticket, answer }) => {
-                let (asker, abstains) = self.replica.answered(ticket);
+            Event::Commit(Completion::Stored { token, answer }) => {
+                let (reply_to, abstains) = self.replica.answered(token);
                 // What failed has failed all the same: `Rebuilding` says that it was carried out.
                 let answer = match answer {
                     StoreAnswer::Failed(_) => answer,
                     _ => abstains.map_or(answer, StoreAnswer::Failed),
                 };
-                match asker {
-                    Asker::Peer(reply) => reply.stored(&self.clock, answer),
-                    Asker::Operation(id) => self.coordinator.on_stored(self.membership.own(), id.get(), answer),
+                match reply_to {
+                    ReplyTo::Peer(reply) => reply.stored(&self.clock, answer),
+                    ReplyTo::Operation(id) => self.coordinator.on_stored(self.membership.own(), id.get(), answer),
                     // Whoever asked may have given up.
-                    Asker::Call(waiting) => _ = waiting.send(Reply::Stored(answer)),
-                    Asker::Durable(_) => unreachable!("that asks for no store"),
+                    ReplyTo::Call(waiting) => _ = waiting.send(Reply::Stored(answer)),
+                    ReplyTo::Durable(_) => unreachable!("that asks for no store"),
                 }
             }
-            Event::Commit(Done::Raised { ticket, bound }) => {
-                self.tell_durable(ticket, bound.map(|_| ()));
+            Event::Commit(Completion::Raised { token, bound }) => {
+                self.tell_durable(token, bound.map(|_| ()));
             }
-            Event::Commit(Done::Heeded { ticket, result }) => self.tell_durable(ticket, result),
-            Event::Read { ticket, held } => {
-                let (asker, abstains) = self.replica.answered(ticket);
+            Event::Commit(Completion::Heeded { token, result }) => self.tell_durable(token, result),
+            Event::Read { token, held } => {
+                let (reply_to, abstains) = self.replica.answered(token);
                 let held = abstains.map_or(held, Held::Failed);
-                match asker {
-                    Asker::Peer(reply) => reply.read(&self.clock, held),
-                    Asker::Operation(id) => self.coordinator.on_held(id.get(), held),
+                match reply_to {
+                    ReplyTo::Peer(reply) => reply.read(&self.clock, held),
+                    ReplyTo::Operation(id) => self.coordinator.on_held(id.get(), held),
                     // Whoever asked may have given up.
-                    Asker::Call(waiting) => _ = waiting.send(Reply::Read(held)),
-                    Asker::Durable(_) => unreachable!("that asks for no read"),
+                    ReplyTo::Call(waiting) => _ = waiting.send(Reply::Read(held)),
+                    ReplyTo::Durable(_) => unreachable!("that asks for no read"),
                 }
             }
         }
     }
 
-    fn tell_durable(&self, ticket: Ticket, result: Result<(), Failure>) {
-        if let Asker::Durable(waiting) = self.replica.redeem(ticket) {
+    fn tell_durable(&self, token: CompletionToken, result: Result<(), Failure>) {
+        if let ReplyTo::Durable(waiting) = self.replica.redeem(token) {
             // Whoever asked may have given up.
             let _ = waiting.send(result);
         }
@@ -110,8 +110,8 @@ impl Dispatch {
 
     /// A store waits among `works`, or is refused at once.
     fn take_store(&self, link: &Rc<Link>, id: u64, store: PeerStore) {
-        let PeerStore { key, record, repair, uncounted } = store;
-        if !uncounted {
+        let PeerStore { key, record, repair, non_voting } = store;
+        if !non_voting {
             self.cpu_share.note_request();
         }
         let (key, record) = detach(key, record);
@@ -120,8 +120,8 @@ impl Dispatch {
             Ok(record) => match self.replica.refuses_stores() {
                 Some(failure) => Some(failure),
                 None => {
-                    let asker = Asker::Peer(PeerReply::new(link.clone(), id, false));
-                    let submission = self.replica.submission(key, &record, repair, uncounted, asker);
+                    let reply_to = ReplyTo::Peer(PeerReply::new(link.clone(), id, false));
+                    let submission = self.replica.submission(key, &record, repair, non_voting, reply_to);
                     self.works.borrow_mut().push(Work::Store(submission));
                     None
                 }
@@ -134,9 +134,9 @@ impl Dispatch {
 
     /// A question of a driver of anti-entropy.
     fn take_repair(&self, link: &Rc<Link>, id: u64, payload: &[u8]) -> Result<(), ProtocolError> {
-        let request = Request::decode(payload).map_err(|_| ProtocolError::NotARequest)?;
+        let request = RoundRequest::decode(payload).map_err(|_| ProtocolError::NotARequest)?;
         let Some(admitted) = self.member.anti_entropy.admit() else {
-            link.reply(&self.frame(id, Message::RepairAnswer(Response::Failed.encode())));
+            link.reply(&self.frame(id, Message::RepairAnswer(RoundResponse::Failed.encode())));
             return Ok(());
         };
         let (member, clock, link) = (self.member.clone(), self.clock.clone(), link.clone());
@@ -182,15 +182,15 @@ impl FrameHandler for Dispatch {
     fn on_request(&self, link: &Rc<Link>, request: Frame) -> Result<(), ProtocolError> {
         let Frame { id, message, .. } = request;
         match message {
-            Message::Store { key, record, repair, uncounted } => {
-                self.take_store(link, id, PeerStore { key, record, repair, uncounted });
+            Message::Store { key, record, repair, non_voting } => {
+                self.take_store(link, id, PeerStore { key, record, repair, non_voting });
             }
-            Message::Read { key, version_only, uncounted } => {
-                if !uncounted {
+            Message::Read { key, version_only, non_voting } => {
+                if !non_voting {
                     self.cpu_share.note_request();
                 }
                 let reply = || PeerReply::new(link.clone(), id, version_only);
-                if let Some(held) = self.replica.read(&key, uncounted, || Asker::Peer(reply())) {
+                if let Some(held) = self.replica.read(&key, non_voting, || ReplyTo::Peer(reply())) {
                     reply().read(&self.clock, held);
                 }
             }
@@ -217,7 +217,7 @@ impl FrameHandler for Dispatch {
         self.replica.store_all(&mut works);
         for refused in works.drain(..) {
             if let Work::Store(submission) = refused
-                && let Asker::Peer(reply) = self.replica.redeem(submission.ticket)
+                && let ReplyTo::Peer(reply) = self.replica.redeem(submission.token)
             {
                 reply.stored(&self.clock, StoreAnswer::Failed(Failure::Overloaded));
             }

@@ -36,10 +36,10 @@ use crate::coordinator::hedge::Hedging;
 use crate::coordinator::metrics::CoordinatorMetrics;
 use crate::coordinator::{Coordinator, CoordinatorParts};
 use crate::hints::HintQueue;
-use crate::hints::keeper::{Keeper, KeeperParts};
+use crate::hints::hint_store::{HintStore, HintStoreParts};
 use crate::replica::Mailbox;
 use crate::replica::Replica;
-use crate::replica::reply_to::Asker;
+use crate::replica::reply_to::ReplyTo;
 
 /// What a shard is made of.
 pub struct ShardParts {
@@ -100,7 +100,7 @@ pub struct Shard {
     /// The node's part in rounds of anti-entropy.
     pub anti_entropy: Arc<AntiEntropy>,
     /// This node as a replica.
-    pub replica: Rc<Replica<Asker>>,
+    pub replica: Rc<Replica<ReplyTo>>,
     /// The other nodes.
     pub peers: Rc<Peers>,
     /// What all connections share.
@@ -121,7 +121,7 @@ pub struct Shard {
     hints: Arc<HintQueue>,
 }
 
-fn replica(parts: &ShardParts) -> Rc<Replica<Asker>> {
+fn replica(parts: &ShardParts) -> Rc<Replica<ReplyTo>> {
     Rc::new(Replica::new(
         parts.index,
         parts.store.clone(),
@@ -225,8 +225,8 @@ impl Shard {
 
     /// What keeps and delivers hints, on one shard of the node.
     #[must_use]
-    pub fn keeper(&self) -> Rc<Keeper> {
-        Keeper::new(KeeperParts {
+    pub fn hint_store(&self) -> Rc<HintStore> {
+        HintStore::new(HintStoreParts {
             clock: self.clock.clone(),
             membership: self.membership.clone(),
             pool: self.pool.clone(),

@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 use rustix::fs::{MemfdFlags, memfd_create};
 use tikv_jemalloc_ctl::{Access, AsName, Error, Mib};
 
-use super::sample::{Pass, Profile, Refusal};
+use super::sample::{Profile, Refusal, SamplingWait};
 use super::symbols::Symbols;
 
 /// `MALLCTL_ARENAS_ALL`
@@ -51,7 +51,7 @@ fn class_bytes(classes: &[u8], size: &[u8], requests: &[u8]) -> Result<u64, Erro
     Ok(bytes)
 }
 
-pub(super) fn take(pass: &mut Pass<'_>) -> Result<Profile, Refusal> {
+pub(super) fn take(pass: &mut SamplingWait<'_>) -> Result<Profile, Refusal> {
     let before = Account::read()?;
     let active = Active::begin()?;
     let counted = allocated_bytes().map_err(impossible)?;
@@ -125,10 +125,10 @@ impl Drop for Active {
 }
 
 /// All that was sampled since the process began, by stack, the innermost address first.
-struct Account(HashMap<Vec<u64>, Sum>);
+struct Account(HashMap<Vec<u64>, AllocationTotal>);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Sum {
+struct AllocationTotal {
     samples: u64,
     /// That they stand for.
     bytes: u64,
@@ -161,7 +161,7 @@ fn memory_file() -> rustix::io::Result<&'static (File, String)> {
 }
 
 /// `heap_v2/RATE`, then for each stack `@ ADDRESS …` and below it `t*: LIVE: BYTES [EVER: BYTES]`, of what was sampled.
-fn parse(text: &str) -> Option<HashMap<Vec<u64>, Sum>> {
+fn parse(text: &str) -> Option<HashMap<Vec<u64>, AllocationTotal>> {
     let mut lines = text.lines();
     let rate = lines.next()?.strip_prefix("heap_v2/")?.parse::<u32>().ok()?;
     let mut stacks = HashMap::new();
@@ -179,12 +179,12 @@ fn parse(text: &str) -> Option<HashMap<Vec<u64>, Sum>> {
 /// Of `rate` bytes, an allocation of size s is sampled with the probability 1 − e^(−s/rate). jemalloc has weighed sizes
 /// such that this, applied to the mean size, gives the bytes that it has estimated.
 #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an estimate")]
-fn stands_for(samples: u64, bytes: u64, rate: u32) -> Sum {
+fn stands_for(samples: u64, bytes: u64, rate: u32) -> AllocationTotal {
     if samples == 0 {
-        return Sum::default();
+        return AllocationTotal::default();
     }
     let mean = bytes as f64 / samples as f64;
-    Sum { samples, bytes: (bytes as f64 / -(-mean / f64::from(rate)).exp_m1()) as u64 }
+    AllocationTotal { samples, bytes: (bytes as f64 / -(-mean / f64::from(rate)).exp_m1()) as u64 }
 }
 
 #[cfg(test)]
@@ -201,7 +201,7 @@ mod tests {
         let small = account[&vec![0x10, 0x2a]];
         assert_eq!(small.samples, 2);
         assert!((262_144..264_000).contains(&small.bytes), "{small:?}");
-        assert_eq!(account[&vec![0x10]], Sum { samples: 1, bytes: 10_485_760 });
+        assert_eq!(account[&vec![0x10]], AllocationTotal { samples: 1, bytes: 10_485_760 });
         assert!(parse("heap_v2/131072\n@ 0x10\n  t*: nonsense\n").is_none());
         assert!(parse("").is_none());
     }

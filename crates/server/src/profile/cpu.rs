@@ -10,7 +10,7 @@ use std::io::ErrorKind;
 use perf_event::events::Software;
 use perf_event::{Builder, SampleFlag, Sampler, data};
 
-use super::sample::{Pass, Profile, Refusal};
+use super::sample::{Profile, Refusal, SamplingWait};
 use super::symbols::Symbols;
 
 /// Records of one thread between two ticks: twenty stacks of a hundred frames are 16 KiB.
@@ -50,7 +50,7 @@ struct Stack {
     addresses: Vec<u64>,
 }
 
-pub(super) fn take(frequency: u32, pass: &mut Pass<'_>) -> Result<Profile, Refusal> {
+pub(super) fn take(frequency: u32, pass: &mut SamplingWait<'_>) -> Result<Profile, Refusal> {
     let mut sampling = Sampling::begin(frequency)?;
     let mut ticks = 0;
     let time = pass(&mut || {

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::profiler::Profiler;
-use super::sample::{FREQUENCY_MAX, Kind, Profile, Refusal, Request, SECONDS_MAX};
+use super::sample::{FREQUENCY_MAX, Profile, ProfileRequest, Refusal, SECONDS_MAX, SampleKind};
 
 /// Connections that are served at a time.
 const CONNECTIONS_MAX: usize = 8;
@@ -29,13 +29,13 @@ const PREFIX: &str = "/debug/profile/";
 
 /// It, and the thread that accepts. Connections have threads of their own, which end by themselves.
 pub(crate) struct AdminListener {
-    shared: Arc<Shared>,
+    shared: Arc<ListenerShared>,
     address: SocketAddr,
     thread: JoinHandle<()>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct ListenerShared {
     profiler: Profiler,
     connections: AtomicUsize,
     stopping: AtomicBool,
@@ -43,7 +43,7 @@ struct Shared {
 
 /// A status, headers of its own, and text.
 #[derive(Debug, Default)]
-struct Answer {
+struct AdminResponse {
     status: u16,
     reason: &'static str,
     headers: String,
@@ -56,7 +56,7 @@ impl AdminListener {
     /// # Errors
     /// The system's, where it starts no thread.
     pub(crate) fn start(listener: TcpListener) -> io::Result<Self> {
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<ListenerShared>::default();
         let (accepting, address) = (shared.clone(), listener.local_addr()?);
         let thread =
             std::thread::Builder::new().name("admin".to_owned()).spawn(move || accept(&listener, &accepting))?;
@@ -78,7 +78,7 @@ impl AdminListener {
     }
 }
 
-fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+fn accept(listener: &TcpListener, shared: &Arc<ListenerShared>) {
     for stream in listener.incoming() {
         if shared.stopping.load(Ordering::Relaxed) {
             return;
@@ -88,9 +88,9 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
             std::thread::sleep(Duration::from_millis(100));
             continue;
         };
-        let seat = Seat::take(shared);
+        let slot = AdminSlot::take(shared);
         let serve = move || {
-            if let Err(error) = serve(stream, seat.as_ref()) {
+            if let Err(error) = serve(stream, slot.as_ref()) {
                 tracing::debug!(%error, "admin connection lost");
             }
         };
@@ -101,33 +101,35 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 }
 
 /// One of the connections that are served.
-struct Seat(Arc<Shared>);
+struct AdminSlot(Arc<ListenerShared>);
 
-impl Seat {
-    fn take(shared: &Arc<Shared>) -> Option<Self> {
-        let seat = Self(shared.clone());
+impl AdminSlot {
+    fn take(shared: &Arc<ListenerShared>) -> Option<Self> {
+        let slot = Self(shared.clone());
         // Given back in any case.
-        (shared.connections.fetch_add(1, Ordering::Relaxed) < CONNECTIONS_MAX).then_some(seat)
+        (shared.connections.fetch_add(1, Ordering::Relaxed) < CONNECTIONS_MAX).then_some(slot)
     }
 }
 
-impl Drop for Seat {
+impl Drop for AdminSlot {
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Ordering::Release);
     }
 }
 
-fn serve(mut stream: TcpStream, seat: Option<&Seat>) -> io::Result<()> {
+fn serve(mut stream: TcpStream, slot: Option<&AdminSlot>) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
-    let answer = match seat {
-        None => Answer::error(503, "Service Unavailable", format!("{CONNECTIONS_MAX} connections are being served")),
-        Some(seat) => match parse(&read_head(&mut stream)?) {
+    let answer = match slot {
+        None => {
+            AdminResponse::error(503, "Service Unavailable", format!("{CONNECTIONS_MAX} connections are being served"))
+        }
+        Some(slot) => match parse(&read_head(&mut stream)?) {
             Err(answer) => answer,
-            Ok(request) => match profile(&stream, &seat.0, request)? {
-                Ok(profile) => Answer::profile(request, &profile),
+            Ok(request) => match profile(&stream, &slot.0, request)? {
+                Ok(profile) => AdminResponse::profile(request, &profile),
                 // The client has gone, as far as anybody can tell: whoever still listens is told nothing untrue.
-                Err(Refusal::Unwanted) if !seat.0.stopping.load(Ordering::Relaxed) => return Ok(()),
-                Err(refusal) => Answer::refusal(&refusal),
+                Err(Refusal::Unwanted) if !slot.0.stopping.load(Ordering::Relaxed) => return Ok(()),
+                Err(refusal) => AdminResponse::refusal(&refusal),
             },
         },
     };
@@ -135,7 +137,11 @@ fn serve(mut stream: TcpStream, seat: Option<&Seat>) -> io::Result<()> {
 }
 
 /// Takes the profile, as long as the client is there.
-fn profile(stream: &TcpStream, shared: &Shared, request: Request) -> io::Result<Result<Profile, Refusal>> {
+fn profile(
+    stream: &TcpStream,
+    shared: &ListenerShared,
+    request: ProfileRequest,
+) -> io::Result<Result<Profile, Refusal>> {
     stream.set_nonblocking(true)?;
     let mut wanted = || {
         let gone = match stream.peek(&mut [0]) {
@@ -173,39 +179,44 @@ fn read_head(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-fn parse(head: &[u8]) -> Result<Request, Answer> {
+fn parse(head: &[u8]) -> Result<ProfileRequest, AdminResponse> {
     let mut headers = [httparse::EMPTY_HEADER; 32];
     let mut parsed = httparse::Request::new(&mut headers);
-    let malformed = || Answer::error(400, "Bad Request", "this is no HTTP/1.1 request, or a very long one".to_owned());
+    let malformed =
+        || AdminResponse::error(400, "Bad Request", "this is no HTTP/1.1 request, or a very long one".to_owned());
     if !parsed.parse(head).is_ok_and(|status| status.is_complete()) {
         return Err(malformed());
     }
     let target = parsed.path.ok_or_else(malformed)?;
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let named = path.strip_prefix(PREFIX);
-    let Some(kind) = Kind::ALL.into_iter().find(|kind| Some(kind.name()) == named) else {
-        return Err(Answer::error(404, "Not Found", format!("there are {PREFIX}cpu, {PREFIX}alloc and {PREFIX}lock")));
+    let Some(kind) = SampleKind::ALL.into_iter().find(|kind| Some(kind.name()) == named) else {
+        return Err(AdminResponse::error(
+            404,
+            "Not Found",
+            format!("there are {PREFIX}cpu, {PREFIX}alloc and {PREFIX}lock"),
+        ));
     };
     if parsed.method != Some("GET") {
-        return Err(Answer::error(405, "Method Not Allowed", "a profile is taken with GET".to_owned()));
+        return Err(AdminResponse::error(405, "Method Not Allowed", "a profile is taken with GET".to_owned()));
     }
     let (mut seconds, mut frequency) = (DEFAULT_SECONDS, DEFAULT_FREQUENCY);
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let (set, max) = match name {
             "seconds" => (&mut seconds, SECONDS_MAX),
-            "frequency" if kind == Kind::Cpu => (&mut frequency, FREQUENCY_MAX),
-            _ => return Err(Answer::error(400, "Bad Request", format!("unknown parameter {name:?}"))),
+            "frequency" if kind == SampleKind::Cpu => (&mut frequency, FREQUENCY_MAX),
+            _ => return Err(AdminResponse::error(400, "Bad Request", format!("unknown parameter {name:?}"))),
         };
         let number = value.parse::<u32>().ok().filter(|number| (1..=max).contains(number));
         *set = number.ok_or_else(|| {
-            Answer::error(400, "Bad Request", format!("{name} is a whole number from 1 to {max}, not {value:?}"))
+            AdminResponse::error(400, "Bad Request", format!("{name} is a whole number from 1 to {max}, not {value:?}"))
         })?;
     }
-    Ok(Request { kind, time: Duration::from_secs(u64::from(seconds)), frequency })
+    Ok(ProfileRequest { kind, time: Duration::from_secs(u64::from(seconds)), frequency })
 }
 
-impl Answer {
+impl AdminResponse {
     fn error(status: u16, reason: &'static str, text: String) -> Self {
         Self { status, reason, text: text + "\n", ..Self::default() }
     }
@@ -218,7 +229,7 @@ impl Answer {
         }
     }
 
-    fn profile(request: Request, profile: &Profile) -> Self {
+    fn profile(request: ProfileRequest, profile: &Profile) -> Self {
         let mut headers = String::new();
         let mut header = |name: &str, value: &dyn std::fmt::Display| {
             write!(headers, "Kvorum-Profile-{name}: {value}\r\n").expect("a string takes all text");
@@ -226,7 +237,7 @@ impl Answer {
         header("Kind", &request.kind.name());
         header("Unit", &request.kind.unit());
         header("Seconds", &format!("{:.3}", profile.time.as_secs_f64()));
-        if request.kind == Kind::Cpu {
+        if request.kind == SampleKind::Cpu {
             header("Frequency", &request.frequency);
         }
         header("Samples", &profile.samples);
@@ -256,18 +267,18 @@ fn percent(part: u64, whole: u64) -> f64 {
 mod tests {
     use crate::profile::listener::*;
 
-    fn asked(target: &str) -> Result<Request, u16> {
+    fn asked(target: &str) -> Result<ProfileRequest, u16> {
         parse(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).map_err(|answer| answer.status)
     }
 
     #[test]
     fn a_profile_is_asked_for_within_its_bounds() {
         let seconds = Duration::from_secs;
-        let default = Request { kind: Kind::Cpu, time: seconds(30), frequency: 99 };
+        let default = ProfileRequest { kind: SampleKind::Cpu, time: seconds(30), frequency: 99 };
         assert_eq!(asked("/debug/profile/cpu"), Ok(default));
-        let longest = Request { kind: Kind::Cpu, time: seconds(120), frequency: 999 };
+        let longest = ProfileRequest { kind: SampleKind::Cpu, time: seconds(120), frequency: 999 };
         assert_eq!(asked("/debug/profile/cpu?seconds=120&frequency=999"), Ok(longest));
-        let short = Request { kind: Kind::Lock, time: seconds(1), frequency: 99 };
+        let short = ProfileRequest { kind: SampleKind::Lock, time: seconds(1), frequency: 99 };
         assert_eq!(asked("/debug/profile/lock?seconds=1"), Ok(short));
         for bad in
             ["cpu?seconds=121", "cpu?seconds=0", "cpu?frequency=1000", "alloc?frequency=99", "lock?a", "cpu?seconds="]

@@ -3,9 +3,9 @@
 use std::sync::{Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
-use kvorum_base::waits::{Watch, What};
+use kvorum_base::waits::{WaitKind, WaitWatch};
 
-use super::sample::{Kind, Pass, Profile, Refusal, Request};
+use super::sample::{Profile, ProfileRequest, Refusal, SampleKind, SamplingWait};
 use super::{allocations, cpu};
 
 /// Between two looks at whether it is still wanted.
@@ -20,7 +20,7 @@ impl Profiler {
     ///
     /// # Errors
     /// [`Refusal`].
-    pub(crate) fn take(&self, request: Request, wanted: &mut dyn FnMut() -> bool) -> Result<Profile, Refusal> {
+    pub(crate) fn take(&self, request: ProfileRequest, wanted: &mut dyn FnMut() -> bool) -> Result<Profile, Refusal> {
         let _only = match self.0.try_lock() {
             Ok(only) => only,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -40,9 +40,9 @@ impl Profiler {
             Ok(begin.elapsed())
         };
         match request.kind {
-            Kind::Cpu => cpu::take(request.frequency, &mut pass),
-            Kind::Alloc => allocations::take(&mut pass),
-            Kind::Lock => waits(&mut pass),
+            SampleKind::Cpu => cpu::take(request.frequency, &mut pass),
+            SampleKind::Alloc => allocations::take(&mut pass),
+            SampleKind::Lock => waits(&mut pass),
         }
     }
 }
@@ -54,8 +54,8 @@ fn without_crates(name: &str) -> String {
     parts.fold(first, |text, part| text + part.split_once("::").map_or(part, |(_, rest)| rest))
 }
 
-fn waits(pass: &mut Pass<'_>) -> Result<Profile, Refusal> {
-    let watch = Watch::begin();
+fn waits(pass: &mut SamplingWait<'_>) -> Result<Profile, Refusal> {
+    let watch = WaitWatch::begin();
     let time = pass(&mut || Ok(()))?;
     let note = "what is idle is not waiting; the engine's own threads are not seen".to_owned();
     let mut profile = Profile { time, note, ..Profile::default() };
@@ -63,9 +63,9 @@ fn waits(pass: &mut Pass<'_>) -> Result<Profile, Refusal> {
         profile.samples += sum.count;
         let micros = u64::try_from(sum.time.as_micros()).unwrap_or(u64::MAX);
         let frames = match wait.what {
-            What::Lock(guards) => vec![format!("lock {}", without_crates(guards)), wait.place],
-            What::Queue(queue) => vec![format!("queue {queue}")],
-            What::Engine(inside) => vec![format!("engine {}", wait.place), inside.to_owned()],
+            WaitKind::Lock(guards) => vec![format!("lock {}", without_crates(guards)), wait.place],
+            WaitKind::Queue(queue) => vec![format!("queue {queue}")],
+            WaitKind::Engine(inside) => vec![format!("engine {}", wait.place), inside.to_owned()],
         };
         profile.add(std::iter::once(wait.thread.as_str()).chain(frames.iter().map(String::as_str)), micros);
     }
@@ -79,8 +79,8 @@ mod tests {
     use crate::profile::profiler::*;
     use crate::profile::sample::FREQUENCY_MAX;
 
-    fn request(kind: Kind, ms: u64) -> Request {
-        Request { kind, time: Duration::from_millis(ms), frequency: FREQUENCY_MAX }
+    fn request(kind: SampleKind, ms: u64) -> ProfileRequest {
+        ProfileRequest { kind, time: Duration::from_millis(ms), frequency: FREQUENCY_MAX }
     }
 
     #[test]
@@ -89,14 +89,14 @@ mod tests {
         let mut asked = 0;
         let mut wanted = || {
             asked += 1;
-            let second = profiler.take(request(Kind::Alloc, 1), &mut || true);
+            let second = profiler.take(request(SampleKind::Alloc, 1), &mut || true);
             assert!(matches!(second, Err(Refusal::Busy)), "{second:?}");
             asked < 3
         };
-        let first = profiler.take(request(Kind::Lock, 60_000), &mut wanted);
+        let first = profiler.take(request(SampleKind::Lock, 60_000), &mut wanted);
         assert!(matches!(first, Err(Refusal::Unwanted)), "{first:?}");
         assert!(!kvorum_base::waits::is_watched(), "nothing is armed that nobody wants");
-        assert!(profiler.take(request(Kind::Lock, 1), &mut || true).is_ok());
+        assert!(profiler.take(request(SampleKind::Lock, 1), &mut || true).is_ok());
     }
 
     /// A profile in which a thread wants a lock that is held for half of the time.
@@ -114,7 +114,7 @@ mod tests {
                 }
                 true
             };
-            Profiler::default().take(request(Kind::Lock, 400), &mut wanted).unwrap()
+            Profiler::default().take(request(SampleKind::Lock, 400), &mut wanted).unwrap()
         })
     }
 

@@ -9,7 +9,7 @@ pub(crate) const SECONDS_MAX: u32 = 120;
 pub(crate) const FREQUENCY_MAX: u32 = 999;
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum SampleKind {
     /// Processor time, in samples.
     Cpu,
     /// Bytes allocated, freed since or not.
@@ -18,7 +18,7 @@ pub(crate) enum Kind {
     Lock,
 }
 
-impl Kind {
+impl SampleKind {
     pub(crate) const ALL: [Self; 3] = [Self::Cpu, Self::Alloc, Self::Lock];
 
     pub(crate) fn name(self) -> &'static str {
@@ -40,8 +40,8 @@ impl Kind {
 
 /// What is asked for, within its bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Request {
-    pub(crate) kind: Kind,
+pub(crate) struct ProfileRequest {
+    pub(crate) kind: SampleKind,
     /// How long.
     pub(crate) time: Duration,
     /// Samples a second, of processor time.
@@ -96,4 +96,4 @@ pub(crate) enum Refusal {
 }
 
 /// Lets the time of the profile pass, with something to do at every tick; how long it was.
-pub(super) type Pass<'a> = dyn FnMut(&mut dyn FnMut() -> Result<(), Refusal>) -> Result<Duration, Refusal> + 'a;
+pub(super) type SamplingWait<'a> = dyn FnMut(&mut dyn FnMut() -> Result<(), Refusal>) -> Result<Duration, Refusal> + 'a;

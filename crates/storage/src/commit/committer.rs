@@ -4,7 +4,7 @@
 //! about something durable, and final. A batch whose commit fails is answered `Failed` as a whole, and
 //! nothing of it is remembered (its versions may have raised marks, which costs lookups).
 //!
-//! Invariants: the persisted clock bound is never below the stamp of anything applied, because it is raised
+//! Invariants: the persisted clock bound is never below the timestamp of anything applied, because it is raised
 //! in the same atomic batch; so after a restart marks at the bound are true.
 //!
 //! The rules themselves are [`kvorum_core::quorum::replica`]'s; source: the design, "Versions".
@@ -14,19 +14,19 @@ use std::time::Duration;
 
 use kvorum_base::sync::atomic::{AtomicU64, Ordering};
 use kvorum_core::mutant::{Mutant, is_on};
-use kvorum_core::quorum::replica::{Decision, Held, Origin, Recent, decide};
+use kvorum_core::quorum::replica::{Decision, KnownVersion, Origin, Recent, decide};
 use kvorum_core::quorum::{Current, Failure, StoreAnswer};
 use kvorum_core::record::Record;
 use kvorum_core::version::{Hlc, Version};
 
-use super::facts::Facts;
-use super::marks::Marks;
 use super::metrics::{CommitMetrics, add};
 use super::overlay::Overlay;
+use super::promises::Promises;
 use super::recent::{Fingerprint, RecentSet};
-use super::work::{Done, Reads, Submission, Ticket, Work};
+use super::stripe_high_water::StripeHighWater;
+use super::work::{Completion, CompletionToken, Prefetch, Submission, Work};
 use crate::error::StoreError;
-use crate::store::{Batch, Durability, Found, Store, Tier, find};
+use crate::store::{Batch, Durability, Store, StoreLookup, Tier, find};
 
 /// The name under which the clock bound is persisted.
 const BOUND: &str = "clock_bound";
@@ -42,7 +42,7 @@ pub const RETENTION_MARGIN: Duration = Duration::from_millis(500);
 /// Limits and durations of the commit logic.
 #[derive(Clone, Copy, Debug)]
 pub struct CommitConfig {
-    /// From a write's stamp to its coordinator's last use of an answer.
+    /// From a write's timestamp to its coordinator's last use of an answer.
     pub retention: Duration,
     /// Entries of the recent set.
     pub recent_entries_max: usize,
@@ -61,29 +61,29 @@ pub struct Committer<S> {
     store: Arc<S>,
     config: CommitConfig,
     metrics: Arc<CommitMetrics>,
-    marks: Marks,
+    high_water: StripeHighWater,
     recent: RecentSet,
     /// The durable clock bound.
     bound: Hlc,
-    /// The same for the shards, which stamp up to it.
+    /// The same for the shards, which timestamp up to it.
     shared_bound: Arc<AtomicU64>,
     /// The batch in the making; empty between runs.
     batch: Batch,
     overlay: Overlay,
-    /// The greatest stamp above the bound in this batch, applied or asked for: the bound goes past it, by
+    /// The greatest timestamp above the bound in this batch, applied or asked for: the bound goes past it, by
     /// the lead. After the commit's attempt, the bound that it was to make durable.
     bound_wanted: Hlc,
     /// What the batch added to the recent set, to be taken back if it fails.
     remembered: Vec<Fingerprint>,
-    raises: Vec<(Ticket, Hlc)>,
-    facts: Facts,
+    raises: Vec<(CompletionToken, Hlc)>,
+    promises: Promises,
     /// Set aside by the batch, until [`Committer::take_cold`].
-    cold: Vec<Cold>,
+    cold: Vec<NeedsDisk>,
 }
 
-/// A record whose lookup needs the disk: to be read by somebody else and handed in as [`Work::Again`].
+/// A record whose lookup needs the disk: to be read by somebody else and handed in as [`Work::Retry`].
 #[derive(Debug)]
-pub struct Cold {
+pub struct NeedsDisk {
     /// The record.
     pub submission: Submission,
     /// Reads of it so far.
@@ -109,14 +109,14 @@ impl<S: Store> Committer<S> {
                 bytes.try_into().map_err(|_| StoreError::Corrupt("the clock bound is not 8 bytes long".to_owned()))?,
             )),
         };
-        let facts = Facts::load(&*store)?;
-        let mut marks = Marks::at(bound);
-        marks.raise_all(store.floors().bounds().1);
+        let promises = Promises::load(&*store)?;
+        let mut high_water = StripeHighWater::at(bound);
+        high_water.raise_all(store.gc_watermarks().bounds().1);
         Ok(Self {
             store,
             config,
             metrics: Arc::default(),
-            marks,
+            high_water,
             recent: RecentSet::new(boot, config.retention, config.recent_entries_max),
             bound,
             shared_bound: Arc::new(AtomicU64::new(bound.raw())),
@@ -125,7 +125,7 @@ impl<S: Store> Committer<S> {
             bound_wanted: Hlc::ZERO,
             remembered: Vec::new(),
             raises: Vec::new(),
-            facts,
+            promises,
             cold: Vec::new(),
         })
     }
@@ -139,7 +139,7 @@ impl<S: Store> Committer<S> {
     /// Up to where clients' writes are refused, durably.
     #[must_use]
     pub fn fence(&self) -> Hlc {
-        self.facts.fence().hlc
+        self.promises.fence().hlc
     }
 
     /// What is counted.
@@ -155,34 +155,34 @@ impl<S: Store> Committer<S> {
     }
 
     /// What the last run set aside because its lookup needs the disk.
-    pub fn take_cold(&mut self) -> Vec<Cold> {
+    pub fn take_cold(&mut self) -> Vec<NeedsDisk> {
         std::mem::take(&mut self.cold)
     }
 
     /// Takes one batch from the front of `works` (all of them, unless they are more than `batch_bytes_max`),
     /// commits what is to be applied, and appends an answer for each, except those set aside as cold. Blocks
     /// on the commit. `boot` runs during suspend, `wall_ms` is since 1970.
-    pub fn run(&mut self, works: &mut Vec<Work>, boot: Duration, wall_ms: u64, done: &mut Vec<Done>) {
+    pub fn run(&mut self, works: &mut Vec<Work>, boot: Duration, wall_ms: u64, done: &mut Vec<Completion>) {
         self.recent.advance(boot);
         let first = done.len();
         let count = self.batch_length(works);
-        self.marks.prefetch(works.iter().take(count).filter_map(Work::hash));
+        self.high_water.prefetch(works.iter().take(count).filter_map(Work::hash));
         for work in works.drain(..count) {
             let (submission, reads) = match work {
-                Work::Store(submission) => (submission, Reads::Ahead(0)),
-                Work::Again { submission, reads } => (submission, reads),
-                Work::RaiseBound { to, ticket } => {
-                    self.raise_wanted(to, ticket, done);
+                Work::Store(submission) => (submission, Prefetch::Ahead(0)),
+                Work::Retry { submission, reads } => (submission, reads),
+                Work::RaiseBound { to, token } => {
+                    self.raise_wanted(to, token, done);
                     continue;
                 }
-                Work::Heed { fact, ticket } => {
-                    self.facts.add(fact, ticket);
+                Work::MakeDurable { promise, token } => {
+                    self.promises.add(promise, token);
                     continue;
                 }
             };
-            let ticket = submission.ticket;
+            let token = submission.token;
             if let Some(answer) = self.store_one(submission, reads, boot, wall_ms) {
-                done.push(Done::Stored { ticket, answer });
+                done.push(Completion::Stored { token, answer });
             }
         }
         let result = self.commit(wall_ms);
@@ -204,41 +204,47 @@ impl<S: Store> Committer<S> {
         fits.count().max(1).min(works.len())
     }
 
-    fn raise_wanted(&mut self, to: Hlc, ticket: Ticket, done: &mut Vec<Done>) {
+    fn raise_wanted(&mut self, to: Hlc, token: CompletionToken, done: &mut Vec<Completion>) {
         if to <= self.bound {
-            done.push(Done::Raised { ticket, bound: Ok(self.bound) });
+            done.push(Completion::Raised { token, bound: Ok(self.bound) });
         } else {
             self.bound_wanted = self.bound_wanted.max(to);
-            self.raises.push((ticket, to));
+            self.raises.push((token, to));
         }
     }
 
     /// The answer if all goes well, or nothing if it was set aside.
-    fn store_one(&mut self, submission: Submission, reads: Reads, boot: Duration, wall_ms: u64) -> Option<StoreAnswer> {
+    fn store_one(
+        &mut self,
+        submission: Submission,
+        reads: Prefetch,
+        boot: Duration,
+        wall_ms: u64,
+    ) -> Option<StoreAnswer> {
         let version = submission.version;
         let skew_max_ms = u64::try_from(self.config.skew_max.as_millis()).unwrap_or(u64::MAX);
         if version.hlc.millis() > wall_ms.saturating_add(skew_max_ms) {
             return Some(StoreAnswer::Failed(Failure::ClockSkew));
         }
         let origin = if submission.repair { Origin::Repair } else { Origin::Client };
-        let fence = self.facts.fence();
-        let mark = Held::AtMost(self.marks.get(submission.hash));
+        let fence = self.promises.fence();
+        let mark = KnownVersion::AtMost(self.high_water.get(submission.hash));
         let mut decision = decide(version, origin, mark, fence, || Recent::Unsure);
         if decision == Decision::LookUp {
             decision = match self.look_up(&submission, reads) {
                 Ok(current) => {
                     let entry = Fingerprint::new(submission.hash, version);
                     let recent = || self.recent.contains(entry, boot);
-                    decide(version, origin, Held::Exactly(current), fence, recent)
+                    decide(version, origin, KnownVersion::Exactly(current), fence, recent)
                 }
                 Err(Miss::Cold) => {
-                    let Reads::Ahead(reads) = reads else {
+                    let Prefetch::Ahead(reads) = reads else {
                         return Some(StoreAnswer::Failed(Failure::Overloaded));
                     };
-                    self.cold.push(Cold { submission, reads });
+                    self.cold.push(NeedsDisk { submission, reads });
                     return None;
                 }
-                Err(Miss::Damaged { claimed }) => self.mend(version, origin, claimed),
+                Err(Miss::Damaged { claimed }) => self.repair(version, origin, claimed),
                 Err(Miss::Failed(failure)) => Decision::Answer(StoreAnswer::Failed(failure)),
             };
         }
@@ -258,15 +264,15 @@ impl<S: Store> Committer<S> {
     }
 
     /// Exactly what the key has, this batch included.
-    fn look_up(&mut self, submission: &Submission, reads: Reads) -> Result<Current, Miss> {
+    fn look_up(&mut self, submission: &Submission, reads: Prefetch) -> Result<Current, Miss> {
         if let Some(version) = self.overlay.get(&submission.key, submission.hash) {
             return Ok(Current::Record(version));
         }
         add(&self.metrics.point_reads, 1);
-        let tier = if reads == Reads::Ahead(READS_AHEAD_MAX) { Tier::Disk } else { Tier::Cache };
+        let tier = if reads == Prefetch::Ahead(READS_AHEAD_MAX) { Tier::Disk } else { Tier::Cache };
         match find(&*self.store, &submission.key, tier) {
-            Ok(Found::Absent { floor }) => Ok(Current::Floor(floor)),
-            Ok(Found::Record(bytes)) => match Record::decode(&submission.key, bytes.clone()) {
+            Ok(StoreLookup::Absent { gc_watermark }) => Ok(Current::Floor(gc_watermark)),
+            Ok(StoreLookup::Record(bytes)) => match Record::decode(&submission.key, bytes.clone()) {
                 Ok(record) => Ok(Current::Record(record.version())),
                 Err(_) => Err(Miss::Damaged { claimed: Record::claimed_version(&bytes) }),
             },
@@ -283,7 +289,7 @@ impl<S: Store> Committer<S> {
 
     /// What is here is damaged. Repair may replace it by what is not older than it claims to be: what some
     /// replica holds already. A client's write could be older than what the damaged bytes once were.
-    fn mend(&self, version: Version, origin: Origin, claimed: Option<Version>) -> Decision {
+    fn repair(&self, version: Version, origin: Origin, claimed: Option<Version>) -> Decision {
         if origin == Origin::Repair && claimed.is_some_and(|claimed| version >= claimed) {
             add(&self.metrics.mended, 1);
             Decision::Apply
@@ -295,7 +301,7 @@ impl<S: Store> Committer<S> {
     fn apply(&mut self, submission: Submission) {
         let Submission { key, hash, version, record, .. } = submission;
         if !is_on(Mutant::MarksLow) {
-            self.marks.raise(hash, version);
+            self.high_water.raise(hash, version);
         }
         self.overlay.insert(&key, hash, version);
         self.remember(Fingerprint::new(hash, version));
@@ -311,10 +317,10 @@ impl<S: Store> Committer<S> {
         }
     }
 
-    /// `bound_lead` after a stamp.
-    fn ahead_of(&self, stamp: Hlc) -> Hlc {
+    /// `bound_lead` after a timestamp.
+    fn ahead_of(&self, timestamp: Hlc) -> Hlc {
         let lead_ms = u64::try_from(self.config.bound_lead.as_millis()).unwrap_or(u64::MAX);
-        Hlc::from_raw(stamp.raw().saturating_add(Hlc::from_millis(lead_ms).raw()))
+        Hlc::from_raw(timestamp.raw().saturating_add(Hlc::from_millis(lead_ms).raw()))
     }
 
     /// Commits the batch, if there is something to commit.
@@ -325,19 +331,19 @@ impl<S: Store> Committer<S> {
         let wanted = self.bound_wanted > self.bound;
         // A raise costs nothing in a commit that happens anyway, and spares one of its own.
         if wanted || (!self.batch.is_empty() && self.bound < Hlc::from_millis(half_ms)) {
-            // The lead counts from the stamps where they are ahead of the wall clock: they go on from there,
+            // The lead counts from the timestamps where they are ahead of the wall clock: they go on from there,
             // and each would cost a raise of its own.
             self.bound_wanted = self.ahead_of(self.bound_wanted.max(wall)).max(self.bound);
             if !is_on(Mutant::BoundLate) {
                 self.batch.put_metadata(BOUND, self.bound_wanted.raw().to_be_bytes().to_vec());
             }
         }
-        self.facts.put_into(&mut self.batch, self.store.floors());
+        self.promises.put_into(&mut self.batch, self.store.gc_watermarks());
         if self.batch.is_empty() {
             return Ok(());
         }
         // What others rely on when they forget a deletion must not be forgotten by a machine that dies.
-        let durability = if self.facts.is_empty() { self.config.durability } else { Durability::Fsync };
+        let durability = if self.promises.is_empty() { self.config.durability } else { Durability::Fsync };
         let durability = if is_on(Mutant::AckBeforeSync) { Durability::Os } else { durability };
         self.store.commit(&self.batch, durability).map_err(|error| match error {
             StoreError::DiskFull => Failure::DiskFull,
@@ -350,7 +356,7 @@ impl<S: Store> Committer<S> {
     }
 
     /// Makes the answers those of what happened, and everything ready for the next batch.
-    fn finish(&mut self, result: Result<(), Failure>, done: &mut Vec<Done>, first: usize) {
+    fn finish(&mut self, result: Result<(), Failure>, done: &mut Vec<Completion>, first: usize) {
         let answers = done.iter_mut().skip(first);
         match result {
             Ok(()) => {
@@ -368,7 +374,7 @@ impl<S: Store> Committer<S> {
                     self.recent.remove(entry);
                 }
                 for done in answers {
-                    if let Done::Stored { answer, .. } = done
+                    if let Completion::Stored { answer, .. } = done
                         && !matches!(answer, StoreAnswer::Failed(_))
                         && !is_on(Mutant::AckFailedCommit)
                     {
@@ -377,15 +383,15 @@ impl<S: Store> Committer<S> {
                 }
             }
         }
-        for (ticket, to) in self.raises.drain(..) {
+        for (token, to) in self.raises.drain(..) {
             assert!(result.is_err() || to <= self.bound, "a raised bound covers what was asked");
-            done.push(Done::Raised { ticket, bound: result.map(|()| self.bound) });
+            done.push(Completion::Raised { token, bound: result.map(|()| self.bound) });
         }
-        if let Some(floor) = self.facts.finish(result, self.store.floors(), done) {
-            self.marks.raise_all(floor);
+        if let Some(gc_watermark) = self.promises.finish(result, self.store.gc_watermarks(), done) {
+            self.high_water.raise_all(gc_watermark);
         }
         for answered in done.iter().skip(first) {
-            if let Done::Stored { answer, .. } = answered {
+            if let Completion::Stored { answer, .. } = answered {
                 self.metrics.count(*answer);
             }
         }

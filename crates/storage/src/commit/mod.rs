@@ -2,19 +2,19 @@
 //! the winners of everything that arrived meanwhile at once.
 //!
 //! [`queue`] owns the thread and its bounds, [`committer`] the logic (no threads, no clocks: the simulator
-//! runs it), [`marks`] and [`recent`] what must be known of the past without a look at the disk.
+//! runs it), [`stripe_high_water`] and [`recent`] what must be known of the past without a look at the disk.
 
 pub mod committer;
-mod facts;
-pub mod marks;
 pub mod metrics;
 pub mod overlay;
+mod promises;
 pub mod queue;
 pub mod recent;
+pub mod stripe_high_water;
 mod work;
 
-pub use committer::{BOUND_LEAD, Cold, CommitConfig, Committer, RETENTION_MARGIN};
-pub use facts::forget_floors;
+pub use committer::{BOUND_LEAD, CommitConfig, Committer, NeedsDisk, RETENTION_MARGIN};
 pub use metrics::CommitMetrics;
+pub use promises::forget_gc_watermarks;
 pub use queue::{CommitQueue, CommitRunner, CommitThread, QueueLimits};
-pub use work::{Done, Fact, Reads, Sink, Submission, Ticket, Work};
+pub use work::{Completion, CompletionToken, Prefetch, Promise, Sink, Submission, Work};

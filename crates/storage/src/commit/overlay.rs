@@ -14,14 +14,14 @@ use super::recent::Passthrough;
 /// Newest versions by key, until cleared.
 #[derive(Debug, Default)]
 pub struct Overlay {
-    entries: Vec<Entry>,
+    entries: Vec<OverlayEntry>,
     /// By hash, the last of those entries that are indexed.
     last: HashMap<u64, usize, BuildHasherDefault<Passthrough>>,
     indexed: usize,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct OverlayEntry {
     key: Key,
     hash: KeyHash,
     version: Version,
@@ -32,7 +32,7 @@ struct Entry {
 impl Overlay {
     /// Notes that the batch applies `version`, newer than all it applied to the key before.
     pub fn insert(&mut self, key: &Key, hash: KeyHash, version: Version) {
-        self.entries.push(Entry { key: key.clone(), hash, version, previous: None });
+        self.entries.push(OverlayEntry { key: key.clone(), hash, version, previous: None });
     }
 
     /// The newest version that the batch applies to the key.

@@ -16,9 +16,9 @@ use kvorum_base::sync::thread::JoinHandle;
 use kvorum_base::sync::{Condvar, Mutex, MutexGuard, Notify};
 use kvorum_base::waits::QueueWaits;
 
-use super::committer::{Cold, Committer};
+use super::committer::{Committer, NeedsDisk};
 use super::metrics::{CommitMetrics, add};
-use super::work::{Done, Reads, Sink, Work};
+use super::work::{Completion, Prefetch, Sink, Work};
 use crate::store::{Store, Tier};
 
 /// How much may wait.
@@ -32,7 +32,7 @@ pub struct QueueLimits {
 
 /// The present, from whoever owns the clocks.
 #[derive(Clone, Copy, Debug)]
-pub struct Now {
+pub struct TurnTime {
     /// Since boot, suspend included.
     pub boot: Duration,
     /// Milliseconds since 1970.
@@ -42,17 +42,17 @@ pub struct Now {
 /// A handle to submit work with.
 #[derive(Clone)]
 pub struct CommitQueue {
-    shared: Arc<Shared>,
+    shared: Arc<QueueShared>,
 }
 
 /// The thread. Stop it to get everything answered.
 pub struct CommitThread<S> {
-    shared: Arc<Shared>,
+    shared: Arc<QueueShared>,
     thread: JoinHandle<Arc<S>>,
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct QueueShared {
+    state: Mutex<QueueState>,
     /// Wakes the thread, where one runs the turns.
     ready: Condvar,
     /// Wakes the task, where one does.
@@ -61,7 +61,7 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct State {
+struct QueueState {
     works: Vec<Work>,
     waits: QueueWaits,
     /// Everything that is not answered: what waits, what is being committed, what is out with the read pool.
@@ -86,7 +86,7 @@ pub struct Load {
 
 impl CommitQueue {
     /// A queue, and what its turns are run with. `now` is asked once per batch.
-    pub fn new<S: Store, K: Sink, N: FnMut() -> Now>(
+    pub fn new<S: Store, K: Sink, N: FnMut() -> TurnTime>(
         committer: Committer<S>,
         limits: QueueLimits,
         pool: ReadPool,
@@ -94,7 +94,7 @@ impl CommitQueue {
         now: N,
     ) -> (Self, CommitRunner<S, K, N>) {
         let shared =
-            Arc::new(Shared { state: Mutex::default(), ready: Condvar::new(), ready_task: Notify::new(), limits });
+            Arc::new(QueueShared { state: Mutex::default(), ready: Condvar::new(), ready_task: Notify::new(), limits });
         let metrics = committer.metrics();
         let queue = Self { shared: Arc::clone(&shared) };
         let (works, done, shards) = (Vec::new(), Vec::new(), Vec::new());
@@ -151,7 +151,7 @@ impl<S: Store> CommitThread<S> {
         limits: QueueLimits,
         pool: ReadPool,
         sink: impl Sink + 'static,
-        now: impl FnMut() -> Now + Send + 'static,
+        now: impl FnMut() -> TurnTime + Send + 'static,
     ) -> std::io::Result<(CommitQueue, Self)> {
         let (queue, runner) = CommitQueue::new(committer, limits, pool, sink, now);
         let shared = Arc::clone(&runner.shared);
@@ -186,7 +186,7 @@ impl Load {
     }
 }
 
-impl State {
+impl QueueState {
     fn has_room(&self, work: &Work, limits: QueueLimits) -> bool {
         !self.stopping && self.load.has_room(work, limits)
     }
@@ -204,13 +204,13 @@ impl State {
     }
 }
 
-impl Shared {
+impl QueueShared {
     #[track_caller]
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wake(&self, mut state: MutexGuard<'_, State>) {
+    fn wake(&self, mut state: MutexGuard<'_, QueueState>) {
         let idle = std::mem::take(&mut state.idle);
         drop(state);
         if idle {
@@ -251,7 +251,7 @@ impl Shared {
 
 /// Decides and commits what is queued, turn by turn: on a thread of its own, or wherever a simulator wants it.
 pub struct CommitRunner<S, K, N> {
-    shared: Arc<Shared>,
+    shared: Arc<QueueShared>,
     committer: Committer<S>,
     metrics: Arc<CommitMetrics>,
     pool: ReadPool,
@@ -259,11 +259,11 @@ pub struct CommitRunner<S, K, N> {
     now: N,
     /// What a turn has taken, what became of it, and that sorted by shard: empty between turns.
     works: Vec<Work>,
-    done: Vec<Done>,
-    shards: Vec<Vec<Done>>,
+    done: Vec<Completion>,
+    shards: Vec<Vec<Completion>>,
 }
 
-impl<S: Store, K: Sink, N: FnMut() -> Now> CommitRunner<S, K, N> {
+impl<S: Store, K: Sink, N: FnMut() -> TurnTime> CommitRunner<S, K, N> {
     fn run(mut self) -> Arc<S> {
         // If this thread panics, work is refused from then on, and not piled up.
         let _refuse = StopOnDrop(Arc::clone(&self.shared));
@@ -306,7 +306,7 @@ impl<S: Store, K: Sink, N: FnMut() -> Now> CommitRunner<S, K, N> {
 
     fn deliver(&mut self) {
         for done in self.done.drain(..) {
-            let shard = usize::from(done.ticket().shard);
+            let shard = usize::from(done.token().shard);
             if self.shards.len() <= shard {
                 self.shards.resize_with(shard + 1, Vec::new);
             }
@@ -344,8 +344,8 @@ impl<S: Store, K: Sink, N: FnMut() -> Now> CommitRunner<S, K, N> {
 
 /// Works out with the read pool. However it ends, they come back to the queue.
 struct Warming {
-    shared: Arc<Shared>,
-    works: Vec<Cold>,
+    shared: Arc<QueueShared>,
+    works: Vec<NeedsDisk>,
     /// How many of them were read.
     read: usize,
 }
@@ -364,15 +364,15 @@ impl Drop for Warming {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.warming -= self.works.len();
-        for (index, Cold { submission, reads }) in self.works.drain(..).enumerate() {
-            let reads = if index < self.read { Reads::Ahead(reads + 1) } else { Reads::Refused };
-            state.requeue(Work::Again { submission, reads });
+        for (index, NeedsDisk { submission, reads }) in self.works.drain(..).enumerate() {
+            let reads = if index < self.read { Prefetch::Ahead(reads + 1) } else { Prefetch::Refused };
+            state.requeue(Work::Retry { submission, reads });
         }
         self.shared.wake(state);
     }
 }
 
-struct StopOnDrop(Arc<Shared>);
+struct StopOnDrop(Arc<QueueShared>);
 
 impl Drop for StopOnDrop {
     fn drop(&mut self) {

@@ -2,7 +2,7 @@
 //!
 //! A queue of sets, *generations*. The youngest takes what is inserted; the oldest is dropped when all it has is older
 //! than `retention`. A generation ends after a small part of `retention`, so what is inserted now goes into a set that
-//! fits a processor's cache; and each knows the stamps between which its own are, so a late write, little older than what
+//! fits a processor's cache; and each knows the timestamps between which its own are, so a late write, little older than what
 //! its key has, is looked for in few of them (decision 0056).
 //!
 //! Bounded: where there are too many, the oldest generation is dropped before its time, and then this cannot know for a
@@ -32,40 +32,40 @@ pub struct RecentSet {
     /// Of all of them.
     len: usize,
     /// What the last that was dropped leaves to the next.
-    spare: Set,
+    spare: FingerprintSet,
     /// Until when what is not contained may have been accepted nevertheless.
     unsure_until: Option<Duration>,
     retention: Duration,
     entries_max: usize,
 }
 
-type Set = HashSet<u64, BuildHasherDefault<Passthrough>>;
+type FingerprintSet = HashSet<u64, BuildHasherDefault<Passthrough>>;
 
 #[derive(Debug)]
 struct Generation {
-    entries: Set,
+    entries: FingerprintSet,
     /// When it became the youngest.
     since: Duration,
-    /// No stamp in it is outside of these.
+    /// No timestamp in it is outside of these.
     oldest: Hlc,
     newest: Hlc,
 }
 
 impl Generation {
-    fn new(entries: Set, since: Duration) -> Self {
+    fn new(entries: FingerprintSet, since: Duration) -> Self {
         Self { entries, since, oldest: Hlc::from_raw(u64::MAX), newest: Hlc::ZERO }
     }
 
     fn contains(&self, entry: Fingerprint) -> bool {
-        (self.oldest..=self.newest).contains(&entry.stamp) && self.entries.contains(&entry.bits)
+        (self.oldest..=self.newest).contains(&entry.timestamp) && self.entries.contains(&entry.bits)
     }
 }
 
-/// A hash of key and version, and the version's stamp.
+/// A hash of key and version, and the version's timestamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fingerprint {
     bits: u64,
-    stamp: Hlc,
+    timestamp: Hlc,
 }
 
 impl Fingerprint {
@@ -76,7 +76,7 @@ impl Fingerprint {
         // the three inputs reaches every bit of the result.
         let incarnation = u64::from(version.incarnation.0);
         let mixed = mix(hash.get() ^ mix(version.hlc.raw() ^ incarnation.rotate_left(32)));
-        Self { bits: mix(mixed.wrapping_add(incarnation)), stamp: version.hlc }
+        Self { bits: mix(mixed.wrapping_add(incarnation)), timestamp: version.hlc }
     }
 }
 
@@ -109,9 +109,9 @@ impl RecentSet {
     #[must_use]
     pub fn new(now: Duration, retention: Duration, entries_max: usize) -> Self {
         Self {
-            generations: VecDeque::from([Generation::new(Set::default(), now)]),
+            generations: VecDeque::from([Generation::new(FingerprintSet::default(), now)]),
             len: 0,
-            spare: Set::default(),
+            spare: FingerprintSet::default(),
             unsure_until: None,
             retention,
             entries_max: entries_max.max(1),
@@ -181,8 +181,8 @@ impl RecentSet {
     pub fn insert(&mut self, entry: Fingerprint) -> bool {
         let young = self.young();
         let is_new = young.entries.insert(entry.bits);
-        young.oldest = young.oldest.min(entry.stamp);
-        young.newest = young.newest.max(entry.stamp);
+        young.oldest = young.oldest.min(entry.timestamp);
+        young.newest = young.newest.max(entry.timestamp);
         self.len += usize::from(is_new);
         is_new
     }
@@ -291,18 +291,18 @@ mod tests {
         assert_eq!(recent.contains(entry(64), at(2)), Recent::Accepted, "the oldest go first");
     }
 
-    /// Stamps that go back and forth, so that generations overlap in theirs.
+    /// Timestamps that go back and forth, so that generations overlap in theirs.
     #[test]
-    fn entries_are_found_in_whatever_order_their_stamps_come() {
+    fn entries_are_found_in_whatever_order_their_timestamps_come() {
         let mut recent = RecentSet::new(at(0), RETENTION, 1000);
-        let stamps: Vec<u64> = (0..200).map(|number: u64| number * 7919 % 200).collect();
-        for (second, stamp) in (0..).zip(&stamps) {
+        let timestamps: Vec<u64> = (0..200).map(|number: u64| number * 7919 % 200).collect();
+        for (second, timestamp) in (0..).zip(&timestamps) {
             recent.advance(at(0) + Duration::from_millis(second * 40));
-            assert_eq!(recent.contains(entry(*stamp), at(0)), Recent::NotAccepted);
-            recent.insert(entry(*stamp));
+            assert_eq!(recent.contains(entry(*timestamp), at(0)), Recent::NotAccepted);
+            recent.insert(entry(*timestamp));
         }
         assert!(recent.generations.len() > 10, "{}", recent.generations.len());
-        assert!(stamps.iter().all(|stamp| recent.contains(entry(*stamp), at(8)) == Recent::Accepted));
+        assert!(timestamps.iter().all(|timestamp| recent.contains(entry(*timestamp), at(8)) == Recent::Accepted));
     }
 
     #[test]

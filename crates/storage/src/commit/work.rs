@@ -8,7 +8,7 @@ use kvorum_core::version::{Hlc, Version};
 
 /// Where an answer goes: a shard, and what it calls the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ticket {
+pub struct CompletionToken {
     /// The shard that asked.
     pub shard: u16,
     /// Its name for the request.
@@ -29,7 +29,7 @@ pub struct Submission {
     /// Whether it is a reader's write-back or repair, and not a client's write or a hint of one.
     pub repair: bool,
     /// Whom to tell.
-    pub ticket: Ticket,
+    pub token: CompletionToken,
 }
 
 impl Submission {
@@ -42,7 +42,7 @@ impl Submission {
 
 /// What was done to bring a record's current version into the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reads {
+pub enum Prefetch {
     /// It was read so many times.
     Ahead(u8),
     /// Nobody had the time.
@@ -56,31 +56,31 @@ pub enum Work {
     Store(Submission),
     /// Store a record whose lookup needed the disk: not for shards, but for whoever reads what
     /// [`Committer::take_cold`](super::Committer::take_cold) gives.
-    Again {
+    Retry {
         /// The record.
         submission: Submission,
         /// What was done to bring it into the cache.
-        reads: Reads,
+        reads: Prefetch,
     },
-    /// Make it durable that stamps up to `to` may be given.
+    /// Make it durable that timestamps up to `to` may be given.
     RaiseBound {
-        /// The greatest stamp wanted.
+        /// The greatest timestamp wanted.
         to: Hlc,
         /// Whom to tell.
-        ticket: Ticket,
+        token: CompletionToken,
     },
-    /// Make a fact of anti-entropy durable, and heed it from then on.
-    Heed {
+    /// Make a promise of anti-entropy durable, and keep it from then on.
+    MakeDurable {
         /// What.
-        fact: Fact,
+        promise: Promise,
         /// Whom to tell.
-        ticket: Ticket,
+        token: CompletionToken,
     },
 }
 
 /// What anti-entropy has found out, or asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fact {
+pub enum Promise {
     /// No client's write and no hint is accepted up to the last version of this reading.
     Fence(Hlc),
     /// These partitions are proven converged up to the last version of this reading.
@@ -92,8 +92,8 @@ impl Work {
     #[must_use]
     pub fn bytes(&self) -> usize {
         match self {
-            Self::Store(submission) | Self::Again { submission, .. } => submission.bytes(),
-            Self::RaiseBound { .. } | Self::Heed { .. } => 0,
+            Self::Store(submission) | Self::Retry { submission, .. } => submission.bytes(),
+            Self::RaiseBound { .. } | Self::MakeDurable { .. } => 0,
         }
     }
 
@@ -101,65 +101,65 @@ impl Work {
     #[must_use]
     pub fn hash(&self) -> Option<KeyHash> {
         match self {
-            Self::Store(submission) | Self::Again { submission, .. } => Some(submission.hash),
-            Self::RaiseBound { .. } | Self::Heed { .. } => None,
+            Self::Store(submission) | Self::Retry { submission, .. } => Some(submission.hash),
+            Self::RaiseBound { .. } | Self::MakeDurable { .. } => None,
         }
     }
 
     /// Whom to tell.
     #[must_use]
-    pub fn ticket(&self) -> Ticket {
+    pub fn token(&self) -> CompletionToken {
         match self {
-            Self::Store(submission) | Self::Again { submission, .. } => submission.ticket,
-            Self::RaiseBound { ticket, .. } | Self::Heed { ticket, .. } => *ticket,
+            Self::Store(submission) | Self::Retry { submission, .. } => submission.token,
+            Self::RaiseBound { token, .. } | Self::MakeDurable { token, .. } => *token,
         }
     }
 
     /// What to tell where it was not done.
     #[must_use]
-    pub fn refuse(&self, failure: Failure) -> Done {
+    pub fn refuse(&self, failure: Failure) -> Completion {
         match self {
-            Self::Store(submission) | Self::Again { submission, .. } => {
-                Done::Stored { ticket: submission.ticket, answer: StoreAnswer::Failed(failure) }
+            Self::Store(submission) | Self::Retry { submission, .. } => {
+                Completion::Stored { token: submission.token, answer: StoreAnswer::Failed(failure) }
             }
-            Self::RaiseBound { ticket, .. } => Done::Raised { ticket: *ticket, bound: Err(failure) },
-            Self::Heed { ticket, .. } => Done::Heeded { ticket: *ticket, result: Err(failure) },
+            Self::RaiseBound { token, .. } => Completion::Raised { token: *token, bound: Err(failure) },
+            Self::MakeDurable { token, .. } => Completion::Heeded { token: *token, result: Err(failure) },
         }
     }
 }
 
 /// What became of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Done {
+pub enum Completion {
     /// The answer to a [`Work::Store`].
     Stored {
         /// Whose.
-        ticket: Ticket,
+        token: CompletionToken,
         /// What the replica answers.
         answer: StoreAnswer,
     },
     /// The answer to a [`Work::RaiseBound`].
     Raised {
         /// Whose.
-        ticket: Ticket,
+        token: CompletionToken,
         /// The durable bound, at least what was asked for.
         bound: Result<Hlc, Failure>,
     },
-    /// The answer to a [`Work::Heed`].
+    /// The answer to a [`Work::MakeDurable`].
     Heeded {
         /// Whose.
-        ticket: Ticket,
+        token: CompletionToken,
         /// Whether it is durable.
         result: Result<(), Failure>,
     },
 }
 
-impl Done {
+impl Completion {
     /// Whom to tell.
     #[must_use]
-    pub fn ticket(&self) -> Ticket {
+    pub fn token(&self) -> CompletionToken {
         match self {
-            Self::Stored { ticket, .. } | Self::Raised { ticket, .. } | Self::Heeded { ticket, .. } => *ticket,
+            Self::Stored { token, .. } | Self::Raised { token, .. } | Self::Heeded { token, .. } => *token,
         }
     }
 }
@@ -167,5 +167,5 @@ impl Done {
 /// Takes answers back to the shards.
 pub trait Sink: Send {
     /// Takes everything out of `done`, all of it `shard`'s: one call per shard and batch. Must not block.
-    fn deliver(&mut self, shard: u16, done: &mut Vec<Done>);
+    fn deliver(&mut self, shard: u16, done: &mut Vec<Completion>);
 }

@@ -7,14 +7,14 @@ use kvorum_core::key::PARTITIONS;
 use super::{
     ClusterId, check_format, check_identity, parse_peers, parse_rebuilt, show_peers, with_checksum, without_checksum,
 };
-use crate::Floors;
+use crate::GcWatermarks;
 use crate::backup_label::Label;
 
-/// A file's text; with an even first byte its checksum is made right. For some first bytes, floors.
+/// A file's text; with an even first byte its checksum is made right. For some first bytes, GC watermarks.
 pub fn notes(data: &[u8]) {
     let (first, rest) = data.split_first().unwrap_or((&0, &[]));
     if first % 8 == 7 {
-        floors(rest);
+        gc_watermarks(rest);
     }
     let Ok(text) = std::str::from_utf8(rest) else { return };
     let text = if first % 2 == 0 { with_checksum(text) } else { text.to_owned() };
@@ -34,13 +34,13 @@ pub fn notes(data: &[u8]) {
     let _ = check_format(nowhere, &text);
 }
 
-/// One floor for each partition: as many as are needed, made of the input over and over.
-fn floors(bytes: &[u8]) {
-    let loaded = Floors::default();
+/// One GC watermark for each partition: as many as are needed, made of the input over and over.
+fn gc_watermarks(bytes: &[u8]) {
+    let loaded = GcWatermarks::default();
     assert!(loaded.load(bytes).is_err() || bytes.len() == PARTITIONS * 8);
-    let floors: Vec<u8> = bytes.iter().copied().cycle().take(bytes.len().min(1) * PARTITIONS * 8).collect();
-    if loaded.load(&floors).is_ok() {
-        assert_eq!(loaded.encode_with(&[]), floors, "the same floors in other bytes");
+    let gc_watermarks: Vec<u8> = bytes.iter().copied().cycle().take(bytes.len().min(1) * PARTITIONS * 8).collect();
+    if loaded.load(&gc_watermarks).is_ok() {
+        assert_eq!(loaded.encode_with(&[]), gc_watermarks, "the same floors in other bytes");
     }
 }
 

@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// Whether the store's log has everything that was synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Log {
+pub enum LogState {
     /// It has.
     Whole,
     /// It has not: this node lost what it acknowledged.
@@ -23,7 +23,7 @@ pub enum Log {
     Unknown,
 }
 
-impl Log {
+impl LogState {
     /// The reason to give [`DataDir::set_rebuilding`](super::DataDir::set_rebuilding), if there is one.
     #[must_use]
     pub fn loss(self) -> Option<String> {
@@ -48,14 +48,14 @@ impl SyncMarker {
     const BYTES: usize = 16;
 
     /// Opens the marker, and compares it with how far the store's log was recovered.
-    pub(super) fn open(path: &Path, recovered: u64) -> io::Result<(Self, Log)> {
+    pub(super) fn open(path: &Path, recovered: u64) -> io::Result<(Self, LogState)> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         let mut bytes = [0; Self::BYTES];
         let length = file.read_at(&mut bytes, 0)?;
         let log = match Self::decode(&bytes).filter(|_| length == Self::BYTES) {
-            Some(synced) if recovered < synced => Log::Shortened { synced, recovered },
-            Some(_) => Log::Whole,
-            None => Log::Unknown,
+            Some(synced) if recovered < synced => LogState::Shortened { synced, recovered },
+            Some(_) => LogState::Whole,
+            None => LogState::Unknown,
         };
         Ok((Self { file }, log))
     }

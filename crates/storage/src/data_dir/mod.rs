@@ -43,14 +43,14 @@ mod runs;
 use checksum::{with_checksum, without_checksum};
 pub use run::{Run, RunId};
 
-pub use marker::{Log, SyncMarker};
+pub use marker::{LogState, SyncMarker};
 pub use peer_note::PeerNote;
 use peer_note::{parse_peers, show_peers};
 pub use runs::Runs;
 
 /// The layout that this build writes.
 const FORMAT: u32 = 3;
-/// The oldest that it takes over. 1 had no hints and floors in the store; a build that knows only that one would take
+/// The oldest that it takes over. 1 had no hints and GC watermarks in the store; a build that knows only that one would take
 /// the store for damaged. 2 had no REBUILT; a build that knows only that one would count from the store's own sequence
 /// again, and what its peers then remember would pass for what was made good.
 const FORMAT_MIN: u32 = 1;
@@ -128,16 +128,16 @@ pub struct DataDir {
     run: RunId,
     rebuilt: AtomicU64,
     is_new: bool,
-    peers: Mutex<Peers>,
+    peers: Mutex<PeerNotes>,
     /// Held while PEERS is written; what shards lock is `peers` alone.
     writing_peers: Mutex<()>,
 }
 
 /// Fills bytes with random numbers: the operating system's, or a simulator's.
-pub type Random<'a> = &'a dyn Fn(&mut [u8]) -> io::Result<()>;
+pub type FillRandom<'a> = &'a dyn Fn(&mut [u8]) -> io::Result<()>;
 
 #[derive(Debug, Default)]
-struct Peers {
+struct PeerNotes {
     notes: BTreeMap<String, PeerNote>,
     /// Something has changed since the file was written.
     is_dirty: bool,
@@ -157,7 +157,7 @@ impl DataDir {
     ///
     /// # Errors
     /// As [`DataDir::open`].
-    pub fn open_with(path: &Path, cluster: ClusterId, random: Random<'_>) -> Result<Self, DataDirError> {
+    pub fn open_with(path: &Path, cluster: ClusterId, random: FillRandom<'_>) -> Result<Self, DataDirError> {
         fs::create_dir_all(path).map_err(io_error("create", path))?;
         if is_foreign(path)? {
             return Err(DataDirError::Foreign(path.to_owned()));
@@ -190,7 +190,7 @@ impl DataDir {
             run: RunId(u64::from_be_bytes(draw(path, random)?)),
             rebuilt: AtomicU64::new(rebuilt),
             is_new,
-            peers: Mutex::new(Peers { notes, is_dirty: false }),
+            peers: Mutex::new(PeerNotes { notes, is_dirty: false }),
             writing_peers: Mutex::default(),
         })
     }
@@ -308,7 +308,7 @@ impl DataDir {
     }
 
     #[track_caller]
-    fn peers(&self) -> MutexGuard<'_, Peers> {
+    fn peers(&self) -> MutexGuard<'_, PeerNotes> {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -404,7 +404,7 @@ impl DataDir {
     ///
     /// # Errors
     /// [`DataDirError::Io`].
-    pub fn sync_marker(&self, recovered: u64) -> Result<(SyncMarker, Log), DataDirError> {
+    pub fn sync_marker(&self, recovered: u64) -> Result<(SyncMarker, LogState), DataDirError> {
         let path = self.path.join("SYNCED");
         SyncMarker::open(&path, recovered).map_err(io_error("open", &path))
     }
@@ -442,7 +442,7 @@ fn lock(path: &Path) -> Result<File, DataDirError> {
 }
 
 /// FORMAT comes last: with it the directory is complete.
-fn create(path: &Path, cluster: ClusterId, random: Random<'_>) -> Result<Incarnation, DataDirError> {
+fn create(path: &Path, cluster: ClusterId, random: FillRandom<'_>) -> Result<Incarnation, DataDirError> {
     let incarnation = Incarnation(u32::from_be_bytes(draw(path, random)?));
     let synced = path.join("SYNCED");
     fs::write(&synced, SyncMarker::encode(0)).map_err(io_error("write", &synced))?;
@@ -457,7 +457,7 @@ fn create(path: &Path, cluster: ClusterId, random: Random<'_>) -> Result<Incarna
     Ok(incarnation)
 }
 
-fn draw<const BYTES: usize>(path: &Path, random: Random<'_>) -> Result<[u8; BYTES], DataDirError> {
+fn draw<const BYTES: usize>(path: &Path, random: FillRandom<'_>) -> Result<[u8; BYTES], DataDirError> {
     let mut drawn = [0; BYTES];
     random(&mut drawn).map_err(io_error("draw a random number for", path))?;
     Ok(drawn)

@@ -264,15 +264,15 @@ fn the_marker_tells_a_whole_log_from_a_shortened_one() {
     let directory = tempdir().unwrap();
     let node = open(&directory).unwrap();
     let (marker, log) = node.sync_marker(0).unwrap();
-    assert_eq!(log, Log::Whole, "a new directory has lost nothing");
+    assert_eq!(log, LogState::Whole, "a new directory has lost nothing");
     marker.write(100).unwrap();
     marker.write(120).unwrap();
     drop((marker, node));
     let node = open(&directory).unwrap();
-    assert_eq!(node.sync_marker(120).unwrap().1, Log::Whole);
-    assert_eq!(node.sync_marker(121).unwrap().1, Log::Whole, "what was not synced may be there too");
+    assert_eq!(node.sync_marker(120).unwrap().1, LogState::Whole);
+    assert_eq!(node.sync_marker(121).unwrap().1, LogState::Whole, "what was not synced may be there too");
     let log = node.sync_marker(119).unwrap().1;
-    assert_eq!(log, Log::Shortened { synced: 120, recovered: 119 });
+    assert_eq!(log, LogState::Shortened { synced: 120, recovered: 119 });
     assert!(log.loss().unwrap().contains("119"));
 }
 
@@ -287,12 +287,12 @@ fn a_marker_that_is_missing_or_damaged_is_no_proof() {
         let mut bytes = whole.clone();
         bytes[index] ^= 0x40;
         fs::write(&path, bytes).unwrap();
-        assert_eq!(node.sync_marker(5).unwrap().1, Log::Unknown, "{index}");
+        assert_eq!(node.sync_marker(5).unwrap().1, LogState::Unknown, "{index}");
     }
     fs::write(&path, &whole[..7]).unwrap();
-    assert_eq!(node.sync_marker(5).unwrap().1, Log::Unknown);
+    assert_eq!(node.sync_marker(5).unwrap().1, LogState::Unknown);
     fs::remove_file(&path).unwrap();
     let (_, log) = node.sync_marker(5).unwrap();
-    assert_eq!(log, Log::Unknown);
+    assert_eq!(log, LogState::Unknown);
     assert!(log.loss().is_some());
 }

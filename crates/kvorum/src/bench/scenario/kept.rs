@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use kvorum_load::scenario::{Report, SCENARIO_FILE, Scenario, read_report};
+use kvorum_load::scenario::{SCENARIO_FILE, Scenario, ScenarioReport, read_report};
 
 use crate::bench::args::ScenarioArgs;
 
@@ -12,12 +12,12 @@ use crate::bench::args::ScenarioArgs;
 const DIRS: [&str; 2] = ["runs", "profiles"];
 
 /// The directory of a report, and the one beside it where the next is written.
-pub(super) struct Kept {
+pub(super) struct ReportDir {
     dir: PathBuf,
     new: PathBuf,
 }
 
-impl Kept {
+impl ReportDir {
     pub(super) fn of(args: &ScenarioArgs, scenario: &Scenario) -> Self {
         let name = scenario.name;
         Self { dir: args.out.join(name), new: args.out.join(format!("{name}.new")) }
@@ -44,7 +44,7 @@ impl Kept {
     /// Puts what was written in the place of what is called so there; all else stays, such as what is written by hand.
     /// What cannot be put there does not keep the rest from it. Where it is then: an earlier one that is whole is not
     /// replaced by one that is not.
-    pub(super) fn replace(&self, report: &Report) -> Result<&Path> {
+    pub(super) fn replace(&self, report: &ScenarioReport) -> Result<&Path> {
         if !is_whole(report) && self.earlier().is_some_and(|earlier| is_whole(&earlier)) {
             return Ok(&self.new);
         }
@@ -63,17 +63,17 @@ impl Kept {
     }
 
     /// What cannot be read is worth nothing beside a measurement.
-    fn earlier(&self) -> Option<Report> {
+    fn earlier(&self) -> Option<ScenarioReport> {
         self.read().ok().flatten()
     }
 
-    fn read(&self) -> Result<Option<Report>> {
+    fn read(&self) -> Result<Option<ScenarioReport>> {
         Ok(read_report(&self.dir.join(SCENARIO_FILE))?)
     }
 }
 
 /// Whether all of it was done.
-pub(super) fn is_whole(report: &Report) -> bool {
+pub(super) fn is_whole(report: &ScenarioReport) -> bool {
     report.failures.is_empty() && !report.interrupted
 }
 

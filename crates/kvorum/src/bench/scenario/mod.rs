@@ -16,26 +16,26 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
-use kept::{Kept, is_whole};
-use kvorum_load::compare::{COMPARISON_FILE, Contest, Kind, Side, compare, live};
+use kept::{ReportDir, is_whole};
+use kvorum_load::compare::{COMPARISON_FILE, PairedRuns, Pairing, Side, compare, live};
 use kvorum_load::fill::fill;
-use kvorum_load::knee::{Hunt, Objective, knee};
+use kvorum_load::knee::{Objective, SearchInput, knee};
 use kvorum_load::nodes::figures;
 use kvorum_load::report::{Document, RUN_FILE, read_document, save, write_json};
-use kvorum_load::run::{Plan, Rate, run};
+use kvorum_load::run::{Rate, RunPlan, run};
 use kvorum_load::scenario::{
-    ClusterReport, Contested, Data, Evenness, Failure, Group, KneeReport, PointReport, Profile, Report, SCENARIOS,
-    Scale, Scenario, Stage, THREADS, published, short_name, write_index,
+    ClusterReport, Data, Evenness, Group, KneeReport, PairedClusters, PointReport, ProfileReport, SCENARIOS, Scale,
+    Scenario, ScenarioReport, Stage, StageFailure, THREADS, published, short_name, write_index,
 };
 use kvorum_load::workload::{ValueSize, Workload};
 use limits::Hierarchy;
-use nodes::{Nodes, Order, has_ended};
+use nodes::{Order, ScenarioNodes, has_ended};
 use profile::{Session, profiles};
 use rustix::process::Pid;
 
 use super::args::ScenarioArgs;
 use super::{Lines, say, warn};
-use crate::outcome::Outcome;
+use crate::outcome::ExitOutcome;
 
 /// Requests under way on one connection while data is written that is to be there.
 const FILL_PIPELINE: usize = 8;
@@ -49,24 +49,24 @@ const QUICK_PROFILES_NODES: u64 = 3;
 const WATCH_PERIOD: Duration = Duration::from_millis(20);
 
 /// `kvorum bench scenario`
-pub(super) fn scenario(args: &ScenarioArgs, stop: &Arc<AtomicBool>) -> Result<Outcome> {
+pub(super) fn scenario(args: &ScenarioArgs, stop: &Arc<AtomicBool>) -> Result<ExitOutcome> {
     let (machine, commit) = (place::machine(), env!("KVORUM_COMMIT").to_owned());
     // Not every path is UTF-8.
     let command: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let command = format!("kvorum {}", command.join(" "));
-    let mut outcome = Outcome::Done;
+    let mut outcome = ExitOutcome::Done;
     let chosen = || SCENARIOS.iter().filter(|scenario| args.name == "all" || args.name == scenario.name);
-    chosen().try_for_each(|scenario| Kept::of(args, scenario).check(args))?;
+    chosen().try_for_each(|scenario| ReportDir::of(args, scenario).check(args))?;
     for scenario in chosen() {
-        let report = Report::new(scenario, &args.scale(), machine.clone(), commit.clone(), command.clone());
+        let report = ScenarioReport::new(scenario, &args.scale(), machine.clone(), commit.clone(), command.clone());
         match measure(args, stop, scenario, report) {
             Ok(true) => {}
-            Ok(false) if outcome == Outcome::Done => outcome = Outcome::NotFound,
+            Ok(false) if outcome == ExitOutcome::Done => outcome = ExitOutcome::NotFound,
             Ok(false) => {}
             // The others are worth having all the same.
             Err(error) => {
                 warn(format_args!("{}: {error:#}", scenario.name));
-                outcome = Outcome::Usage;
+                outcome = ExitOutcome::Usage;
             }
         }
         if stop.load(Ordering::Relaxed) {
@@ -77,8 +77,8 @@ pub(super) fn scenario(args: &ScenarioArgs, stop: &Arc<AtomicBool>) -> Result<Ou
 }
 
 /// One of them, written below `--out`. Whether all of it was done.
-fn measure(args: &ScenarioArgs, stop: &Arc<AtomicBool>, scenario: &Scenario, report: Report) -> Result<bool> {
-    let kept = Kept::of(args, scenario);
+fn measure(args: &ScenarioArgs, stop: &Arc<AtomicBool>, scenario: &Scenario, report: ScenarioReport) -> Result<bool> {
+    let kept = ReportDir::of(args, scenario);
     let dir = kept.prepare()?;
     let (scale, halt, stage) = (args.scale(), Arc::default(), String::new());
     let report = Runner { args, scale, stop, dir, scenario, report, halt, stage }.run();
@@ -103,7 +103,7 @@ struct Runner<'a> {
     stop: &'a Arc<AtomicBool>,
     dir: &'a Path,
     scenario: &'a Scenario,
-    report: Report,
+    report: ScenarioReport,
     /// Ends what runs: set when the user asks for it, and when a node of the group has died.
     halt: Arc<AtomicBool>,
     /// What is being done, for whoever watches and for the report of a failure.
@@ -120,14 +120,14 @@ impl Drop for AtEnd<'_> {
 }
 
 /// A cluster that runs, and its place in the report.
-struct Running {
-    nodes: Nodes,
+struct RunningCluster {
+    nodes: ScenarioNodes,
     place: usize,
-    plan: Plan,
+    plan: RunPlan,
 }
 
 impl Runner<'_> {
-    fn run(mut self) -> Report {
+    fn run(mut self) -> ScenarioReport {
         let begin = Instant::now();
         for group in self.scenario.groups {
             if self.stopped() {
@@ -136,7 +136,7 @@ impl Runner<'_> {
             if let Err(error) = self.group(group)
                 && !self.stopped()
             {
-                let failure = Failure { stage: self.stage.clone(), why: format!("{error:#}") };
+                let failure = StageFailure { stage: self.stage.clone(), why: format!("{error:#}") };
                 warn(format_args!("{} failed: {}", failure.stage, failure.why));
                 self.report.failures.push(failure);
             }
@@ -193,7 +193,7 @@ impl Runner<'_> {
     }
 
     /// Ends early, and as if all were well, when it is told to halt.
-    fn stages(&mut self, group: &Group, running: &[Running]) -> Result<()> {
+    fn stages(&mut self, group: &Group, running: &[RunningCluster]) -> Result<()> {
         for one in running {
             self.fill(one)?;
         }
@@ -210,34 +210,34 @@ impl Runner<'_> {
         Ok(())
     }
 
-    fn start(&mut self, cluster: &kvorum_load::scenario::Cluster, group: &Group) -> Result<Running> {
+    fn start(&mut self, cluster: &kvorum_load::scenario::Cluster, group: &Group) -> Result<RunningCluster> {
         let mut report = ClusterReport::new(cluster, group.from, group.data.keys_and_value_bytes(&self.scale));
         let process = format!("scenario-{}", std::process::id());
         let root = self.args.data_dir.join(process).join(self.scenario.name).join(cluster.name);
         let order = |memory_limit| Order { cluster, root: &root, keep: self.args.keep, memory_limit, stop: self.stop };
         let nodes = match group.data {
-            Data::Keys => Nodes::start(&order(None))?,
+            Data::Keys => ScenarioNodes::start(&order(None))?,
             Data::Memory { limit_bytes } => match usable(limit_bytes) {
                 Ok(hierarchy) => {
                     report.memory_limit_bytes = Some(limit_bytes);
-                    Nodes::start(&order(Some((&hierarchy, limit_bytes))))?
+                    ScenarioNodes::start(&order(Some((&hierarchy, limit_bytes))))?
                 }
                 Err(why) => {
                     let warning = format!("NO MEMORY LIMIT: {why}. The nodes may use all of the machine's memory.");
                     warn(format_args!("{warning}"));
                     self.report.warnings.push(warning);
-                    Nodes::start(&order(None))?
+                    ScenarioNodes::start(&order(None))?
                 }
             },
         };
         let plan = self.plan(&nodes, group, &report);
         self.report.clusters.push(report);
-        Ok(Running { nodes, place: self.report.clusters.len() - 1, plan })
+        Ok(RunningCluster { nodes, place: self.report.clusters.len() - 1, plan })
     }
 
     /// What all runs of a cluster have in common: they go to one coordinator.
-    fn plan(&self, nodes: &Nodes, group: &Group, report: &ClusterReport) -> Plan {
-        Plan {
+    fn plan(&self, nodes: &ScenarioNodes, group: &Group, report: &ClusterReport) -> RunPlan {
+        RunPlan {
             targets: nodes.targets().take(1).cloned().collect(),
             api: "/v0/entity?id={key}".parse().expect("kvorum's own"),
             workload: workload("put"),
@@ -263,11 +263,11 @@ impl Runner<'_> {
         }
     }
 
-    fn cluster(&mut self, one: &Running) -> &mut ClusterReport {
+    fn cluster(&mut self, one: &RunningCluster) -> &mut ClusterReport {
         self.report.clusters.get_mut(one.place).expect("its place was given when it was started")
     }
 
-    fn fill(&mut self, one: &Running) -> Result<()> {
+    fn fill(&mut self, one: &RunningCluster) -> Result<()> {
         let (name, keys, value_bytes) = {
             let cluster = self.cluster(one);
             (cluster.name.clone(), cluster.keys, cluster.value_bytes)
@@ -276,7 +276,7 @@ impl Runner<'_> {
             return Ok(());
         }
         let begin = Instant::now();
-        let plan = Plan { pipeline: FILL_PIPELINE, ..one.plan.clone() };
+        let plan = RunPlan { pipeline: FILL_PIPELINE, ..one.plan.clone() };
         let bar = super::bar(keys, "{wide_bar} {pos}/{len} keys  ETA {eta}");
         let filled = fill(&plan, &self.halt, &mut |done| bar.set_position(done))?;
         bar.finish_and_clear();
@@ -292,7 +292,7 @@ impl Runner<'_> {
 
     /// Waits until compaction has caught up with the fill: it competes with what is measured. A node that is so busy
     /// with it that it tells nothing has not.
-    fn settle(&self, nodes: &Nodes) {
+    fn settle(&self, nodes: &ScenarioNodes) {
         let deadline = Instant::now() + self.scale.settle_max;
         for target in nodes.targets() {
             while !figures(target, ["kvorum_store_compaction_pending_bytes"]).is_ok_and(|[pending]| pending <= 0.0) {
@@ -305,16 +305,16 @@ impl Runner<'_> {
     }
 
     /// The knee, the runs at it, at half of it and at the report's rates, and the profiles under the first two.
-    fn knee(&mut self, one: &Running, of: &str) -> Result<()> {
+    fn knee(&mut self, one: &RunningCluster, of: &str) -> Result<()> {
         let name = self.cluster(one).name.clone();
         let own = format!("{name}-{}", short_name(of));
         if !self.begin(&name, short_name(of)) {
             return Ok(());
         }
-        let plan = Plan { workload: workload(of), ..one.plan.clone() };
+        let plan = RunPlan { workload: workload(of), ..one.plan.clone() };
         let dir = self.dir.join("runs").join(&own);
         let objective: Objective = "p99=50ms".parse().expect("an objective");
-        let hunt = Hunt {
+        let hunt = SearchInput {
             plan: &plan,
             objective: &objective,
             effort: self.scale.effort,
@@ -361,12 +361,12 @@ impl Runner<'_> {
 
     /// Of the coordinator, at the knee and at half of it: half first, which is not to be beside what the knee has left to
     /// do. A try shows that it is done, with the knee.
-    fn profiles(&self, one: &Running, plan: &Plan, points: &[PointReport], own: &str) -> Vec<Profile> {
+    fn profiles(&self, one: &RunningCluster, plan: &RunPlan, points: &[PointReport], own: &str) -> Vec<ProfileReport> {
         let points = points.iter().take(if self.scale.is_quick { 1 } else { points.len() });
         let session = |point: &PointReport| {
             profiles(&Session {
                 // Other keys than any run asked for, which caches have.
-                plan: Plan { rate: Rate::PerSecond(point.rate_asked), seed: !point.rate_asked, ..plan.clone() },
+                plan: RunPlan { rate: Rate::PerSecond(point.rate_asked), seed: !point.rate_asked, ..plan.clone() },
                 admin_url: one.nodes.admin_url(),
                 seconds: self.scale.profile_seconds,
                 report_dir: self.dir,
@@ -381,7 +381,7 @@ impl Runner<'_> {
     }
 
     /// Rates of the report that are sustained here, at which it has latencies to compare.
-    fn published_rates(&mut self, one: &Running, knee: &KneeReport) -> Vec<u64> {
+    fn published_rates(&mut self, one: &RunningCluster, knee: &KneeReport) -> Vec<u64> {
         let nodes = self.cluster(one).nodes;
         let mut rates: Vec<u64> = published::figures(self.scenario.name)
             .filter(|of| u64::from(of.nodes) == nodes && of.workload == short_name(&knee.workload))
@@ -399,7 +399,7 @@ impl Runner<'_> {
     /// half of it after a while, so that it is not measured beside what the knee has left to do.
     fn knee_and_half(
         &self,
-        plan: &Plan,
+        plan: &RunPlan,
         rate: u64,
         objective: &Objective,
         dir: &Path,
@@ -407,7 +407,7 @@ impl Runner<'_> {
     ) -> Result<()> {
         let knee = self.at(plan, (rate, "knee".into(), dir.join("knee")), report)?;
         report.knee_missed = knee.and_then(|run| objective.missed(&run));
-        let plan = Plan { warmup: plan.warmup.max(HALF_WARMUP), ..plan.clone() };
+        let plan = RunPlan { warmup: plan.warmup.max(HALF_WARMUP), ..plan.clone() };
         if let Some(half) = self.at(&plan, ((rate / 2).max(1), "half".into(), dir.join("half")), report)? {
             report.half_missed = objective.missed(&half);
         }
@@ -418,7 +418,7 @@ impl Runner<'_> {
     /// it is not of that rate.
     fn at(
         &self,
-        plan: &Plan,
+        plan: &RunPlan,
         (rate, name, dir): (u64, String, PathBuf),
         report: &mut KneeReport,
     ) -> Result<Option<Document>> {
@@ -428,7 +428,7 @@ impl Runner<'_> {
         // Other keys than the search asked for, which caches have.
         let seed = plan.seed.wrapping_add(rate);
         let duration = self.scale.counted(self.scenario);
-        let plan = Plan { rate: Rate::PerSecond(rate), seed, duration, ..plan.clone() };
+        let plan = RunPlan { rate: Rate::PerSecond(rate), seed, duration, ..plan.clone() };
         let outcome = run(&plan, &self.halt, &mut |_| {})?;
         if outcome.interrupted {
             return Ok(None);
@@ -439,26 +439,26 @@ impl Runner<'_> {
         Ok(Some(document))
     }
 
-    fn compare(&mut self, running: &[Running], of: &str, rate: u64) -> Result<()> {
+    fn compare(&mut self, running: &[RunningCluster], of: &str, rate: u64) -> Result<()> {
         let [a, b] = running else { return Err(anyhow!("a comparison is of two clusters, not {}", running.len())) };
         let names = [a, b].map(|one| self.cluster(one).name.clone());
         let nodes = self.cluster(a).nodes;
         if !self.begin(&names.join(" and "), &format!("{} at {rate}/s, in turns", short_name(of))) {
             return Ok(());
         }
-        let plan = Plan { workload: workload(of), rate: Rate::PerSecond(rate), ..a.plan.clone() };
+        let plan = RunPlan { workload: workload(of), rate: Rate::PerSecond(rate), ..a.plan.clone() };
         let dir: PathBuf = self.dir.join("runs").join(format!("compare-{}", short_name(of)));
-        let contest = Contest { plan: &plan, pairs: self.scale.pairs, dir: Some(&dir), stop: &self.halt };
+        let contest = PairedRuns { plan: &plan, pairs: self.scale.pairs, dir: Some(&dir), stop: &self.halt };
         let [side_a, side_b] = [a, b].map(|one| Side::Servers(one.plan.targets.clone()));
         let ([runs_a, runs_b], ended) = live(&contest, &side_a, &side_b, &mut super::tell_turn);
         if runs_a.is_empty() {
             return Ok(ended?);
         }
         let [name_a, name_b] = &names;
-        let comparison = compare([name_a, name_b], &runs_a, &runs_b, Kind::Pairs);
+        let comparison = compare([name_a, name_b], &runs_a, &runs_b, Pairing::Pairs);
         say(format_args!("{}", comparison.text().trim_end()));
         let written = write_json(&dir.join(COMPARISON_FILE), &comparison);
-        self.report.contests.push(Contested { workload: of.to_owned(), rate, nodes, comparison });
+        self.report.contests.push(PairedClusters { workload: of.to_owned(), rate, nodes, comparison });
         Ok(ended.and(written)?)
     }
 }
@@ -486,7 +486,7 @@ fn usable(limit_bytes: u64) -> Result<Hierarchy, String> {
 }
 
 /// What each node holds, and what it was asked.
-fn evenness(nodes: &Nodes) -> Result<Vec<Evenness>> {
+fn evenness(nodes: &ScenarioNodes) -> Result<Vec<Evenness>> {
     let names = [
         "kvorum_store_records",
         "kvorum_store_table_bytes",

@@ -1,6 +1,6 @@
 //! The nodes of a scenario: processes of this binary, on free ports, with data of their own.
 //!
-//! All of them end when [`Nodes`] is dropped, whatever happened before; and each watches a pipe on its stdin, so that it
+//! All of them end when [`ScenarioNodes`] is dropped, whatever happened before; and each watches a pipe on its stdin, so that it
 //! ends even if this process is killed.
 
 use std::fs::{File, create_dir_all, read_to_string, remove_dir, remove_dir_all};
@@ -48,16 +48,16 @@ pub(super) struct Order<'a> {
 
 /// A cluster that runs.
 #[derive(Debug)]
-pub(super) struct Nodes {
+pub(super) struct ScenarioNodes {
     root: PathBuf,
     keep: bool,
-    nodes: Vec<Node>,
+    nodes: Vec<ScenarioNode>,
     /// Of the first node: where it is profiled.
     admin_url: String,
 }
 
 #[derive(Debug)]
-struct Node {
+struct ScenarioNode {
     target: Target,
     /// Holds the pipe that the node watches.
     child: Child,
@@ -66,7 +66,7 @@ struct Node {
     limit: Option<MemoryGroup>,
 }
 
-impl Nodes {
+impl ScenarioNodes {
     /// Starts them, and waits until all of them answer.
     pub(super) fn start(order: &Order<'_>) -> Result<Self> {
         let count = usize::from(order.cluster.nodes);
@@ -105,7 +105,7 @@ impl Nodes {
 
     /// How a node ended that should run; none if all of them do.
     pub(super) fn death(&mut self) -> Option<String> {
-        let ended = |node: &mut Node| {
+        let ended = |node: &mut ScenarioNode| {
             let status = node.child.try_wait().ok().flatten()?;
             let log = read_to_string(&node.log).unwrap_or_default();
             let from = log.char_indices().rev().nth(LOG_TAIL).map_or(0, |(at, _)| at);
@@ -155,7 +155,7 @@ pub(super) fn has_ended(process: Pid) -> bool {
     !matches!(waitid(WaitId::Pid(process), options), Ok(None))
 }
 
-impl Node {
+impl ScenarioNode {
     fn enter_limit(&self) -> Result<(), String> {
         self.limit.as_ref().map_or(Ok(()), |limit| limit.add(self.child.id()))
     }
@@ -166,12 +166,12 @@ impl Node {
     }
 }
 
-impl Drop for Nodes {
+impl Drop for ScenarioNodes {
     fn drop(&mut self) {
         if self.keep {
             self.ask_to_end();
         }
-        self.nodes.iter_mut().for_each(Node::end);
+        self.nodes.iter_mut().for_each(ScenarioNode::end);
         if self.keep {
             warn(format_args!("data kept in {}", self.root.display()));
             return;
@@ -184,7 +184,7 @@ impl Drop for Nodes {
     }
 }
 
-fn spawn(order: &Order<'_>, number: u8, address: &str, list: &str, admin: Option<String>) -> Result<Node> {
+fn spawn(order: &Order<'_>, number: u8, address: &str, list: &str, admin: Option<String>) -> Result<ScenarioNode> {
     let data_dir = order.root.join(format!("node-{number}"));
     create_dir_all(&data_dir).with_context(|| data_dir.display().to_string())?;
     let log = order.root.join(format!("node-{number}.log"));
@@ -204,7 +204,7 @@ fn spawn(order: &Order<'_>, number: u8, address: &str, list: &str, admin: Option
     let limit = limit.map_err(anyhow::Error::msg)?;
     let target = url.parse().map_err(anyhow::Error::msg)?;
     let child = command.spawn().context("a node's process")?;
-    let mut node = Node { target, child, log, limit };
+    let mut node = ScenarioNode { target, child, log, limit };
     // It has hardly begun: what it holds by now does not count.
     if let Err(why) = node.enter_limit() {
         node.end();

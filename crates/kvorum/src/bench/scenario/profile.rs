@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
-use kvorum_load::run::{Plan, run};
-use kvorum_load::scenario::Profile;
+use kvorum_load::run::{RunPlan, run};
+use kvorum_load::scenario::ProfileReport;
 
 use super::super::warn;
 
@@ -26,7 +26,7 @@ const SAID_MAX: u64 = 2_000;
 #[derive(Debug)]
 pub(super) struct Session<'a> {
     /// The load meanwhile.
-    pub(super) plan: Plan,
+    pub(super) plan: RunPlan,
     pub(super) admin_url: &'a str,
     pub(super) seconds: u64,
     /// The report's directory.
@@ -39,12 +39,12 @@ pub(super) struct Session<'a> {
 }
 
 /// All three kinds, one after the other, under the same load. What cannot be had says why.
-pub(super) fn profiles(session: &Session<'_>) -> Vec<Profile> {
+pub(super) fn profiles(session: &Session<'_>) -> Vec<ProfileReport> {
     let ended = Arc::new(AtomicBool::new(false));
     let warm = AtomicBool::new(false);
     let each = Duration::from_secs(session.seconds) + SLACK;
-    let plan = Plan { duration: each * 3, watch: false, ..session.plan.clone() };
-    let mut progress = |at: kvorum_load::run::Progress| warm.store(at.elapsed >= plan.warmup, Ordering::Relaxed);
+    let plan = RunPlan { duration: each * 3, watch: false, ..session.plan.clone() };
+    let mut progress = |at: kvorum_load::run::RunProgress| warm.store(at.elapsed >= plan.warmup, Ordering::Relaxed);
     scope(|scope| {
         let load = scope.spawn(|| run(&plan, &ended, &mut progress));
         while !warm.load(Ordering::Relaxed) && !load.is_finished() {
@@ -66,7 +66,7 @@ pub(super) fn profiles(session: &Session<'_>) -> Vec<Profile> {
 }
 
 impl Session<'_> {
-    fn told(&self, kind: &str, result: Result<String, String>) -> Profile {
+    fn told(&self, kind: &str, result: Result<String, String>) -> ProfileReport {
         let (table, missing) = match result {
             Ok(table) => (table, None),
             Err(why) => {
@@ -74,7 +74,7 @@ impl Session<'_> {
                 (String::new(), Some(format!("{kind}: {why}")))
             }
         };
-        Profile { point: self.point.into(), kind: kind.into(), dir: self.dir.clone(), table, missing }
+        ProfileReport { point: self.point.into(), kind: kind.into(), dir: self.dir.clone(), table, missing }
     }
 
     /// One profile: its table.

@@ -114,7 +114,7 @@ impl Cluster {
         let nodes: Vec<Node> = (0..n).map(|index| Node::new(root.path(), index)).collect();
         let list = nodes.iter().map(Node::url).collect::<Vec<_>>().join(",");
         let shards = SHARDS.to_string();
-        // Scrub mends by itself what a test has damaged: only where that is the subject.
+        // Scrub repairs by itself what a test has damaged: only where that is the subject.
         let defaults =
             [("KVORUM_MEMORY_BYTES", "64MiB"), ("KVORUM_RUNTIME_SHARDS", shards.as_str()), ("KVORUM_SCRUB_RATE", "0")];
         let given = defaults.iter().chain(environment);

@@ -18,7 +18,7 @@ const SHARED: usize = 24;
 pub struct Seen {
     begin: Instant,
     /// What requests to the shared keys ask for.
-    acks: &'static str,
+    quorum: &'static str,
     /// How long the values of keys of one write are, besides a number.
     once_bytes: usize,
     next_value: AtomicU64,
@@ -46,10 +46,10 @@ impl Seen {
     }
 
     /// Clients that ask for other than the default numbers of replicas.
-    pub fn with(acks: &'static str) -> Self {
+    pub fn with(quorum: &'static str) -> Self {
         Self {
             begin: Instant::now(),
-            acks,
+            quorum,
             once_bytes: 0,
             next_value: AtomicU64::new(INITIAL + 1),
             shared: (0..SHARED).map(|_| Mutex::new(Vec::new())).collect(),
@@ -61,7 +61,7 @@ impl Seen {
     }
 
     fn shared_key(&self, slot: usize) -> String {
-        entity(format!("shared-{slot}")) + self.acks
+        entity(format!("shared-{slot}")) + self.quorum
     }
 
     fn value(&self) -> u64 {

@@ -173,10 +173,10 @@ pub fn senseless_frame(random: &mut Random, id: u64) -> (BytesMut, Expected) {
     let key = Key::new([NEVER.as_bytes(), &random.bytes(8)].concat().into()).unwrap();
     let (message, expected) = match random.below(4) {
         0 | 1 => {
-            let (repair, uncounted) = (random.below(2) == 0, random.below(2) == 0);
-            (Message::Store { key, record: noise(random, 600).into(), repair, uncounted }, Expected::Corrupt)
+            let (repair, non_voting) = (random.below(2) == 0, random.below(2) == 0);
+            (Message::Store { key, record: noise(random, 600).into(), repair, non_voting }, Expected::Corrupt)
         }
-        2 => (Message::Read { key, version_only: random.below(2) == 0, uncounted: true }, Expected::Nothing),
+        2 => (Message::Read { key, version_only: random.below(2) == 0, non_voting: true }, Expected::Nothing),
         _ => (Message::Ping { wall_ms: random.next() }, Expected::Pong),
     };
     let mut out = BytesMut::new();

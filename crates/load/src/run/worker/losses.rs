@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use super::{Flight, PAUSE, Phase, State, TICK, Worker};
+use super::{ConnectionState, InFlightRequest, PAUSE, RunPhase, TICK, Worker};
 use crate::numbers::count;
-use crate::record::Failure;
+use crate::record::RequestFailure;
 
 impl Worker {
     /// An answer that came over its time, and before the tick that would have given its connection up.
-    pub(super) fn take_late(&mut self, id: usize, flight: &Flight, now: Instant) {
+    pub(super) fn take_late(&mut self, id: usize, flight: &InFlightRequest, now: Instant) {
         self.flights -= 1;
         self.ended(flight, false);
         if self.counts_loss(flight) {
@@ -23,14 +23,14 @@ impl Worker {
     }
 
     /// The connection is of no use any more: what was under way on it failed, by a timeout if no failure is given.
-    pub(super) fn lose(&mut self, id: usize, failure: Option<Failure>) {
+    pub(super) fn lose(&mut self, id: usize, failure: Option<RequestFailure>) {
         let now = Instant::now();
         let measured = self.is_measured();
         let connection = self.connection(id);
         // One that never answered is not tried again at once.
         let pause = if connection.answered > 0 { Duration::ZERO } else { PAUSE };
         let flights = connection.abandon(now + pause);
-        if let Some(alone @ (Failure::Connect | Failure::Unasked)) = failure
+        if let Some(alone @ (RequestFailure::Connect | RequestFailure::Unasked)) = failure
             && measured
         {
             self.tally.fail(alone);
@@ -44,12 +44,12 @@ impl Worker {
                     Some(failure) => self.tally.fail(failure),
                     None if now.duration_since(flight.sent) >= self.job.timeout => self.tally.timeouts += 1,
                     // Behind the one that took too long, on the same connection.
-                    None => self.tally.fail(Failure::Closed),
+                    None => self.tally.fail(RequestFailure::Closed),
                 }
                 self.interval_at(now).errors += 1;
             }
         }
-        if pause.is_zero() && !matches!(self.phase, Phase::Drain(_)) {
+        if pause.is_zero() && !matches!(self.phase, RunPhase::Drain(_)) {
             self.connect(id, now);
         }
     }
@@ -61,14 +61,14 @@ impl Worker {
             epoll::add(&self.epoll, stream, EventData::new_u64(count(id)), flags).map_err(io::Error::from)
         });
         if begun.is_err() {
-            self.lose(id, Some(Failure::Connect));
+            self.lose(id, Some(RequestFailure::Connect));
         }
     }
 
     /// Ten times a second: timeouts, connections to be made again, the seconds that have passed.
     pub(super) fn tick(&mut self, now: Instant) {
         self.next_tick = now + TICK;
-        let drains = matches!(self.phase, Phase::Drain(_));
+        let drains = matches!(self.phase, RunPhase::Drain(_));
         for id in 0..self.connections.len() {
             // Looked at each time: to connect may take long, where no port is free.
             let is_stopped = self.job.stop.load(Ordering::Relaxed);
@@ -76,15 +76,15 @@ impl Worker {
             let over = |since: Instant| now.saturating_duration_since(since) >= timeout;
             let connection = self.connection(id);
             match connection.state {
-                State::Down(until) if until <= now && !drains && !is_stopped => self.connect(id, now),
-                State::Connecting(since) if over(since) => self.lose(id, Some(Failure::Connect)),
-                State::Open if connection.flights.front().is_some_and(|flight| over(flight.sent)) => {
+                ConnectionState::Down(until) if until <= now && !drains && !is_stopped => self.connect(id, now),
+                ConnectionState::Connecting(since) if over(since) => self.lose(id, Some(RequestFailure::Connect)),
+                ConnectionState::Open if connection.flights.front().is_some_and(|flight| over(flight.sent)) => {
                     self.lose(id, None)
                 }
                 _ => {}
             }
         }
-        if self.phase != Phase::Warmup {
+        if self.phase != RunPhase::Warmup {
             self.interval_at(now);
         }
     }

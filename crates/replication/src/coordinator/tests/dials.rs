@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kvorum_core::frame::{Frame, Message};
 use kvorum_core::placement::NodeId;
-use kvorum_core::quorum::{Acks, ReadAnswer, StoreAnswer};
+use kvorum_core::quorum::{Quorum, ReadAnswer, StoreAnswer};
 use kvorum_core::{Hlc, Incarnation, Key, Record, Version};
 use kvorum_peer::client::RECONNECT_DELAY_MIN;
 use kvorum_peer::handshake::Hello;
@@ -15,25 +15,25 @@ use kvorum_peer::link::Link;
 use tokio::task::JoinHandle;
 
 use super::rig::{Idle, LONG, Rig, Settings, run, until};
-use crate::coordinator::{Found, Refused};
+use crate::coordinator::{ReadResult, Refused};
 
 fn key() -> Key {
     Key::new("key".into()).unwrap()
 }
 
 /// Asks both nodes of two.
-fn get(rig: &Rig) -> JoinHandle<Result<Found, Refused>> {
-    rig.get(&key(), Acks::new(2, 2).unwrap())
+fn get(rig: &Rig) -> JoinHandle<Result<ReadResult, Refused>> {
+    rig.get(&key(), Quorum::new(2, 2).unwrap())
 }
 
 /// The only peer of `rig` answers the next question, and with that the request is answered.
-async fn is_answered(rig: &mut Rig, request: JoinHandle<Result<Found, Refused>>) {
+async fn is_answered(rig: &mut Rig, request: JoinHandle<Result<ReadResult, Refused>>) {
     let question = rig.next(0).await;
-    rig.answer(0, &question, Message::ReadAnswer(ReadAnswer::Absent { floor: Version::ZERO })).await;
+    rig.answer(0, &question, Message::ReadAnswer(ReadAnswer::Absent { gc_watermark: Version::ZERO })).await;
     request.await.unwrap().unwrap();
 }
 
-async fn is_unreachable(request: JoinHandle<Result<Found, Refused>>) {
+async fn is_unreachable(request: JoinHandle<Result<ReadResult, Refused>>) {
     let Err(Refused::NotEnough { receipt, .. }) = request.await.unwrap() else { panic!("it is not refused") };
     assert!(receipt.replicas.iter().any(|replica| replica.outcome == "unreachable"), "{receipt:?}");
 }
@@ -109,7 +109,7 @@ fn after_a_hello_a_request_waits_for_the_next_dial_and_only_for_that() {
 fn a_write_waits_for_the_dial_as_well_and_goes_out_once() {
     run(async {
         let (mut rig, idle) = Rig::dialling(2, Settings::default()).await;
-        let request = rig.put(&key(), Acks::new(2, 2).unwrap());
+        let request = rig.put(&key(), Quorum::new(2, 2).unwrap());
         turns().await;
         assert!(!request.is_finished());
         rig.connect(&idle[0]).await;
@@ -128,7 +128,7 @@ fn a_write_waits_for_the_dial_as_well_and_goes_out_once() {
 fn a_store_that_waited_for_its_connection_is_answered_without_a_promise() {
     run(async {
         let (mut rig, idle) = Rig::dialling(3, Settings::default()).await;
-        let request = rig.put(&key(), Acks::new(2, 3).unwrap());
+        let request = rig.put(&key(), Quorum::new(2, 3).unwrap());
         // Before its first write a clock is reserved on disk.
         until(|| rig.shard.coordinator.under_way() == 1).await;
         let hlc = Hlc::from_millis(rig.shard.clock.wall_ms() + 2000);
@@ -198,10 +198,10 @@ fn background_work_makes_room_for_requests_and_not_for_repair() {
         let near = Link::new(Box::new(stream), 1 << 16, Rc::default());
         let key = Key::new("key".into()).unwrap();
         let record = Record::value(&key, kvorum_core::Version::ZERO, 1, None, b"value");
-        let read = |uncounted| Message::Read { key: key.clone(), version_only: false, uncounted };
-        let store = |uncounted| {
+        let read = |non_voting| Message::Read { key: key.clone(), version_only: false, non_voting };
+        let store = |non_voting| {
             let (key, record) = (key.clone(), record.bytes().clone());
-            Message::Store { key, record, repair: false, uncounted }
+            Message::Store { key, record, repair: false, non_voting }
         };
         for (message, is_request) in
             [(read(false), true), (read(true), false), (store(false), true), (store(true), false)]
@@ -211,7 +211,7 @@ fn background_work_makes_room_for_requests_and_not_for_repair() {
             assert_eq!(rig.shard.cpu_share.is_quiet(), !is_request, "{message:?}");
         }
         let rig = Rig::start(1, Settings::default()).await;
-        rig.get(&key, kvorum_core::quorum::Acks::new(1, 1).unwrap()).await.unwrap().unwrap();
+        rig.get(&key, kvorum_core::quorum::Quorum::new(1, 1).unwrap()).await.unwrap().unwrap();
         assert!(!rig.shard.cpu_share.is_quiet(), "its own clients' as well");
     });
 }

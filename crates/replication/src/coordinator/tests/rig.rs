@@ -11,9 +11,9 @@ use kvorum_base::clock::{Clock, SystemTime, TimeSource};
 use kvorum_base::cpu_share::CpuShare;
 use kvorum_base::value_memory::{Body, LargeValues};
 use kvorum_core::frame::{Decoder, Frame, Message, encode};
-use kvorum_core::hints::Bounds;
+use kvorum_core::hints::BacklogBounds;
 use kvorum_core::placement::{Layout, LayoutNode, NodeId};
-use kvorum_core::quorum::Acks;
+use kvorum_core::quorum::Quorum;
 use kvorum_core::{Hlc, Incarnation, Key, Record};
 use kvorum_peer::context::PeerSettings;
 use kvorum_peer::dial::{Dial, Tcp};
@@ -21,8 +21,8 @@ use kvorum_peer::handshake::Hello;
 use kvorum_peer::membership::Membership;
 use kvorum_peer::server;
 use kvorum_storage::Durability;
-use kvorum_storage::commit::queue::Now;
-use kvorum_storage::commit::{CommitConfig, CommitThread, Committer, Done, QueueLimits, Sink};
+use kvorum_storage::commit::queue::TurnTime;
+use kvorum_storage::commit::{CommitConfig, CommitThread, Committer, Completion, QueueLimits, Sink};
 use kvorum_storage::data_dir::{ClusterId, DataDir, RunId};
 use kvorum_storage::memory::{Fault, MemoryStore};
 use tempfile::TempDir;
@@ -35,7 +35,7 @@ use tokio::task::{JoinHandle, LocalSet};
 use crate::anti_entropy::{AntiEntropy, RepairSettings};
 use crate::coordinator::hedge::Hedging;
 use crate::coordinator::metrics::CoordinatorMetrics;
-use crate::coordinator::{Found, Refused, Written};
+use crate::coordinator::{ReadResult, Refused, WriteResult};
 use crate::hints::{HintQueue, HintSettings};
 use crate::replica::{Event, Mailbox};
 use crate::shard::{FanOut, Shard, ShardParts};
@@ -46,8 +46,11 @@ pub(crate) const LONG: Duration = Duration::from_secs(10);
 const NO_REPAIR: RepairSettings =
     RepairSettings { interval: LONG, rate: 1 << 20, tree_bytes_max: 1 << 21, lag: LONG, retention: LONG };
 /// Enough for all that a test leaves.
-const HINTS: HintSettings =
-    HintSettings { bounds: Bounds { bytes_max: 1 << 20, age_max: LONG }, rate: 1 << 20, queue_bytes_max: 1 << 20 };
+const HINTS: HintSettings = HintSettings {
+    bounds: BacklogBounds { bytes_max: 1 << 20, age_max: LONG },
+    rate: 1 << 20,
+    queue_bytes_max: 1 << 20,
+};
 /// The incarnation of the run.
 pub(crate) const RUN: Incarnation = Incarnation(0x0b5e_55ed);
 const CLUSTER: ClusterId = ClusterId(7);
@@ -90,7 +93,7 @@ pub(crate) async fn until(mut condition: impl FnMut() -> bool) {
 struct Post(Arc<Mailbox>);
 
 impl Sink for Post {
-    fn deliver(&mut self, _: u16, done: &mut Vec<Done>) {
+    fn deliver(&mut self, _: u16, done: &mut Vec<Completion>) {
         self.0.post(done.drain(..).map(Event::Commit));
     }
 }
@@ -163,7 +166,7 @@ impl Rig {
             let dir = TempDir::new().unwrap();
             let membership = membership(layout.clone(), NodeId(index), &dir);
             let ours = &rig.shard.membership;
-            membership.meet(NodeId(0), ours.incarnation(), ours.run(), true).unwrap();
+            membership.register_peer(NodeId(0), ours.incarnation(), ours.run(), true).unwrap();
             let address = listener.local_addr().unwrap();
             idle.push(Idle { node: NodeId(index), address, listener: Some(listener), membership, _dir: dir });
         }
@@ -173,7 +176,7 @@ impl Rig {
     /// Node 0 meets a peer that knows it.
     pub(crate) fn meet(&self, idle: &Idle) {
         let theirs = &idle.membership;
-        self.shard.membership.meet(idle.node, theirs.incarnation(), theirs.run(), true).unwrap();
+        self.shard.membership.register_peer(idle.node, theirs.incarnation(), theirs.run(), true).unwrap();
     }
 
     /// Has a peer take the call of node 0; it is the last of `peers` from then on.
@@ -210,7 +213,7 @@ impl Rig {
         };
         let (mailbox, metrics): (Arc<Mailbox>, Arc<CoordinatorMetrics>) = Default::default();
         let limits = QueueLimits { works_max: 100, bytes_max: 1 << 20 };
-        let now = move || Now { boot: time.boot(), wall_ms: time.wall_ms() };
+        let now = move || TurnTime { boot: time.boot(), wall_ms: time.wall_ms() };
         let (queue, commits) =
             CommitThread::start(committer, limits, pool.clone(), Post(mailbox.clone()), now).unwrap();
         let hints = Arc::new(HintQueue::new(HINTS, membership.layout().nodes().len()));
@@ -250,31 +253,31 @@ impl Rig {
         &self.metrics
     }
 
-    pub(crate) fn put(&self, key: &Key, acks: Acks) -> JoinHandle<Result<Written, Refused>> {
-        self.put_value(key, acks, b"value")
+    pub(crate) fn put(&self, key: &Key, quorum: Quorum) -> JoinHandle<Result<WriteResult, Refused>> {
+        self.put_value(key, quorum, b"value")
     }
 
     pub(crate) fn put_value(
         &self,
         key: &Key,
-        acks: Acks,
+        quorum: Quorum,
         value: &'static [u8],
-    ) -> JoinHandle<Result<Written, Refused>> {
+    ) -> JoinHandle<Result<WriteResult, Refused>> {
         let (coordinator, key) = (self.shard.coordinator.clone(), key.clone());
         let charge = self.shard.large_values.charge(value.len()).unwrap();
         let body = Body::new(value.into(), charge);
-        tokio::task::spawn_local(async move { coordinator.put(key, acks, None, body, true).await })
+        tokio::task::spawn_local(async move { coordinator.put(key, quorum, None, body, true).await })
     }
 
-    pub(crate) fn get(&self, key: &Key, acks: Acks) -> JoinHandle<Result<Found, Refused>> {
+    pub(crate) fn get(&self, key: &Key, quorum: Quorum) -> JoinHandle<Result<ReadResult, Refused>> {
         let (coordinator, key) = (self.shard.coordinator.clone(), key.clone());
-        tokio::task::spawn_local(async move { coordinator.get(key, acks, true).await })
+        tokio::task::spawn_local(async move { coordinator.get(key, quorum, true).await })
     }
 
     /// Writes a key that all replicas accept; what they hold then.
     pub(crate) async fn stored_everywhere(&mut self, key: &Key) -> Record {
         let from = u8::try_from(self.peers.len() + 1).unwrap();
-        let put = self.put(key, Acks::new(from, from).unwrap());
+        let put = self.put(key, Quorum::new(from, from).unwrap());
         let mut stored = None;
         for peer in 0..self.peers.len() {
             let store = self.next(peer).await;

@@ -23,7 +23,7 @@ const SILENT: Duration = Duration::from_millis(100);
 
 /// Who is asked before whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Standing {
+pub(super) enum ReplicaHealth {
     Well,
     /// It has been silent for longer than most answers take.
     Slow,
@@ -34,11 +34,11 @@ pub(super) enum Standing {
 }
 
 /// What comes first is asked first: how a replica stands, this node before others, how long it is likely to take.
-pub(super) type Cost = (Standing, bool, u64);
+pub(super) type SelectionCost = (ReplicaHealth, bool, u64);
 
 /// What one shard's reads have found.
 #[derive(Default)]
-pub(super) struct Behind {
+pub(super) struct SlowStart {
     /// By the index of the node; up to the last one that was noted.
     trials: RefCell<Vec<Option<Trial>>>,
 }
@@ -60,8 +60,8 @@ impl Trial {
     }
 }
 
-impl Behind {
-    /// Takes note that `node` lacks a version that was stamped `age` ago.
+impl SlowStart {
+    /// Takes note that `node` lacks a version that was timestamped `age` ago.
     pub(super) fn note(&self, node: NodeId, age: Duration, now: Duration) {
         if age >= BEHIND {
             self.begin_trial(node, now + BEHIND);
@@ -84,21 +84,21 @@ impl Behind {
     }
 
     /// Of a node that answers. `is_overdue` tells whether it has been silent for longer, `delay` is a hedge's.
-    pub(super) fn standing(
+    pub(super) fn health(
         &self,
         node: NodeId,
         now: Duration,
         delay: Duration,
         is_overdue: impl Fn(Duration) -> bool,
-    ) -> Standing {
+    ) -> ReplicaHealth {
         if is_overdue(delay.max(SILENT)) {
-            Standing::Silent
+            ReplicaHealth::Silent
         } else if self.contains(node, now) {
-            Standing::Behind
+            ReplicaHealth::Behind
         } else if is_overdue(delay) {
-            Standing::Slow
+            ReplicaHealth::Slow
         } else {
-            Standing::Well
+            ReplicaHealth::Well
         }
     }
 
@@ -127,19 +127,19 @@ impl Behind {
 
 #[cfg(test)]
 mod tests {
-    use crate::coordinator::behind::*;
+    use crate::coordinator::slow_start::*;
 
     const NODE: NodeId = NodeId(2);
 
     /// How many of the reads that come at `now` ask it.
-    fn asked(behind: &Behind, now: Duration) -> u32 {
+    fn asked(behind: &SlowStart, now: Duration) -> u32 {
         let reads = (0..100_000).take_while(|_| !behind.contains(NODE, now));
         reads.map(|_| behind.note_asked(NODE, now)).count().try_into().unwrap()
     }
 
     #[test]
     fn behind_is_who_lacks_what_is_old_and_not_for_ever() {
-        let behind = Behind::default();
+        let behind = SlowStart::default();
         let now = Duration::from_secs(100);
         behind.note(NODE, BEHIND / 2, now);
         assert!(!behind.contains(NODE, now));
@@ -151,24 +151,24 @@ mod tests {
 
     #[test]
     fn who_is_behind_is_asked_after_who_is_slow_and_before_who_is_silent() {
-        let behind = Behind::default();
+        let behind = SlowStart::default();
         let (now, delay) = (Duration::from_secs(100), Duration::from_millis(1));
-        let standing = |silent_for: Duration| behind.standing(NODE, now, delay, |after| silent_for > after);
+        let health = |silent_for: Duration| behind.health(NODE, now, delay, |after| silent_for > after);
         assert_eq!(
-            [Duration::ZERO, SILENT, SILENT * 2].map(standing),
-            [Standing::Well, Standing::Slow, Standing::Silent]
+            [Duration::ZERO, SILENT, SILENT * 2].map(health),
+            [ReplicaHealth::Well, ReplicaHealth::Slow, ReplicaHealth::Silent]
         );
         behind.note(NODE, BEHIND, now);
         assert_eq!(
-            [Duration::ZERO, SILENT, SILENT * 2].map(standing),
-            [Standing::Behind, Standing::Behind, Standing::Silent]
+            [Duration::ZERO, SILENT, SILENT * 2].map(health),
+            [ReplicaHealth::Behind, ReplicaHealth::Behind, ReplicaHealth::Silent]
         );
-        assert!(Standing::Slow < Standing::Behind && Standing::Behind < Standing::Silent);
+        assert!(ReplicaHealth::Slow < ReplicaHealth::Behind && ReplicaHealth::Behind < ReplicaHealth::Silent);
     }
 
     #[test]
     fn who_was_behind_or_away_is_tried_by_few_reads_first() {
-        let behind = Behind::default();
+        let behind = SlowStart::default();
         let begin = Duration::from_secs(100);
         behind.note_return(NODE, begin);
         // Before there are reads no step is over.

@@ -1,16 +1,16 @@
-//! What anti-entropy has the commit thread promise: the fence and the floors, durable before they are answered.
+//! What anti-entropy has the commit thread promise: the fence and the GC watermarks, durable before they are answered.
 //!
 //! The fence holds from the moment at which it is added, for the rest of its batch too: a fence that is higher
-//! than the durable one refuses stragglers earlier than was asked, and promises nothing. Floors hold only once
+//! than the durable one refuses stragglers earlier than was asked, and promises nothing. GC watermarks hold only once
 //! they are durable.
 
 use kvorum_core::partitions::PartitionSet;
 use kvorum_core::quorum::Failure;
 use kvorum_core::version::{Hlc, Version};
 
-use super::work::{Done, Fact, Ticket};
+use super::work::{Completion, CompletionToken, Promise};
 use crate::error::StoreError;
-use crate::floors::Floors;
+use crate::gc_watermarks::GcWatermarks;
 use crate::store::{Batch, Durability, Store};
 
 /// The names under which they are persisted.
@@ -22,28 +22,28 @@ const FLOORS: &str = "floors";
 ///
 /// # Errors
 /// As [`Store::metadata`] and [`Store::commit`].
-pub fn forget_floors(store: &impl Store) -> Result<(), StoreError> {
+pub fn forget_gc_watermarks(store: &impl Store) -> Result<(), StoreError> {
     if store.metadata(FLOORS)?.is_none() {
         return Ok(());
     }
     let mut batch = Batch::default();
-    batch.put_metadata(FLOORS, Floors::default().encode_with(&[]));
+    batch.put_metadata(FLOORS, GcWatermarks::default().encode_with(&[]));
     store.commit(&batch, Durability::Fsync)
 }
 
 /// The fence, and what a batch adds.
 #[derive(Debug)]
-pub(super) struct Facts {
+pub(super) struct Promises {
     fence: Hlc,
     /// What of `fence` is durable.
     durable: Hlc,
-    floors: Vec<(PartitionSet, Hlc)>,
+    gc_watermarks: Vec<(PartitionSet, Hlc)>,
     /// Whom to tell after the commit.
-    tickets: Vec<Ticket>,
+    tokens: Vec<CompletionToken>,
 }
 
-impl Facts {
-    /// Reads what is persisted, and publishes the floors.
+impl Promises {
+    /// Reads what is persisted, and publishes the GC watermarks.
     pub(super) fn load(store: &impl Store) -> Result<Self, StoreError> {
         let damaged = |_| StoreError::Corrupt("the fence is not 8 bytes long".to_owned());
         let fence = match store.metadata(FENCE)? {
@@ -51,9 +51,9 @@ impl Facts {
             Some(bytes) => Hlc::from_raw(u64::from_be_bytes(bytes.try_into().map_err(damaged)?)),
         };
         if let Some(bytes) = store.metadata(FLOORS)? {
-            store.floors().load(&bytes)?;
+            store.gc_watermarks().load(&bytes)?;
         }
-        Ok(Self { fence, durable: fence, floors: Vec::new(), tickets: Vec::new() })
+        Ok(Self { fence, durable: fence, gc_watermarks: Vec::new(), tokens: Vec::new() })
     }
 
     /// Up to where clients' writes are refused.
@@ -63,40 +63,45 @@ impl Facts {
 
     /// Whether the batch adds nothing.
     pub(super) fn is_empty(&self) -> bool {
-        self.tickets.is_empty()
+        self.tokens.is_empty()
     }
 
     /// Adds a fact to the batch.
-    pub(super) fn add(&mut self, fact: Fact, ticket: Ticket) {
-        match fact {
-            Fact::Fence(to) => self.fence = self.fence.max(to),
-            Fact::Floors(partitions, to) => self.floors.push((partitions, to)),
+    pub(super) fn add(&mut self, promise: Promise, token: CompletionToken) {
+        match promise {
+            Promise::Fence(to) => self.fence = self.fence.max(to),
+            Promise::Floors(partitions, to) => self.gc_watermarks.push((partitions, to)),
         }
-        self.tickets.push(ticket);
+        self.tokens.push(token);
     }
 
     /// Puts what is to be made durable into the batch.
-    pub(super) fn put_into(&self, batch: &mut Batch, floors: &Floors) {
+    pub(super) fn put_into(&self, batch: &mut Batch, gc_watermarks: &GcWatermarks) {
         if self.fence > self.durable {
             batch.put_metadata(FENCE, self.fence.raw().to_be_bytes().to_vec());
         }
-        if !self.floors.is_empty() {
-            batch.put_metadata(FLOORS, floors.encode_with(&self.floors));
+        if !self.gc_watermarks.is_empty() {
+            batch.put_metadata(FLOORS, gc_watermarks.encode_with(&self.gc_watermarks));
         }
     }
 
-    /// After the commit's attempt: publishes the floors and tells who asked. The highest new floor, if any.
-    pub(super) fn finish(&mut self, result: Result<(), Failure>, floors: &Floors, done: &mut Vec<Done>) -> Option<Hlc> {
+    /// After the commit's attempt: publishes the GC watermarks and tells who asked. The highest new GC watermark, if any.
+    pub(super) fn finish(
+        &mut self,
+        result: Result<(), Failure>,
+        gc_watermarks: &GcWatermarks,
+        done: &mut Vec<Completion>,
+    ) -> Option<Hlc> {
         let mut highest = None;
         if result.is_ok() {
             self.durable = self.fence;
-            for (partitions, to) in &self.floors {
-                floors.raise(partitions, *to);
+            for (partitions, to) in &self.gc_watermarks {
+                gc_watermarks.raise(partitions, *to);
                 highest = highest.max(Some(*to));
             }
         }
-        self.floors.clear();
-        done.extend(self.tickets.drain(..).map(|ticket| Done::Heeded { ticket, result }));
+        self.gc_watermarks.clear();
+        done.extend(self.tokens.drain(..).map(|token| Completion::Heeded { token, result }));
         highest
     }
 }

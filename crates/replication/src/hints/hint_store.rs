@@ -1,5 +1,5 @@
 //! Keeps hints: the task of the background shard that writes what the shards hand over, holds the bounds, and
-//! starts a courier for each other node.
+//! starts a hint sender for each other node.
 //!
 //! Everything here runs on one thread; what may block on the disk is done by the read pool, one thing at a time.
 
@@ -35,14 +35,14 @@ const WRITE_BYTES: usize = 256 << 10;
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
 /// The hints kept for one node.
-pub(super) struct Target {
+pub(super) struct HintTarget {
     pub(super) node: NodeId,
     pub(super) id: TargetId,
     pub(super) backlog: RefCell<Backlog>,
 }
 
-/// What the keeper and its couriers work with.
-pub struct KeeperParts {
+/// What the hint store and its hint senders work with.
+pub struct HintStoreParts {
     /// The node's clock.
     pub clock: Arc<Clock>,
     /// The nodes.
@@ -67,10 +67,10 @@ pub struct KeeperParts {
     pub queue: Arc<HintQueue>,
 }
 
-/// Keeps hints, and has couriers deliver them.
-pub struct Keeper {
-    pub(super) parts: KeeperParts,
-    pub(super) targets: Vec<Rc<Target>>,
+/// Keeps hints, and has hint senders deliver them.
+pub struct HintStore {
+    pub(super) parts: HintStoreParts,
+    pub(super) targets: Vec<Rc<HintTarget>>,
     /// What is to be dropped from the store: at most each bucket once.
     drops: RefCell<Vec<Range<Bytes>>>,
     /// There are drops.
@@ -84,13 +84,13 @@ struct Added {
     more: Size,
 }
 
-impl Keeper {
+impl HintStore {
     /// Nothing is loaded yet.
     #[must_use]
-    pub fn new(parts: KeeperParts) -> Rc<Self> {
+    pub fn new(parts: HintStoreParts) -> Rc<Self> {
         let target = |node| {
             let id = TargetId::of(parts.membership.url(node));
-            Rc::new(Target { node, id, backlog: RefCell::new(Backlog::new(parts.queue.settings().bounds)) })
+            Rc::new(HintTarget { node, id, backlog: RefCell::new(Backlog::new(parts.queue.settings().bounds)) })
         };
         let targets = parts.membership.others().map(target).collect();
         Rc::new(Self { parts, targets, drops: RefCell::default(), changed: Notify::new() })
@@ -116,7 +116,7 @@ impl Keeper {
         self.targets.iter().for_each(|target| self.note_pending(target));
     }
 
-    fn note_pending(&self, target: &Target) {
+    fn note_pending(&self, target: &HintTarget) {
         self.parts.queue.note_pending(target.node, target.backlog.borrow().pending());
     }
 
@@ -139,13 +139,13 @@ impl Keeper {
     }
 
     /// `more` of a bucket was delivered, or left out.
-    pub(super) fn note_delivered(&self, target: &Target, bucket: BucketId, more: Size) {
+    pub(super) fn note_delivered(&self, target: &HintTarget, bucket: BucketId, more: Size) {
         target.backlog.borrow_mut().note_delivered(bucket, more);
         self.note_pending(target);
     }
 
     /// Forgets a bucket that was delivered, or cannot be.
-    pub(super) fn forget(&self, target: &Target, bucket: BucketId) {
+    pub(super) fn forget(&self, target: &HintTarget, bucket: BucketId) {
         if target.backlog.borrow_mut().remove(bucket).is_some() {
             self.drops.borrow_mut().push(names::bucket(target.id, bucket));
             self.changed.notify_one();

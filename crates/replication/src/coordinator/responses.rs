@@ -5,22 +5,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use kvorum_base::clock::NoStamp;
+use kvorum_base::clock::NoTimestamp;
 use kvorum_base::value_memory::LargeValues;
 use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::placement::NodeId;
-use kvorum_core::quorum::read::{Answer, Command, ReadOutcome};
+use kvorum_core::quorum::read::{CheckedAnswer, ReadCommand, ReadOutcome};
 use kvorum_core::quorum::rules;
 use kvorum_core::quorum::write::WriteStep;
 use kvorum_core::quorum::{Current, Failure, Rank, ReadAnswer, StoreAnswer};
 use kvorum_core::{Key, Record, Version};
 
-use super::api::{Found, Looked, Refused, Written};
-use super::operation::{Machine, Operation, Outcome};
-use super::operations::{Letter, Letters, Operations, Step, find};
+use super::api::{ReadResult, ReadValue, Refused, WriteResult};
+use super::operation::{Operation, Outcome, StateMachine};
+use super::operations::{NextStep, Operations, Response, ResponseKind, find};
 use crate::operation_id::OperationId;
 use crate::replica::Held;
-use crate::replica::reply_to::Asker;
+use crate::replica::reply_to::ReplyTo;
 
 impl Operations {
     /// Hands out all answers that wait, and those that come meanwhile.
@@ -30,44 +30,44 @@ impl Operations {
         }
         let mut commands = self.commands.take();
         loop {
-            let Some(letter) = self.inbox.borrow_mut().pop_front() else { break };
-            let id = OperationId::from_raw(letter.id);
-            match self.handle(id, now, letter, &mut commands) {
-                Step::Nothing => {}
-                Step::Restamp(above) => self.restamp(id, above),
-                Step::Commands => self.carry_out(id, now, &mut commands),
+            let Some(response) = self.inbox.borrow_mut().pop_front() else { break };
+            let id = OperationId::from_raw(response.id);
+            match self.handle(id, now, response, &mut commands) {
+                NextStep::Nothing => {}
+                NextStep::RetryWithHigherTimestamp(above) => self.retry_with_higher_timestamp(id, above),
+                NextStep::Commands => self.carry_out(id, now, &mut commands),
             }
         }
         self.commands.replace(commands);
         self.is_handling.set(false);
     }
 
-    fn handle(&self, id: OperationId, now: Duration, letter: Letter, commands: &mut Vec<Command>) -> Step {
+    fn handle(&self, id: OperationId, now: Duration, response: Response, commands: &mut Vec<ReadCommand>) -> NextStep {
         let mut table = self.table.borrow_mut();
         let Some(operation) = find(&mut table, id) else {
             if id.generation() != 0 {
                 self.metrics.late_answers.fetch_add(1, Ordering::Relaxed);
             }
-            return Step::Nothing;
+            return NextStep::Nothing;
         };
-        let Some(rank) = operation.rank(&self.membership, letter.node) else { return Step::Nothing };
+        let Some(rank) = operation.rank(&self.membership, response.node) else { return NextStep::Nothing };
         if now > operation.deadline {
             // Past it the replicas have forgotten what they promised: the answer must not be used.
-            return Step::Nothing;
+            return NextStep::Nothing;
         }
         let took = now.saturating_sub(operation.started);
-        let step = match letter.answer {
-            Letters::Stored(answer) => self.handle_stored(operation, id, rank, answer, took, commands),
-            Letters::Read(answer) => {
+        let step = match response.answer {
+            ResponseKind::Stored(answer) => self.handle_stored(operation, id, rank, answer, took, commands),
+            ResponseKind::Read(answer) => {
                 let answer = checked(&self.large_values, &operation.key, answer);
-                self.note_latency(letter.node, &answer, operation.waited_for(rank, now));
+                self.note_latency(response.node, &answer, operation.waited_for(rank, now));
                 self.handle_read(operation, rank, answer, took, commands)
             }
-            Letters::Held(held) => {
+            ResponseKind::Held(held) => {
                 let answer = match held {
-                    Held::Record(record) => Answer::Record(record),
-                    Held::Absent { floor } => Answer::Absent { floor },
-                    Held::Failed(failure) => Answer::Failed(failure),
+                    Held::Record(record) => CheckedAnswer::Record(record),
+                    Held::Absent { gc_watermark } => CheckedAnswer::Absent { gc_watermark },
+                    Held::Failed(failure) => CheckedAnswer::Failed(failure),
                 };
                 self.handle_read(operation, rank, answer, took, commands)
             }
@@ -85,9 +85,9 @@ impl Operations {
 
     /// Only answers that count tell how fast a replica is. One that fails fast must not look fast, or it is
     /// asked first by every read.
-    fn note_latency(&self, node: NodeId, answer: &Answer, took: Duration) {
+    fn note_latency(&self, node: NodeId, answer: &CheckedAnswer, took: Duration) {
         let Some(peer) = self.peers.get(node) else { return };
-        if let Answer::Failed(_) = answer {
+        if let CheckedAnswer::Failed(_) = answer {
             peer.note_read(took.max(self.hedging.delay()));
         } else {
             peer.note_read(took);
@@ -102,8 +102,8 @@ impl Operations {
         rank: Rank,
         answer: StoreAnswer,
         took: Duration,
-        commands: &mut Vec<Command>,
-    ) -> Step {
+        commands: &mut Vec<ReadCommand>,
+    ) -> NextStep {
         if id.round() == operation.round {
             operation.storing.remove(rank);
         }
@@ -119,8 +119,8 @@ impl Operations {
             self.metrics.stale_answers.fetch_add(1, Ordering::Relaxed);
         }
         match &mut operation.machine {
-            Machine::Write { machine, record, attempts } => {
-                let Some(attempt) = attempts.named(id.round()) else { return Step::Nothing };
+            StateMachine::Write { machine, record, attempts } => {
+                let Some(attempt) = attempts.named(id.round()) else { return NextStep::Nothing };
                 let accepted = (answer == StoreAnswer::Accepted).then(|| record.version());
                 if id.round() == operation.round && answer.settles(record.version()) {
                     operation.owed.remove(rank);
@@ -131,7 +131,7 @@ impl Operations {
                 }
                 self.write_step(operation, step)
             }
-            Machine::Read { machine, write_back, .. } => {
+            StateMachine::Read { machine, write_back, .. } => {
                 if id.round() == operation.round {
                     let written = *write_back;
                     machine.on_store(rank, written, answer, &mut |command| commands.push(command));
@@ -141,25 +141,25 @@ impl Operations {
                         operation.note(rank, outcome, version, took);
                     }
                 }
-                Step::Commands
+                NextStep::Commands
             }
         }
     }
 
-    fn write_step(&self, operation: &mut Operation, step: WriteStep) -> Step {
+    fn write_step(&self, operation: &mut Operation, step: WriteStep) -> NextStep {
         match step {
-            WriteStep::Wait => Step::Nothing,
-            WriteStep::Restamp { above } => Step::Restamp(above),
+            WriteStep::Wait => NextStep::Nothing,
+            WriteStep::RetryWithHigherTimestamp { above } => NextStep::RetryWithHigherTimestamp(above),
             WriteStep::Done(_) => {
-                let Machine::Write { record, .. } = &operation.machine else { return Step::Nothing };
+                let StateMachine::Write { record, .. } = &operation.machine else { return NextStep::Nothing };
                 let version = record.version();
                 let receipt = operation.has_trace.then(|| operation.receipt(&self.membership));
-                operation.decide(Ok(Outcome::Written(Written { version, receipt })));
-                Step::Nothing
+                operation.decide(Ok(Outcome::Written(WriteResult { version, receipt })));
+                NextStep::Nothing
             }
             WriteStep::Hopeless => {
                 self.decide_not_enough(operation);
-                Step::Nothing
+                NextStep::Nothing
             }
         }
     }
@@ -168,38 +168,38 @@ impl Operations {
         &self,
         operation: &mut Operation,
         rank: Rank,
-        answer: Answer,
+        answer: CheckedAnswer,
         took: Duration,
-        commands: &mut Vec<Command>,
-    ) -> Step {
+        commands: &mut Vec<ReadCommand>,
+    ) -> NextStep {
         let (outcome, version) = match &answer {
-            Answer::Record(record) => ("record", Some(record.version())),
-            Answer::Version(version) => ("version", Some(*version)),
-            Answer::Absent { floor } => ("absent", Some(*floor)),
-            Answer::Failed(failure) => (failure_name(*failure), None),
+            CheckedAnswer::Record(record) => ("record", Some(record.version())),
+            CheckedAnswer::Version(version) => ("version", Some(*version)),
+            CheckedAnswer::Absent { gc_watermark } => ("absent", Some(*gc_watermark)),
+            CheckedAnswer::Failed(failure) => (failure_name(*failure), None),
         };
-        if let Answer::Failed(Failure::Corrupt) = answer {
+        if let CheckedAnswer::Failed(Failure::Corrupt) = answer {
             self.metrics.corrupt_answers.fetch_add(1, Ordering::Relaxed);
         }
         operation.reading.remove(rank);
         operation.note(rank, outcome, version, took);
-        if let Machine::Read { machine, .. } = &mut operation.machine {
+        if let StateMachine::Read { machine, .. } = &mut operation.machine {
             machine.on_read(rank, answer, &mut |command| commands.push(command));
         }
         if operation.is_hopeless && operation.reading.is_empty() {
             self.decide_not_enough(operation);
         }
-        Step::Commands
+        NextStep::Commands
     }
 
     /// Does what a read's state machine asks for.
-    pub(super) fn carry_out(&self, id: OperationId, now: Duration, commands: &mut Vec<Command>) {
+    pub(super) fn carry_out(&self, id: OperationId, now: Duration, commands: &mut Vec<ReadCommand>) {
         for command in commands.drain(..) {
             match command {
-                Command::Ask { rank, version_only } => self.ask(id, now, rank, version_only),
-                Command::Store { rank, record } => self.write_back(id, now, rank, &record),
-                Command::Done(outcome) => self.found(id, now, outcome),
-                Command::Hopeless => {
+                ReadCommand::Ask { rank, version_only } => self.ask(id, now, rank, version_only),
+                ReadCommand::Store { rank, record } => self.write_back(id, now, rank, &record),
+                ReadCommand::Done(outcome) => self.found(id, now, outcome),
+                ReadCommand::Hopeless => {
                     if let Some(operation) = find(&mut self.table.borrow_mut(), id) {
                         // Those asked are about to answer, unless they are slow: then the timer ends it.
                         operation.is_hopeless = true;
@@ -222,11 +222,11 @@ impl Operations {
         match self.peers.get(node) {
             Some(peer) => {
                 if let Err(failure) = peer.read(id.get(), &key, version_only) {
-                    self.post(id.get(), node, Letters::Read(ReadAnswer::Failed(failure)));
+                    self.post(id.get(), node, ResponseKind::Read(ReadAnswer::Failed(failure)));
                 }
             }
-            None => match self.replica.read(&key, false, || Asker::Operation(id)) {
-                Some(held) => self.post(id.get(), node, Letters::Held(held)),
+            None => match self.replica.read(&key, false, || ReplyTo::Operation(id)) {
+                Some(held) => self.post(id.get(), node, ResponseKind::Held(held)),
                 None => self.own_disk.asked(|| now),
             },
         }
@@ -237,7 +237,7 @@ impl Operations {
         let mut table = self.table.borrow_mut();
         let Some(operation) = find(&mut table, id) else { return };
         let Some(node) = operation.node(&self.membership, rank) else { return };
-        if let Machine::Read { write_back, .. } = &mut operation.machine
+        if let StateMachine::Read { write_back, .. } = &mut operation.machine
             && *write_back != record.version()
         {
             *write_back = record.version();
@@ -251,7 +251,7 @@ impl Operations {
         let age_ms = self.clock.wall_ms().saturating_sub(record.version().hlc.millis());
         self.behind.note(node, Duration::from_millis(age_ms), now);
         if let Err(failure) = self.send_store(id, node, &key, record, true) {
-            self.post(id.get(), node, Letters::Stored(StoreAnswer::Failed(failure)));
+            self.post(id.get(), node, ResponseKind::Stored(StoreAnswer::Failed(failure)));
         }
     }
 
@@ -260,10 +260,10 @@ impl Operations {
         let Some(operation) = find(&mut table, id) else { return };
         let receipt = operation.has_trace.then(|| operation.receipt(&self.membership));
         let value = match outcome {
-            ReadOutcome::Record(record) => Looked::Record(record),
-            ReadOutcome::Absent { floor } => Looked::Absent { floor },
+            ReadOutcome::Record(record) => ReadValue::Record(record),
+            ReadOutcome::Absent { gc_watermark } => ReadValue::Absent { gc_watermark },
         };
-        operation.decide(Ok(Outcome::Found(Found { value, receipt })));
+        operation.decide(Ok(Outcome::Found(ReadResult { value, receipt })));
         self.repair(operation, now);
     }
 
@@ -271,10 +271,11 @@ impl Operations {
         if operation.is_decided {
             return;
         }
-        let (required, acked, receipt) = (operation.acks.ack(), operation.acked(), operation.receipt(&self.membership));
+        let (required, acked, receipt) =
+            (operation.quorum.required(), operation.acked(), operation.receipt(&self.membership));
         let overloaded = failure_name(Failure::Overloaded);
         // A read has no effect, and where somebody had no room for it now there may be some later.
-        if matches!(operation.machine, Machine::Read { .. })
+        if matches!(operation.machine, StateMachine::Read { .. })
             && receipt.replicas.iter().any(|replica| replica.outcome == overloaded)
         {
             return operation.decide(Err(Refused::Overloaded));
@@ -283,23 +284,23 @@ impl Operations {
         operation.decide(Err(Refused::NotEnough { required, acked, receipt }));
     }
 
-    /// Starts a blocked write over with a newer stamp; waits for the clock's bound if it must. A stamp that
+    /// Starts a blocked write over with a newer timestamp; waits for the clock's bound if it must. A timestamp that
     /// replicas would refuse is not tried.
-    fn restamp(self: &Rc<Self>, id: OperationId, above: Version) {
-        self.metrics.restamps.fetch_add(1, Ordering::Relaxed);
-        if is_on(Mutant::RestampNotAbove) {
-            return self.restamp_carelessly(id);
+    fn retry_with_higher_timestamp(self: &Rc<Self>, id: OperationId, above: Version) {
+        self.metrics.timestamp_retries.fetch_add(1, Ordering::Relaxed);
+        if is_on(Mutant::RetryNotAbove) {
+            return self.retry_carelessly(id);
         }
-        match self.clock.stamp(above.hlc) {
-            Ok(version) => self.send_restamped(id, version),
-            Err(NoStamp::TooFarAhead) => self.give_up(id),
-            Err(NoStamp::PastBound { .. }) => {
+        match self.clock.timestamp(above.hlc) {
+            Ok(version) => self.send_retry(id, version),
+            Err(NoTimestamp::TooFarAhead) => self.give_up(id),
+            Err(NoTimestamp::PastBound { .. }) => {
                 let operations = self.clone();
-                // Ends with the stamp's own limits; the request's deadline goes on meanwhile.
+                // Ends with the timestamp's own limits; the request's deadline goes on meanwhile.
                 tokio::task::spawn_local(async move {
-                    let stamped = operations.stamp(above.hlc).await;
-                    match stamped {
-                        Ok(version) => operations.send_restamped(id, version),
+                    let timestamped = operations.timestamp(above.hlc).await;
+                    match timestamped {
+                        Ok(version) => operations.send_retry(id, version),
                         Err(_) => operations.give_up(id),
                     }
                     operations.handle_inbox(operations.clock.boot());
@@ -308,14 +309,14 @@ impl Operations {
         }
     }
 
-    /// [`Mutant::RestampNotAbove`].
-    fn restamp_carelessly(self: &Rc<Self>, id: OperationId) {
+    /// [`Mutant::RetryNotAbove`].
+    fn retry_carelessly(self: &Rc<Self>, id: OperationId) {
         let first = find(&mut self.table.borrow_mut(), id).and_then(|operation| match &operation.machine {
-            Machine::Write { record, .. } => Some(record.version()),
-            Machine::Read { .. } => None,
+            StateMachine::Write { record, .. } => Some(record.version()),
+            StateMachine::Read { .. } => None,
         });
         if let Some(first) = first {
-            self.send_restamped(id, Version { hlc: first.hlc.next(), ..first });
+            self.send_retry(id, Version { hlc: first.hlc.next(), ..first });
         }
     }
 
@@ -325,22 +326,22 @@ impl Operations {
         }
     }
 
-    fn send_restamped(self: &Rc<Self>, id: OperationId, version: Version) {
+    fn send_retry(self: &Rc<Self>, id: OperationId, version: Version) {
         let mut table = self.table.borrow_mut();
         let Some(operation) = find(&mut table, id).filter(|operation| !operation.is_decided) else { return };
-        let Machine::Write { machine, record, attempts } = &mut operation.machine else { return };
+        let StateMachine::Write { machine, record, attempts } = &mut operation.machine else { return };
         if !rules::is_above_all_seen(version, machine.newest()) {
             // An answer that came while the bound was raised showed something newer still.
             let above = machine.newest();
             drop(table);
-            return self.restamp(id, above);
+            return self.retry_with_higher_timestamp(id, above);
         }
         // A copy, and charged as one for as long as the first is on its way to anybody.
-        let Ok(restamped) = self.large_values.keep(record.restamp(&operation.key, version)) else {
+        let Ok(retried) = self.large_values.keep(record.with_version(&operation.key, version)) else {
             return self.decide_not_enough(operation);
         };
-        *record = restamped;
-        attempts.add(machine.restamped());
+        *record = retried;
+        attempts.add(machine.retried());
         operation.round = operation.round.wrapping_add(1);
         operation.forget_notes();
         let id = id.with_round(operation.round);
@@ -350,15 +351,15 @@ impl Operations {
 }
 
 /// What a peer holds, as a read's state machine takes it.
-fn checked(large_values: &Arc<LargeValues>, key: &Key, answer: ReadAnswer) -> Answer {
+fn checked(large_values: &Arc<LargeValues>, key: &Key, answer: ReadAnswer) -> CheckedAnswer {
     match answer {
         ReadAnswer::Record(bytes) => {
             let verified = large_values.verified(key, bytes);
-            verified.map_or_else(|unusable| Answer::Failed(unusable.into()), Answer::Record)
+            verified.map_or_else(|unusable| CheckedAnswer::Failed(unusable.into()), CheckedAnswer::Record)
         }
-        ReadAnswer::Version { version, .. } => Answer::Version(version),
-        ReadAnswer::Absent { floor } => Answer::Absent { floor },
-        ReadAnswer::Failed(failure) => Answer::Failed(failure),
+        ReadAnswer::Version { version, .. } => CheckedAnswer::Version(version),
+        ReadAnswer::Absent { gc_watermark } => CheckedAnswer::Absent { gc_watermark },
+        ReadAnswer::Failed(failure) => CheckedAnswer::Failed(failure),
     }
 }
 

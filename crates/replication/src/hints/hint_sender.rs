@@ -8,19 +8,19 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use kvorum_core::hints::{BucketId, Delivered, Pace, Size};
+use kvorum_core::hints::{BucketId, Delivered, HintPace, Size};
 use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::{Failure, StoreAnswer};
 use kvorum_core::{Key, Record};
 use kvorum_storage::{Page, PageLimit, StoreError};
 
 use super::Dropped;
-use super::keeper::{Keeper, Target};
+use super::hint_store::{HintStore, HintTarget};
 use super::names;
 use super::names::Name;
 use crate::background_rpc::BackgroundRpc;
 
-/// How often a courier looks whether there is something to deliver, and somebody to deliver to.
+/// How often a hint sender looks whether there is something to deliver, and somebody to deliver to.
 const LOOK: Duration = Duration::from_millis(200);
 /// Stores under way to one node at most, and their bytes unless it is one: they are one commit there, for which the
 /// commits of clients' writes wait; and each is a sync or two there, for which everything else waits (decision 0041).
@@ -36,61 +36,61 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 const QUEUE_PAUSE: Duration = Duration::from_millis(5);
 
 /// Where the delivery of a bucket stands.
-struct Place {
+struct DeliveryPosition {
     bucket: BucketId,
     next: Bytes,
 }
 
-struct Courier {
-    keeper: Rc<Keeper>,
-    target: Rc<Target>,
-    pace: Pace,
+struct HintSender {
+    hint_store: Rc<HintStore>,
+    target: Rc<HintTarget>,
+    pace: HintPace,
     delivered: Delivered,
-    place: Option<Place>,
+    place: Option<DeliveryPosition>,
 }
 
 /// Why a page was not delivered: it will be tried again.
 struct Interrupted;
 
 /// Delivers to one node. Runs until it is dropped.
-pub(super) async fn run(keeper: Rc<Keeper>, target: Rc<Target>) {
-    let pace = Pace::new(keeper.parts.queue.settings().rate);
-    let mut courier = Courier { keeper, target, pace, delivered: Delivered::default(), place: None };
+pub(super) async fn run(hint_store: Rc<HintStore>, target: Rc<HintTarget>) {
+    let pace = HintPace::new(hint_store.parts.queue.settings().rate);
+    let mut sender = HintSender { hint_store, target, pace, delivered: Delivered::default(), place: None };
     let mut pause = PAUSE_MIN;
     let mut is_away = true;
     // When a round is asked for, after its return.
     let mut round_at = None;
     loop {
-        let is_up = courier.is_up();
-        let (was_away, now) = (std::mem::replace(&mut is_away, !is_up), courier.keeper.parts.clock.boot());
+        let is_up = sender.is_up();
+        let (was_away, now) = (std::mem::replace(&mut is_away, !is_up), sender.hint_store.parts.clock.boot());
         if was_away && is_up {
             // Rounds lie behind the clocks: this one covers all that was written until now.
-            round_at = Some(now + courier.keeper.parts.anti_entropy.lag());
+            round_at = Some(now + sender.hint_store.parts.anti_entropy.lag());
         }
-        if !is_up || !courier.find_place() {
+        if !is_up || !sender.find_place() {
             if is_up && round_at.take_if(|at| *at <= now).is_some() {
-                courier.make_up_for_dropped();
+                sender.make_up_for_dropped();
             }
             tokio::time::sleep(LOOK).await;
             continue;
         }
-        match courier.deliver_page().await {
+        match sender.deliver_page().await {
             Ok(()) => pause = PAUSE_MIN,
             Err(Interrupted) => {
-                courier.pace.slow_down(courier.keeper.parts.clock.boot());
+                sender.pace.slow_down(sender.hint_store.parts.clock.boot());
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(PAUSE_MAX);
             }
         }
-        let rate = courier.pace.rate();
-        courier.keeper.parts.queue.target(courier.target.node).rate.store(rate, Ordering::Relaxed);
+        let rate = sender.pace.rate();
+        sender.hint_store.parts.queue.target(sender.target.node).rate.store(rate, Ordering::Relaxed);
     }
 }
 
-impl Courier {
+impl HintSender {
     /// A node without a vote takes hints as well.
     fn is_up(&self) -> bool {
-        self.keeper.parts.peers.get(self.target.node).is_some_and(|peer| peer.is_up())
+        self.hint_store.parts.peers.get(self.target.node).is_some_and(|peer| peer.is_up())
     }
 
     /// What was dropped while the node was away comes to it by a round now. (Not by one for each hint that is dropped
@@ -98,10 +98,10 @@ impl Courier {
     fn make_up_for_dropped(&self) {
         if self.metrics().missed.swap(false, Ordering::Relaxed) {
             tracing::info!(
-                peer = self.keeper.parts.membership.url(self.target.node),
+                peer = self.hint_store.parts.membership.url(self.target.node),
                 "hints were dropped: a round makes up for them"
             );
-            self.keeper.parts.anti_entropy.want();
+            self.hint_store.parts.anti_entropy.want();
         }
     }
 
@@ -109,7 +109,8 @@ impl Courier {
     fn find_place(&mut self) -> bool {
         if self.place.is_none() {
             let bucket = self.target.backlog.borrow_mut().next_to_deliver();
-            self.place = bucket.map(|bucket| Place { bucket, next: names::hints(self.target.id, bucket).start });
+            self.place =
+                bucket.map(|bucket| DeliveryPosition { bucket, next: names::hints(self.target.id, bucket).start });
             if bucket.is_none() {
                 self.delivered.clear();
             }
@@ -118,17 +119,17 @@ impl Courier {
     }
 
     async fn deliver_page(&mut self) -> Result<(), Interrupted> {
-        let Some(Place { bucket, next }) = &self.place else { return Ok(()) };
+        let Some(DeliveryPosition { bucket, next }) = &self.place else { return Ok(()) };
         let (bucket, next) = (*bucket, next.clone());
         let end = names::hints(self.target.id, bucket).end;
-        let store = self.keeper.parts.store.clone();
-        let page = match self.keeper.parts.scan.run(move |_| store.scan_hints(&next, &end, WINDOW)).await {
+        let store = self.hint_store.parts.store.clone();
+        let page = match self.hint_store.parts.scan.run(move |_| store.scan_hints(&next, &end, WINDOW)).await {
             Some(Ok(page)) => page,
             Some(Err(StoreError::Corrupt(error))) => {
                 tracing::error!(error, "hints are damaged: their bucket is dropped");
                 let size = self.target.backlog.borrow().size_of(bucket);
-                self.keeper.parts.queue.count_dropped(Dropped::Damaged, size.hints);
-                self.keeper.parts.anti_entropy.want();
+                self.hint_store.parts.queue.count_dropped(Dropped::Damaged, size.hints);
+                self.hint_store.parts.anti_entropy.want();
                 Page::default()
             }
             Some(Err(_)) | None => return Err(Interrupted),
@@ -139,11 +140,11 @@ impl Courier {
         self.send(page.records).await?;
         match (last, page.more) {
             (Some(last), true) => {
-                self.keeper.note_delivered(&self.target, bucket, size);
-                self.place = Some(Place { bucket, next: [&last, &[0][..]].concat().into() });
+                self.hint_store.note_delivered(&self.target, bucket, size);
+                self.place = Some(DeliveryPosition { bucket, next: [&last, &[0][..]].concat().into() });
             }
             _ => {
-                self.keeper.forget(&self.target, bucket);
+                self.hint_store.forget(&self.target, bucket);
                 self.place = None;
             }
         }
@@ -152,26 +153,26 @@ impl Courier {
 
     /// Sends a page when its time has come, and waits for all its answers.
     async fn send(&mut self, page: Vec<(Bytes, Bytes)>) -> Result<(), Interrupted> {
-        let keeper = self.keeper.clone();
+        let hint_store = self.hint_store.clone();
         let mut owed = Vec::with_capacity(page.len());
         let mut cost = 0;
         for (name, bytes) in page {
             let Some((key, record)) = self.owed(&name, bytes) else { continue };
             // Charged for as long as it is on its way, as every large record is.
-            let record = keeper.parts.large_values.keep(record).map_err(|_| Interrupted)?;
+            let record = hint_store.parts.large_values.keep(record).map_err(|_| Interrupted)?;
             cost += key.as_bytes().len() + record.bytes().len() + HINT_BYTES;
             owed.push((key, record));
         }
-        let wait = self.pace.take(keeper.parts.clock.boot(), keeper.parts.cpu_share.charge(cost));
+        let wait = self.pace.take(hint_store.parts.clock.boot(), hint_store.parts.cpu_share.charge(cost));
         if !wait.is_zero() {
             tokio::time::sleep(wait).await;
         }
         let mut asked = Vec::with_capacity(owed.len());
         for (key, record) in owed {
-            let answer = send_one(&keeper.parts.rpc, self.target.node, &key, &record).await?;
+            let answer = send_one(&hint_store.parts.rpc, self.target.node, &key, &record).await?;
             asked.push((key, record.version(), answer));
         }
-        let sent = keeper.parts.clock.boot();
+        let sent = hint_store.parts.clock.boot();
         for (key, version, answer) in asked {
             let answer = tokio::time::timeout(ANSWERS_MAX, answer).await.map_err(|_| Interrupted)?;
             match answer {
@@ -180,16 +181,16 @@ impl Courier {
                     self.delivered.note(key.hash(), version);
                 }
                 // Behind its fence: hints are not how this gets there.
-                StoreAnswer::StaleUnknown(_) => self.keeper.parts.queue.count_dropped(Dropped::Refused, 1),
+                StoreAnswer::StaleUnknown(_) => self.hint_store.parts.queue.count_dropped(Dropped::Refused, 1),
                 // What it holds is damaged, perhaps for long, and the other hints do not wait for that.
                 StoreAnswer::Failed(Failure::Corrupt) => {
-                    self.keeper.parts.queue.count_dropped(Dropped::Refused, 1);
-                    self.keeper.parts.queue.note_missed(self.target.node);
+                    self.hint_store.parts.queue.count_dropped(Dropped::Refused, 1);
+                    self.hint_store.parts.queue.note_missed(self.target.node);
                 }
                 _ => return Err(Interrupted),
             }
         }
-        let now = keeper.parts.clock.boot();
+        let now = hint_store.parts.clock.boot();
         self.pace.note(now, now.saturating_sub(sent));
         Ok(())
     }
@@ -198,11 +199,11 @@ impl Courier {
     fn owed(&self, name: &Bytes, bytes: Bytes) -> Option<(Key, Record)> {
         let Some(Name::Hint(_, _, key)) = names::parse(name) else { return None };
         let Ok(record) = Record::decode(&key, bytes) else {
-            self.keeper.parts.queue.count_dropped(Dropped::Damaged, 1);
+            self.hint_store.parts.queue.count_dropped(Dropped::Damaged, 1);
             return None;
         };
         if !self.is_replica_of(&key, &record) {
-            self.keeper.parts.queue.count_dropped(Dropped::NoReplica, 1);
+            self.hint_store.parts.queue.count_dropped(Dropped::NoReplica, 1);
             return None;
         }
         match self.delivered.newest(key.hash()) {
@@ -218,12 +219,12 @@ impl Courier {
 
     /// It was when the hint was kept; weights and zones may have been changed since.
     fn is_replica_of(&self, key: &Key, record: &Record) -> bool {
-        let replicas = self.keeper.parts.membership.layout().preference_list(key.hash().partition());
+        let replicas = self.hint_store.parts.membership.layout().preference_list(key.hash().partition());
         replicas.iter().take(usize::from(record.from())).any(|node| *node == self.target.node)
     }
 
     fn metrics(&self) -> &super::TargetMetrics {
-        self.keeper.parts.queue.target(self.target.node)
+        self.hint_store.parts.queue.target(self.target.node)
     }
 }
 

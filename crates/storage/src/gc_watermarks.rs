@@ -2,8 +2,8 @@
 //! what lets a compaction drop deletions.
 //!
 //! Owns the published watermarks of one store. The commit thread raises them, after it has made them durable;
-//! everybody reads them without a lock. Promises that a floor never falls while the store is open, and that
-//! nothing is dropped above one. A floor is the last version of a clock reading, so the reading is all that is
+//! everybody reads them without a lock. Promises that a GC watermark never falls while the store is open, and that
+//! nothing is dropped above one. A GC watermark is the last version of a clock reading, so the reading is all that is
 //! kept of it.
 
 use bytes::Bytes;
@@ -16,21 +16,21 @@ use kvorum_core::{PartitionId, Record};
 
 use crate::error::StoreError;
 
-/// Bytes of all floors as they are persisted.
+/// Bytes of all GC watermarks as they are persisted.
 const BYTES: usize = PARTITIONS * 8;
 
-/// One floor for each partition: 32 KiB.
+/// One GC watermark for each partition: 32 KiB.
 #[derive(Debug)]
-pub struct Floors(Box<[AtomicU64]>);
+pub struct GcWatermarks(Box<[AtomicU64]>);
 
-impl Default for Floors {
+impl Default for GcWatermarks {
     fn default() -> Self {
         Self((0..PARTITIONS).map(|_| AtomicU64::new(0)).collect())
     }
 }
 
-impl Floors {
-    /// The partition's floor; [`Version::ZERO`] before the first.
+impl GcWatermarks {
+    /// The partition's GC watermark; [`Version::ZERO`] before the first.
     #[must_use]
     pub fn get(&self, partition: PartitionId) -> Version {
         Version::last_of(self.reading(partition))
@@ -39,11 +39,11 @@ impl Floors {
     /// The reading that it is the last version of.
     #[must_use]
     pub fn reading(&self, partition: PartitionId) -> Hlc {
-        // Acquire: who sees that a record is gone, or is about to drop it, sees the floor that allows it.
+        // Acquire: who sees that a record is gone, or is about to drop it, sees the GC watermark that allows it.
         Hlc::from_raw(self.slot(partition).load(Ordering::Acquire))
     }
 
-    /// Raises floors that are durable. For the one thread that commits.
+    /// Raises GC watermarks that are durable. For the one thread that commits.
     pub fn raise(&self, partitions: &PartitionSet, to: Hlc) {
         for partition in partitions.iter() {
             self.slot(partition).fetch_max(to.raw(), Ordering::AcqRel);
@@ -53,18 +53,18 @@ impl Floors {
     /// The lowest and the highest of all.
     #[must_use]
     pub fn bounds(&self) -> (Hlc, Hlc) {
-        let all = || self.0.iter().map(|floor| Hlc::from_raw(floor.load(Ordering::Acquire)));
+        let all = || self.0.iter().map(|gc_watermark| Hlc::from_raw(gc_watermark.load(Ordering::Acquire)));
         (all().min().unwrap_or_default(), all().max().unwrap_or_default())
     }
 
-    /// What is persisted of these floors with some raised.
+    /// What is persisted of these GC watermarks with some raised.
     #[must_use]
     pub fn encode_with(&self, raised: &[(PartitionSet, Hlc)]) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(BYTES);
         for partition in PartitionId::all() {
             let new = raised.iter().filter(|(partitions, _)| partitions.contains(partition)).map(|(_, to)| *to);
-            let floor = new.max().unwrap_or_default().max(self.reading(partition));
-            bytes.extend_from_slice(&floor.raw().to_be_bytes());
+            let gc_watermark = new.max().unwrap_or_default().max(self.reading(partition));
+            bytes.extend_from_slice(&gc_watermark.raw().to_be_bytes());
         }
         bytes
     }
@@ -72,14 +72,14 @@ impl Floors {
     /// Takes what was persisted.
     ///
     /// # Errors
-    /// [`StoreError::Corrupt`] if that is not one floor for each partition.
+    /// [`StoreError::Corrupt`] if that is not one GC watermark for each partition.
     pub fn load(&self, bytes: &[u8]) -> Result<(), StoreError> {
-        let (floors, rest) = bytes.as_chunks::<8>();
-        if floors.len() != PARTITIONS || !rest.is_empty() {
+        let (gc_watermarks, rest) = bytes.as_chunks::<8>();
+        if gc_watermarks.len() != PARTITIONS || !rest.is_empty() {
             return Err(StoreError::Corrupt("the floors are not 8 bytes for each partition".to_owned()));
         }
-        for (slot, floor) in self.0.iter().zip(floors) {
-            slot.store(u64::from_be_bytes(*floor), Ordering::Release);
+        for (slot, gc_watermark) in self.0.iter().zip(gc_watermarks) {
+            slot.store(u64::from_be_bytes(*gc_watermark), Ordering::Release);
         }
         Ok(())
     }
@@ -111,26 +111,26 @@ impl Floors {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use crate::floors::*;
+    use crate::gc_watermarks::*;
     use kvorum_core::Incarnation;
 
     fn version(millis: u64) -> Version {
         Version { hlc: Hlc::from_millis(millis), incarnation: Incarnation(7) }
     }
 
-    fn raised(key: &Key, millis: u64) -> Floors {
-        let floors = Floors::default();
-        floors.raise(&PartitionSet::from_iter([key.hash().partition()]), Hlc::from_millis(millis));
-        floors
+    fn raised(key: &Key, millis: u64) -> GcWatermarks {
+        let gc_watermarks = GcWatermarks::default();
+        gc_watermarks.raise(&PartitionSet::from_iter([key.hash().partition()]), Hlc::from_millis(millis));
+        gc_watermarks
     }
 
     #[test]
-    fn only_deletions_at_or_below_the_floor_may_be_dropped() {
+    fn only_deletions_at_or_below_the_gc_watermark_may_be_dropped() {
         let key = Key::new(Bytes::from_static(b"k")).unwrap();
-        let floors = raised(&key, 100);
+        let gc_watermarks = raised(&key, 100);
         let tombstone = |millis| Record::tombstone(&key, version(millis), 3).bytes().clone();
         let value = Record::value(&key, version(50), 3, None, b"v").bytes().clone();
-        let may_drop = |record: &[u8]| floors.may_drop(key.as_bytes(), record, || 1_000_000);
+        let may_drop = |record: &[u8]| gc_watermarks.may_drop(key.as_bytes(), record, || 1_000_000);
         assert!(may_drop(&tombstone(99)) && may_drop(&tombstone(100)));
         assert!(!may_drop(&tombstone(101)), "nothing is proven there");
         assert!(!may_drop(&value), "a value is no deletion");
@@ -139,17 +139,17 @@ mod tests {
         assert!(!may_drop(&damaged), "nobody knows what it was");
         let other = Key::new(Bytes::from_static(b"of another partition")).unwrap();
         let record = Record::tombstone(&other, version(50), 3).bytes().clone();
-        assert!(!floors.may_drop(other.as_bytes(), &record, || 1_000_000));
+        assert!(!gc_watermarks.may_drop(other.as_bytes(), &record, || 1_000_000));
     }
 
     #[test]
     fn what_was_persisted_comes_back() {
         let key = Key::new(Bytes::from_static(b"k")).unwrap();
-        let floors = raised(&key, 100);
+        let gc_watermarks = raised(&key, 100);
         let partition = key.hash().partition();
         let all: PartitionSet = PartitionId::all().collect();
-        let bytes = floors.encode_with(&[(all, Hlc::from_millis(50))]);
-        let loaded = Floors::default();
+        let bytes = gc_watermarks.encode_with(&[(all, Hlc::from_millis(50))]);
+        let loaded = GcWatermarks::default();
         loaded.load(&bytes).unwrap();
         assert_eq!(loaded.reading(partition), Hlc::from_millis(100));
         assert_eq!(loaded.bounds(), (Hlc::from_millis(50), Hlc::from_millis(100)));
