@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use kvorum_base::value_memory::{Body, LargeValues};
-use kvorum_core::Version;
-use kvorum_core::quorum::{Quorum, majority};
-use kvorum_replication::coordinator::{Coordinator, ReadValue, Refused};
+use kvorum_core::quorum::{Held, Quorum, majority};
+use kvorum_core::{Record, Version};
+use kvorum_replication::coordinator::{Coordinator, Refused, WithReceipt};
 use tokio::sync::oneshot;
 
 use crate::chance::SimRandom;
@@ -114,11 +114,11 @@ async fn ask(
             bytes.resize(bytes.len() + padding, b'.');
             let Ok(charge) = large_values.charge(bytes.len()) else { return ClientOutcome::Refused };
             let body = Body::new(Bytes::from(bytes), charge);
-            coordinator.put(key, quorum, None, body, false).await
+            coordinator.put(key, quorum, None, body, WithReceipt::No).await
         }
-        ClientAction::Delete => coordinator.delete(key, quorum, false).await,
+        ClientAction::Delete => coordinator.delete(key, quorum, WithReceipt::No).await,
         ClientAction::Get => {
-            return match coordinator.get(key, quorum, false).await {
+            return match coordinator.get(key, quorum, WithReceipt::No).await {
                 Ok(found) => ClientOutcome::Found(value(&found.value)),
                 Err(refused) => refusal(&refused),
             };
@@ -136,8 +136,8 @@ fn refusal(refused: &Refused) -> ClientOutcome {
     }
 }
 
-fn value(looked: &ReadValue) -> Option<(u64, Version)> {
-    let ReadValue::Record(record) = looked else { return None };
+fn value(looked: &Held<Record>) -> Option<(u64, Version)> {
+    let Held::Record(record) = looked else { return None };
     if record.is_tombstone() {
         return None;
     }

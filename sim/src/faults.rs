@@ -8,7 +8,7 @@ use kvorum_storage::memory::Fault;
 
 use crate::chance::SimRandom;
 use crate::history::key;
-use crate::machine::{Loss, Machine};
+use crate::machine::{Crash, Loss, Machine};
 use crate::network::Noise;
 use crate::world::World;
 
@@ -97,8 +97,8 @@ fn make(world: &Rc<World>, chance: &mut SimRandom, kind: FaultKind) -> Option<St
             }
         }
         FaultKind::Pause => {
-            machine.pause(true);
-            after(world, chance.millis(50..4000), move |_| machine.pause(false));
+            machine.pause();
+            after(world, chance.millis(50..4000), move |_| machine.resume());
         }
         FaultKind::Partition => {
             let side: Vec<bool> = (0..nodes).map(|_| chance.happens(500)).collect();
@@ -132,7 +132,7 @@ fn make(world: &Rc<World>, chance: &mut SimRandom, kind: FaultKind) -> Option<St
             machine.set_fault(Fault::SyncFails { survives });
             let down = chance.millis(0..1000);
             after(world, chance.millis(300..3000), move |world| {
-                end_for(world, &machine, true, down, Between::Nothing);
+                end_for(world, &machine, Crash::Process, down, Between::Nothing);
             });
         }
         FaultKind::Wipe => return lose(world, chance, &machine, Between::Wipe),
@@ -176,15 +176,15 @@ fn crash(
     between: Between,
 ) -> Option<()> {
     let down = chance.millis(down_ms);
-    let is_told = chance.happens(600);
-    end_for(world, machine, is_told, down, between)
+    let crash = if chance.happens(600) { Crash::Process } else { Crash::Power };
+    end_for(world, machine, crash, down, between)
 }
 
-fn end_for(world: &Rc<World>, machine: &Rc<Machine>, is_told: bool, down: Duration, between: Between) -> Option<()> {
+fn end_for(world: &Rc<World>, machine: &Rc<Machine>, crash: Crash, down: Duration, between: Between) -> Option<()> {
     if !machine.is_up() {
         return None;
     }
-    machine.crash(is_told);
+    machine.crash(crash);
     match between {
         Between::Nothing => {}
         Between::Wipe => machine.wipe(),
@@ -226,12 +226,11 @@ fn cut(world: &Rc<World>, chance: &mut SimRandom, links: Vec<(usize, usize)>) ->
     if links.is_empty() {
         return None;
     }
-    let set = |world: &World, links: &[(usize, usize)], is_cut| {
-        links.iter().for_each(|(from, to)| world.network.cut(*from, *to, is_cut));
-    };
-    set(world, &links, true);
+    links.iter().for_each(|(from, to)| world.network.cut(*from, *to));
     let text = format!("{links:?}");
-    after(world, chance.millis(200..6000), move |world| set(world, &links, false));
+    after(world, chance.millis(200..6000), move |world| {
+        links.iter().for_each(|(from, to)| world.network.join(*from, *to));
+    });
     Some(text)
 }
 

@@ -115,6 +115,15 @@ pub enum Loss {
     Restored,
 }
 
+/// How a process ends without its consent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crash {
+    /// It alone: the kernel closes its connections.
+    Process,
+    /// With the machine's power.
+    Power,
+}
+
 /// A machine. Its process comes and goes, its disk stays.
 pub struct Machine {
     /// Its place in the layout.
@@ -288,8 +297,17 @@ impl Machine {
         })
     }
 
-    /// Stops the process without ending it; `false` lets it go on.
-    pub fn pause(&self, is_paused: bool) {
+    /// Stops the process without ending it.
+    pub fn pause(&self) {
+        self.set_paused(true);
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        self.set_paused(false);
+    }
+
+    fn set_paused(&self, is_paused: bool) {
         self.pauses.set(self.pauses.get() + 1);
         self.with(|process| {
             process.tasks.is_paused.set(is_paused);
@@ -307,13 +325,13 @@ impl Machine {
         self.disk().memory().set_fault(fault);
     }
 
-    /// Ends the process between two of its steps, and loses what was not synced. Its peers are told, as a kernel
-    /// does, or not, as when the power goes.
-    pub fn crash(&self, is_told: bool) {
+    /// Ends the process between two of its steps, and loses what was not synced. With [`Crash::Process`] the
+    /// kernel closes its connections; with [`Crash::Power`] nobody tells its peers.
+    pub fn crash(&self, crash: Crash) {
         let process = self.process.borrow_mut().take();
         let Some(process) = process else { return };
-        if !is_told {
-            self.network.set_power(self.index, false);
+        if crash == Crash::Power {
+            self.network.power_off(self.index);
         }
         self.network.listen(self.index, None);
         let tasks = process.tasks.clone();
@@ -394,7 +412,7 @@ impl Machine {
     /// Starts the process on what the disk has.
     pub fn start(self: &Rc<Self>) {
         assert!(!self.is_up(), "one process at a time");
-        self.network.set_power(self.index, true);
+        self.network.power_on(self.index);
         let (process, start) = self.boot();
         let tasks = process.tasks.clone();
         tasks.set.borrow().spawn_local(start);
@@ -425,7 +443,7 @@ impl Machine {
             Ok(())
         };
         let data_dir = DataDir::open_with(&self.directory, CLUSTER, &random).expect("the files are this node's");
-        data_dir.begin_run(false).expect("temporary files can be written");
+        data_dir.begin_run(Durability::Fsync).expect("temporary files can be written");
         let rebuilding = data_dir.rebuilding().expect("temporary files can be read");
         let mut run = [0; 4];
         random(&mut run).expect("it always is");

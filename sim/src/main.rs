@@ -1,11 +1,11 @@
 //! `kvorum-sim`: runs seeds, and replays one.
-
 use std::ops::Range;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
 use kvorum_sim::run::run;
+use kvorum_sim::trace::TraceText;
 use kvorum_sim::world::RunReport;
 
 /// Runs simulated clusters with faults, and checks what they promise.
@@ -56,7 +56,7 @@ fn main() -> ExitCode {
     let begin = Instant::now();
     let mut total = Total::default();
     for seed in seeds {
-        let report = run(seed, arguments.trace);
+        let report = run(seed, if arguments.trace { TraceText::Printed } else { TraceText::Omitted });
         if is_one || report.violation.is_some() {
             print(&report);
         }
@@ -135,7 +135,8 @@ fn notice_all(seeds: &Range<u64>, only: Option<&str>) -> ExitCode {
                 println!("{mutant:?}: story of {name}, after {} seeds: {what}", seed + 1);
             }
         }
-        let noticed = seeds.clone().find_map(|seed| run(seed, false).violation.map(|violation| (seed, violation)));
+        let noticed =
+            seeds.clone().find_map(|seed| run(seed, TraceText::Omitted).violation.map(|violation| (seed, violation)));
         match noticed {
             Some((seed, violation)) => {
                 let what = violation.lines().next().unwrap_or_default();

@@ -210,13 +210,23 @@ impl Network {
     }
 
     /// A machine without power neither sends nor receives.
-    pub fn set_power(&self, node: usize, has_power: bool) {
-        self.nodes.borrow_mut()[node].has_power = has_power;
+    pub fn power_off(&self, node: usize) {
+        self.nodes.borrow_mut()[node].has_power = false;
+    }
+
+    /// It does both again.
+    pub fn power_on(&self, node: usize) {
+        self.nodes.borrow_mut()[node].has_power = true;
     }
 
     /// Loses everything from `from` to `to`, what is under way included.
-    pub fn cut(&self, from: usize, to: usize, is_cut: bool) {
-        self.links.borrow_mut()[from][to].is_cut = is_cut;
+    pub fn cut(&self, from: usize, to: usize) {
+        self.links.borrow_mut()[from][to].is_cut = true;
+    }
+
+    /// Ends [`Network::cut`].
+    pub fn join(&self, from: usize, to: usize) {
+        self.links.borrow_mut()[from][to].is_cut = false;
     }
 
     /// Changes what happens to frames from `from` to `to`.
@@ -242,7 +252,7 @@ impl Network {
         let nodes = self.nodes.borrow().len();
         for from in 0..nodes {
             for to in 0..nodes {
-                self.cut(from, to, false);
+                self.join(from, to);
                 self.set_noise(from, to, self.usual);
                 self.unclog(from, to);
             }

@@ -1,5 +1,4 @@
 //! One seed is one run.
-
 use std::any::Any;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,6 +12,7 @@ use tokio::task::LocalSet;
 
 use crate::history::ClientAction;
 use crate::invariants::{amnesia, answered, bounded, converged};
+use crate::trace::TraceText;
 use crate::world::{LOOK_INTERVAL, RunReport, World};
 use crate::{clients, faults};
 
@@ -25,8 +25,8 @@ const REST: Duration = Duration::from_secs(25);
 /// # Panics
 /// If the simulator itself is broken, or the machine has no room for temporary files.
 #[must_use]
-pub fn run(seed: u64, has_text: bool) -> RunReport {
-    simulate(seed, |directory| live(seed, has_text, directory)).unwrap_or_else(|panic| RunReport {
+pub fn run(seed: u64, text: TraceText) -> RunReport {
+    simulate(seed, |directory| live(seed, text, directory)).unwrap_or_else(|panic| RunReport {
         seed,
         trace_hash: 0,
         faults: 0,
@@ -70,8 +70,8 @@ fn temporary(seed: u64) -> PathBuf {
     parent.join(format!("kvorum-sim-{}-{thread}-{seed}", std::process::id()))
 }
 
-async fn live(seed: u64, has_text: bool, directory: PathBuf) -> RunReport {
-    let world = Rc::new(World::new(seed, has_text, &directory));
+async fn live(seed: u64, text: TraceText, directory: PathBuf) -> RunReport {
+    let world = Rc::new(World::new(seed, text, &directory));
     world.start().await;
     tokio::task::spawn_local(look(world.clone()));
     let clients = u64::try_from(world.clients).expect("few clients");

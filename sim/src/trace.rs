@@ -6,19 +6,28 @@ use std::time::Duration;
 use tokio::time::Instant;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+/// What becomes of the text of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceText {
+    /// Each is printed.
+    Printed,
+    /// It is not even made.
+    Omitted,
+}
+
 /// Every event of a run goes through here.
 #[derive(Debug)]
 pub struct Trace {
     hash: AtomicU64,
     begin: Instant,
-    has_text: bool,
+    text: TraceText,
 }
 
 impl Trace {
-    /// Begins now; prints each event with `has_text`.
+    /// Begins now.
     #[must_use]
-    pub fn new(has_text: bool) -> Self {
-        Self { hash: AtomicU64::new(0), begin: Instant::now(), has_text }
+    pub fn new(text: TraceText) -> Self {
+        Self { hash: AtomicU64::new(0), begin: Instant::now(), text }
     }
 
     /// Virtual time since the run began.
@@ -41,7 +50,7 @@ impl Trace {
         let now = self.now();
         let micros = u64::try_from(now.as_micros()).expect("runs are short");
         self.hash.store(xxh3_64_with_seed(bytes, self.hash().rotate_left(1) ^ micros), Ordering::Relaxed);
-        if self.has_text {
+        if self.text == TraceText::Printed {
             println!("{:>10.3} {}", now.as_secs_f64(), text());
         }
     }

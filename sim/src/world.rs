@@ -19,10 +19,10 @@ use kvorum_storage::{HealthState, Store};
 use crate::chance::SimRandom;
 use crate::history::History;
 use crate::invariants::{Stored, acknowledged, amnesia, converged, copies, linearizable, promised};
-use crate::machine::{Environment, Machine, MachinePlan};
+use crate::machine::{Crash, Environment, Machine, MachinePlan};
 use crate::network::{Network, Noise};
 use crate::time::MachineTime;
-use crate::trace::Trace;
+use crate::trace::{Trace, TraceText};
 
 /// How long a cluster has to come up, with nothing wrong.
 const START_MAX: Duration = Duration::from_secs(10);
@@ -102,12 +102,12 @@ pub struct KeyPlan {
 }
 
 impl World {
-    pub(crate) fn new(seed: u64, has_text: bool, directory: &Path) -> Self {
+    pub(crate) fn new(seed: u64, text: TraceText, directory: &Path) -> Self {
         let mut chance = SimRandom::new(seed, 1);
         let nodes = chance.weighted(&[(3, 1), (7, 2), (50, 3), (15, 4), (25, 5)]);
         let plan = plan(&mut chance, nodes);
         let keys = keys(&mut chance, nodes);
-        Self::with(seed, has_text, directory, chance, plan, keys)
+        Self::with(seed, text, directory, chance, plan, keys)
     }
 
     /// Three nodes or more, of which one may be away, and nothing that is cramped.
@@ -118,19 +118,19 @@ impl World {
         let plan = std::iter::repeat_with(|| plan(&mut chance, nodes)).find(roomy).expect("some are");
         let from = |chance: &mut SimRandom| u8::try_from(3 + chance.index(nodes - 2)).expect("few nodes");
         let keys = (0..KEYS).map(|_| KeyPlan { from: from(&mut chance), is_quorum: true }).collect();
-        Self::with(seed, false, directory, chance, plan, keys)
+        Self::with(seed, TraceText::Omitted, directory, chance, plan, keys)
     }
 
     fn with(
         seed: u64,
-        has_text: bool,
+        text: TraceText,
         directory: &Path,
         mut chance: SimRandom,
         plan: MachinePlan,
         keys: Vec<KeyPlan>,
     ) -> Self {
         let nodes = plan.urls.len();
-        let trace = Arc::new(Trace::new(has_text));
+        let trace = Arc::new(Trace::new(text));
         let usual = Noise::none(*chance.pick(&[2, 10, 40]));
         let network = Network::new(nodes, usual, SimRandom::new(seed, 2), trace.clone());
         let stored: Arc<Mutex<Stored>> = Arc::default();
@@ -174,7 +174,7 @@ impl World {
 
     /// Ends all nodes.
     pub(crate) fn stop(&self) {
-        self.machines.iter().for_each(|machine| machine.crash(true));
+        self.machines.iter().for_each(|machine| machine.crash(Crash::Process));
         self.network.clear();
     }
 
@@ -227,7 +227,7 @@ impl World {
             machine.set_fault(Fault::None);
             machine.set_disk_ms(2);
             machine.time.set_wall(0);
-            machine.pause(false);
+            machine.resume();
             if !machine.is_up() {
                 machine.start();
             }
@@ -235,7 +235,7 @@ impl World {
         tokio::time::sleep(MEETING).await;
         for machine in &self.machines {
             if machine.disk().health() == HealthState::Poisoned {
-                machine.crash(true);
+                machine.crash(Crash::Process);
                 machine.start();
             }
         }

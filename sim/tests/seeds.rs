@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use kvorum_sim::run::run;
+use kvorum_sim::trace::TraceText;
 use kvorum_sim::world::RunReport;
 
 /// Run in any case.
@@ -24,7 +25,7 @@ fn seeds() -> std::ops::Range<u64> {
 }
 
 fn checked(seed: u64) -> RunReport {
-    let report = run(seed, false);
+    let report = run(seed, TraceText::Omitted);
     if let Some(violation) = &report.violation {
         panic!("seed {seed}: {violation}\nreplay with: kvorum-sim --seed {seed} --trace");
     }

@@ -24,7 +24,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::backpressure::Backpressure;
 use crate::key::{KEY_BYTES_MAX, Key};
-use crate::quorum::{Current, Failure, ReadAnswer, StoreAnswer};
+use crate::quorum::{Current, Failure, Held, ReadAnswer, StoreAnswer, Wanted};
 use crate::record::RECORD_OVERHEAD_MAX;
 use crate::version::{Hlc, Version};
 
@@ -56,7 +56,7 @@ const REPAIR: u8 = 1 << 1;
 /// On [`READ`].
 const VERSION_ONLY: u8 = 1 << 2;
 /// On [`STORE`] and [`READ`].
-const UNCOUNTED: u8 = 1 << 3;
+const NON_VOTING: u8 = 1 << 3;
 /// On [`PONG`].
 const REBUILT: u8 = 1 << 4;
 /// On [`PONG`]: three bits, and their place.
@@ -82,7 +82,7 @@ mod found {
 /// The first byte of a [`Current`].
 mod current {
     pub(super) const RECORD: u8 = 0;
-    pub(super) const FLOOR: u8 = 1;
+    pub(super) const GC_WATERMARK: u8 = 1;
 }
 
 /// What peers say to each other.
@@ -104,14 +104,14 @@ pub enum Message {
         /// Of this key.
         key: Key,
         /// The version will do.
-        version_only: bool,
+        wanted: Wanted,
         /// As in [`Message::Store`].
         non_voting: bool,
     },
     /// The answer to [`Message::Store`].
     StoreAnswer(StoreAnswer),
     /// The answer to [`Message::Read`].
-    ReadAnswer(ReadAnswer),
+    ReadAnswer(ReadAnswer<Bytes>),
     /// Are you there, and what is the time?
     Ping {
         /// The sender's wall clock, in milliseconds since 1970.
@@ -232,11 +232,11 @@ fn put_fields<'a>(message: &'a Message, out: &mut BytesMut) -> (u8, u8, Option<&
             let key = key.as_bytes();
             out.put_u16(u16::try_from(key.len()).expect("a key's length fits"));
             out.put_slice(key);
-            (STORE, flag(*repair, REPAIR) | flag(*non_voting, UNCOUNTED), Some(record))
+            (STORE, flag(*repair, REPAIR) | flag(*non_voting, NON_VOTING), Some(record))
         }
-        Message::Read { key, version_only, non_voting } => {
+        Message::Read { key, wanted, non_voting } => {
             out.put_slice(key.as_bytes());
-            (READ, flag(*version_only, VERSION_ONLY) | flag(*non_voting, UNCOUNTED), None)
+            (READ, flag(*wanted == Wanted::Version, VERSION_ONLY) | flag(*non_voting, NON_VOTING), None)
         }
         Message::StoreAnswer(answer) => {
             put_store_answer(*answer, out);
@@ -276,15 +276,15 @@ fn put_store_answer(answer: StoreAnswer, out: &mut BytesMut) {
     };
     let kind = match holds {
         Current::Record(_) => current::RECORD,
-        Current::Floor(_) => current::FLOOR,
+        Current::GcWatermark(_) => current::GC_WATERMARK,
     };
     out.put_slice(&[tag, kind]);
     out.put_slice(&holds.version().encode());
 }
 
-fn put_read_answer<'a>(answer: &'a ReadAnswer, out: &mut BytesMut) -> Option<&'a Bytes> {
+fn put_read_answer<'a>(answer: &'a ReadAnswer<Bytes>, out: &mut BytesMut) -> Option<&'a Bytes> {
     match answer {
-        ReadAnswer::Record(record) => {
+        ReadAnswer::Held(Held::Record(record)) => {
             out.put_u8(found::RECORD);
             return Some(record);
         }
@@ -294,7 +294,7 @@ fn put_read_answer<'a>(answer: &'a ReadAnswer, out: &mut BytesMut) -> Option<&'a
             out.put_slice(&version.encode());
             out.put_u8(*from);
         }
-        ReadAnswer::Absent { gc_watermark } => {
+        ReadAnswer::Held(Held::Absent { gc_watermark }) => {
             out.put_u8(found::ABSENT);
             out.put_slice(&gc_watermark.encode());
         }
@@ -396,8 +396,8 @@ impl Decoder {
             return Err(FrameError::Checksum);
         }
         let known = match head.opcode {
-            STORE => MORE | REPAIR | UNCOUNTED,
-            READ => VERSION_ONLY | UNCOUNTED,
+            STORE => MORE | REPAIR | NON_VOTING,
+            READ => VERSION_ONLY | NON_VOTING,
             READ_ANSWER => MORE,
             PONG => REBUILT | BACKPRESSURE,
             STORE_ANSWER | PING | REPAIR_REQUEST | REPAIR_ANSWER => 0,
@@ -458,12 +458,12 @@ fn parse(head: Head, mut payload: Bytes) -> Result<Message, FrameError> {
             }
             let key = parse_key(payload.split_to(key_length))?;
             let is_set = |flag| head.flags & flag != 0;
-            Ok(Message::Store { key, record: payload, repair: is_set(REPAIR), non_voting: is_set(UNCOUNTED) })
+            Ok(Message::Store { key, record: payload, repair: is_set(REPAIR), non_voting: is_set(NON_VOTING) })
         }
         READ => {
             let is_set = |flag| head.flags & flag != 0;
-            let (version_only, non_voting) = (is_set(VERSION_ONLY), is_set(UNCOUNTED));
-            Ok(Message::Read { key: parse_key(payload)?, version_only, non_voting })
+            let wanted = if is_set(VERSION_ONLY) { Wanted::Version } else { Wanted::Record };
+            Ok(Message::Read { key: parse_key(payload)?, wanted, non_voting: is_set(NON_VOTING) })
         }
         STORE_ANSWER => parse_store_answer(&payload).map(Message::StoreAnswer),
         READ_ANSWER => parse_read_answer(payload).map(Message::ReadAnswer),
@@ -505,22 +505,22 @@ fn parse_store_answer(payload: &[u8]) -> Result<StoreAnswer, FrameError> {
 fn parse_current(bytes: &[u8]) -> Result<Current, FrameError> {
     match *bytes {
         [current::RECORD, ref version @ ..] => parse_version(version).map(Current::Record),
-        [current::FLOOR, ref version @ ..] => parse_version(version).map(Current::Floor),
+        [current::GC_WATERMARK, ref version @ ..] => parse_version(version).map(Current::GcWatermark),
         _ => Err(FrameError::Payload),
     }
 }
 
-fn parse_read_answer(mut payload: Bytes) -> Result<ReadAnswer, FrameError> {
+fn parse_read_answer(mut payload: Bytes) -> Result<ReadAnswer<Bytes>, FrameError> {
     match *payload {
         [found::RECORD, ..] => {
             payload.advance(1);
-            Ok(ReadAnswer::Record(payload))
+            Ok(ReadAnswer::Held(Held::Record(payload)))
         }
         [found::VERSION, ref version @ .., from] if from > 0 => {
             parse_version(version).map(|version| ReadAnswer::Version { version, from })
         }
         [found::ABSENT, ref gc_watermark @ ..] => {
-            parse_version(gc_watermark).map(|gc_watermark| ReadAnswer::Absent { gc_watermark })
+            parse_version(gc_watermark).map(|gc_watermark| ReadAnswer::Held(Held::Absent { gc_watermark }))
         }
         [found::FAILED, code] => Failure::from_code(code).map(ReadAnswer::Failed).ok_or(FrameError::Payload),
         _ => Err(FrameError::Payload),

@@ -58,7 +58,7 @@ pub enum Mutant {
     /// A round proves without those who did not take part.
     ProvenWithoutAll,
     /// A key that is absent answers no GC watermark.
-    AbsentWithoutFloor,
+    AbsentWithoutGcWatermark,
     /// A node that lost its disk gets back nothing that is newer than what rounds compare.
     RestoredUpToW,
 }
@@ -122,7 +122,7 @@ mod planted {
         TombstonesByAge,
         RepairIgnoresFrom,
         ProvenWithoutAll,
-        AbsentWithoutFloor,
+        AbsentWithoutGcWatermark,
         RestoredUpToW,
     ];
 }

@@ -7,7 +7,7 @@ use kvorum_core::frame::{
     CHUNK_BYTES, Decoder, Frame, FrameError, HEADER_BYTES, LargeFrame, Message, PAYLOAD_OVERHEAD_MAX, encode,
 };
 use kvorum_core::key::KEY_BYTES_MAX;
-use kvorum_core::quorum::{Current, Failure, ReadAnswer, StoreAnswer};
+use kvorum_core::quorum::{Current, Failure, Held, ReadAnswer, StoreAnswer, Wanted};
 use kvorum_core::{Hlc, Incarnation, Key, Version};
 use proptest::prelude::*;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
@@ -76,19 +76,19 @@ fn samples() -> Vec<Message> {
     let mut all = vec![
         Message::Store { key: key(b"k"), record: record.clone(), repair: false, non_voting: false },
         Message::Store { key: key(b"another key"), record: Bytes::new(), repair: true, non_voting: true },
-        Message::Read { key: key(b"k"), version_only: false, non_voting: false },
-        Message::Read { key: key(&[0xff; 300]), version_only: true, non_voting: true },
+        Message::Read { key: key(b"k"), wanted: Wanted::Record, non_voting: false },
+        Message::Read { key: key(&[0xff; 300]), wanted: Wanted::Version, non_voting: true },
         Message::Repair(Bytes::from_static(b"not looked at here")),
         Message::RepairAnswer(Bytes::new()),
         Message::StoreAnswer(StoreAnswer::Accepted),
         Message::StoreAnswer(StoreAnswer::Stale(Current::Record(version(5)))),
-        Message::StoreAnswer(StoreAnswer::Stale(Current::Floor(version(6)))),
+        Message::StoreAnswer(StoreAnswer::Stale(Current::GcWatermark(version(6)))),
         Message::StoreAnswer(StoreAnswer::StaleUnknown(Current::Record(version(7)))),
-        Message::StoreAnswer(StoreAnswer::StaleUnknown(Current::Floor(Version::ZERO))),
-        Message::ReadAnswer(ReadAnswer::Record(record)),
-        Message::ReadAnswer(ReadAnswer::Record(Bytes::new())),
+        Message::StoreAnswer(StoreAnswer::StaleUnknown(Current::GcWatermark(Version::ZERO))),
+        Message::ReadAnswer(ReadAnswer::Held(Held::Record(record))),
+        Message::ReadAnswer(ReadAnswer::Held(Held::Record(Bytes::new()))),
         Message::ReadAnswer(ReadAnswer::Version { version: version(8), from: 1 }),
-        Message::ReadAnswer(ReadAnswer::Absent { gc_watermark: version(9) }),
+        Message::ReadAnswer(ReadAnswer::Held(Held::Absent { gc_watermark: version(9) })),
         Message::Ping { wall_ms: 0 },
         Message::Pong { wall_ms: u64::MAX, sequence: 7, rebuilt: true, backpressure: Backpressure::from_level(5) },
     ];
@@ -174,7 +174,7 @@ fn no_flipped_bit_becomes_a_frame() {
 #[test]
 fn no_flipped_bit_of_a_large_message_becomes_a_frame() {
     let record = Bytes::from(vec![0x5a; CHUNK_BYTES + 100]);
-    let bytes = encoded(&frame(3, Message::ReadAnswer(ReadAnswer::Record(record))));
+    let bytes = encoded(&frame(3, Message::ReadAnswer(ReadAnswer::Held(Held::Record(record)))));
     let second = HEADER_BYTES + CHUNK_BYTES;
     let around_headers = (0..HEADER_BYTES * 8 + 64).chain(second * 8..bytes.len() * 8);
     for bit in around_headers.chain((0..bytes.len() * 8).step_by(997)) {
@@ -211,7 +211,7 @@ fn a_payload_that_is_short_or_long_for_its_opcode_is_refused() {
             message,
             Message::Store { .. }
                 | Message::Read { .. }
-                | Message::ReadAnswer(ReadAnswer::Record(_))
+                | Message::ReadAnswer(ReadAnswer::Held(Held::Record(_)))
                 | Message::Repair(_)
                 | Message::RepairAnswer(_)
         )
@@ -265,7 +265,7 @@ fn a_length_over_its_limit_is_refused_on_its_header_alone() {
 #[test]
 fn a_frame_of_exactly_one_chunk_is_whole_and_a_byte_more_makes_two() {
     for (length, frames) in [(CHUNK_BYTES, 1), (CHUNK_BYTES + 1, 2), (2 * CHUNK_BYTES, 2), (2 * CHUNK_BYTES + 1, 3)] {
-        let sent = frame(3, Message::ReadAnswer(ReadAnswer::Record(Bytes::from(vec![7; length - 1]))));
+        let sent = frame(3, Message::ReadAnswer(ReadAnswer::Held(Held::Record(Bytes::from(vec![7; length - 1])))));
         let mut input = encoded(&sent);
         assert_eq!(input.len(), length + frames * HEADER_BYTES);
         assert_eq!(decoder().decode(&mut input), Ok(Some(sent)));
@@ -285,10 +285,11 @@ fn the_largest_value_with_the_longest_key_fits_the_limit_that_is_made_for_it() {
 
 #[test]
 fn a_small_frame_shares_the_bytes_it_was_read_into() {
-    let mut input = encoded(&frame(3, Message::ReadAnswer(ReadAnswer::Record(Bytes::from_static(b"record")))));
+    let mut input =
+        encoded(&frame(3, Message::ReadAnswer(ReadAnswer::Held(Held::Record(Bytes::from_static(b"record"))))));
     let at = input[HEADER_BYTES + 1..].as_ptr();
     match decoder().decode(&mut input).unwrap().unwrap().message {
-        Message::ReadAnswer(ReadAnswer::Record(record)) => assert_eq!(record.as_ptr(), at),
+        Message::ReadAnswer(ReadAnswer::Held(Held::Record(record))) => assert_eq!(record.as_ptr(), at),
         other => panic!("{other:?}"),
     }
 }
@@ -400,12 +401,16 @@ fn any_record() -> impl Strategy<Value = Bytes> {
     ]
 }
 
+fn any_wanted() -> impl Strategy<Value = Wanted> {
+    prop_oneof![Just(Wanted::Record), Just(Wanted::Version)]
+}
+
 fn any_failure() -> impl Strategy<Value = Failure> {
     (0..FAILURES.len()).prop_map(|at| FAILURES[at])
 }
 
 fn any_current() -> impl Strategy<Value = Current> {
-    prop_oneof![any_version().prop_map(Current::Record), any_version().prop_map(Current::Floor)]
+    prop_oneof![any_version().prop_map(Current::Record), any_version().prop_map(Current::GcWatermark)]
 }
 
 fn any_message() -> impl Strategy<Value = Message> {
@@ -416,17 +421,17 @@ fn any_message() -> impl Strategy<Value = Message> {
         any_failure().prop_map(StoreAnswer::Failed),
     ];
     let read_answer = prop_oneof![
-        any_record().prop_map(ReadAnswer::Record),
+        any_record().prop_map(|record| ReadAnswer::Held(Held::Record(record))),
         (any_version(), 1..=u8::MAX).prop_map(|(version, from)| ReadAnswer::Version { version, from }),
-        any_version().prop_map(|gc_watermark| ReadAnswer::Absent { gc_watermark }),
+        any_version().prop_map(|gc_watermark| ReadAnswer::Held(Held::Absent { gc_watermark })),
         any_failure().prop_map(ReadAnswer::Failed),
     ];
     prop_oneof![
         (any_key(), any_record(), any::<(bool, bool)>())
             .prop_map(|(key, record, (repair, non_voting))| { Message::Store { key, record, repair, non_voting } }),
-        (any_key(), any::<(bool, bool)>()).prop_map(|(key, (version_only, non_voting))| Message::Read {
+        (any_key(), any_wanted(), any::<bool>()).prop_map(|(key, wanted, non_voting)| Message::Read {
             key,
-            version_only,
+            wanted,
             non_voting
         }),
         prop::collection::vec(any::<u8>(), 0..300).prop_map(|bytes| Message::Repair(bytes.into())),

@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_possible_truncation, missing_docs)]
 
 use bytes::Bytes;
-use kvorum_core::quorum::read::{CheckedAnswer, Read, ReadCommand, ReadOutcome};
+use kvorum_core::quorum::read::{Read, ReadCommand};
 use kvorum_core::quorum::write::{Attempt, Write, WriteOutcome, WriteStep};
-use kvorum_core::quorum::{Current, Failure, Quorum, Rank, ReplicaSet, StoreAnswer};
+use kvorum_core::quorum::{Current, Failure, Held, Quorum, Rank, ReadAnswer, ReplicaSet, StoreAnswer, Wanted};
 use kvorum_core::version::{Hlc, Incarnation, Version};
 use kvorum_core::{Key, Record};
 
@@ -17,22 +17,22 @@ fn version(number: u64) -> Version {
     Version { hlc: Hlc::from_raw(number), incarnation: Incarnation(7) }
 }
 
-fn record(number: u64, from: u8) -> CheckedAnswer {
+fn record(number: u64, from: u8) -> ReadAnswer<Record> {
     let key = Key::new(Bytes::from_static(b"key")).unwrap();
-    CheckedAnswer::Record(Record::value(&key, version(number), from, None, number.to_string().as_bytes()))
+    ReadAnswer::Held(Held::Record(Record::value(&key, version(number), from, None, number.to_string().as_bytes())))
 }
 
-fn deletion(number: u64, from: u8) -> CheckedAnswer {
+fn deletion(number: u64, from: u8) -> ReadAnswer<Record> {
     let key = Key::new(Bytes::from_static(b"key")).unwrap();
-    CheckedAnswer::Record(Record::tombstone(&key, version(number), from))
+    ReadAnswer::Held(Held::Record(Record::tombstone(&key, version(number), from)))
 }
 
-fn has(number: u64) -> CheckedAnswer {
-    CheckedAnswer::Version(version(number))
+fn has(number: u64) -> ReadAnswer<Record> {
+    ReadAnswer::Version { version: version(number), from: 1 }
 }
 
-fn absent(gc_watermark: u64) -> CheckedAnswer {
-    CheckedAnswer::Absent { gc_watermark: version(gc_watermark) }
+fn absent(gc_watermark: u64) -> ReadAnswer<Record> {
+    ReadAnswer::Held(Held::Absent { gc_watermark: version(gc_watermark) })
 }
 
 fn stale(number: u64) -> StoreAnswer {
@@ -59,7 +59,7 @@ impl Reading {
         reading
     }
 
-    fn hears(&mut self, rank: u8, answer: CheckedAnswer) -> Vec<String> {
+    fn hears(&mut self, rank: u8, answer: ReadAnswer<Record>) -> Vec<String> {
         collect(|sink| self.0.on_read(Rank(rank), answer, sink))
     }
 
@@ -80,11 +80,11 @@ fn collect(run: impl FnOnce(&mut dyn FnMut(ReadCommand))) -> Vec<String> {
 
 fn show(command: &ReadCommand) -> String {
     match command {
-        ReadCommand::Ask { rank, version_only: true } => format!("version? {}", rank.0),
-        ReadCommand::Ask { rank, version_only: false } => format!("record? {}", rank.0),
+        ReadCommand::Ask { rank, wanted: Wanted::Version } => format!("version? {}", rank.0),
+        ReadCommand::Ask { rank, wanted: Wanted::Record } => format!("record? {}", rank.0),
         ReadCommand::Store { rank, record } => format!("store {} at {}", record.version().hlc.raw(), rank.0),
-        ReadCommand::Done(ReadOutcome::Record(record)) => format!("answer {}", record.version().hlc.raw()),
-        ReadCommand::Done(ReadOutcome::Absent { gc_watermark }) => format!("absent {}", gc_watermark.hlc.raw()),
+        ReadCommand::Done(Held::Record(record)) => format!("answer {}", record.version().hlc.raw()),
+        ReadCommand::Done(Held::Absent { gc_watermark }) => format!("absent {}", gc_watermark.hlc.raw()),
         ReadCommand::Hopeless => "hopeless".to_owned(),
     }
 }
@@ -130,7 +130,7 @@ fn a_blocked_write_is_timestamped_again_once_and_then_overwritten() {
 #[test]
 fn a_gc_watermark_never_excuses_a_write() {
     let mut write = Write::new(quorum(2, 2));
-    let gc_watermark = StoreAnswer::Stale(Current::Floor(version(5)));
+    let gc_watermark = StoreAnswer::Stale(Current::GcWatermark(version(5)));
     assert_eq!(
         write.on_answer(Attempt::FIRST, Rank(0), gc_watermark),
         WriteStep::RetryWithHigherTimestamp { above: version(5) }
@@ -217,8 +217,8 @@ fn a_hedge_asks_another_holder_where_the_record_is_slow_to_come() {
 #[test]
 fn a_failed_answer_triggers_the_rest_at_once() {
     let mut read = Reading::start(2, 3, &[0, 1]);
-    assert_eq!(read.hears(0, CheckedAnswer::Failed(Failure::Unreachable)), ["record? 2"]);
-    assert_eq!(read.hears(1, CheckedAnswer::Failed(Failure::Unreachable)), ["hopeless"]);
+    assert_eq!(read.hears(0, ReadAnswer::Failed(Failure::Unreachable)), ["record? 2"]);
+    assert_eq!(read.hears(1, ReadAnswer::Failed(Failure::Unreachable)), ["hopeless"]);
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn a_read_is_hopeless_when_too_few_are_left_to_hold_the_newest() {
     let mut read = Reading::start(2, 3, &[0, 1]);
     assert_eq!(read.hears(0, record(6, 3)), NOTHING);
     assert_eq!(read.hears(1, has(5)), ["version? 2", "store 6 at 1"]);
-    assert_eq!(read.hears(2, CheckedAnswer::Failed(Failure::Unreachable)), NOTHING);
+    assert_eq!(read.hears(2, ReadAnswer::Failed(Failure::Unreachable)), NOTHING);
     assert_eq!(read.stored(1, 6, StoreAnswer::Failed(Failure::DiskFull)), ["hopeless"]);
 }
 
@@ -312,7 +312,7 @@ fn who_gives_an_overtaken_value_twice_counts_for_nothing() {
     let mut read = Reading::start(2, 3, &[0, 1]);
     assert_eq!(read.hears(0, record(5, 3)), NOTHING);
     assert_eq!(read.hears(1, absent(2)), ["version? 2", "store 5 at 1"]);
-    let gc_watermark = StoreAnswer::Stale(Current::Floor(version(6)));
+    let gc_watermark = StoreAnswer::Stale(Current::GcWatermark(version(6)));
     assert_eq!(read.stored(1, 5, gc_watermark), ["record? 0"]);
     assert_eq!(read.hears(0, record(5, 3)), NOTHING);
     assert_eq!(read.hears(2, has(5)), ["record? 2"]);
@@ -342,7 +342,7 @@ fn a_copy_outside_the_records_set_makes_no_majority_but_is_brought_up_to_date() 
 #[test]
 fn a_damaged_copy_counts_as_failed_and_is_repaired_after_the_answer() {
     let mut read = Reading::start(2, 3, &[0, 1]);
-    assert_eq!(read.hears(0, CheckedAnswer::Failed(Failure::Corrupt)), ["record? 2"]);
+    assert_eq!(read.hears(0, ReadAnswer::Failed(Failure::Corrupt)), ["record? 2"]);
     assert_eq!(read.hears(2, record(6, 3)), NOTHING);
     assert_eq!(read.0.to_repair(), ReplicaSet::EMPTY, "not before the answer");
     assert_eq!(read.hears(1, has(6)), ["answer 6"]);
@@ -354,7 +354,7 @@ fn a_holder_that_fails_counts_as_if_it_had_never_answered() {
     let mut read = Reading::start(2, 3, &[0, 1]);
     assert_eq!(read.hears(0, record(5, 3)), NOTHING);
     assert_eq!(read.hears(1, has(6)), ["record? 1"]);
-    assert_eq!(read.hears(1, CheckedAnswer::Failed(Failure::Unreachable)), ["version? 2"]);
+    assert_eq!(read.hears(1, ReadAnswer::Failed(Failure::Unreachable)), ["version? 2"]);
     assert_eq!(read.hears(2, has(5)), ["answer 5"], "a majority without it, and the record is in hand");
 }
 
@@ -384,7 +384,7 @@ fn a_replica_that_holds_a_write_or_something_newer_is_owed_nothing() {
         StoreAnswer::Accepted,
         StoreAnswer::Stale(Current::Record(newer)),
         StoreAnswer::StaleUnknown(Current::Record(newer)),
-        StoreAnswer::StaleUnknown(Current::Floor(newer)),
+        StoreAnswer::StaleUnknown(Current::GcWatermark(newer)),
         // It was carried out, by a replica whose answers count for nothing.
         StoreAnswer::Failed(Failure::Rebuilding),
     ] {

@@ -12,8 +12,8 @@ fn version(number: u64) -> Version {
 /// The rules as the design states them, one after the other.
 fn specified(v: Version, origin: Origin, current: Current, fence: Version, recent: Recent) -> Decision {
     let older_than_record = matches!(current, Current::Record(held) if v < held);
-    let at_or_below_floor = matches!(current, Current::Floor(gc_watermark) if v <= gc_watermark);
-    let refused = older_than_record || at_or_below_floor;
+    let at_or_below_gc_watermark = matches!(current, Current::GcWatermark(gc_watermark) if v <= gc_watermark);
+    let refused = older_than_record || at_or_below_gc_watermark;
     if current == Current::Record(v) || (refused && recent == Recent::Accepted) {
         Decision::Answer(StoreAnswer::Accepted)
     } else if refused && recent == Recent::Unsure {
@@ -31,7 +31,7 @@ fn specified(v: Version, origin: Origin, current: Current, fence: Version, recen
 fn every_case(mut check: impl FnMut(Version, Origin, Current, Version, Recent)) {
     for v in 1..=4 {
         for held in 0..=4 {
-            for current in [Current::Record(version(held)), Current::Floor(version(held))] {
+            for current in [Current::Record(version(held)), Current::GcWatermark(version(held))] {
                 for fence in 0..=4 {
                     for origin in [Origin::Client, Origin::Repair] {
                         for recent in [Recent::Accepted, Recent::NotAccepted, Recent::Unsure] {

@@ -16,12 +16,12 @@ use kvorum_core::version::{Hlc, Incarnation, Version};
 enum Kind {
     Accepted,
     StaleRecord,
-    StaleFloor,
+    StaleGcWatermark,
     StaleUnknown,
     Failed,
 }
 
-const KINDS: [Kind; 5] = [Kind::Accepted, Kind::StaleRecord, Kind::StaleFloor, Kind::StaleUnknown, Kind::Failed];
+const KINDS: [Kind; 5] = [Kind::Accepted, Kind::StaleRecord, Kind::StaleGcWatermark, Kind::StaleUnknown, Kind::Failed];
 
 /// What happened in one attempt so far: each replica answers once.
 type Heard = Vec<(u8, Kind)>;
@@ -39,7 +39,7 @@ fn answer(rank: u8, kind: Kind) -> StoreAnswer {
     match kind {
         Kind::Accepted => StoreAnswer::Accepted,
         Kind::StaleRecord => StoreAnswer::Stale(Current::Record(holds(rank))),
-        Kind::StaleFloor => StoreAnswer::Stale(Current::Floor(holds(rank))),
+        Kind::StaleGcWatermark => StoreAnswer::Stale(Current::GcWatermark(holds(rank))),
         Kind::StaleUnknown => StoreAnswer::StaleUnknown(Current::Record(holds(rank))),
         Kind::Failed => StoreAnswer::Failed(Failure::Timeout),
     }
@@ -62,7 +62,7 @@ fn verdict(quorum: Quorum, attempt: u8, heard: &[(u8, Kind)]) -> Verdict {
     let everybody_spoke = heard.len() == from;
     let half_or_less = ack * 2 <= from;
     if half_or_less {
-        let refused = count(&[Kind::StaleRecord, Kind::StaleFloor, Kind::StaleUnknown]);
+        let refused = count(&[Kind::StaleRecord, Kind::StaleGcWatermark, Kind::StaleUnknown]);
         return match () {
             () if accepted >= ack => Verdict::Held,
             () if refused > 0 && attempt == 1 => Verdict::Again,
@@ -70,13 +70,13 @@ fn verdict(quorum: Quorum, attempt: u8, heard: &[(u8, Kind)]) -> Verdict {
             () => Verdict::Open,
         };
     }
-    let spoke = count(&[Kind::Accepted, Kind::StaleRecord, Kind::StaleFloor, Kind::StaleUnknown]);
+    let spoke = count(&[Kind::Accepted, Kind::StaleRecord, Kind::StaleGcWatermark, Kind::StaleUnknown]);
     if accepted * 2 > from && spoke >= ack {
         return Verdict::Held;
     }
-    let may_still_accept = from - count(&[Kind::StaleRecord, Kind::StaleFloor]);
+    let may_still_accept = from - count(&[Kind::StaleRecord, Kind::StaleGcWatermark]);
     let blocked = may_still_accept * 2 <= from;
-    let is_excused = blocked && attempt > 1 && count(&[Kind::StaleFloor]) == 0;
+    let is_excused = blocked && attempt > 1 && count(&[Kind::StaleGcWatermark]) == 0;
     let kept_by = accepted + count(&[Kind::StaleRecord]);
     match () {
         () if is_excused && kept_by * 2 > from && spoke >= ack => Verdict::Overwritten,
@@ -154,7 +154,7 @@ impl Explorer {
 
     fn check(&mut self, write: &Write, step: WriteStep, heard: &Heard) {
         self.steps += 1;
-        let stale = [Kind::StaleRecord, Kind::StaleFloor];
+        let stale = [Kind::StaleRecord, Kind::StaleGcWatermark];
         let seen = heard.iter().filter(|(_, kind)| stale.contains(kind) || *kind == Kind::StaleUnknown);
         let newest = seen.map(|(rank, _)| holds(*rank)).chain([self.newest_before]).max().unwrap();
         let (quorum, attempt) = (self.quorum, write.attempt().number());

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use kvorum_core::partitions::PartitionSet;
 use kvorum_core::placement::{Layout, LayoutNode, NodeId};
 use kvorum_core::quorum::{Current, Failure, Rank, StoreAnswer};
-use kvorum_core::repair::merge::{Merge, OutOfOrder};
-use kvorum_core::repair::round::Round;
+use kvorum_core::repair::merge::{Merge, OutOfOrder, PagePlace};
+use kvorum_core::repair::round::{MemberVote, Round};
 use kvorum_core::repair::trees::{LEAVES, LeafSet, Trees};
 use kvorum_core::repair::wire::{BYTES_MAX, Cursor, RoundRequest, RoundResponse, TREES_PER_ANSWER, Tree};
 use kvorum_core::repair::{Holding, RecordKind, RoundId};
@@ -58,7 +58,7 @@ fn compare<'a>(layout: &'a Layout, nodes: &[Node], lost: Option<NodeId>, room: u
         round.lose(lost);
     }
     let present: Vec<NodeId> = round.present().collect();
-    present.iter().for_each(|node| round.on_begun(*node, true));
+    present.iter().for_each(|node| round.on_begun(*node, MemberVote::Counts));
     let trees: BTreeMap<NodeId, Trees> =
         present.iter().map(|node| (*node, sum_up(layout, *node, &nodes[node.index()], room))).collect();
     for (node, trees) in &trees {
@@ -93,7 +93,7 @@ fn copy(round: &mut Round<'_>, nodes: &mut [Node], page: usize) {
             let rest = list.split_off(page.min(list.len()));
             let entries = std::mem::replace(list, rest);
             let is_last = lists[&node].is_empty();
-            merge.push(node, entries, is_last).unwrap();
+            merge.push(node, entries, if is_last { PagePlace::Last } else { PagePlace::Inner }).unwrap();
         }
         if merge.awaited().next().is_some() {
             continue;
@@ -222,7 +222,7 @@ fn who_lost_its_disk_gets_what_replaced_what_it_had_acknowledged_however_new() {
     let newer: Node = [(key(1), value(5, 3)), (key(2), value(6, 3))].into();
     let mut nodes = [old, Node::new(), newer.clone()];
     let mut round = compare(&layout, &nodes, None, ROOM);
-    round.on_begun(NodeId(1), false);
+    round.on_begun(NodeId(1), MemberVote::Abstains);
     copy(&mut round, &mut nodes, 1);
     assert_eq!(nodes[1], newer);
     assert_eq!(round.restored(NodeId(1)), PartitionSet::all());
@@ -260,7 +260,7 @@ fn only_what_is_as_new_settles_and_a_gc_watermark_only_a_deletion() {
     let newest = value(3, 3);
     let deletion = Holding { kind: RecordKind::Deletion, ..newest };
     let record = |millis| Current::Record(version(millis));
-    let gc_watermark = |millis| Current::Floor(version(millis));
+    let gc_watermark = |millis| Current::GcWatermark(version(millis));
     for (answer, is_settled) in [
         (StoreAnswer::Accepted, true),
         (StoreAnswer::Stale(record(4)), true),
@@ -280,10 +280,10 @@ fn a_list_out_of_order_is_refused() {
     let (a, b) = (key(1), key(2));
     let mut merge = Merge::new([NodeId(0), NodeId(1)]);
     let held = value(1, 1);
-    assert_eq!(merge.push(NodeId(0), vec![(b.clone(), held), (a.clone(), held)], true), Err(OutOfOrder));
-    assert_eq!(merge.push(NodeId(0), vec![(a.clone(), held), (a.clone(), held)], true), Err(OutOfOrder));
-    assert_eq!(merge.push(NodeId(0), vec![(a.clone(), held), (b, held)], true), Ok(()));
-    assert_eq!(merge.push(NodeId(0), vec![], true), Err(OutOfOrder), "it has ended");
+    assert_eq!(merge.push(NodeId(0), vec![(b.clone(), held), (a.clone(), held)], PagePlace::Last), Err(OutOfOrder));
+    assert_eq!(merge.push(NodeId(0), vec![(a.clone(), held), (a.clone(), held)], PagePlace::Last), Err(OutOfOrder));
+    assert_eq!(merge.push(NodeId(0), vec![(a.clone(), held), (b, held)], PagePlace::Last), Ok(()));
+    assert_eq!(merge.push(NodeId(0), vec![], PagePlace::Last), Err(OutOfOrder), "it has ended");
     assert_eq!(merge.next_key(), None, "the other one is awaited");
     merge.remove(NodeId(1));
     assert_eq!(merge.next_key(), Some((a, vec![(NodeId(0), held)])));
@@ -347,7 +347,9 @@ fn a_vote_comes_back_where_a_majority_of_the_others_votes_for_every_from() {
         for voters in 0..1_u32 << (nodes - 1) {
             let votes = |node: NodeId| node != own && voters >> (node.0 - 1) & 1 == 1;
             let mut round = Round::new(ROUND, &layout);
-            (0..nodes).map(NodeId).for_each(|node| round.on_begun(node, votes(node)));
+            (0..nodes).map(NodeId).for_each(|node| {
+                round.on_begun(node, if votes(node) { MemberVote::Counts } else { MemberVote::Abstains })
+            });
             let restored = round.restored(own);
             for partition in PartitionId::all() {
                 let list = layout.preference_list(partition);
@@ -373,7 +375,9 @@ fn what_only_nodes_without_a_vote_hold_is_doubtful() {
     let layout = layout(3);
     let partition = key(1).hash().partition();
     let mut round = Round::new(ROUND, &layout);
-    (0..3).map(NodeId).for_each(|node| round.on_begun(node, node != NodeId(2)));
+    (0..3).map(NodeId).for_each(|node| {
+        round.on_begun(node, if node == NodeId(2) { MemberVote::Abstains } else { MemberVote::Counts })
+    });
     let alone = round.plan(partition, &[(NodeId(2), value(1, 3))]).unwrap();
     assert!(alone.is_doubtful);
     let voter_too = round.plan(partition, &[(NodeId(1), value(1, 3)), (NodeId(2), value(1, 3))]).unwrap();

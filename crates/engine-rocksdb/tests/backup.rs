@@ -40,7 +40,7 @@ fn open(path: &Path) -> (DataDir, Arc<RocksStore>, Committer<RocksStore>) {
 /// A backup of a node whose partitions are all proven converged.
 fn backup(path: &Path) -> std::path::PathBuf {
     let (_directory, store, mut committer) = open(path);
-    let promise = Promise::Floors(PartitionSet::all(), PROVEN);
+    let promise = Promise::GcWatermarks(PartitionSet::all(), PROVEN);
     let mut done = Vec::new();
     committer.run(
         &mut vec![Work::MakeDurable { promise, token: CompletionToken { shard: 0, id: 0 } }],
@@ -48,7 +48,7 @@ fn backup(path: &Path) -> std::path::PathBuf {
         6000,
         &mut done,
     );
-    assert!(matches!(done[..], [Completion::Heeded { result: Ok(()), .. }]));
+    assert!(matches!(done[..], [Completion::MadeDurable { result: Ok(()), .. }]));
     let label = Label { cluster: CLUSTER, node: NODE.to_owned(), wall_ms: 6000, sequence: store.sequence() };
     take(path, &store, &label).unwrap()
 }

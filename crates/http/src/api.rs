@@ -9,7 +9,7 @@ use hyper::header::HeaderMap;
 use kvorum_base::value_memory::Body;
 use kvorum_core::Key;
 use kvorum_core::quorum::Quorum;
-use kvorum_replication::coordinator::{Coordinator, ReadResult, Refused, WriteResult};
+use kvorum_replication::coordinator::{Coordinator, ReadResult, Refused, WithReceipt, WriteResult};
 use tokio::net::TcpStream;
 
 /// What a connection between nodes is upgraded to.
@@ -24,14 +24,19 @@ pub trait Entities: 'static {
         quorum: Quorum,
         content_type: Option<&[u8]>,
         value: Body,
-        trace: bool,
+        receipt: WithReceipt,
     ) -> impl Future<Output = Result<WriteResult, Refused>>;
 
     /// Stores a deletion.
-    fn delete(&self, key: Key, quorum: Quorum, trace: bool) -> impl Future<Output = Result<WriteResult, Refused>>;
+    fn delete(
+        &self,
+        key: Key,
+        quorum: Quorum,
+        receipt: WithReceipt,
+    ) -> impl Future<Output = Result<WriteResult, Refused>>;
 
     /// The newest version among the answers of `acks.ack()` replicas.
-    fn get(&self, key: Key, quorum: Quorum, trace: bool) -> impl Future<Output = Result<ReadResult, Refused>>;
+    fn get(&self, key: Key, quorum: Quorum, receipt: WithReceipt) -> impl Future<Output = Result<ReadResult, Refused>>;
 }
 
 impl Entities for Coordinator {
@@ -41,17 +46,22 @@ impl Entities for Coordinator {
         quorum: Quorum,
         content_type: Option<&[u8]>,
         value: Body,
-        trace: bool,
+        receipt: WithReceipt,
     ) -> impl Future<Output = Result<WriteResult, Refused>> {
-        Self::put(self, key, quorum, content_type, value, trace)
+        Self::put(self, key, quorum, content_type, value, receipt)
     }
 
-    fn delete(&self, key: Key, quorum: Quorum, trace: bool) -> impl Future<Output = Result<WriteResult, Refused>> {
-        Self::delete(self, key, quorum, trace)
+    fn delete(
+        &self,
+        key: Key,
+        quorum: Quorum,
+        receipt: WithReceipt,
+    ) -> impl Future<Output = Result<WriteResult, Refused>> {
+        Self::delete(self, key, quorum, receipt)
     }
 
-    fn get(&self, key: Key, quorum: Quorum, trace: bool) -> impl Future<Output = Result<ReadResult, Refused>> {
-        Self::get(self, key, quorum, trace)
+    fn get(&self, key: Key, quorum: Quorum, receipt: WithReceipt) -> impl Future<Output = Result<ReadResult, Refused>> {
+        Self::get(self, key, quorum, receipt)
     }
 }
 

@@ -15,9 +15,10 @@ use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, Version};
 use kvorum_base::value_memory;
 use kvorum_core::Key;
+use kvorum_core::quorum::Held;
 use kvorum_core::quorum::Quorum;
 use kvorum_core::record::CONTENT_TYPE_BYTES_MAX;
-use kvorum_replication::coordinator::{ReadResult, ReadValue};
+use kvorum_replication::coordinator::{ReadResult, WithReceipt};
 
 use super::api::Entities;
 use super::body::{BodyError, ResponseBody, declared_length, gather, swallow};
@@ -183,7 +184,7 @@ impl<E: Entities> Exchange<'_, E> {
         self.serving();
         self.admit().await?;
         let content_type = self.fields.content_type.map(HeaderValue::as_bytes);
-        let written = self.shard.entities().put(key, quorum, content_type, value, self.fields.is_traced()).await;
+        let written = self.shard.entities().put(key, quorum, content_type, value, self.receipt()).await;
         let written = written.map_err(|refused| kept(HttpError::Refused(refused)))?;
         Ok(SuccessResponse::Stored { version: written.version, receipt: written.receipt })
     }
@@ -198,7 +199,7 @@ impl<E: Entities> Exchange<'_, E> {
         match action {
             Action::Entity { verb: Verb::Get, key, quorum } => self.get(key, quorum).await,
             Action::Entity { verb: Verb::Delete, key, quorum } => {
-                let deleted = self.shard.entities().delete(key, quorum, self.fields.is_traced()).await;
+                let deleted = self.shard.entities().delete(key, quorum, self.receipt()).await;
                 let deleted = deleted.map_err(HttpError::Refused)?;
                 Ok(SuccessResponse::Deleted { version: deleted.version, receipt: deleted.receipt })
             }
@@ -217,20 +218,24 @@ impl<E: Entities> Exchange<'_, E> {
         }
     }
 
+    fn receipt(&self) -> WithReceipt {
+        if self.fields.is_traced() { WithReceipt::Yes } else { WithReceipt::No }
+    }
+
     async fn get(&self, key: Key, quorum: Quorum) -> Result<SuccessResponse, HttpError> {
-        let found = self.shard.entities().get(key, quorum, self.fields.is_traced()).await;
+        let found = self.shard.entities().get(key, quorum, self.receipt()).await;
         let ReadResult { value, receipt } = found.map_err(HttpError::Refused)?;
         match value {
-            ReadValue::Absent { .. } => Err(HttpError::NotFound { deleted: None, receipt }),
-            ReadValue::Record(record) if record.is_deleted(|| self.shard.wall_ms()) => {
+            Held::Absent { .. } => Err(HttpError::NotFound { deleted: None, receipt }),
+            Held::Record(record) if record.is_deleted(|| self.shard.wall_ms()) => {
                 Err(HttpError::NotFound { deleted: Some(record.version()), receipt })
             }
-            ReadValue::Record(record)
+            Held::Record(record)
                 if self.fields.is_conditional && none_match_fails(&self.head.headers, record.version()) =>
             {
                 Ok(SuccessResponse::NotModified { version: record.version(), receipt })
             }
-            ReadValue::Record(record) => Ok(SuccessResponse::Value { record, receipt }),
+            Held::Record(record) => Ok(SuccessResponse::Value { record, receipt }),
         }
     }
 

@@ -264,6 +264,25 @@ fn wrong_way_dependencies(source: &Source) -> Vec<String> {
         .collect()
 }
 
+/// A caller's `true` says nothing to who reads it.
+fn boolean_arguments(source: &Source) -> Vec<String> {
+    let applies = source.path.contains("src/") && !source.is_test();
+    let program: Vec<_> =
+        source.code().take_while(|(number, _)| applies && *number <= source.lines_before_tests()).collect();
+    let is_public = |line: &str| line.trim_start().starts_with("pub ") && function_name(line).is_some();
+    let has_boolean = |from: usize| {
+        let arguments = program[from..].iter().map(|(_, line)| line.split("->").next().unwrap());
+        let mut arguments = arguments.take_while(|line| !line.trim_start().starts_with(['}', '{']));
+        let first = arguments.next().unwrap();
+        let rest = arguments.take_while(|_| !first.contains(')'));
+        std::iter::once(first)
+            .chain(rest.take_while(|line| !line.trim_start().starts_with(')')))
+            .any(|line| line.contains(": bool"))
+    };
+    let bad = program.iter().enumerate().filter(|(at, (_, line))| is_public(line) && has_boolean(*at));
+    bad.map(|(_, (number, _))| source.complain(*number, "an enum instead of a boolean argument")).collect()
+}
+
 /// The type that this line of a program declares. An associated type has the name that its trait gives it.
 fn type_name(line: &str) -> Option<&str> {
     let mut words = line.split_whitespace().skip_while(|word| word.starts_with("pub"));
@@ -320,6 +339,19 @@ fn a_name_of_a_type_has_one_meaning() {
     assert_eq!(names_that_exist_twice(&all), ["Kind: a/src/a.rs, b/src/b.rs"]);
     all[1].text = "    type Kind = u8;\n#[cfg(test)]\nmod tests {\n    struct Kind;\n}\n".into();
     assert_eq!(names_that_exist_twice(&all), NONE, "neither a trait's name nor a test's");
+}
+
+#[test]
+fn no_public_function_has_a_boolean_argument() {
+    hold(CODE, boolean_arguments);
+    for bad in
+        ["    pub fn f(&self, a: bool) -> u8 {\n}\n", "pub async fn f(\n    a: u8,\n    b: bool,\n) -> bool {\n}\n"]
+    {
+        assert!(refuses(boolean_arguments, "crates/a/src/a.rs", bad), "{bad}");
+        assert!(!refuses(boolean_arguments, "crates/a/src/a.rs", &bad.replace("pub ", "")), "{bad}");
+    }
+    let field = "pub fn f(\n    a: u8,\n) -> bool {\n    let b: bool = true;\n}\n";
+    assert!(!refuses(boolean_arguments, "crates/a/src/a.rs", field), "nor a result, nor what is inside");
 }
 
 #[test]

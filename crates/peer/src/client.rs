@@ -15,7 +15,7 @@ use bytes::BytesMut;
 use kvorum_base::outstanding::Outstanding;
 use kvorum_core::frame::{Decoder, Frame, Message};
 use kvorum_core::placement::NodeId;
-use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer};
+use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer, Wanted};
 use kvorum_core::{Hlc, Incarnation, Key};
 use kvorum_storage::data_dir::Run;
 use tokio::time::MissedTickBehavior;
@@ -189,8 +189,8 @@ impl PeerClient {
     ///
     /// # Errors
     /// As [`PeerClient::send`].
-    pub fn read(&self, id: u64, key: &Key, version_only: bool) -> Result<Sent, Failure> {
-        self.send(id, Message::Read { key: key.clone(), version_only, non_voting: false })
+    pub fn read(&self, id: u64, key: &Key, wanted: Wanted) -> Result<Sent, Failure> {
+        self.send(id, Message::Read { key: key.clone(), wanted, non_voting: false })
     }
 
     /// Takes note of how long a read took, or has already taken.

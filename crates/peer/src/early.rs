@@ -62,9 +62,9 @@ fn detached(message: Message) -> Message {
             let (key, record) = detach(key, record);
             Message::Store { key, record, repair, non_voting }
         }
-        Message::Read { key, version_only, non_voting } => {
+        Message::Read { key, wanted, non_voting } => {
             let (key, _) = detach(key, Bytes::new());
-            Message::Read { key, version_only, non_voting }
+            Message::Read { key, wanted, non_voting }
         }
         other => other,
     }

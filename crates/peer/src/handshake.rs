@@ -11,7 +11,7 @@ use kvorum_core::placement::NodeId;
 use kvorum_storage::data_dir::{Run, RunId};
 
 use super::error::HandshakeError;
-use crate::membership::Membership;
+use crate::membership::{Membership, RemembersUs};
 
 /// The protocol and its version, as `Upgrade` names it.
 pub const PROTOCOL: &str = "kvorum/1";
@@ -202,6 +202,7 @@ pub fn register_peer(
     if let Some(reason) = hello.evidence_of_data_loss(membership) {
         membership.become_rebuilding(&reason)?;
     }
-    let knows_us = hello.remembers.is_some_and(|remembers| remembers.incarnation == membership.incarnation());
-    membership.register_peer(node, hello.incarnation, hello.run, knows_us)
+    let is_known = hello.remembers.is_some_and(|remembers| remembers.incarnation == membership.incarnation());
+    let remembers = if is_known { RemembersUs::Yes } else { RemembersUs::NotYet };
+    membership.register_peer(node, hello.incarnation, hello.run, remembers)
 }

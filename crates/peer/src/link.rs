@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use kvorum_core::frame::{self, Frame, INTERLEAVED_MAX, LargeFrame, Message};
-use kvorum_core::quorum::{Failure, ReadAnswer};
+use kvorum_core::quorum::{Failure, Held, ReadAnswer};
 use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 
@@ -147,7 +147,7 @@ impl Link {
     /// coordinator knows.
     pub fn reply(self: &Rc<Self>, answer: &Frame) {
         let sent = match answer.message {
-            Message::ReadAnswer(ReadAnswer::Record(_)) => self.send(answer),
+            Message::ReadAnswer(ReadAnswer::Held(Held::Record(_))) => self.send(answer),
             _ => self.answer(answer),
         };
         if sent == Err(Failure::Overloaded) {

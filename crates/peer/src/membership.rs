@@ -81,6 +81,15 @@ struct MembershipTask {
     stop: bool,
 }
 
+/// Whether a peer said that it remembers this node's directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemembersUs {
+    /// It did.
+    Yes,
+    /// It has not yet.
+    NotYet,
+}
+
 /// Identity and standing of this node, and its view of the others.
 pub struct Membership {
     layout: Layout,
@@ -356,9 +365,8 @@ impl Membership {
         self.data_dir.remembered(self.url(node))
     }
 
-    /// Meets a peer: whether its answers count, as far as this node knows. `knows_us` if it said that it
-    /// remembers this directory. Remembers it durably if it is met for the first time. Blocks on the disk:
-    /// not for a shard.
+    /// Registers a peer: whether its answers count, as far as this node knows. Remembers it durably if it connects for
+    /// the first time. Blocks on the disk: not for a shard.
     ///
     /// # Errors
     /// If it could not be made durable; then the peer's answers must not be counted.
@@ -367,8 +375,9 @@ impl Membership {
         node: NodeId,
         incarnation: Incarnation,
         run: Run,
-        knows_us: bool,
+        remembers: RemembersUs,
     ) -> Result<bool, DataDirError> {
+        let knows_us = remembers == RemembersUs::Yes;
         let votes = match self.remembered(node) {
             None => {
                 let note = PeerNote { incarnation, run: run.id, sequence: run.recovered, knows_us };

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use kvorum_base::value_memory::LargeValues;
 use kvorum_core::frame::Message;
 use kvorum_core::placement::NodeId;
-use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer};
+use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer, Wanted};
 use kvorum_core::repair::wire::{RoundRequest, RoundResponse};
 use kvorum_core::{Key, Record};
 use kvorum_peer::error::ProtocolError;
@@ -23,7 +23,7 @@ use kvorum_peer::request_id::background_id;
 use tokio::sync::oneshot;
 
 use crate::replica::reply_to::ReplyTo;
-use crate::replica::{Held, Replica};
+use crate::replica::{AnswerCounts, Replica, StoreReason};
 use crate::reply::Reply;
 
 /// Questions of one shard's background work.
@@ -70,21 +70,21 @@ impl BackgroundRpc {
     }
 
     /// What `node` holds for the key. Cancel safe.
-    pub async fn read(&self, node: NodeId, key: &Key) -> Held {
+    pub async fn read(&self, node: NodeId, key: &Key) -> ReadAnswer<Record> {
         let reply = if node == self.membership.own() {
             let (tell, told) = oneshot::channel();
-            match self.replica.read(key, true, || ReplyTo::Call(tell)) {
+            match self.replica.read(key, AnswerCounts::Outside, || ReplyTo::Call(tell)) {
                 Some(held) => return held,
                 None => told.await.unwrap_or(Reply::Failed(Failure::NotServing)),
             }
         } else {
-            let message = Message::Read { key: key.clone(), version_only: false, non_voting: true };
+            let message = Message::Read { key: key.clone(), wanted: Wanted::Record, non_voting: true };
             self.ask(node, message, Some(key)).await
         };
         match reply {
             Reply::Read(held) => held,
-            Reply::Failed(failure) => Held::Failed(failure),
-            Reply::Stored(_) | Reply::Repair(_) => Held::Failed(Failure::Corrupt),
+            Reply::Failed(failure) => ReadAnswer::Failed(failure),
+            Reply::Stored(_) | Reply::Repair(_) => ReadAnswer::Failed(Failure::Corrupt),
         }
     }
 
@@ -92,7 +92,13 @@ impl BackgroundRpc {
     pub async fn repair(&self, node: NodeId, key: &Key, record: &Record) -> StoreAnswer {
         let reply = if node == self.membership.own() {
             let (tell, told) = oneshot::channel();
-            let submission = self.replica.submission(key.clone(), record, true, true, ReplyTo::Call(tell));
+            let submission = self.replica.submission(
+                key.clone(),
+                record,
+                StoreReason::Repair,
+                AnswerCounts::Outside,
+                ReplyTo::Call(tell),
+            );
             match self.replica.store(submission) {
                 Ok(()) => told.await.unwrap_or(Reply::Failed(Failure::NotServing)),
                 Err((_, failure)) => Reply::Failed(failure),
@@ -168,7 +174,9 @@ impl BackgroundRpc {
             Message::StoreAnswer(answer) => Reply::Stored(answer),
             Message::ReadAnswer(answer) => {
                 let key = waiting.as_ref().and_then(|waiting| waiting.key.as_ref());
-                Reply::Read(key.map_or(Held::Failed(Failure::Timeout), |key| self.checked(key, answer)))
+                Reply::Read(key.map_or(ReadAnswer::Failed(Failure::Timeout), |key| {
+                    answer.checked(|bytes| self.large_values.verified(key, bytes))
+                }))
             }
             Message::RepairAnswer(payload) => {
                 Reply::Repair(RoundResponse::decode(&payload).map_err(|_| ProtocolError::NotAnAnswer)?)
@@ -184,20 +192,6 @@ impl BackgroundRpc {
             let _ = tell.send(reply);
         }
         Ok(())
-    }
-
-    /// What a peer holds, for whoever asked for the record.
-    fn checked(&self, key: &Key, answer: ReadAnswer) -> Held {
-        match answer {
-            ReadAnswer::Record(bytes) => {
-                let verified = self.large_values.verified(key, bytes);
-                verified.map_or_else(|unusable| Held::Failed(unusable.into()), Held::Record)
-            }
-            ReadAnswer::Absent { gc_watermark } => Held::Absent { gc_watermark },
-            // Only the record was asked for.
-            ReadAnswer::Version { .. } => Held::Failed(Failure::Corrupt),
-            ReadAnswer::Failed(failure) => Held::Failed(failure),
-        }
     }
 
     /// The connection to `node` has ended.

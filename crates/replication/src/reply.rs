@@ -1,16 +1,15 @@
 //! Answers to questions of background work.
 
-use kvorum_core::quorum::{Failure, StoreAnswer};
+use kvorum_core::Record;
+use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer};
 use kvorum_core::repair::wire::RoundResponse;
-
-use crate::replica::Held;
 
 /// An answer.
 pub enum Reply {
     /// To a store.
     Stored(StoreAnswer),
     /// To a read; a peer's is not checked yet.
-    Read(Held),
+    Read(ReadAnswer<Record>),
     /// To a question of anti-entropy.
     Repair(RoundResponse),
     /// There is none.

@@ -14,14 +14,14 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use kvorum_base::sync::Mutex;
-use kvorum_core::quorum::{Quorum, majority};
+use kvorum_core::quorum::{Held, Quorum, majority};
 use kvorum_core::{Key, Record};
 use kvorum_peer::peers::Peers;
 use kvorum_storage::{Page, PageLimit, Store, StoreError, Tier};
 use tokio::sync::Notify;
 
 use crate::background_scan::BackgroundScan;
-use crate::coordinator::{Coordinator, ReadResult, ReadValue};
+use crate::coordinator::{Coordinator, ReadResult, WithReceipt};
 
 /// What is read at a time: a quarter of a millisecond, for which whoever wakes up may have to wait.
 const PAGE: PageLimit = PageLimit { records: 128, bytes: 32 * 1024 };
@@ -198,8 +198,8 @@ impl Scrubber {
         let claimed = salvaged.await.ok_or(STOPPING)?.and_then(|bytes| Record::claimed_from(&bytes));
         let from = claimed.filter(|from| (1..=nodes).contains(from)).unwrap_or(nodes);
         let quorum = Quorum::new(majority(from), from).expect("a majority is not more than all");
-        let found = self.coordinator.get(key.clone(), quorum, false).await;
-        let Ok(ReadResult { value: ReadValue::Record(record), .. }) = found else { return Ok(false) };
+        let found = self.coordinator.get(key.clone(), quorum, WithReceipt::No).await;
+        let Ok(ReadResult { value: Held::Record(record), .. }) = found else { return Ok(false) };
         self.coordinator.repair_own(&key, &record);
         for _ in 0..LOOKS_MAX {
             let (store, key) = (self.store.clone(), key.clone());
@@ -296,7 +296,7 @@ mod tests {
             let mended = tokio::task::spawn_local(async move { scrubber.repair(damaged).await });
             for peer in 0..2 {
                 let read = rig.next(peer).await;
-                let answer = ReadAnswer::Record(record.bytes().clone());
+                let answer = ReadAnswer::Held(Held::Record(record.bytes().clone()));
                 rig.answer(peer, &read, Message::ReadAnswer(answer)).await;
             }
             until(|| rig.shard.coordinator.under_way() == 0).await;

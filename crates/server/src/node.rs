@@ -414,7 +414,7 @@ fn open_store(
     durability: Durability,
 ) -> Result<(Arc<RocksStore>, Option<String>), StartError> {
     let (store, log) = RocksStore::open_in(data_dir, budget, cpu_share)?;
-    data_dir.begin_run(durability == Durability::Os)?;
+    data_dir.begin_run(durability)?;
     if let Some(loss) = log.loss() {
         tracing::error!(reason = loss, "this node has lost what it acknowledged: rebuilding, without a vote");
     }

@@ -25,4 +25,4 @@ pub mod store;
 pub use error::StoreError;
 pub use gc_watermarks::GcWatermarks;
 pub use health::{Health, HealthState, Stall};
-pub use store::{Batch, Durability, HintChange, Page, PageLimit, Store, StoreLookup, StoreStats, Tier, find};
+pub use store::{Batch, Durability, HintChange, Page, PageLimit, Store, StoreStats, Tier, find};

@@ -1,5 +1,4 @@
 //! The trait that stores implement, and what goes through it.
-
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -7,6 +6,7 @@ use bytes::Bytes;
 use kvorum_core::backpressure::Backpressure;
 use kvorum_core::key::Key;
 use kvorum_core::mutant::{Mutant, is_on};
+use kvorum_core::quorum::Held;
 use kvorum_core::version::Version;
 
 use crate::error::StoreError;
@@ -211,36 +211,24 @@ pub trait Store: Send + Sync + 'static {
     fn stats(&self) -> StoreStats;
 }
 
-/// What a key has, as of one moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StoreLookup {
-    /// The record's encoded bytes, unchecked.
-    Record(Bytes),
-    /// No record: its partition's GC watermark.
-    Absent {
-        /// A deletion of everything up to here.
-        gc_watermark: Version,
-    },
-}
-
 /// The record, or the GC watermark of its partition. A GC watermark that rises between two looks is no answer about the
 /// first: what the key lacked then may have come since.
 ///
 /// # Errors
 /// As [`Store::get`].
-pub fn find(store: &(impl Store + ?Sized), key: &Key, tier: Tier) -> Result<StoreLookup, StoreError> {
-    let gc_watermark = || match is_on(Mutant::AbsentWithoutFloor) {
+pub fn find(store: &(impl Store + ?Sized), key: &Key, tier: Tier) -> Result<Held<Bytes>, StoreError> {
+    let gc_watermark = || match is_on(Mutant::AbsentWithoutGcWatermark) {
         true => Version::ZERO,
         false => store.gc_watermarks().get(key.hash().partition()),
     };
     let mut before = gc_watermark();
     loop {
         if let Some(bytes) = store.get(key, tier)? {
-            return Ok(StoreLookup::Record(bytes));
+            return Ok(Held::Record(bytes));
         }
         let after = gc_watermark();
         if after == before {
-            return Ok(StoreLookup::Absent { gc_watermark: after });
+            return Ok(Held::Absent { gc_watermark: after });
         }
         before = after;
     }

@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use kvorum_core::key::Key;
 use kvorum_core::partitions::PartitionSet;
-use kvorum_core::quorum::{Current, Failure, StoreAnswer};
+use kvorum_core::quorum::{Current, Failure, Held, StoreAnswer};
 use kvorum_core::record::Record;
 use kvorum_core::version::{Hlc, Incarnation, Version};
 use kvorum_storage::commit::{
     CommitConfig, Committer, Completion, CompletionToken, Prefetch, Promise, Submission, Work,
 };
 use kvorum_storage::memory::{Fault, MemoryStore};
-use kvorum_storage::{Batch, Durability, Store, StoreLookup, Tier, find};
+use kvorum_storage::{Batch, Durability, Store, Tier, find};
 use proptest::prelude::*;
 
 const RETENTION: Duration = Duration::from_secs(10);
@@ -115,7 +115,7 @@ impl Specification {
             assert_eq!(answer, StoreAnswer::Failed(Failure::ClockSkew));
             return;
         }
-        let here = current.map_or(Current::Floor(Version::ZERO), Current::Record);
+        let here = current.map_or(Current::GcWatermark(Version::ZERO), Current::Record);
         if version >= here.version() {
             assert_eq!(answer, StoreAnswer::Accepted, "{version} over {here:?}");
             self.current.insert(arrival.key, version);
@@ -267,7 +267,7 @@ impl World {
     fn check(&mut self, arrivals: &[Arrival], done: &[Completion], answered: &mut [usize]) {
         let answers = done.iter().map(|done| match done {
             Completion::Stored { token, answer } => (usize::try_from(token.id).unwrap(), *answer),
-            Completion::Raised { .. } | Completion::Heeded { .. } => panic!("nobody asked"),
+            Completion::Raised { .. } | Completion::MadeDurable { .. } => panic!("nobody asked"),
         });
         let answers: Vec<_> = answers.collect();
         for (id, _) in &answers {
@@ -485,7 +485,7 @@ fn works_on_one_key_within_a_batch_see_each_other() {
         .iter()
         .map(|done| match done {
             Completion::Stored { answer, .. } => *answer,
-            Completion::Raised { .. } | Completion::Heeded { .. } => panic!("nobody asked"),
+            Completion::Raised { .. } | Completion::MadeDurable { .. } => panic!("nobody asked"),
         })
         .collect();
     let (accepted, stale) = (StoreAnswer::Accepted, |version| StoreAnswer::Stale(Current::Record(version)));
@@ -502,7 +502,7 @@ fn make_durable(committer: &mut Committer<MemoryStore>, promise: Promise) -> Res
         EPOCH_MS,
         &mut done,
     );
-    let [Completion::Heeded { token, result }] = done[..] else { panic!("{done:?}") };
+    let [Completion::MadeDurable { token, result }] = done[..] else { panic!("{done:?}") };
     assert_eq!(token.id, 7);
     result
 }
@@ -524,7 +524,7 @@ fn a_fence_keeps_stragglers_of_clients_out_and_lets_repair_through_also_after_a_
     let mut committer = start(&store);
     make_durable(&mut committer, Promise::Fence(Hlc::from_millis(1000))).unwrap();
     for _ in 0..2 {
-        let nothing = Current::Floor(Version::ZERO);
+        let nothing = Current::GcWatermark(Version::ZERO);
         let straggler = submission(&one, version(1000, u32::MAX), false, 1);
         assert_eq!(answer(&mut committer, straggler), StoreAnswer::StaleUnknown(nothing));
         // A lower one changes nothing.
@@ -555,7 +555,7 @@ fn a_fence_holds_for_the_rest_of_its_batch() {
         .iter()
         .filter_map(|done| if let Completion::Stored { answer, .. } = done { Some(*answer) } else { None })
         .collect();
-    assert_eq!(answers, [StoreAnswer::Accepted, StoreAnswer::StaleUnknown(Current::Floor(Version::ZERO))]);
+    assert_eq!(answers, [StoreAnswer::Accepted, StoreAnswer::StaleUnknown(Current::GcWatermark(Version::ZERO))]);
 }
 
 #[test]
@@ -564,8 +564,8 @@ fn a_gc_watermark_is_what_an_absent_key_answers_and_no_mark_is_below_it() {
     let [key, _, _] = keys();
     let mut committer = start(&store);
     let partitions: PartitionSet = [key.hash().partition()].into_iter().collect();
-    make_durable(&mut committer, Promise::Floors(partitions, Hlc::from_millis(1000))).unwrap();
-    let gc_watermark = Current::Floor(version(1000, u32::MAX));
+    make_durable(&mut committer, Promise::GcWatermarks(partitions, Hlc::from_millis(1000))).unwrap();
+    let gc_watermark = Current::GcWatermark(version(1000, u32::MAX));
     for _ in 0..2 {
         for repair in [false, true] {
             let old = submission(&key, version(1000, 1), repair, 1);
@@ -579,7 +579,7 @@ fn a_gc_watermark_is_what_an_absent_key_answers_and_no_mark_is_below_it() {
         committer = start(&store);
     }
     let found = find(&*store, &key, Tier::Disk).unwrap();
-    assert_eq!(found, StoreLookup::Absent { gc_watermark: gc_watermark.version() });
+    assert_eq!(found, Held::Absent { gc_watermark: gc_watermark.version() });
     assert_eq!(answer(&mut committer, submission(&key, version(1001, 1), false, 2)), StoreAnswer::Accepted);
 }
 
@@ -593,7 +593,7 @@ fn a_gc_watermark_that_could_not_be_made_durable_drops_nothing() {
     let tombstone =
         Submission { key: key.clone(), hash: key.hash(), version: version(500, 1), record, repair: false, token };
     assert_eq!(answer(&mut committer, tombstone), StoreAnswer::Accepted);
-    let gc_watermarks = || Promise::Floors(PartitionSet::all(), Hlc::from_millis(1000));
+    let gc_watermarks = || Promise::GcWatermarks(PartitionSet::all(), Hlc::from_millis(1000));
     store.set_fault(Fault::DiskFull);
     assert_eq!(make_durable(&mut committer, gc_watermarks()), Err(Failure::DiskFull));
     store.set_fault(Fault::None);

@@ -12,7 +12,7 @@ use kvorum_storage::Store;
 use super::{ask, cut, expect, others};
 use crate::chance::SimRandom;
 use crate::history::{ClientAction, key};
-use crate::machine::Machine;
+use crate::machine::{Crash, Machine};
 use crate::run::simulate;
 use crate::world::World;
 
@@ -109,9 +109,9 @@ async fn round(world: &Rc<World>, chance: &mut SimRandom, done: &mut DeletionsDo
 fn leave(world: &World, machine: &Rc<Machine>, absence: Absence) {
     world.trace.event(&format!("node {} goes: {absence:?}", machine.index));
     match absence {
-        Absence::Crashed => machine.crash(true),
-        Absence::Restored => machine.crash(false),
-        Absence::Paused => machine.pause(true),
+        Absence::Crashed => machine.crash(Crash::Process),
+        Absence::Restored => machine.crash(Crash::Power),
+        Absence::Paused => machine.pause(),
         Absence::CutOff => cut(world, machine, true),
     }
 }
@@ -132,7 +132,7 @@ fn come_back(world: &World, machine: &Rc<Machine>, absence: Absence) -> bool {
             }
             machine.start();
         }
-        Absence::Paused => machine.pause(false),
+        Absence::Paused => machine.resume(),
         Absence::CutOff => cut(world, machine, false),
     }
     is_restored

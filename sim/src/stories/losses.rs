@@ -2,7 +2,6 @@
 //! acknowledged it loses its disk, and as soon as that one votes again the last that has everything is cut off. What
 //! was acknowledged is there. In every other round the last one has in the meantime got something newer that reached
 //! nobody else: then that or what was acknowledged is there.
-
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,6 +13,7 @@ use super::{ask, cut, expect, others};
 use crate::chance::SimRandom;
 use crate::clients;
 use crate::history::ClientAction;
+use crate::machine::Crash;
 use crate::run::simulate;
 use crate::world::World;
 
@@ -62,7 +62,7 @@ async fn round(world: &Rc<World>, chance: &mut SimRandom) -> Result<(), String> 
         expected.push(world.next_value());
         ask(world, chance, number, ClientAction::Put(expected[number]), &others(world, missing)).await?;
     }
-    loser.crash(chance.happens(500));
+    loser.crash(if chance.happens(500) { Crash::Process } else { Crash::Power });
     loser.wipe();
     cut(world, missing, false);
     tokio::time::sleep(chance.millis(1..1000)).await;

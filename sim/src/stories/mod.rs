@@ -51,7 +51,8 @@ fn others(world: &World, machine: &Machine) -> Vec<Rc<Machine>> {
 /// Cuts a node off from all others, or connects it again.
 fn cut(world: &World, machine: &Machine, is_cut: bool) {
     for other in others(world, machine) {
-        world.network.cut(machine.index, other.index, is_cut);
-        world.network.cut(other.index, machine.index, is_cut);
+        for (from, to) in [(machine.index, other.index), (other.index, machine.index)] {
+            if is_cut { world.network.cut(from, to) } else { world.network.join(from, to) }
+        }
     }
 }

@@ -11,6 +11,7 @@ pub mod replica;
 pub mod rules;
 pub mod write;
 
+use crate::record::Record;
 use bytes::Bytes;
 
 use crate::version::Version;
@@ -142,7 +143,7 @@ pub enum Current {
     /// A record, value or tombstone, of this version.
     Record(Version),
     /// No record: its partition's GC watermark, a deletion; [`Version::ZERO`] at first.
-    Floor(Version),
+    GcWatermark(Version),
 }
 
 impl Current {
@@ -150,7 +151,7 @@ impl Current {
     #[must_use]
     pub fn version(self) -> Version {
         match self {
-            Self::Record(version) | Self::Floor(version) => version,
+            Self::Record(version) | Self::GcWatermark(version) => version,
         }
     }
 }
@@ -252,11 +253,33 @@ impl StoreAnswer {
     }
 }
 
-/// A replica's answer to a read.
+/// What is held for a key, as of one moment. `R` is `Bytes` as they came from a disk or a peer, and [`Record`] once their
+/// digest was checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReadAnswer {
-    /// The record's encoded bytes, not yet checked by the coordinator.
-    Record(Bytes),
+pub enum Held<R> {
+    /// This record: a value, a tombstone, or expired.
+    Record(R),
+    /// None; its partition's GC watermark.
+    Absent {
+        /// A deletion of everything up to here.
+        gc_watermark: Version,
+    },
+}
+
+/// What a read asks of a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// The whole record.
+    Record,
+    /// Its version alone: enough where another replica sends the record.
+    Version,
+}
+
+/// A replica's answer to a read. `R` as in [`Held`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReadAnswer<R> {
+    /// This record, or none.
+    Held(Held<R>),
     /// The record's version and stored `from`: all that was asked.
     Version {
         /// The version held.
@@ -264,11 +287,21 @@ pub enum ReadAnswer {
         /// How many replicas shall hold it.
         from: u8,
     },
-    /// No record: the partition's GC watermark.
-    Absent {
-        /// A deletion of everything up to here.
-        gc_watermark: Version,
-    },
-    /// Counts for nothing.
+    /// Counts for nothing. [`Failure::Corrupt`] too where the coordinator itself found the damage.
     Failed(Failure),
+}
+
+impl ReadAnswer<Bytes> {
+    /// The answer with its record checked.
+    pub fn checked<E: Into<Failure>>(self, check: impl FnOnce(Bytes) -> Result<Record, E>) -> ReadAnswer<Record> {
+        match self {
+            Self::Held(Held::Record(bytes)) => match check(bytes) {
+                Ok(record) => ReadAnswer::Held(Held::Record(record)),
+                Err(unusable) => ReadAnswer::Failed(unusable.into()),
+            },
+            Self::Held(Held::Absent { gc_watermark }) => ReadAnswer::Held(Held::Absent { gc_watermark }),
+            Self::Version { version, from } => ReadAnswer::Version { version, from },
+            Self::Failed(failure) => ReadAnswer::Failed(failure),
+        }
+    }
 }

@@ -1,8 +1,7 @@
 //! One GET: whom to ask, when a version is known to be held well enough, what to answer.
 //!
 //! Owns what each replica is known to hold and what has been asked of it. The coordinator carries out
-//! the [`ReadCommand`]s, feeds in the outcome of each (once, matched by its request id; records checked, see
-//! [`CheckedAnswer`]) and keeps the deadline. What comes twice all the same costs at most the answer, never its truth.
+//! the [`ReadCommand`]s, feeds in the outcome of each (once, matched by its request id; records checked) and keeps the deadline. What comes twice all the same costs at most the answer, never its truth.
 //!
 //! Promises: at quorum, [`ReadCommand::Done`] never carries a version that is not known to be held by a
 //! majority, so that no later quorum read returns an older one; and never one older than what a
@@ -28,25 +27,9 @@
 //! "Hedging".
 
 use super::rules;
-use crate::quorum::{Current, Failure, Quorum, Rank, ReplicaSet, StoreAnswer, majority};
+use crate::quorum::{Current, Failure, Held, Quorum, Rank, ReadAnswer, ReplicaSet, StoreAnswer, Wanted, majority};
 use crate::record::Record;
 use crate::version::Version;
-
-/// A replica's answer to a read, as the coordinator found it after checking.
-#[derive(Clone, Debug)]
-pub enum CheckedAnswer {
-    /// The record; its digest was right.
-    Record(Record),
-    /// The record's version: all that was asked.
-    Version(Version),
-    /// No record: the partition's GC watermark.
-    Absent {
-        /// A deletion of everything up to here.
-        gc_watermark: Version,
-    },
-    /// Counts for nothing. [`Failure::Corrupt`] too where the coordinator itself found the damage.
-    Failed(Failure),
-}
 
 /// What the coordinator has to do.
 #[derive(Clone, Debug)]
@@ -55,8 +38,8 @@ pub enum ReadCommand {
     Ask {
         /// Whom.
         rank: Rank,
-        /// For the version alone, instead of the whole record.
-        version_only: bool,
+        /// For what.
+        wanted: Wanted,
     },
     /// Write the newest record back to this replica (exempt from its fence).
     Store {
@@ -66,21 +49,9 @@ pub enum ReadCommand {
         record: Record,
     },
     /// Answer the client.
-    Done(ReadOutcome),
+    Done(Held<Record>),
     /// Too many replicas have failed: `504` at once instead of at the deadline.
     Hopeless,
-}
-
-/// What a read found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReadOutcome {
-    /// This record, perhaps a tombstone or expired.
-    Record(Record),
-    /// Nothing.
-    Absent {
-        /// The greatest GC watermark among the answers.
-        gc_watermark: Version,
-    },
 }
 
 /// The state of one read. No allocation for up to [`INLINE`] replicas.
@@ -154,7 +125,10 @@ impl Read {
     pub fn start(&mut self, sink: &mut dyn FnMut(ReadCommand)) {
         self.pending_record.insert(self.record_from);
         for rank in self.asked.iter() {
-            sink(ReadCommand::Ask { rank, version_only: rank != self.record_from });
+            sink(ReadCommand::Ask {
+                rank,
+                wanted: if rank == self.record_from { Wanted::Record } else { Wanted::Version },
+            });
         }
     }
 
@@ -179,21 +153,21 @@ impl Read {
     /// A replica's answer to an [`ReadCommand::Ask`], or the failure to get one. What was not asked and
     /// duplicates count for nothing; what comes after the end only completes [`Read::outdated`] and
     /// [`Read::to_repair`].
-    pub fn on_read(&mut self, rank: Rank, answer: CheckedAnswer, sink: &mut dyn FnMut(ReadCommand)) {
+    pub fn on_read(&mut self, rank: Rank, answer: ReadAnswer<Record>, sink: &mut dyn FnMut(ReadCommand)) {
         if rank.0 >= self.quorum.replicas() || !(self.pending.contains(rank) || self.fetching.contains(rank)) {
             return;
         }
-        let version_only = matches!(answer, CheckedAnswer::Version(_));
+        let has_record = !matches!(answer, ReadAnswer::Version { .. });
         let current = match answer {
-            CheckedAnswer::Failed(failure) => {
+            ReadAnswer::Failed(failure) => {
                 self.fail(rank, failure);
                 return self.evaluate(sink);
             }
             // A fetch is not answered by a version: a duplicate of the answer before it.
-            CheckedAnswer::Version(_) if !self.pending.contains(rank) => return,
-            CheckedAnswer::Version(version) => Current::Record(version),
-            CheckedAnswer::Absent { gc_watermark } => Current::Floor(gc_watermark),
-            CheckedAnswer::Record(record) => {
+            ReadAnswer::Version { .. } if !self.pending.contains(rank) => return,
+            ReadAnswer::Version { version, .. } => Current::Record(version),
+            ReadAnswer::Held(Held::Absent { gc_watermark }) => Current::GcWatermark(gc_watermark),
+            ReadAnswer::Held(Held::Record(record)) => {
                 let version = record.version();
                 self.keep(record);
                 Current::Record(version)
@@ -203,7 +177,7 @@ impl Read {
         self.pending_record.remove(rank);
         // What is older than what the replica said before was overtaken on the way: it is no answer
         // to the fetch, which came after.
-        if self.learn(rank, current) && !version_only {
+        if self.learn(rank, current) && has_record {
             self.fetching.remove(rank);
         }
         self.evaluate(sink);
@@ -276,7 +250,7 @@ impl Read {
     /// Whether `current` is at least as new as what was known of the replica, and so known now.
     fn learn(&mut self, rank: Rank, current: Current) -> bool {
         // Of a record and a GC watermark of one version the GC watermark came later: a GC watermark never gives way to it.
-        let age = |current: Current| (current.version(), matches!(current, Current::Floor(_)));
+        let age = |current: Current| (current.version(), matches!(current, Current::GcWatermark(_)));
         let newer = self.known.get(rank).is_none_or(|known| age(known) <= age(current));
         if newer {
             self.known.set(rank, Some(current));
@@ -306,7 +280,7 @@ impl Read {
     fn newest(&self) -> Option<Version> {
         let told = self.known.iter().filter_map(|(_, current)| match current {
             Current::Record(version) => Some(version),
-            Current::Floor(_) => None,
+            Current::GcWatermark(_) => None,
         });
         told.chain(self.record.as_ref().map(Record::version)).max()
     }
@@ -314,7 +288,7 @@ impl Read {
     /// The greatest GC watermark among the answers of `among`.
     fn gc_watermark(&self, among: ReplicaSet) -> Option<Version> {
         let gc_watermarks = self.known.iter().filter_map(|(rank, current)| match current {
-            Current::Floor(version) if among.contains(rank) => Some(version),
+            Current::GcWatermark(version) if among.contains(rank) => Some(version),
             _ => None,
         });
         gc_watermarks.max()
@@ -380,10 +354,10 @@ impl Read {
         // 1. A majority holds it (what the others hold is older, and every later quorum read will meet
         //    it). Below quorum the client has chosen not to wait for that.
         let confirmed = self.holders(version).or(self.write_back.accepted).minus(self.failed);
-        let absent = || self.known.filter(|current| matches!(current, Current::Floor(_)));
+        let absent = || self.known.filter(|current| matches!(current, Current::GcWatermark(_)));
         let held = rules::holders(confirmed, self.write_back.sent, absent);
         if rules::may_be_answered(held.and(scope).len(), scope.len(), self.quorum.is_quorum()) {
-            return self.close(ReadCommand::Done(ReadOutcome::Record(record)), sink);
+            return self.close(ReadCommand::Done(Held::Record(record)), sink);
         }
         // 3. It may be half written: make a majority hold it before anybody hears of it.
         let records = self.known.filter(|current| matches!(current, Current::Record(_)));
@@ -409,12 +383,12 @@ impl Read {
         for rank in self.holders(version).iter() {
             self.known.set(rank, None);
             if self.asked_again.insert(rank) {
-                let version_only = !self.pending_record.is_empty();
+                let wanted = if self.pending_record.is_empty() { Wanted::Record } else { Wanted::Version };
                 self.pending.insert(rank);
-                if !version_only {
+                if wanted == Wanted::Record {
                     self.pending_record.insert(rank);
                 }
-                sink(ReadCommand::Ask { rank, version_only });
+                sink(ReadCommand::Ask { rank, wanted });
             } else {
                 self.exclude(rank);
             }
@@ -425,12 +399,12 @@ impl Read {
 
     fn answer_absent(&mut self, sink: &mut dyn FnMut(ReadCommand)) {
         let gc_watermark = self.gc_watermark(ReplicaSet::first(self.quorum.replicas())).unwrap_or(Version::ZERO);
-        self.close(ReadCommand::Done(ReadOutcome::Absent { gc_watermark }), sink);
+        self.close(ReadCommand::Done(Held::Absent { gc_watermark }), sink);
     }
 
     fn close(&mut self, last: ReadCommand, sink: &mut dyn FnMut(ReadCommand)) {
         self.closed = true;
-        if !matches!(last, ReadCommand::Done(ReadOutcome::Record(_))) {
+        if !matches!(last, ReadCommand::Done(Held::Record(_))) {
             self.record = None;
         }
         sink(last);
@@ -445,7 +419,7 @@ impl Read {
         let next = self.holders(version).minus(self.fetching).iter().next();
         if let Some(rank) = next {
             self.fetching.insert(rank);
-            sink(ReadCommand::Ask { rank, version_only: false });
+            sink(ReadCommand::Ask { rank, wanted: Wanted::Record });
         }
     }
 
@@ -458,7 +432,7 @@ impl Read {
             if wanted {
                 self.pending_record.insert(rank);
             }
-            sink(ReadCommand::Ask { rank, version_only: !wanted });
+            sink(ReadCommand::Ask { rank, wanted: if wanted { Wanted::Record } else { Wanted::Version } });
             wanted = false;
         }
     }

@@ -156,7 +156,7 @@ impl Write {
         match answer {
             StoreAnswer::Accepted => self.accepted.insert(rank),
             StoreAnswer::Stale(current) => {
-                self.gc_watermark_among_stale |= matches!(current, Current::Floor(_));
+                self.gc_watermark_among_stale |= matches!(current, Current::GcWatermark(_));
                 self.stale.insert(rank)
             }
             StoreAnswer::StaleUnknown(_) if rules::is_promise(answer) => self.stale.insert(rank),

@@ -7,6 +7,15 @@ use super::Holding;
 use crate::key::Key;
 use crate::placement::NodeId;
 
+/// Where a page is in its node's list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PagePlace {
+    /// Others follow.
+    Inner,
+    /// At the end.
+    Last,
+}
+
 /// The lists of all nodes.
 #[derive(Debug, Default)]
 pub struct Merge {
@@ -43,7 +52,7 @@ impl Merge {
     ///
     /// # Errors
     /// [`OutOfOrder`]; nothing of the page is taken.
-    pub fn push(&mut self, node: NodeId, page: Vec<(Key, Holding)>, is_last: bool) -> Result<(), OutOfOrder> {
+    pub fn push(&mut self, node: NodeId, page: Vec<(Key, Holding)>, place: PagePlace) -> Result<(), OutOfOrder> {
         let list = self.lists.iter_mut().find(|list| list.node == node && list.is_open).ok_or(OutOfOrder)?;
         let last = list.entries.back().map(|(key, _)| key);
         let keys = || page.iter().map(|(key, _)| key);
@@ -51,7 +60,7 @@ impl Merge {
             return Err(OutOfOrder);
         }
         list.entries.extend(page);
-        list.is_open = !is_last;
+        list.is_open = place == PagePlace::Inner;
         Ok(())
     }
 

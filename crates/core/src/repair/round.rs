@@ -29,6 +29,15 @@ pub struct CopyPlan {
     pub is_doubtful: bool,
 }
 
+/// Whether a member of a round has a vote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberVote {
+    /// It has.
+    Counts,
+    /// It is rebuilding.
+    Abstains,
+}
+
 /// A round under way.
 #[derive(Debug)]
 pub struct Round<'a> {
@@ -65,9 +74,9 @@ impl<'a> Round<'a> {
     }
 
     /// A node has begun, and says whether it has a vote.
-    pub fn on_begun(&mut self, node: NodeId, votes: bool) {
+    pub fn on_begun(&mut self, node: NodeId, vote: MemberVote) {
         if let Some(voting) = self.voting.get_mut(node.index()) {
-            *voting = votes;
+            *voting = vote == MemberVote::Counts;
         }
     }
 
@@ -204,8 +213,8 @@ impl<'a> Round<'a> {
                 version >= newest.version
             }
             // A GC watermark is as good as a deletion, and no value.
-            StoreAnswer::Stale(Current::Floor(gc_watermark))
-            | StoreAnswer::StaleUnknown(Current::Floor(gc_watermark)) => {
+            StoreAnswer::Stale(Current::GcWatermark(gc_watermark))
+            | StoreAnswer::StaleUnknown(Current::GcWatermark(gc_watermark)) => {
                 gc_watermark >= newest.version && newest.kind != RecordKind::Value
             }
             StoreAnswer::Failed(_) => false,

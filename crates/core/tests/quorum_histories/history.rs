@@ -5,10 +5,12 @@ use std::collections::VecDeque;
 use std::ops::AddAssign;
 
 use kvorum_core::Record;
-use kvorum_core::quorum::read::{CheckedAnswer, Read, ReadCommand, ReadOutcome};
+use kvorum_core::quorum::read::{Read, ReadCommand};
 use kvorum_core::quorum::replica::Origin;
 use kvorum_core::quorum::write::{Attempt, Write, WriteOutcome, WriteStep};
-use kvorum_core::quorum::{Current, Failure, Quorum, Rank, ReplicaSet, StoreAnswer, majority};
+use kvorum_core::quorum::{
+    Current, Failure, Held, Quorum, Rank, ReadAnswer, ReplicaSet, StoreAnswer, Wanted, majority,
+};
 use kvorum_core::version::{Hlc, Incarnation, Version};
 
 use crate::chance::Chance;
@@ -109,7 +111,7 @@ enum Body {
         deferred: bool,
     },
     Read {
-        version_only: bool,
+        wanted: Wanted,
     },
     /// To the coordinator.
     Stored {
@@ -119,7 +121,7 @@ enum Body {
         hlc: Hlc,
     },
     Held {
-        answer: CheckedAnswer,
+        answer: ReadAnswer<Record>,
         hlc: Hlc,
     },
 }
@@ -344,8 +346,8 @@ impl World {
                 let hlc = self.nodes[at].hlc;
                 self.send(operation, rank, Body::Stored { attempt, version, answer, hlc });
             }
-            Body::Read { version_only } => {
-                let answer = if fails { CheckedAnswer::Failed(Failure::Corrupt) } else { self.look(at, version_only) };
+            Body::Read { wanted } => {
+                let answer = if fails { ReadAnswer::Failed(Failure::Corrupt) } else { self.look(at, wanted) };
                 self.note(|| format!("#{operation} reads {at}: {answer:?}"));
                 let hlc = self.nodes[at].hlc;
                 self.send(operation, rank, Body::Held { answer, hlc });
@@ -369,11 +371,11 @@ impl World {
         self.nodes[at].store(record, origin, now, retention, self.without)
     }
 
-    fn look(&self, at: usize, version_only: bool) -> CheckedAnswer {
+    fn look(&self, at: usize, wanted: Wanted) -> ReadAnswer<Record> {
         match self.nodes[at].record.clone() {
-            Some(record) if version_only => CheckedAnswer::Version(record.version()),
-            Some(record) => CheckedAnswer::Record(record),
-            None => CheckedAnswer::Absent { gc_watermark: self.nodes[at].gc_watermark },
+            Some(record) if wanted == Wanted::Version => ReadAnswer::Version { version: record.version(), from: 1 },
+            Some(record) => ReadAnswer::Held(Held::Record(record)),
+            None => ReadAnswer::Held(Held::Absent { gc_watermark: self.nodes[at].gc_watermark }),
         }
     }
 
@@ -396,7 +398,7 @@ impl World {
         let lies = without == Without::StaleIsNoAccept && matches!(answer, StoreAnswer::Stale(_));
         let answer = match answer {
             StoreAnswer::Stale(_) if lies => StoreAnswer::Accepted,
-            StoreAnswer::Stale(gc_watermark) if without == Without::FloorIsNoExcuse => {
+            StoreAnswer::Stale(gc_watermark) if without == Without::GcWatermarkIsNoExcuse => {
                 StoreAnswer::Stale(Current::Record(gc_watermark.version()))
             }
             answer => answer,
@@ -434,7 +436,7 @@ impl World {
         self.send_to_all(number, attempt, &new);
     }
 
-    fn on_read(&mut self, number: usize, rank: Rank, answer: CheckedAnswer) {
+    fn on_read(&mut self, number: usize, rank: Rank, answer: ReadAnswer<Record>) {
         if let Some(Operation { kind: Kind::Read { machine, .. }, .. }) = self.operations[number].as_mut() {
             let mut commands = VecDeque::new();
             machine.on_read(rank, answer, &mut |command| commands.push_back(command));
@@ -457,7 +459,7 @@ impl World {
     fn carry_out(&mut self, number: usize, mut commands: VecDeque<ReadCommand>) {
         while let Some(command) = commands.pop_front() {
             match command {
-                ReadCommand::Ask { rank, version_only } => self.send(number, rank, Body::Read { version_only }),
+                ReadCommand::Ask { rank, wanted } => self.send(number, rank, Body::Read { wanted }),
                 ReadCommand::Store { rank, record } if self.without == Without::WriteBack => {
                     self.on_written_back(number, rank, record.version(), StoreAnswer::Accepted);
                 }
@@ -481,11 +483,11 @@ impl World {
         self.monitor.write_succeeds(write);
     }
 
-    fn end_read(&mut self, number: usize, outcome: &ReadOutcome) {
+    fn end_read(&mut self, number: usize, outcome: &Held<Record>) {
         let operation = self.operations[number].take().expect("a read ends once");
         let value = match outcome {
-            ReadOutcome::Record(record) => record.payload().first().copied().unwrap_or(NOTHING),
-            ReadOutcome::Absent { .. } => NOTHING,
+            Held::Record(record) => record.payload().first().copied().unwrap_or(NOTHING),
+            Held::Absent { .. } => NOTHING,
         };
         self.note(|| format!("#{number} answers {value}"));
         self.counts.answered += 1;
@@ -542,7 +544,7 @@ impl World {
             Body::Store { record, .. } => {
                 self.on_written_back(message.operation, message.rank, record.version(), StoreAnswer::Failed(failure));
             }
-            _ => self.on_read(message.operation, message.rank, CheckedAnswer::Failed(failure)),
+            _ => self.on_read(message.operation, message.rank, ReadAnswer::Failed(failure)),
         }
     }
 

@@ -57,7 +57,7 @@ fn every_history_is_linearizable_and_ends_in_a_readable_key() {
 #[test]
 fn every_missing_rule_is_noticed() {
     for without in Without::ALL {
-        let is_rare = matches!(without, Without::FloorIsNoExcuse | Without::DeferredIsNoPromise);
+        let is_rare = matches!(without, Without::GcWatermarkIsNoExcuse | Without::DeferredIsNoPromise);
         let noticed = (0..if is_rare { RARE_UNTIL_NOTICED } else { HISTORIES_UNTIL_NOTICED }).find(|seed| {
             let ended = play(*seed, without, false);
             !ended.linearizable || !ended.live

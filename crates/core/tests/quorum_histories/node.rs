@@ -37,7 +37,7 @@ impl Node {
     }
 
     pub fn current(&self) -> Current {
-        self.record.as_ref().map_or(Current::Floor(self.gc_watermark), |record| Current::Record(record.version()))
+        self.record.as_ref().map_or(Current::GcWatermark(self.gc_watermark), |record| Current::Record(record.version()))
     }
 
     /// Loses what was in memory.

@@ -28,7 +28,7 @@ pub enum Without {
     /// Answers to the first attempt count for the second.
     CountsPerAttempt,
     /// A write takes a GC watermark in its way for a concurrent write.
-    FloorIsNoExcuse,
+    GcWatermarkIsNoExcuse,
 }
 
 impl Without {
@@ -45,6 +45,6 @@ impl Without {
         Self::NewerStamp,
         Self::SecondAttempt,
         Self::CountsPerAttempt,
-        Self::FloorIsNoExcuse,
+        Self::GcWatermarkIsNoExcuse,
     ];
 }

@@ -11,8 +11,8 @@ use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use bytes::Bytes;
-use kvorum_core::quorum::read::{CheckedAnswer, Read, ReadCommand, ReadOutcome};
-use kvorum_core::quorum::{Current, Failure, Quorum, Rank, ReplicaSet, StoreAnswer};
+use kvorum_core::quorum::read::{Read, ReadCommand};
+use kvorum_core::quorum::{Current, Failure, Held, Quorum, Rank, ReadAnswer, ReplicaSet, StoreAnswer, Wanted};
 use kvorum_core::version::{Hlc, Incarnation, Version};
 use kvorum_core::{Key, Record};
 
@@ -167,10 +167,12 @@ impl Explorer {
         match event {
             Event::Read { rank, heard } => {
                 let answer = match heard {
-                    Heard::Record(number) => CheckedAnswer::Record(self.record(number)),
-                    Heard::Version(number) => CheckedAnswer::Version(version(number)),
-                    Heard::Absent(gc_watermark) => CheckedAnswer::Absent { gc_watermark: version(gc_watermark) },
-                    Heard::Failed => CheckedAnswer::Failed(failure(rank)),
+                    Heard::Record(number) => ReadAnswer::Held(Held::Record(self.record(number))),
+                    Heard::Version(number) => ReadAnswer::Version { version: version(number), from: 1 },
+                    Heard::Absent(gc_watermark) => {
+                        ReadAnswer::Held(Held::Absent { gc_watermark: version(gc_watermark) })
+                    }
+                    Heard::Failed => ReadAnswer::Failed(failure(rank)),
                 };
                 listen(|sink| read.on_read(replica(rank), answer, sink))
             }
@@ -211,7 +213,7 @@ impl Explorer {
                 self.at_or_above(replica.told.map_or(0, Told::version)).for_each(|told| {
                     push(match told {
                         Told::Record(version) => Heard::Record(version),
-                        Told::Floor(gc_watermark) => Heard::Absent(gc_watermark),
+                        Told::GcWatermark(gc_watermark) => Heard::Absent(gc_watermark),
                     });
                 });
                 push(Heard::Failed);
@@ -231,7 +233,7 @@ impl Explorer {
 
     fn at_or_above(&self, version: u64) -> impl Iterator<Item = Told> {
         let records = self.scenario.versions.iter().map(|(version, _)| Told::Record(*version));
-        let gc_watermarks = self.scenario.gc_watermarks.iter().map(|gc_watermark| Told::Floor(*gc_watermark));
+        let gc_watermarks = self.scenario.gc_watermarks.iter().map(|gc_watermark| Told::GcWatermark(*gc_watermark));
         records.chain(gc_watermarks).filter(move |told| told.version() >= version)
     }
 
@@ -329,7 +331,7 @@ fn failure(rank: usize) -> Failure {
 fn newer(rank: usize, told: Told) -> StoreAnswer {
     let current = match told {
         Told::Record(number) => Current::Record(version(number)),
-        Told::Floor(number) => Current::Floor(version(number)),
+        Told::GcWatermark(number) => Current::GcWatermark(version(number)),
     };
     if rank.is_multiple_of(2) { StoreAnswer::Stale(current) } else { StoreAnswer::StaleUnknown(current) }
 }
@@ -338,12 +340,14 @@ fn listen(run: impl FnOnce(&mut dyn FnMut(ReadCommand))) -> Vec<Said> {
     let mut said = Vec::new();
     run(&mut |command| {
         said.push(match command {
-            ReadCommand::Ask { rank, version_only } => Said::Ask { rank: usize::from(rank.0), record: !version_only },
+            ReadCommand::Ask { rank, wanted } => {
+                Said::Ask { rank: usize::from(rank.0), record: wanted == Wanted::Record }
+            }
             ReadCommand::Store { rank, record } => {
                 Said::Store { rank: usize::from(rank.0), version: record.version().hlc.raw() }
             }
-            ReadCommand::Done(ReadOutcome::Record(record)) => Said::Answer(record.version().hlc.raw()),
-            ReadCommand::Done(ReadOutcome::Absent { gc_watermark }) => Said::Absent(gc_watermark.hlc.raw()),
+            ReadCommand::Done(Held::Record(record)) => Said::Answer(record.version().hlc.raw()),
+            ReadCommand::Done(Held::Absent { gc_watermark }) => Said::Absent(gc_watermark.hlc.raw()),
             ReadCommand::Hopeless => Said::Hopeless,
         });
     });

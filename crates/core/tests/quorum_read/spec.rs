@@ -5,7 +5,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Told {
     Record(u64),
-    Floor(u64),
+    GcWatermark(u64),
 }
 
 impl Told {
@@ -13,7 +13,7 @@ impl Told {
     fn age(self) -> (u64, bool) {
         match self {
             Told::Record(version) => (version, false),
-            Told::Floor(version) => (version, true),
+            Told::GcWatermark(version) => (version, true),
         }
     }
 
@@ -325,7 +325,7 @@ impl Facts {
             }
             Heard::Version(version) => (Told::Record(version), false),
             Heard::Record(version) => (Told::Record(version), true),
-            Heard::Absent(gc_watermark) => (Told::Floor(gc_watermark), true),
+            Heard::Absent(gc_watermark) => (Told::GcWatermark(gc_watermark), true),
         };
         replica.first = First::Settled;
         let overtaken = replica.told.is_some_and(|known| known.age() > told.age());

@@ -10,10 +10,10 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use kvorum_base::value_memory::{Body, LargeValues};
-use kvorum_core::quorum::Quorum;
+use kvorum_core::quorum::{Held, Quorum};
 use kvorum_core::version::Hlc;
 use kvorum_core::{Incarnation, Key, Record, Version};
-use kvorum_replication::coordinator::{ReadResult, ReadValue, Receipt, Refused, ReplicaReceipt, WriteResult};
+use kvorum_replication::coordinator::{ReadResult, Receipt, Refused, ReplicaReceipt, WithReceipt, WriteResult};
 use kvorum_storage::{Page, PageLimit};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -87,7 +87,7 @@ impl Entities for FakeEntities {
         quorum: Quorum,
         content_type: Option<&[u8]>,
         value: Body,
-        trace: bool,
+        with: WithReceipt,
     ) -> Result<WriteResult, Refused> {
         self.enter().await?;
         let version = self.timestamp();
@@ -96,24 +96,24 @@ impl Entities for FakeEntities {
         let stored = Record::decode(&key, Bytes::copy_from_slice(record.bytes()));
         let record = stored.expect("it was a record");
         self.records.borrow_mut().insert(key.as_bytes().to_vec(), record);
-        Ok(WriteResult { version, receipt: trace.then(|| receipt(version)) })
+        Ok(WriteResult { version, receipt: (with == WithReceipt::Yes).then(|| receipt(version)) })
     }
 
-    async fn delete(&self, key: Key, quorum: Quorum, trace: bool) -> Result<WriteResult, Refused> {
+    async fn delete(&self, key: Key, quorum: Quorum, with: WithReceipt) -> Result<WriteResult, Refused> {
         self.enter().await?;
         let version = self.timestamp();
         self.records.borrow_mut().insert(key.as_bytes().to_vec(), Record::tombstone(&key, version, quorum.replicas()));
-        Ok(WriteResult { version, receipt: trace.then(|| receipt(version)) })
+        Ok(WriteResult { version, receipt: (with == WithReceipt::Yes).then(|| receipt(version)) })
     }
 
-    async fn get(&self, key: Key, _: Quorum, trace: bool) -> Result<ReadResult, Refused> {
+    async fn get(&self, key: Key, _: Quorum, with: WithReceipt) -> Result<ReadResult, Refused> {
         self.enter().await?;
         let record = self.records.borrow().get(key.as_bytes()).cloned();
         let record = record.map(|record| self.large_values.keep(record)).transpose();
         let record = record.map_err(|_| Refused::Overloaded)?;
         let version = record.as_ref().map_or(Version::ZERO, Record::version);
-        let value = record.map_or(ReadValue::Absent { gc_watermark: Version::ZERO }, ReadValue::Record);
-        Ok(ReadResult { value, receipt: trace.then(|| receipt(version)) })
+        let value = record.map_or(Held::Absent { gc_watermark: Version::ZERO }, Held::Record);
+        Ok(ReadResult { value, receipt: (with == WithReceipt::Yes).then(|| receipt(version)) })
     }
 }
 

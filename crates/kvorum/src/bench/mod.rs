@@ -18,7 +18,7 @@ use kvorum_load::compare::{
 };
 use kvorum_load::fill::{fill as fill_load, keys_for};
 use kvorum_load::knee::{Effort, Knee, Point, Probe, SearchInput, SearchObserver, SustainedKnee, knee as find_knee};
-use kvorum_load::report::{Document, save, text, told_debt, told_ms, write_json};
+use kvorum_load::report::{Document, Spectrum, save, text, told_debt, told_ms, write_json};
 use kvorum_load::run::{Rate, RunPlan, run as run_load};
 use kvorum_load::soak::{GOODPUT_FROM_S, Soak, soak as judge_soak};
 use rustix::fs::Access;
@@ -119,7 +119,11 @@ fn measured(
     bar.finish_and_clear();
     let mut document = Document::new(plan, &outcome);
     document.soak = judge(&outcome, &document);
-    let told = write!(io::stdout(), "{}", text(plan, &outcome, &document, spectrum));
+    let told = write!(
+        io::stdout(),
+        "{}",
+        text(plan, &outcome, &document, if spectrum { Spectrum::Shown } else { Spectrum::Hidden })
+    );
     if outcome.interrupted && document.requests + document.unanswered + document.failures() == 0 {
         // Of nothing there is nothing to keep in the place of an earlier run.
         return told.map(|()| None).map_err(Into::into);

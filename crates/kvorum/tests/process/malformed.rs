@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use kvorum_core::frame::{Decoder, Message};
-use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer};
+use kvorum_core::quorum::{Failure, Held, ReadAnswer, StoreAnswer};
 
 use crate::support::impostor::{Impostor, is_closed};
 use crate::support::malformed::{
@@ -159,7 +159,7 @@ impl Attack<'_> {
             while let Some(frame) = decoder.decode(&mut input).unwrap() {
                 let answer = match frame.message {
                     Message::StoreAnswer(StoreAnswer::Failed(Failure::Corrupt)) => Expected::Corrupt,
-                    Message::ReadAnswer(ReadAnswer::Absent { .. }) => Expected::Nothing,
+                    Message::ReadAnswer(ReadAnswer::Held(Held::Absent { .. })) => Expected::Nothing,
                     Message::Pong { .. } => Expected::Pong,
                     other => panic!("{other:?} to {:?}", expected.get(&frame.id)),
                 };

@@ -87,7 +87,7 @@ impl Bench<'_> {
                 SearchStep::Confirm(rate) => self.probe(rate, Some("knee"), watch)?,
             };
             let Some(probe) = probe else { return Ok(()) };
-            search.tell(probe.passed);
+            search.tell(probe.passed.into());
             if probe.passed && matches!(step, SearchStep::Confirm(_)) {
                 if probe.is_better_than(self.knee.latency_ms) {
                     self.knee.latency_ms = Some(probe.latency_ms);

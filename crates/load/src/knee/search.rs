@@ -43,6 +43,21 @@ impl Effort {
     }
 }
 
+/// Whether a rate holds what is asked of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbeVerdict {
+    /// It does.
+    Passed,
+    /// It does not.
+    Failed,
+}
+
+impl From<bool> for ProbeVerdict {
+    fn from(passed: bool) -> Self {
+        if passed { Self::Passed } else { Self::Failed }
+    }
+}
+
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SearchStep {
@@ -103,7 +118,8 @@ impl KneeSearch {
     }
 
     /// How the step that [`KneeSearch::next`] gave went.
-    pub fn tell(&mut self, passed: bool) {
+    pub fn tell(&mut self, verdict: ProbeVerdict) {
+        let passed = verdict == ProbeVerdict::Passed;
         match self.next() {
             SearchStep::Probe(rate) if passed => {
                 (self.good, self.doubted) = (Some(rate), None);
@@ -173,7 +189,7 @@ mod tests {
             match search.next() {
                 SearchStep::Done(found) => return (found, probes),
                 SearchStep::Probe(rate) | SearchStep::Confirm(rate) => {
-                    search.tell(rate <= knee && random.unit() >= chance)
+                    search.tell((rate <= knee && random.unit() >= chance).into())
                 }
             }
         }
@@ -210,7 +226,7 @@ mod tests {
                     SearchStep::Probe(rate) | SearchStep::Confirm(rate) => {
                         let is_bad = rate == bad_moment && failures < 2;
                         failures += u32::from(is_bad);
-                        search.tell(!is_bad && rate <= knee);
+                        search.tell((!is_bad && rate <= knee).into());
                     }
                 }
             };
@@ -242,7 +258,7 @@ mod tests {
             let mut tried = Vec::new();
             while let SearchStep::Probe(rate) | SearchStep::Confirm(rate) = search.next() {
                 tried.push(rate);
-                search.tell(rate <= 46_000);
+                search.tell((rate <= 46_000).into());
             }
             assert_eq!(tried[0], first.unwrap_or(1_000));
             assert!(*tried.iter().max().unwrap() <= 57_500, "{tried:?}");
@@ -261,8 +277,8 @@ mod tests {
         // Short probes pass up to 10,000/s, long ones up to 8,000/s.
         loop {
             match search.next() {
-                SearchStep::Probe(rate) => search.tell(rate <= 10_000),
-                SearchStep::Confirm(rate) => search.tell(rate <= 8_000),
+                SearchStep::Probe(rate) => search.tell((rate <= 10_000).into()),
+                SearchStep::Confirm(rate) => search.tell((rate <= 8_000).into()),
                 SearchStep::Done(found) => {
                     assert!((7_200..=8_000).contains(&found.unwrap()), "{found:?}");
                     return;

@@ -11,9 +11,18 @@ use crate::run::{Rate, RunOutcome, RunPlan};
 /// What `wrk2` prints of the distribution.
 const QUANTILES: [f64; 8] = [0.5, 0.75, 0.9, 0.99, 0.999, 0.9999, 0.99999, 1.0];
 
-/// The whole text, newline at its end. `spectrum`: with the detailed percentiles.
+/// What becomes of the detailed percentiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spectrum {
+    /// They are a part of the text.
+    Shown,
+    /// They are not.
+    Hidden,
+}
+
+/// The whole text, newline at its end.
 #[must_use]
-pub fn text(plan: &RunPlan, outcome: &RunOutcome, document: &Document, spectrum: bool) -> String {
+pub fn text(plan: &RunPlan, outcome: &RunOutcome, document: &Document, spectrum: Spectrum) -> String {
     let mut out = String::new();
     write_text(&mut out, plan, outcome, document, spectrum).expect("a string takes everything");
     out
@@ -24,7 +33,7 @@ fn write_text(
     plan: &RunPlan,
     outcome: &RunOutcome,
     document: &Document,
-    spectrum: bool,
+    spectrum: Spectrum,
 ) -> std::fmt::Result {
     let latency = &outcome.tally.latency;
     writeln!(out, "Running {} test @ {}", seconds(plan.duration.as_secs_f64()), document.targets.join(","))?;
@@ -35,7 +44,7 @@ fn write_text(
         let value = if latency.is_empty() { 0.0 } else { float(latency.value_at_quantile(quantile)) };
         writeln!(out, "{:>7.3}%  {:>8}", quantile * 100.0, time(value))?;
     }
-    if spectrum {
+    if spectrum == Spectrum::Shown {
         write_spectrum(out, latency)?;
     }
     let in_time = seconds(document.duration_s);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use kvorum_load::Error;
 use kvorum_load::knee::{Effort, Knee, Point, Probe, SearchInput, SearchObserver, knee};
 use kvorum_load::record::RequestFailure;
-use kvorum_load::report::{Document, text};
+use kvorum_load::report::{Document, Spectrum, text};
 use kvorum_load::run::{Rate, RunPlan, run};
 
 use crate::support::{Reply, Server, answer, go, go_until, millis, plan, store};
@@ -97,7 +97,7 @@ fn an_answer_that_nobody_asked_for_is_an_error() {
     // Each second answer came where nothing was asked, unless the next request was sent in between.
     let (answered, unasked) = (outcome.tally.latency.len(), outcome.tally.failures.get(&RequestFailure::Unasked));
     assert!(unasked.is_some_and(|unasked| *unasked >= answered / 2), "{answered} {:?}", outcome.tally.failures);
-    let told = text(&plan, &outcome, &Document::new(&plan, &outcome), false);
+    let told = text(&plan, &outcome, &Document::new(&plan, &outcome), Spectrum::Hidden);
     assert!(told.contains(&format!(", unasked {}, timeout 0", unasked.unwrap())), "{told}");
 }
 
@@ -233,7 +233,7 @@ fn what_has_no_answer_when_an_interrupt_ends_the_run_is_told() {
     assert_eq!((outcome.tally.unanswered, outcome.tally.timeouts), (8, 0), "one of each connection");
     all_accounted(&outcome, 8);
     let document = Document::new(&plan, &outcome);
-    let text = text(&plan, &outcome, &document, false);
+    let text = text(&plan, &outcome, &document, Spectrum::Hidden);
     assert!(document.unanswered == 8 && text.contains("8 requests had no answer yet"), "{text}");
 }
 

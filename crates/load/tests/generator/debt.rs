@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use kvorum_load::knee::{Effort, Knee, Point, Probe, SearchInput, SearchObserver, knee};
 use kvorum_load::nodes::Debt;
-use kvorum_load::report::{Document, RUN_FILE, RateAsked, read_document, save, text};
+use kvorum_load::report::{Document, RUN_FILE, RateAsked, Spectrum, read_document, save, text};
 use kvorum_load::run::{Rate, RunOutcome, RunPlan};
 
 use crate::support::{Server, answer, go, millis, plan};
@@ -59,7 +59,7 @@ fn debt_that_grows_is_told_over_time_and_of_the_run() {
     assert!(debt.stall_seconds.is_some_and(|seconds| (5.0..7.0).contains(&seconds)), "{debt:?}");
     let seconds = &document.nodes[0].seconds;
     assert!(seconds.windows(2).all(|two| two[0].debt.level0_files < two[1].debt.level0_files), "{seconds:?}");
-    let text = text(&plan, &outcome, &document, false);
+    let text = text(&plan, &outcome, &document, Spectrum::Hidden);
     for part in ["Debt, end (most):", "files in level 0 1", " NO\n", "0-6 "] {
         assert!(text.contains(part), "{part:?} in\n{text}");
     }
@@ -85,7 +85,7 @@ fn of_a_target_that_tells_nothing_nothing_is_told() {
     let server = telling(|_| "up 1\n".to_owned());
     let (plan, outcome, document) = run(&server, 1500);
     assert_eq!((document.debt_bounded, document.nodes[0].debt.as_ref()), (None, None));
-    assert!(!text(&plan, &outcome, &document, false).contains("Debt"));
+    assert!(!text(&plan, &outcome, &document, Spectrum::Hidden).contains("Debt"));
     let json = serde_json::to_value(&document.nodes[0].seconds).unwrap();
     assert!(!json.to_string().contains("level0"), "{json}");
 }

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use kvorum_load::knee::Probe;
-use kvorum_load::report::{Document, Percentiles, text};
+use kvorum_load::report::{Document, Percentiles, Spectrum, text};
 use kvorum_load::run::{Rate, RunOutcome, RunPlan};
 
 use crate::support::{Server, answer, go, millis, plan};
@@ -90,7 +90,7 @@ fn lateness_is_the_targets_fault_while_all_connections_are_busy() {
     assert!(document.unsent > 300 && document.late_sends > 10, "{} {}", document.unsent, document.late_sends);
     assert!(document.generator.lag_ms.p50 < 20.0, "{:?}", document.generator.lag_ms);
     assert_eq!(document.generator.limit, None, "though it may be late by itself now and then");
-    let text = text(&plan, &outcome, &document, true);
+    let text = text(&plan, &outcome, &document, Spectrum::Shown);
     assert!(text.contains(&format!("{} never sent in time", document.unsent)), "{text}");
 }
 
@@ -129,7 +129,7 @@ fn a_rate_that_cannot_be_driven_is_the_generators_fault() {
     assert!(document.unsent > 1_000_000, "{}", document.unsent);
     let generator = &document.generator;
     let why = generator.limit.clone().unwrap_or_else(|| panic!("the generator does not say so: {generator:?}"));
-    let text = text(&plan, &outcome, &document, false);
+    let text = text(&plan, &outcome, &document, Spectrum::Hidden);
     assert!(text.contains("The GENERATOR is the limit") && text.contains(&why), "{text}");
 }
 
@@ -188,7 +188,7 @@ fn seconds_that_the_host_made_slow_are_told_of() {
         let document = Document::new(&plan, &outcome);
         assert_eq!(document.seconds.iter().map(|second| second.stolen_share).collect::<Vec<_>>(), shares);
         assert_eq!(document.said_of_host().iter().any(|said| said.ends_with(told)), is_told, "{shares:?}, {p99s:?}");
-        assert_eq!(text(&plan, &outcome, &document, false).contains(told), is_told);
+        assert_eq!(text(&plan, &outcome, &document, Spectrum::Hidden).contains(told), is_told);
     }
 }
 
@@ -201,7 +201,7 @@ fn a_host_that_takes_the_processors_is_told_of() {
     for (share, is_told) in [(None, false), (Some(0.01), false), (Some(0.4), true)] {
         outcome.stolen_share = share;
         let document = Document::new(&plan, &outcome);
-        let text = text(&plan, &outcome, &document, false);
+        let text = text(&plan, &outcome, &document, Spectrum::Hidden);
         assert_eq!(text.contains("the host took 40 % of the processors' time"), is_told, "{text}");
     }
 }

@@ -12,7 +12,7 @@ use kvorum_load::compare::compare_saved;
 use kvorum_load::knee::Probe;
 use kvorum_load::nodes::{NodeRow, Source};
 use kvorum_load::report::{
-    Document, LATENCY_FILE, PAGE_FILE, RUN_FILE, RateAsked, read_document, read_log, save, text,
+    Document, LATENCY_FILE, PAGE_FILE, RUN_FILE, RateAsked, Spectrum, read_document, read_log, save, text,
 };
 use kvorum_load::run::{Rate, RunOutcome, RunPlan};
 
@@ -57,7 +57,7 @@ fn a_run_is_saved_as_scripts_and_other_tools_read_it() {
 fn the_text_is_that_of_wrk2() {
     let (_, server) = store();
     let (plan, outcome, document) = one(&server.url);
-    let text = text(&plan, &outcome, &document, true);
+    let text = text(&plan, &outcome, &document, Spectrum::Shown);
     for part in [
         "Running 2.50s test @ http://127.0.0.1:",
         "  1 threads and 8 connections",
@@ -127,7 +127,7 @@ fn a_second_that_a_slow_commit_made_slow_is_told_of() {
     let slow: Vec<_> = document.seconds.iter().filter_map(|second| second.slow_commits).collect();
     assert_eq!(slow.iter().sum::<u64>(), 1, "{slow:?}");
     let told = "commits took more than 16 ms in 1 of ";
-    let text = text(&plan, &outcome, &document, false);
+    let text = text(&plan, &outcome, &document, Spectrum::Hidden);
     assert!(text.contains(told), "{text}\n{:?}", document.seconds);
     let objective = "p99=50ms".parse().unwrap();
     assert!(Probe::of(500, &document, &objective).line().contains(told), "a search for a knee tells it, too");
@@ -182,7 +182,7 @@ Per request:         CPU us    syscalls*    sleeps   allocated   disk read     c
   * in the warm-up; where the kernel tells: root, or tracefs and CAP_PERFMON
   - not known: neither on this machine nor in its /metrics, or not of nine tenths of the run
 ";
-    let text = text(&plan, &outcome, &document, false);
+    let text = text(&plan, &outcome, &document, Spectrum::Hidden);
     assert!(text.contains(table), "{text}");
 }
 

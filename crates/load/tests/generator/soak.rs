@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kvorum_load::report::{Document, Percentiles, WindowRow, text};
+use kvorum_load::report::{Document, Percentiles, Spectrum, WindowRow, text};
 use kvorum_load::run::{Rate, RunOutcome, RunPlan, Second};
 use kvorum_load::soak::{Soak, soak};
 
@@ -89,7 +89,7 @@ fn a_slow_second_is_told_with_what_the_nodes_did_then() {
     let nodes: Vec<_> = soak.slow_seconds.iter().flat_map(|second| &second.nodes).collect();
     assert!(nodes.iter().any(|node| node.second.slow_commits == Some(1) && node.url == server.url), "{soak:?}");
     document.soak = Some(soak);
-    let text = text(&plan, &outcome, &document, false);
+    let text = text(&plan, &outcome, &document, Spectrum::Hidden);
     for part in
         ["Soak: NOT PASSED\n  NO   at most 1 second in 100 over p99=100ms: ", "Over time:", ": 1 slow commits, "]
     {

@@ -30,7 +30,7 @@ fn start(directory: &Path) -> Arc<Membership> {
     let layout = Layout::new(1, nodes.collect()).unwrap();
     let data_dir = DataDir::open(directory, CLUSTER).unwrap();
     let membership = Arc::new(Membership::new(layout, NodeId(0), CLUSTER, data_dir, 0, None, 60_000));
-    assert!(membership.register_peer(OTHER, Incarnation(9), run(0), true).unwrap());
+    assert!(membership.register_peer(OTHER, Incarnation(9), run(0), RemembersUs::Yes).unwrap());
     membership
 }
 
@@ -55,7 +55,7 @@ fn what_was_heard_of_a_peer_is_written_down_and_no_wake_up_is_missed() {
                     membership.note_sequence(OTHER, RunId(5), sequence);
                     membership.write_notes_now();
                     // A connection of another shard, made meanwhile, which heard less.
-                    membership.register_peer(OTHER, Incarnation(9), run(sequence / 2), true).unwrap();
+                    membership.register_peer(OTHER, Incarnation(9), run(sequence / 2), RemembersUs::Yes).unwrap();
                 })
             })
             .collect();

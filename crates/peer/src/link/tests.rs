@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 
 use kvorum_core::frame::{CHUNK_BYTES, Decoder, Message};
-use kvorum_core::quorum::{ReadAnswer, StoreAnswer};
+use kvorum_core::quorum::{Held, ReadAnswer, StoreAnswer};
 use kvorum_core::{Hlc, Key};
 use tokio::task::LocalSet;
 
@@ -61,7 +61,7 @@ fn many_large_values_both_ways_stay_within_the_receivers_bound() {
         let longest = length + frame::PAYLOAD_OVERHEAD_MAX;
         for id in 0..count {
             near.send(&store(id, length - id as usize)).unwrap();
-            far.send(&frame(id, Message::ReadAnswer(ReadAnswer::Record(vec![1; length].into())))).unwrap();
+            far.send(&frame(id, Message::ReadAnswer(ReadAnswer::Held(Held::Record(vec![1; length].into()))))).unwrap();
         }
         let small = frame(count, Message::StoreAnswer(StoreAnswer::Accepted));
         far.send(&small).unwrap();

@@ -1,12 +1,13 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
+use crate::membership::RemembersUs;
 use std::cell::RefCell;
 
 use kvorum_base::blocking_pool::ReadPool;
 use kvorum_base::clock::{Clock, SystemTime};
 use kvorum_core::frame::{Frame, Message};
 use kvorum_core::placement::{Layout, LayoutNode};
-use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer};
+use kvorum_core::quorum::{Failure, Held, ReadAnswer, StoreAnswer};
 use kvorum_core::{Hlc, Incarnation, Key, Record};
 use kvorum_storage::data_dir::{ClusterId, DataDir, Run, RunId};
 use tempfile::TempDir;
@@ -73,8 +74,8 @@ fn every_question_is_answered_when_records_do_not_fit_the_queue() {
         let length = 30 * 1024;
         let (near, far) = pair(2 * length, &flusher).await;
         let answers = [
-            Message::ReadAnswer(ReadAnswer::Record(vec![1; length].into())),
-            Message::ReadAnswer(ReadAnswer::Absent { gc_watermark: kvorum_core::Version::ZERO }),
+            Message::ReadAnswer(ReadAnswer::Held(Held::Record(vec![1; length].into()))),
+            Message::ReadAnswer(ReadAnswer::Held(Held::Absent { gc_watermark: kvorum_core::Version::ZERO })),
             Message::StoreAnswer(StoreAnswer::Accepted),
         ];
         let count = 30;
@@ -118,7 +119,10 @@ fn what_comes_before_this_node_serves_its_cluster_is_answered_when_it_does() {
         assert!(hold(question(3, 1)).is_some(), "what is kept is bounded");
         tokio::task::yield_now().await;
         assert_eq!(near.queued_bytes(), 0, "nobody has an answer");
-        context.membership.register_peer(NodeId(1), Incarnation(2), Run { id: RunId(3), recovered: 0 }, true).unwrap();
+        context
+            .membership
+            .register_peer(NodeId(1), Incarnation(2), Run { id: RunId(3), recovered: 0 }, RemembersUs::Yes)
+            .unwrap();
         let mut answers = receive(&far, &mut Decoder::new(1 << 16, 1 << 16), 2).await;
         answers.sort_by_key(|frame| frame.id);
         assert_eq!((answers[0].id, answers[1].id), (1, 2));

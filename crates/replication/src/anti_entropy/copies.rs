@@ -4,14 +4,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use kvorum_core::placement::NodeId;
-use kvorum_core::quorum::{Current, Failure, StoreAnswer};
+use kvorum_core::quorum::{Current, Failure, Held, ReadAnswer, StoreAnswer};
 use kvorum_core::repair::Holding;
 use kvorum_core::repair::round::{CopyPlan, Round};
 use kvorum_core::{Key, PartitionId, Record, Version};
 
 use super::pace::ScanPace;
 use crate::background_rpc::BackgroundRpc;
-use crate::replica::Held;
 
 /// For one answer of a node.
 pub(super) const ANSWER_MAX: Duration = Duration::from_secs(15);
@@ -59,8 +58,8 @@ impl Copier {
     /// that is so, and done.
     async fn bury(&self, key: &Key, plan: &CopyPlan, refusals: &[StoreAnswer]) -> bool {
         let gc_watermark = |answer: &StoreAnswer| match answer {
-            StoreAnswer::Stale(Current::Floor(gc_watermark))
-            | StoreAnswer::StaleUnknown(Current::Floor(gc_watermark)) => {
+            StoreAnswer::Stale(Current::GcWatermark(gc_watermark))
+            | StoreAnswer::StaleUnknown(Current::GcWatermark(gc_watermark)) => {
                 Some(*gc_watermark).filter(|gc_watermark| *gc_watermark >= plan.newest.version)
             }
             _ => None,
@@ -91,11 +90,11 @@ impl Copier {
         for holder in holders {
             let held = with_retries(async || {
                 let read = self.rpc.read(holder, key);
-                tokio::time::timeout(ANSWER_MAX, read).await.unwrap_or(Held::Failed(Failure::Timeout))
+                tokio::time::timeout(ANSWER_MAX, read).await.unwrap_or(ReadAnswer::Failed(Failure::Timeout))
             });
             let is_wanted =
                 |record: &Record| record.version() == version || (record.version() > version && record.from() == from);
-            if let Held::Record(record) = held.await
+            if let ReadAnswer::Held(Held::Record(record)) = held.await
                 && is_wanted(&record)
             {
                 return Some(record);
@@ -118,7 +117,7 @@ trait MayOverload {
     fn is_overloaded(&self) -> bool;
 }
 
-impl MayOverload for Held {
+impl MayOverload for ReadAnswer<Record> {
     fn is_overloaded(&self) -> bool {
         *self == Self::Failed(Failure::Overloaded)
     }

@@ -14,8 +14,8 @@ use kvorum_core::partitions::PartitionSet;
 use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::Failure;
 use kvorum_core::repair::RoundId;
-use kvorum_core::repair::merge::Merge;
-use kvorum_core::repair::round::Round;
+use kvorum_core::repair::merge::{Merge, PagePlace};
+use kvorum_core::repair::round::{MemberVote, Round};
 use kvorum_core::repair::trees::Leaves;
 use kvorum_core::repair::wire::{Cursor, RoundRequest, RoundResponse};
 use kvorum_core::{Hlc, PartitionId};
@@ -236,7 +236,7 @@ impl Driving<'_> {
         let (round, wall_ms) = (self.id, self.driver.member.clock.wall_ms());
         for (node, response) in self.ask_all(|_| RoundRequest::Begin { round, wall_ms }).await? {
             if let RoundResponse::Begun { votes } = response {
-                self.round.on_begun(node, votes);
+                self.round.on_begun(node, if votes { MemberVote::Counts } else { MemberVote::Abstains });
             }
         }
         if self.round.is_present(self.driver.member.membership.own()) { Ok(()) } else { Err(RoundAborted::Unable) }
@@ -422,7 +422,8 @@ impl Driving<'_> {
                 let is_taken = match response {
                     Some(RoundResponse::Superseded { by }) => return Err(RoundAborted::Superseded { by }),
                     Some(RoundResponse::List { entries, next }) => {
-                        let taken = merge.push(node, entries, next.is_none());
+                        let taken =
+                            merge.push(node, entries, if next.is_none() { PagePlace::Last } else { PagePlace::Inner });
                         if let Some(cursor) = next {
                             cursors.insert(node, cursor);
                         }

@@ -107,7 +107,7 @@ impl Member {
         if proven.is_empty() {
             return RoundResponse::Done;
         }
-        if self.make_durable(Promise::Floors(proven, round.until)).await.is_err() {
+        if self.make_durable(Promise::GcWatermarks(proven, round.until)).await.is_err() {
             return RoundResponse::Failed;
         }
         // Not before the GC watermarks are durable: a voter that answers less than its GC watermark is as bad as one that forgot.

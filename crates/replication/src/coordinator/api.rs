@@ -1,5 +1,6 @@
 //! What a coordinator answers.
 
+use kvorum_core::quorum::Held;
 use std::rc::Rc;
 
 use kvorum_core::{Record, Version};
@@ -33,23 +34,20 @@ pub struct WriteResult {
     pub receipt: Option<Receipt>,
 }
 
-/// What a read found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReadValue {
-    /// The newest record: a value, a tombstone, or expired.
-    Record(Record),
-    /// Nothing.
-    Absent {
-        /// A deletion of everything up to here.
-        gc_watermark: Version,
-    },
+/// Whether the client gets a receipt: what each replica answered, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WithReceipt {
+    /// It does.
+    Yes,
+    /// It does not: nothing is noted.
+    No,
 }
 
 /// A read that succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadResult {
     /// What it found.
-    pub value: ReadValue,
+    pub value: Held<Record>,
     /// If it was asked for.
     pub receipt: Option<Receipt>,
 }

@@ -24,13 +24,14 @@ mod timestamp;
 
 #[cfg(test)]
 pub(crate) mod tests;
-
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-pub use api::{ReadResult, ReadValue, Receipt, Refused, ReplicaReceipt, WriteResult};
+use bytes::Bytes;
+
+pub use api::{ReadResult, Receipt, Refused, ReplicaReceipt, WithReceipt, WriteResult};
 pub use fan_out::FanOut;
 use kvorum_base::value_memory::Body;
 use kvorum_base::waits;
@@ -42,8 +43,6 @@ use operation::Outcome;
 pub use operations::CoordinatorParts;
 use operations::Operations;
 pub use responses::failure_name;
-
-use crate::replica::Held;
 
 /// The coordinator of one shard.
 #[derive(Clone)]
@@ -82,13 +81,13 @@ impl Coordinator {
 
     /// A peer's answer to a read.
     #[inline]
-    pub(crate) fn on_read(&self, node: NodeId, id: u64, answer: ReadAnswer) {
+    pub(crate) fn on_read(&self, node: NodeId, id: u64, answer: ReadAnswer<Bytes>) {
         self.operations.on_read(node, id, answer);
     }
 
     /// This node's answer to a read that needed the disk.
-    pub(crate) fn on_held(&self, id: u64, held: Held) {
-        self.operations.on_held(id, held);
+    pub(crate) fn on_held(&self, id: u64, answer: ReadAnswer<Record>) {
+        self.operations.on_held(id, answer);
     }
 
     /// There is a connection to `node` again: it is asked less than others at first.
@@ -116,30 +115,30 @@ impl Coordinator {
         quorum: Quorum,
         content_type: Option<&[u8]>,
         value: Body,
-        trace: bool,
+        receipt: WithReceipt,
     ) -> Result<WriteResult, Refused> {
         let (version, came) = self.begin_write(&key, quorum, value.value_bytes()).await?;
         let record = value.into_record(|value| Record::value(&key, version, quorum.replicas(), content_type, value));
-        self.write(key, quorum, record, trace, came).await
+        self.write(key, quorum, record, receipt, came).await
     }
 
     /// Stores a deletion.
     ///
     /// # Errors
     /// [`Refused`].
-    pub async fn delete(&self, key: Key, quorum: Quorum, trace: bool) -> Result<WriteResult, Refused> {
+    pub async fn delete(&self, key: Key, quorum: Quorum, receipt: WithReceipt) -> Result<WriteResult, Refused> {
         let (version, came) = self.begin_write(&key, quorum, 0).await?;
         let record = Record::tombstone(&key, version, quorum.replicas());
-        self.write(key, quorum, record, trace, came).await
+        self.write(key, quorum, record, receipt, came).await
     }
 
     /// Reads the newest version.
     ///
     /// # Errors
     /// [`Refused`].
-    pub async fn get(&self, key: Key, quorum: Quorum, trace: bool) -> Result<ReadResult, Refused> {
+    pub async fn get(&self, key: Key, quorum: Quorum, receipt: WithReceipt) -> Result<ReadResult, Refused> {
         let came = self.admit().await?;
-        let id = self.operations.begin_read(key, quorum, trace, came);
+        let id = self.operations.begin_read(key, quorum, receipt, came);
         match self.operations.outcome(id).await? {
             Outcome::Found(found) => Ok(found),
             Outcome::Written(_) => unreachable!("a read is not a write"),
@@ -151,10 +150,10 @@ impl Coordinator {
         key: Key,
         quorum: Quorum,
         record: Record,
-        trace: bool,
+        receipt: WithReceipt,
         came: Option<Duration>,
     ) -> Result<WriteResult, Refused> {
-        let id = self.operations.begin_write(key, quorum, record, trace, came);
+        let id = self.operations.begin_write(key, quorum, record, receipt, came);
         match self.operations.outcome(id).await? {
             Outcome::Written(written) => Ok(written),
             Outcome::Found(_) => unreachable!("a write is not a read"),

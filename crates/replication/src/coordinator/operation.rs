@@ -11,7 +11,7 @@ use kvorum_core::quorum::{Quorum, Rank, ReplicaSet};
 use kvorum_core::{Key, PartitionId, Record, Version};
 use kvorum_peer::membership::Membership;
 
-use super::api::{ReadResult, Receipt, Refused, ReplicaReceipt, WriteResult};
+use super::api::{ReadResult, Receipt, Refused, ReplicaReceipt, WithReceipt, WriteResult};
 
 /// What a client's future receives.
 pub enum Outcome {
@@ -55,7 +55,7 @@ pub(super) struct Operation {
     /// Replicas that do not yet hold what is written, for all that is known.
     pub(super) owed: ReplicaSet,
     pub(super) notes: Vec<ReplicaNote>,
-    pub(super) has_trace: bool,
+    pub(super) with_receipt: WithReceipt,
     /// A write of which something has left this shard.
     pub(super) is_sent: bool,
     /// When a read that is still undecided is hedged again.

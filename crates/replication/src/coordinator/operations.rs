@@ -10,7 +10,6 @@
 //!
 //! Bounds: admission (in `http`) bounds the requests that clients wait for; `lingering_max` bounds those
 //! that have been answered and still wait for their last replicas.
-
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -20,6 +19,7 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
+use bytes::Bytes;
 use kvorum_base::clock::Clock;
 use kvorum_base::cpu_share::CpuShare;
 use kvorum_base::outstanding::Outstanding;
@@ -38,7 +38,7 @@ use kvorum_peer::peers::Peers;
 use slab::Slab;
 use tokio::sync::Notify;
 
-use super::api::Refused;
+use super::api::{Refused, WithReceipt};
 use super::fan_out::FanOut;
 use super::hedge::Hedging;
 use super::metrics::CoordinatorMetrics;
@@ -48,7 +48,7 @@ use super::slow_start::{SelectionCost, SlowStart};
 use crate::hints::HintQueue;
 use crate::operation_id::OperationId;
 use crate::replica::reply_to::ReplyTo;
-use crate::replica::{Held, Replica};
+use crate::replica::{AnswerCounts, Replica, StoreReason};
 
 /// An answer on its way to its request.
 pub(super) struct Response {
@@ -59,8 +59,8 @@ pub(super) struct Response {
 
 pub(super) enum ResponseKind {
     Stored(StoreAnswer),
-    Read(ReadAnswer),
-    Held(Held),
+    Read(ReadAnswer<Bytes>),
+    Own(ReadAnswer<Record>),
 }
 
 /// What a shard's coordinator works with.
@@ -171,7 +171,7 @@ impl Operations {
 
     fn insert(&self, key: Key, quorum: Quorum, begin: NewOperation, machine: StateMachine) -> OperationId {
         self.cpu_share.note_request();
-        let NewOperation { now, came, partition, has_trace } = begin;
+        let NewOperation { now, came, partition, with_receipt } = begin;
         let started = came.unwrap_or(now);
         let generation = self.generation.get().wrapping_add(1) & 0x00ff_ffff;
         // Zero is nobody's.
@@ -195,7 +195,7 @@ impl Operations {
             deferred: ReplicaSet::EMPTY,
             owed: ReplicaSet::EMPTY,
             notes: vec![ReplicaNote::default(); usize::from(quorum.replicas())],
-            has_trace,
+            with_receipt,
             is_sent: false,
             hedge_at: Duration::MAX,
             is_hopeless: false,
@@ -213,11 +213,11 @@ impl Operations {
         key: Key,
         quorum: Quorum,
         record: Record,
-        has_trace: bool,
+        with_receipt: WithReceipt,
         came: Option<Duration>,
     ) -> OperationId {
         let machine = StateMachine::Write { machine: Write::new(quorum), record, attempts: Attempts::first() };
-        let begin = NewOperation { now: self.clock.boot(), came, partition: key.hash().partition(), has_trace };
+        let begin = NewOperation { now: self.clock.boot(), came, partition: key.hash().partition(), with_receipt };
         let id = self.insert(key, quorum, begin, machine);
         self.send_write(id);
         self.handle_inbox(begin.now);
@@ -241,7 +241,7 @@ impl Operations {
         let mut is_overloaded = false;
         let peers = replicas.iter().filter(|node| **node != own);
         for node in peers.chain(replicas.iter().filter(|node| **node == own)) {
-            match self.send_store(id, *node, &key, &record, false) {
+            match self.send_store(id, *node, &key, &record, StoreReason::Write) {
                 Ok(Sent::Now) => is_sent = true,
                 Ok(Sent::Deferred) => {
                     is_sent = true;
@@ -277,14 +277,15 @@ impl Operations {
         node: NodeId,
         key: &Key,
         record: &Record,
-        is_repair: bool,
+        reason: StoreReason,
     ) -> Result<Sent, Failure> {
         if let Some(peer) = self.peers.get(node) {
             let (key, record) = (key.clone(), record.bytes().clone());
-            let message = Message::Store { key, record, repair: is_repair, non_voting: false };
+            let message = Message::Store { key, record, repair: reason == StoreReason::Repair, non_voting: false };
             peer.send(id.get(), message)
         } else {
-            let submission = self.replica.submission(key.clone(), record, is_repair, false, ReplyTo::Operation(id));
+            let submission =
+                self.replica.submission(key.clone(), record, reason, AnswerCounts::InQuorum, ReplyTo::Operation(id));
             self.replica.store(submission).map(|()| Sent::Now).map_err(|(_, failure)| failure)
         }
     }
@@ -301,10 +302,10 @@ impl Operations {
         self: &Rc<Self>,
         key: Key,
         quorum: Quorum,
-        has_trace: bool,
+        with_receipt: WithReceipt,
         came: Option<Duration>,
     ) -> OperationId {
-        let begin = NewOperation { now: self.clock.boot(), came, partition: key.hash().partition(), has_trace };
+        let begin = NewOperation { now: self.clock.boot(), came, partition: key.hash().partition(), with_receipt };
         let (first, record_from) = self.choose(begin.partition, begin.now, quorum);
         let mut machine = Read::new(quorum, first, record_from);
         let mut commands = self.commands.take();
@@ -344,16 +345,16 @@ impl Operations {
     }
 
     /// A peer's answer to a read.
-    pub fn on_read(self: &Rc<Self>, node: NodeId, id: u64, answer: ReadAnswer) {
+    pub fn on_read(self: &Rc<Self>, node: NodeId, id: u64, answer: ReadAnswer<Bytes>) {
         self.post(id, node, ResponseKind::Read(answer));
         self.handle_inbox(self.clock.boot());
     }
 
     /// This node's answer to a read that needed the disk.
-    pub fn on_held(self: &Rc<Self>, id: u64, held: Held) {
+    pub fn on_held(self: &Rc<Self>, id: u64, answer: ReadAnswer<Record>) {
         let now = self.clock.boot();
         self.own_disk.answered(now);
-        self.post(id, self.membership.own(), ResponseKind::Held(held));
+        self.post(id, self.membership.own(), ResponseKind::Own(answer));
         self.handle_inbox(now);
     }
 
@@ -455,7 +456,7 @@ struct NewOperation {
     now: Duration,
     came: Option<Duration>,
     partition: PartitionId,
-    has_trace: bool,
+    with_receipt: WithReceipt,
 }
 
 /// What an answer leads to.

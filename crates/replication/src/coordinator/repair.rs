@@ -2,7 +2,6 @@
 //! that was seen to be behind, within a budget. At a quorum the read has seen to a majority itself, before the answer.
 //!
 //! Nobody waits for any of this, and nobody reads what is answered to it: what is lost, the next read finds again.
-
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use kvorum_core::{Key, Record};
 
 use super::operation::{Operation, StateMachine};
 use super::operations::Operations;
+use crate::replica::StoreReason;
 
 impl Operations {
     /// After the answer: sends what was read to the replicas that are known by now to need it, each once.
@@ -32,7 +32,7 @@ impl Operations {
                 continue;
             }
             // If it cannot be sent, the next read finds the same again.
-            let _ = self.send_store(self.id_of_nobody(), *node, &operation.key, record, true);
+            let _ = self.send_store(self.id_of_nobody(), *node, &operation.key, record, StoreReason::Repair);
         }
     }
 
@@ -40,6 +40,6 @@ impl Operations {
     /// others answer first, nobody waits to hear of the damage.
     pub(crate) fn repair_own(&self, key: &Key, record: &Record) {
         // What cannot be queued is still damaged when the caller looks, or in the next pass.
-        let _ = self.send_store(self.id_of_nobody(), self.membership.own(), key, record, true);
+        let _ = self.send_store(self.id_of_nobody(), self.membership.own(), key, record, StoreReason::Repair);
     }
 }

@@ -1,26 +1,23 @@
 //! What answers do to requests: notes for the receipt, the state machine's step, and its commands.
-
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kvorum_base::clock::NoTimestamp;
-use kvorum_base::value_memory::LargeValues;
 use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::placement::NodeId;
-use kvorum_core::quorum::read::{CheckedAnswer, ReadCommand, ReadOutcome};
+use kvorum_core::quorum::read::ReadCommand;
 use kvorum_core::quorum::rules;
 use kvorum_core::quorum::write::WriteStep;
-use kvorum_core::quorum::{Current, Failure, Rank, ReadAnswer, StoreAnswer};
-use kvorum_core::{Key, Record, Version};
+use kvorum_core::quorum::{Current, Failure, Held, Rank, ReadAnswer, StoreAnswer, Wanted};
+use kvorum_core::{Record, Version};
 
-use super::api::{ReadResult, ReadValue, Refused, WriteResult};
+use super::api::{ReadResult, Refused, WithReceipt, WriteResult};
 use super::operation::{Operation, Outcome, StateMachine};
 use super::operations::{NextStep, Operations, Response, ResponseKind, find};
 use crate::operation_id::OperationId;
-use crate::replica::Held;
 use crate::replica::reply_to::ReplyTo;
+use crate::replica::{AnswerCounts, StoreReason};
 
 impl Operations {
     /// Hands out all answers that wait, and those that come meanwhile.
@@ -59,18 +56,11 @@ impl Operations {
         let step = match response.answer {
             ResponseKind::Stored(answer) => self.handle_stored(operation, id, rank, answer, took, commands),
             ResponseKind::Read(answer) => {
-                let answer = checked(&self.large_values, &operation.key, answer);
+                let answer = answer.checked(|bytes| self.large_values.verified(&operation.key, bytes));
                 self.note_latency(response.node, &answer, operation.waited_for(rank, now));
                 self.handle_read(operation, rank, answer, took, commands)
             }
-            ResponseKind::Held(held) => {
-                let answer = match held {
-                    Held::Record(record) => CheckedAnswer::Record(record),
-                    Held::Absent { gc_watermark } => CheckedAnswer::Absent { gc_watermark },
-                    Held::Failed(failure) => CheckedAnswer::Failed(failure),
-                };
-                self.handle_read(operation, rank, answer, took, commands)
-            }
+            ResponseKind::Own(answer) => self.handle_read(operation, rank, answer, took, commands),
         };
         if operation.is_decided {
             self.repair(operation, now);
@@ -85,9 +75,9 @@ impl Operations {
 
     /// Only answers that count tell how fast a replica is. One that fails fast must not look fast, or it is
     /// asked first by every read.
-    fn note_latency(&self, node: NodeId, answer: &CheckedAnswer, took: Duration) {
+    fn note_latency(&self, node: NodeId, answer: &ReadAnswer<Record>, took: Duration) {
         let Some(peer) = self.peers.get(node) else { return };
-        if let CheckedAnswer::Failed(_) = answer {
+        if let ReadAnswer::Failed(_) = answer {
             peer.note_read(took.max(self.hedging.delay()));
         } else {
             peer.note_read(took);
@@ -153,7 +143,7 @@ impl Operations {
             WriteStep::Done(_) => {
                 let StateMachine::Write { record, .. } = &operation.machine else { return NextStep::Nothing };
                 let version = record.version();
-                let receipt = operation.has_trace.then(|| operation.receipt(&self.membership));
+                let receipt = (operation.with_receipt == WithReceipt::Yes).then(|| operation.receipt(&self.membership));
                 operation.decide(Ok(Outcome::Written(WriteResult { version, receipt })));
                 NextStep::Nothing
             }
@@ -168,17 +158,17 @@ impl Operations {
         &self,
         operation: &mut Operation,
         rank: Rank,
-        answer: CheckedAnswer,
+        answer: ReadAnswer<Record>,
         took: Duration,
         commands: &mut Vec<ReadCommand>,
     ) -> NextStep {
         let (outcome, version) = match &answer {
-            CheckedAnswer::Record(record) => ("record", Some(record.version())),
-            CheckedAnswer::Version(version) => ("version", Some(*version)),
-            CheckedAnswer::Absent { gc_watermark } => ("absent", Some(*gc_watermark)),
-            CheckedAnswer::Failed(failure) => (failure_name(*failure), None),
+            ReadAnswer::Held(Held::Record(record)) => ("record", Some(record.version())),
+            ReadAnswer::Version { version, .. } => ("version", Some(*version)),
+            ReadAnswer::Held(Held::Absent { gc_watermark }) => ("absent", Some(*gc_watermark)),
+            ReadAnswer::Failed(failure) => (failure_name(*failure), None),
         };
-        if let CheckedAnswer::Failed(Failure::Corrupt) = answer {
+        if let ReadAnswer::Failed(Failure::Corrupt) = answer {
             self.metrics.corrupt_answers.fetch_add(1, Ordering::Relaxed);
         }
         operation.reading.remove(rank);
@@ -196,7 +186,7 @@ impl Operations {
     pub(super) fn carry_out(&self, id: OperationId, now: Duration, commands: &mut Vec<ReadCommand>) {
         for command in commands.drain(..) {
             match command {
-                ReadCommand::Ask { rank, version_only } => self.ask(id, now, rank, version_only),
+                ReadCommand::Ask { rank, wanted } => self.ask(id, now, rank, wanted),
                 ReadCommand::Store { rank, record } => self.write_back(id, now, rank, &record),
                 ReadCommand::Done(outcome) => self.found(id, now, outcome),
                 ReadCommand::Hopeless => {
@@ -212,7 +202,7 @@ impl Operations {
         }
     }
 
-    fn ask(&self, id: OperationId, now: Duration, rank: Rank, version_only: bool) {
+    fn ask(&self, id: OperationId, now: Duration, rank: Rank, wanted: Wanted) {
         let mut table = self.table.borrow_mut();
         let Some(operation) = find(&mut table, id) else { return };
         let Some(node) = operation.node(&self.membership, rank) else { return };
@@ -221,12 +211,12 @@ impl Operations {
         drop(table);
         match self.peers.get(node) {
             Some(peer) => {
-                if let Err(failure) = peer.read(id.get(), &key, version_only) {
+                if let Err(failure) = peer.read(id.get(), &key, wanted) {
                     self.post(id.get(), node, ResponseKind::Read(ReadAnswer::Failed(failure)));
                 }
             }
-            None => match self.replica.read(&key, false, || ReplyTo::Operation(id)) {
-                Some(held) => self.post(id.get(), node, ResponseKind::Held(held)),
+            None => match self.replica.read(&key, AnswerCounts::InQuorum, || ReplyTo::Operation(id)) {
+                Some(held) => self.post(id.get(), node, ResponseKind::Own(held)),
                 None => self.own_disk.asked(|| now),
             },
         }
@@ -250,18 +240,18 @@ impl Operations {
         self.metrics.write_backs.fetch_add(1, Ordering::Relaxed);
         let age_ms = self.clock.wall_ms().saturating_sub(record.version().hlc.millis());
         self.behind.note(node, Duration::from_millis(age_ms), now);
-        if let Err(failure) = self.send_store(id, node, &key, record, true) {
+        if let Err(failure) = self.send_store(id, node, &key, record, StoreReason::Repair) {
             self.post(id.get(), node, ResponseKind::Stored(StoreAnswer::Failed(failure)));
         }
     }
 
-    fn found(&self, id: OperationId, now: Duration, outcome: ReadOutcome) {
+    fn found(&self, id: OperationId, now: Duration, outcome: Held<Record>) {
         let mut table = self.table.borrow_mut();
         let Some(operation) = find(&mut table, id) else { return };
-        let receipt = operation.has_trace.then(|| operation.receipt(&self.membership));
+        let receipt = (operation.with_receipt == WithReceipt::Yes).then(|| operation.receipt(&self.membership));
         let value = match outcome {
-            ReadOutcome::Record(record) => ReadValue::Record(record),
-            ReadOutcome::Absent { gc_watermark } => ReadValue::Absent { gc_watermark },
+            Held::Record(record) => Held::Record(record),
+            Held::Absent { gc_watermark } => Held::Absent { gc_watermark },
         };
         operation.decide(Ok(Outcome::Found(ReadResult { value, receipt })));
         self.repair(operation, now);
@@ -347,19 +337,6 @@ impl Operations {
         let id = id.with_round(operation.round);
         drop(table);
         self.send_write(id);
-    }
-}
-
-/// What a peer holds, as a read's state machine takes it.
-fn checked(large_values: &Arc<LargeValues>, key: &Key, answer: ReadAnswer) -> CheckedAnswer {
-    match answer {
-        ReadAnswer::Record(bytes) => {
-            let verified = large_values.verified(key, bytes);
-            verified.map_or_else(|unusable| CheckedAnswer::Failed(unusable.into()), CheckedAnswer::Record)
-        }
-        ReadAnswer::Version { version, .. } => CheckedAnswer::Version(version),
-        ReadAnswer::Absent { gc_watermark } => CheckedAnswer::Absent { gc_watermark },
-        ReadAnswer::Failed(failure) => CheckedAnswer::Failed(failure),
     }
 }
 

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use kvorum_core::backpressure::{Backpressure, WAITING_MAX};
 use kvorum_core::frame::{Frame, Message};
 use kvorum_core::placement::NodeId;
-use kvorum_core::quorum::{Current, Failure, Quorum, ReadAnswer, StoreAnswer};
+use kvorum_core::quorum::{Current, Failure, Held, Quorum, ReadAnswer, StoreAnswer, Wanted};
 use kvorum_core::{Hlc, Incarnation, Key, Record, Version};
 use kvorum_storage::memory::Fault;
 use rig::{LONG, RUN, Rig, Settings, run, until};
 use tokio::sync::oneshot;
 
-use super::{ReadValue, Refused};
+use super::Refused;
 use crate::coordinator::FanOut;
 use crate::replica::reply_to::ReplyTo;
 
@@ -45,7 +45,7 @@ fn version_of(record: &Record) -> Message {
 }
 
 fn record_of(record: &Record) -> Message {
-    Message::ReadAnswer(ReadAnswer::Record(record.bytes().clone()))
+    Message::ReadAnswer(ReadAnswer::Held(Held::Record(record.bytes().clone())))
 }
 
 /// A record by somebody else, a little newer than anything timestamped so far.
@@ -181,8 +181,8 @@ async fn read_with(rig: &mut Rig, record: &Record) -> &'static str {
         tokio::select! {
             found = &mut get => break found.unwrap().unwrap(),
             (peer, question) = rig.next_of_any() => {
-                let Message::Read { version_only, .. } = question.message else { panic!("{:?}", question.message) };
-                let answer = if version_only { version_of(record) } else { record_of(record) };
+                let Message::Read { wanted, .. } = question.message else { panic!("{:?}", question.message) };
+                let answer = if wanted == Wanted::Version { version_of(record) } else { record_of(record) };
                 rig.answer(peer, &question, answer).await;
             }
         }
@@ -266,13 +266,13 @@ fn a_holder_that_goes_silent_while_the_record_is_fetched_is_hedged_too() {
         let asked = rig.next(other).await;
         rig.answer(other, &asked, version_of(&newer)).await;
         let fetch = rig.next(other).await;
-        assert!(matches!(fetch.message, Message::Read { version_only: false, .. }));
+        assert!(matches!(fetch.message, Message::Read { wanted: Wanted::Record, .. }));
         rig.answer(slow, &first, version_of(&newer)).await;
         // The fetch is never answered.
         let fetch = rig.next(slow).await;
-        assert!(matches!(fetch.message, Message::Read { version_only: false, .. }));
+        assert!(matches!(fetch.message, Message::Read { wanted: Wanted::Record, .. }));
         rig.answer(slow, &fetch, record_of(&newer)).await;
-        assert_eq!(get.await.unwrap().unwrap().value, ReadValue::Record(newer));
+        assert_eq!(get.await.unwrap().unwrap().value, Held::Record(newer));
         assert!(begin.elapsed() < LONG, "long before the deadline");
     });
 }
@@ -304,7 +304,8 @@ fn a_hopeless_read_counts_all_that_answer_soon() {
         rig.disconnect(1).await;
         let get = rig.get(&key("k"), quorum((3, 3)));
         let asked = rig.next(0).await;
-        rig.answer(0, &asked, Message::ReadAnswer(ReadAnswer::Absent { gc_watermark: Version::ZERO })).await;
+        rig.answer(0, &asked, Message::ReadAnswer(ReadAnswer::Held(Held::Absent { gc_watermark: Version::ZERO })))
+            .await;
         let Err(Refused::NotEnough { required, acked, receipt }) = get.await.unwrap() else { panic!("not refused") };
         assert_eq!((required, acked), (3, 2));
         assert_eq!(receipt.replicas.iter().filter(|replica| replica.outcome == "absent").count(), 2);
@@ -419,7 +420,7 @@ fn a_node_without_a_vote_asks_others_first() {
         rig.shard.membership.become_rebuilding("a test").unwrap();
         let get = rig.get(&key("k"), quorum((1, 3)));
         let (peer, asked) = rig.next_of_any().await;
-        assert!(matches!(asked.message, Message::Read { version_only: false, .. }));
+        assert!(matches!(asked.message, Message::Read { wanted: Wanted::Record, .. }));
         rig.answer(peer, &asked, record_of(&record)).await;
         let found = get.await.unwrap().unwrap();
         let own = found.receipt.unwrap();
@@ -485,7 +486,7 @@ async fn owed_after(answer: StoreAnswer) -> (Rig, usize) {
 
 #[test]
 fn a_replica_that_did_not_confirm_a_write_is_owed_a_hint() {
-    let older = Current::Floor(Version::ZERO);
+    let older = Current::GcWatermark(Version::ZERO);
     for answer in [StoreAnswer::Failed(Failure::Overloaded), StoreAnswer::StaleUnknown(older)] {
         run(async {
             let (rig, rank) = owed_after(answer).await;
@@ -567,7 +568,7 @@ async fn read_ahead_of_its_peers(from: u8) -> (Rig, Record, [Frame; 2]) {
     }
     put.await.unwrap().unwrap();
     let found = rig.get(&key, quorum((1, 3))).await.unwrap().unwrap();
-    let ReadValue::Record(record) = found.value else { panic!("{found:?}") };
+    let Held::Record(record) = found.value else { panic!("{found:?}") };
     let asked = [rig.next(0).await, rig.next(1).await];
     (rig, record, asked)
 }
@@ -576,7 +577,8 @@ async fn read_ahead_of_its_peers(from: u8) -> (Rig, Record, [Frame; 2]) {
 fn a_replica_that_turns_out_to_be_behind_a_read_below_quorum_gets_what_was_read() {
     run(async {
         let (mut rig, record, asked) = read_ahead_of_its_peers(3).await;
-        rig.answer(0, &asked[0], Message::ReadAnswer(ReadAnswer::Absent { gc_watermark: Version::ZERO })).await;
+        rig.answer(0, &asked[0], Message::ReadAnswer(ReadAnswer::Held(Held::Absent { gc_watermark: Version::ZERO })))
+            .await;
         let store = rig.next(0).await;
         let Message::Store { record: sent, repair: true, .. } = &store.message else { panic!("{store:?}") };
         assert_eq!(sent, record.bytes());
@@ -590,7 +592,8 @@ fn a_replica_that_turns_out_to_be_behind_a_read_below_quorum_gets_what_was_read(
 fn a_read_brings_what_was_meant_for_fewer_replicas_only_to_those_that_hold_something_older() {
     run(async {
         let (mut rig, record, asked) = read_ahead_of_its_peers(1).await;
-        rig.answer(0, &asked[0], Message::ReadAnswer(ReadAnswer::Absent { gc_watermark: Version::ZERO })).await;
+        rig.answer(0, &asked[0], Message::ReadAnswer(ReadAnswer::Held(Held::Absent { gc_watermark: Version::ZERO })))
+            .await;
         let older = Message::ReadAnswer(ReadAnswer::Version {
             version: Version { hlc: Hlc::from_raw(1), incarnation: Incarnation(1) },
             from: 3,
@@ -659,7 +662,8 @@ fn a_read_at_a_quorum_repairs_nothing_behind_its_answer() {
         let record = rig.stored_everywhere(&key("k")).await;
         let get = rig.get(&key("k"), quorum(QUORUM));
         let (behind, holder) = (rig.next(0).await, rig.next(1).await);
-        rig.answer(0, &behind, Message::ReadAnswer(ReadAnswer::Absent { gc_watermark: Version::ZERO })).await;
+        rig.answer(0, &behind, Message::ReadAnswer(ReadAnswer::Held(Held::Absent { gc_watermark: Version::ZERO })))
+            .await;
         rig.answer(1, &holder, version_of(&record)).await;
         get.await.unwrap().unwrap();
         assert_eq!(rig.shard.coordinator.operations.under_way(), 0);
@@ -684,7 +688,12 @@ fn over_its_budget_a_read_repairs_nothing() {
             rig.get(&key, quorum((1, 3))).await.unwrap().unwrap();
             for peer in 0..2 {
                 let read = rig.next(peer).await;
-                rig.answer(peer, &read, Message::ReadAnswer(ReadAnswer::Absent { gc_watermark: Version::ZERO })).await;
+                rig.answer(
+                    peer,
+                    &read,
+                    Message::ReadAnswer(ReadAnswer::Held(Held::Absent { gc_watermark: Version::ZERO })),
+                )
+                .await;
                 if (round, peer) == (0, 0) {
                     rig.next(peer).await;
                 }

@@ -2,13 +2,13 @@
 //!
 //! Bounded by what put the work there: every event answers one admitted request.
 
+use kvorum_core::Record;
+use kvorum_core::quorum::ReadAnswer;
 use std::sync::{Arc, PoisonError};
 
 use kvorum_base::sync::{Mutex, Notify};
 use kvorum_base::waits::QueueWaits;
 use kvorum_storage::commit::{Completion, CompletionToken, Sink};
-
-use super::held::Held;
 
 /// A result for a shard.
 pub enum Event {
@@ -19,7 +19,7 @@ pub enum Event {
         /// What the shard gave with the question.
         token: CompletionToken,
         /// What it found.
-        held: Held,
+        answer: ReadAnswer<Record>,
     },
 }
 

@@ -4,27 +4,43 @@
 //! Whoever asks gets exactly one answer for each question that was taken; what comes back from another
 //! thread finds who asked by a token.
 
-mod held;
 mod mailbox;
 pub mod peer_reply;
 pub mod reply_to;
 
-pub use held::Held;
 pub use mailbox::{Event, Mailbox, Mailboxes};
-
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use kvorum_base::blocking_pool::ReadPool;
 use kvorum_base::clock::Clock;
 use kvorum_base::log_limit::LogLimit;
 use kvorum_base::value_memory::{LargeValues, Unusable};
-use kvorum_core::quorum::Failure;
+use kvorum_core::quorum::{Failure, Held, ReadAnswer};
 use kvorum_core::{Key, PartitionId, Record};
 use kvorum_peer::membership::Membership;
 use kvorum_storage::commit::{CommitQueue, CompletionToken, Promise, Submission, Work};
-use kvorum_storage::{Store, StoreError, StoreLookup, Tier, find};
+use kvorum_storage::{Store, StoreError, Tier, find};
 use slab::Slab;
+
+/// Whether an answer may count for a quorum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnswerCounts {
+    /// It does: a node without a vote for the key's partition fails instead.
+    InQuorum,
+    /// It does not, so a node without a vote gives it, too.
+    Outside,
+}
+
+/// Why a record is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreReason {
+    /// A client writes it.
+    Write,
+    /// It was accepted elsewhere: a read writes it back, or repair copies it. Exempt from the fence.
+    Repair,
+}
 
 /// This node's replica. `A` is what remembers who asked.
 pub struct Replica<A> {
@@ -72,40 +88,49 @@ impl<A> Replica<A> {
 
     /// What is held for `key`, or `None` if the disk has to be read: then the answer comes through the
     /// mailbox to `reply_to`. A non-voting answer is given without a vote as well.
-    pub fn read(&self, key: &Key, non_voting: bool, reply_to: impl FnOnce() -> A) -> Option<Held> {
-        if let Some(failure) = self.membership.abstains_for(key.hash().partition()).filter(|_| !non_voting) {
-            return Some(Held::Failed(failure));
+    pub fn read(&self, key: &Key, counts: AnswerCounts, reply_to: impl FnOnce() -> A) -> Option<ReadAnswer<Record>> {
+        if let Some(failure) =
+            self.membership.abstains_for(key.hash().partition()).filter(|_| counts == AnswerCounts::InQuorum)
+        {
+            return Some(ReadAnswer::Failed(failure));
         }
         match find(&*self.store, key, Tier::Cache) {
             Err(StoreError::NeedsDisk) => {}
             found => return Some(self.checks.held(key, found)),
         }
-        let token = self.token(reply_to(), (!non_voting).then(|| key.hash().partition()));
+        let token = self.token(reply_to(), (counts == AnswerCounts::InQuorum).then(|| key.hash().partition()));
         // A key of its own: a peer's is a slice of the buffer that it was read into.
         let key = Key::new(bytes::Bytes::copy_from_slice(key.as_bytes())).expect("these bytes were a key before");
         let (store, mailbox) = (self.store.clone(), self.mailbox.clone());
         let checks = self.checks.clone();
         let job = move || {
-            let held = checks.held(&key, find(&*store, &key, Tier::Disk));
-            mailbox.post([Event::Read { token, held }]);
+            let answer = checks.held(&key, find(&*store, &key, Tier::Disk));
+            mailbox.post([Event::Read { token, answer }]);
         };
         if self.pool.submit(Box::new(job)).is_ok() {
             return None;
         }
         self.redeem(token);
-        Some(Held::Failed(Failure::Overloaded))
+        Some(ReadAnswer::Failed(Failure::Overloaded))
     }
 
     /// The submission of a checked record; `reply_to` will get the answer once it is queued. A non-voting answer is
     /// given without a vote as well.
-    pub fn submission(&self, key: Key, record: &Record, is_repair: bool, non_voting: bool, reply_to: A) -> Submission {
+    pub fn submission(
+        &self,
+        key: Key,
+        record: &Record,
+        why: StoreReason,
+        counts: AnswerCounts,
+        reply_to: A,
+    ) -> Submission {
         let hash = key.hash();
         Submission {
             hash,
             version: record.version(),
             record: record.bytes().clone(),
-            repair: is_repair,
-            token: self.token(reply_to, (!non_voting).then(|| hash.partition())),
+            repair: why == StoreReason::Repair,
+            token: self.token(reply_to, (counts == AnswerCounts::InQuorum).then(|| hash.partition())),
             key,
         }
     }
@@ -202,32 +227,32 @@ impl<A> Replica<A> {
 impl Checks {
     /// Turns what the store found into what the replica says: nothing unchecked leaves it, nor anything large that
     /// there is no memory for.
-    fn held(&self, key: &Key, found: Result<StoreLookup, StoreError>) -> Held {
+    fn held(&self, key: &Key, found: Result<Held<Bytes>, StoreError>) -> ReadAnswer<Record> {
         let bytes = match found {
-            Ok(StoreLookup::Absent { gc_watermark }) => return Held::Absent { gc_watermark },
-            Ok(StoreLookup::Record(bytes)) => bytes,
+            Ok(Held::Absent { gc_watermark }) => return ReadAnswer::Held(Held::Absent { gc_watermark }),
+            Ok(Held::Record(bytes)) => bytes,
             Err(StoreError::Corrupt(reason)) => {
                 if let Some(left_out) = self.damaged.due(self.clock.boot()) {
                     tracing::error!(key_hash = key.hash().get(), reason, left_out, "stored block is damaged");
                 }
-                return Held::Failed(Failure::Corrupt);
+                return ReadAnswer::Failed(Failure::Corrupt);
             }
             Err(error) => {
                 if let Some(left_out) = self.failed.due(self.clock.boot()) {
                     tracing::error!(key_hash = key.hash().get(), %error, left_out, "read failed");
                 }
-                return Held::Failed(Failure::Disk);
+                return ReadAnswer::Failed(Failure::Disk);
             }
         };
         match self.large_values.verified(key, bytes) {
-            Ok(record) => Held::Record(record),
+            Ok(record) => ReadAnswer::Held(Held::Record(record)),
             Err(unusable) => {
                 if let Unusable::Damaged(error) = &unusable
                     && let Some(left_out) = self.damaged.due(self.clock.boot())
                 {
                     tracing::error!(key_hash = key.hash().get(), %error, left_out, "stored record is damaged");
                 }
-                Held::Failed(unusable.into())
+                ReadAnswer::Failed(unusable.into())
             }
         }
     }

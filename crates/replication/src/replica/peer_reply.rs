@@ -1,26 +1,25 @@
 //! The way back of an answer to a peer.
 
+use kvorum_core::Record;
 use std::rc::Rc;
 
 use kvorum_base::clock::Clock;
 use kvorum_core::frame::{Frame, Message};
-use kvorum_core::quorum::{ReadAnswer, StoreAnswer};
+use kvorum_core::quorum::{Held, ReadAnswer, StoreAnswer, Wanted};
 use kvorum_peer::link::Link;
-
-use super::held::Held;
 
 /// Where the answer to a peer's request goes.
 pub struct PeerReply {
     link: Rc<Link>,
     id: u64,
-    version_only: bool,
+    wanted: Wanted,
 }
 
 impl PeerReply {
-    /// To the request with this id that came over `link`, for a version instead of a record with `version_only`.
+    /// To the request with this id that came over `link`.
     #[must_use]
-    pub fn new(link: Rc<Link>, id: u64, version_only: bool) -> Self {
-        Self { link, id, version_only }
+    pub fn new(link: Rc<Link>, id: u64, wanted: Wanted) -> Self {
+        Self { link, id, wanted }
     }
 
     /// Answers a store.
@@ -29,14 +28,15 @@ impl PeerReply {
     }
 
     /// Answers a read.
-    pub fn read(&self, clock: &Clock, held: Held) {
-        let answer = match held {
-            Held::Record(record) if self.version_only => {
+    pub fn read(&self, clock: &Clock, answer: ReadAnswer<Record>) {
+        let answer = match answer {
+            ReadAnswer::Held(Held::Record(record)) if self.wanted == Wanted::Version => {
                 ReadAnswer::Version { version: record.version(), from: record.from() }
             }
-            Held::Record(record) => ReadAnswer::Record(record.bytes().clone()),
-            Held::Absent { gc_watermark } => ReadAnswer::Absent { gc_watermark },
-            Held::Failed(failure) => ReadAnswer::Failed(failure),
+            ReadAnswer::Held(Held::Record(record)) => ReadAnswer::Held(Held::Record(record.bytes().clone())),
+            ReadAnswer::Held(Held::Absent { gc_watermark }) => ReadAnswer::Held(Held::Absent { gc_watermark }),
+            ReadAnswer::Version { version, from } => ReadAnswer::Version { version, from },
+            ReadAnswer::Failed(failure) => ReadAnswer::Failed(failure),
         };
         self.send(clock, Message::ReadAnswer(answer));
     }

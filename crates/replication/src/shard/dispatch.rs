@@ -9,7 +9,7 @@ use kvorum_base::clock::Clock;
 use kvorum_base::cpu_share::CpuShare;
 use kvorum_core::frame::{Frame, Message};
 use kvorum_core::placement::NodeId;
-use kvorum_core::quorum::{Failure, StoreAnswer};
+use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer, Wanted};
 use kvorum_core::repair::wire::{RoundRequest, RoundResponse};
 use kvorum_core::{Key, Record};
 use kvorum_peer::detach::detach;
@@ -25,8 +25,7 @@ use crate::background_rpc::BackgroundRpc;
 use crate::coordinator::Coordinator;
 use crate::replica::peer_reply::PeerReply;
 use crate::replica::reply_to::ReplyTo;
-use crate::replica::{Event, Mailbox};
-use crate::replica::{Held, Replica};
+use crate::replica::{AnswerCounts, Event, Mailbox, Replica, StoreReason};
 use crate::reply::Reply;
 
 /// Knows the parts of a shard that something may be for.
@@ -46,8 +45,12 @@ pub(super) struct Dispatch {
 struct PeerStore {
     key: Key,
     record: Bytes,
-    repair: bool,
-    non_voting: bool,
+    reason: StoreReason,
+    counts: AnswerCounts,
+}
+
+fn counts_of(non_voting: bool) -> AnswerCounts {
+    if non_voting { AnswerCounts::Outside } else { AnswerCounts::InQuorum }
 }
 
 impl Dispatch {
@@ -82,15 +85,15 @@ impl Dispatch {
             Event::Commit(Completion::Raised { token, bound }) => {
                 self.tell_durable(token, bound.map(|_| ()));
             }
-            Event::Commit(Completion::Heeded { token, result }) => self.tell_durable(token, result),
-            Event::Read { token, held } => {
+            Event::Commit(Completion::MadeDurable { token, result }) => self.tell_durable(token, result),
+            Event::Read { token, answer } => {
                 let (reply_to, abstains) = self.replica.answered(token);
-                let held = abstains.map_or(held, Held::Failed);
+                let answer = abstains.map_or(answer, ReadAnswer::Failed);
                 match reply_to {
-                    ReplyTo::Peer(reply) => reply.read(&self.clock, held),
-                    ReplyTo::Operation(id) => self.coordinator.on_held(id.get(), held),
+                    ReplyTo::Peer(reply) => reply.read(&self.clock, answer),
+                    ReplyTo::Operation(id) => self.coordinator.on_held(id.get(), answer),
                     // Whoever asked may have given up.
-                    ReplyTo::Call(waiting) => _ = waiting.send(Reply::Read(held)),
+                    ReplyTo::Call(waiting) => _ = waiting.send(Reply::Read(answer)),
                     ReplyTo::Durable(_) => unreachable!("that asks for no read"),
                 }
             }
@@ -110,8 +113,8 @@ impl Dispatch {
 
     /// A store waits among `works`, or is refused at once.
     fn take_store(&self, link: &Rc<Link>, id: u64, store: PeerStore) {
-        let PeerStore { key, record, repair, non_voting } = store;
-        if !non_voting {
+        let PeerStore { key, record, reason, counts } = store;
+        if counts == AnswerCounts::InQuorum {
             self.cpu_share.note_request();
         }
         let (key, record) = detach(key, record);
@@ -120,8 +123,8 @@ impl Dispatch {
             Ok(record) => match self.replica.refuses_stores() {
                 Some(failure) => Some(failure),
                 None => {
-                    let reply_to = ReplyTo::Peer(PeerReply::new(link.clone(), id, false));
-                    let submission = self.replica.submission(key, &record, repair, non_voting, reply_to);
+                    let reply_to = ReplyTo::Peer(PeerReply::new(link.clone(), id, Wanted::Record));
+                    let submission = self.replica.submission(key, &record, reason, counts, reply_to);
                     self.works.borrow_mut().push(Work::Store(submission));
                     None
                 }
@@ -183,14 +186,15 @@ impl FrameHandler for Dispatch {
         let Frame { id, message, .. } = request;
         match message {
             Message::Store { key, record, repair, non_voting } => {
-                self.take_store(link, id, PeerStore { key, record, repair, non_voting });
+                let reason = if repair { StoreReason::Repair } else { StoreReason::Write };
+                self.take_store(link, id, PeerStore { key, record, reason, counts: counts_of(non_voting) });
             }
-            Message::Read { key, version_only, non_voting } => {
+            Message::Read { key, wanted, non_voting } => {
                 if !non_voting {
                     self.cpu_share.note_request();
                 }
-                let reply = || PeerReply::new(link.clone(), id, version_only);
-                if let Some(held) = self.replica.read(&key, non_voting, || ReplyTo::Peer(reply())) {
+                let reply = || PeerReply::new(link.clone(), id, wanted);
+                if let Some(held) = self.replica.read(&key, counts_of(non_voting), || ReplyTo::Peer(reply())) {
                     reply().read(&self.clock, held);
                 }
             }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use kvorum_base::sync::atomic::{AtomicU64, Ordering};
 use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::quorum::replica::{Decision, KnownVersion, Origin, Recent, decide};
-use kvorum_core::quorum::{Current, Failure, StoreAnswer};
+use kvorum_core::quorum::{Current, Failure, Held, StoreAnswer};
 use kvorum_core::record::Record;
 use kvorum_core::version::{Hlc, Version};
 
@@ -26,7 +26,7 @@ use super::recent::{Fingerprint, RecentSet};
 use super::stripe_high_water::StripeHighWater;
 use super::work::{Completion, CompletionToken, Prefetch, Submission, Work};
 use crate::error::StoreError;
-use crate::store::{Batch, Durability, Store, StoreLookup, Tier, find};
+use crate::store::{Batch, Durability, Store, Tier, find};
 
 /// The name under which the clock bound is persisted.
 const BOUND: &str = "clock_bound";
@@ -271,8 +271,8 @@ impl<S: Store> Committer<S> {
         add(&self.metrics.point_reads, 1);
         let tier = if reads == Prefetch::Ahead(READS_AHEAD_MAX) { Tier::Disk } else { Tier::Cache };
         match find(&*self.store, &submission.key, tier) {
-            Ok(StoreLookup::Absent { gc_watermark }) => Ok(Current::Floor(gc_watermark)),
-            Ok(StoreLookup::Record(bytes)) => match Record::decode(&submission.key, bytes.clone()) {
+            Ok(Held::Absent { gc_watermark }) => Ok(Current::GcWatermark(gc_watermark)),
+            Ok(Held::Record(bytes)) => match Record::decode(&submission.key, bytes.clone()) {
                 Ok(record) => Ok(Current::Record(record.version())),
                 Err(_) => Err(Miss::Damaged { claimed: Record::claimed_version(&bytes) }),
             },

@@ -70,7 +70,7 @@ impl Promises {
     pub(super) fn add(&mut self, promise: Promise, token: CompletionToken) {
         match promise {
             Promise::Fence(to) => self.fence = self.fence.max(to),
-            Promise::Floors(partitions, to) => self.gc_watermarks.push((partitions, to)),
+            Promise::GcWatermarks(partitions, to) => self.gc_watermarks.push((partitions, to)),
         }
         self.tokens.push(token);
     }
@@ -101,7 +101,7 @@ impl Promises {
             }
         }
         self.gc_watermarks.clear();
-        done.extend(self.tokens.drain(..).map(|token| Completion::Heeded { token, result }));
+        done.extend(self.tokens.drain(..).map(|token| Completion::MadeDurable { token, result }));
         highest
     }
 }

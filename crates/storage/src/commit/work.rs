@@ -84,7 +84,7 @@ pub enum Promise {
     /// No client's write and no hint is accepted up to the last version of this reading.
     Fence(Hlc),
     /// These partitions are proven converged up to the last version of this reading.
-    Floors(PartitionSet, Hlc),
+    GcWatermarks(PartitionSet, Hlc),
 }
 
 impl Work {
@@ -123,7 +123,7 @@ impl Work {
                 Completion::Stored { token: submission.token, answer: StoreAnswer::Failed(failure) }
             }
             Self::RaiseBound { token, .. } => Completion::Raised { token: *token, bound: Err(failure) },
-            Self::MakeDurable { token, .. } => Completion::Heeded { token: *token, result: Err(failure) },
+            Self::MakeDurable { token, .. } => Completion::MadeDurable { token: *token, result: Err(failure) },
         }
     }
 }
@@ -146,7 +146,7 @@ pub enum Completion {
         bound: Result<Hlc, Failure>,
     },
     /// The answer to a [`Work::MakeDurable`].
-    Heeded {
+    MadeDurable {
         /// Whose.
         token: CompletionToken,
         /// Whether it is durable.
@@ -159,7 +159,7 @@ impl Completion {
     #[must_use]
     pub fn token(&self) -> CompletionToken {
         match self {
-            Self::Stored { token, .. } | Self::Raised { token, .. } | Self::Heeded { token, .. } => *token,
+            Self::Stored { token, .. } | Self::Raised { token, .. } | Self::MadeDurable { token, .. } => *token,
         }
     }
 }

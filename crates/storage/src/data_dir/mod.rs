@@ -20,7 +20,6 @@
 //! anything is changed; what [`DataDir::remember`] and [`DataDir::set_rebuilding`] returned from is durable.
 //! It does *not* tell a directory that was restored from a copy from the original: its peers do, by what
 //! they remember of the [`Run`] before.
-
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -31,6 +30,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use kvorum_base::sync::{Mutex, MutexGuard};
 use kvorum_core::version::Incarnation;
 use rustix::fs::{FlockOperation, flock};
+
+use crate::store::Durability;
 
 pub mod checksum;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -318,13 +319,13 @@ impl DataDir {
 
     /// To be called when the store has been opened, before anything is acknowledged: what an earlier run had
     /// acknowledged without syncing is lost if the machine was started anew since, and then the directory is
-    /// durably marked as rebuilding. With `unsynced` the same is made certain for this run. Blocks.
+    /// durably marked as rebuilding. With [`Durability::Os`] the same is made certain for this run. Blocks.
     ///
     /// # Errors
     /// [`DataDirError::Io`].
-    pub fn begin_run(&self, unsynced: bool) -> Result<(), DataDirError> {
+    pub fn begin_run(&self, durability: Durability) -> Result<(), DataDirError> {
         let before = read(&self.path.join("RUNNING"))?;
-        if before.is_none() && !unsynced {
+        if before.is_none() && durability == Durability::Fsync {
             return Ok(());
         }
         let boot_id = Path::new(BOOT_ID);
@@ -335,7 +336,7 @@ impl DataDir {
             )?;
             self.end_run()?;
         }
-        if unsynced { write(&self.path, "RUNNING", &boot) } else { Ok(()) }
+        if durability == Durability::Os { write(&self.path, "RUNNING", &boot) } else { Ok(()) }
     }
 
     /// To be called when everything is on the disk and nothing will be acknowledged any more. Blocks.

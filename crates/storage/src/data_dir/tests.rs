@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 use super::*;
+use crate::store::Durability;
 use tempfile::{TempDir, tempdir};
 
 const CLUSTER: ClusterId = ClusterId(0x1234);
@@ -216,25 +217,25 @@ fn an_unsynced_run_that_the_machine_did_not_survive_is_a_loss() {
     let running = file(&directory, "RUNNING");
     let node = open(&directory).unwrap();
     for _ in 0..2 {
-        node.begin_run(true).unwrap();
+        node.begin_run(Durability::Os).unwrap();
         assert_eq!(fs::read(&running).unwrap(), fs::read(BOOT_ID).unwrap());
     }
     assert_eq!(node.rebuilding().unwrap(), None, "the process died and the machine did not");
-    node.begin_run(false).unwrap();
+    node.begin_run(Durability::Fsync).unwrap();
     assert!(running.exists(), "what the run before left unsynced still is");
     node.end_run().unwrap();
     node.end_run().unwrap();
-    node.begin_run(false).unwrap();
+    node.begin_run(Durability::Fsync).unwrap();
     assert!(!running.exists());
     assert_eq!(node.rebuilding().unwrap(), None);
-    for unsynced in [true, false] {
+    for durability in [Durability::Os, Durability::Fsync] {
         let directory = tempdir().unwrap();
         let running = file(&directory, "RUNNING");
         let node = open(&directory).unwrap();
         fs::write(&running, "00000000-0000-4000-8000-000000000000\n").unwrap();
-        node.begin_run(unsynced).unwrap();
+        node.begin_run(durability).unwrap();
         assert!(node.rebuilding().unwrap().unwrap().contains("durability = \"os\""));
-        assert_eq!(running.exists(), unsynced);
+        assert_eq!(running.exists(), durability == Durability::Os);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use bytes::{BufMut, BytesMut};
 use kvorum_core::frame::{CHUNK_BYTES, Frame, Message, encode};
+use kvorum_core::quorum::Wanted;
 use kvorum_core::{Hlc, Key};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
@@ -176,7 +177,14 @@ pub fn senseless_frame(random: &mut Random, id: u64) -> (BytesMut, Expected) {
             let (repair, non_voting) = (random.below(2) == 0, random.below(2) == 0);
             (Message::Store { key, record: noise(random, 600).into(), repair, non_voting }, Expected::Corrupt)
         }
-        2 => (Message::Read { key, version_only: random.below(2) == 0, non_voting: true }, Expected::Nothing),
+        2 => (
+            Message::Read {
+                key,
+                wanted: [Wanted::Record, Wanted::Version][usize::from(random.below(2) == 0)],
+                non_voting: true,
+            },
+            Expected::Nothing,
+        ),
         _ => (Message::Ping { wall_ms: random.next() }, Expected::Pong),
     };
     let mut out = BytesMut::new();

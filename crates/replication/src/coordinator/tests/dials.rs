@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kvorum_core::frame::{Frame, Message};
 use kvorum_core::placement::NodeId;
-use kvorum_core::quorum::{Quorum, ReadAnswer, StoreAnswer};
+use kvorum_core::quorum::{Held, Quorum, ReadAnswer, StoreAnswer, Wanted};
 use kvorum_core::{Hlc, Incarnation, Key, Record, Version};
 use kvorum_peer::client::RECONNECT_DELAY_MIN;
 use kvorum_peer::handshake::Hello;
@@ -29,7 +29,7 @@ fn get(rig: &Rig) -> JoinHandle<Result<ReadResult, Refused>> {
 /// The only peer of `rig` answers the next question, and with that the request is answered.
 async fn is_answered(rig: &mut Rig, request: JoinHandle<Result<ReadResult, Refused>>) {
     let question = rig.next(0).await;
-    rig.answer(0, &question, Message::ReadAnswer(ReadAnswer::Absent { gc_watermark: Version::ZERO })).await;
+    rig.answer(0, &question, Message::ReadAnswer(ReadAnswer::Held(Held::Absent { gc_watermark: Version::ZERO }))).await;
     request.await.unwrap().unwrap();
 }
 
@@ -198,7 +198,7 @@ fn background_work_makes_room_for_requests_and_not_for_repair() {
         let near = Link::new(Box::new(stream), 1 << 16, Rc::default());
         let key = Key::new("key".into()).unwrap();
         let record = Record::value(&key, kvorum_core::Version::ZERO, 1, None, b"value");
-        let read = |non_voting| Message::Read { key: key.clone(), version_only: false, non_voting };
+        let read = |non_voting| Message::Read { key: key.clone(), wanted: Wanted::Record, non_voting };
         let store = |non_voting| {
             let (key, record) = (key.clone(), record.bytes().clone());
             Message::Store { key, record, repair: false, non_voting }

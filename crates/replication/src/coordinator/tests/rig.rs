@@ -18,7 +18,7 @@ use kvorum_core::{Hlc, Incarnation, Key, Record};
 use kvorum_peer::context::PeerSettings;
 use kvorum_peer::dial::{Dial, Tcp};
 use kvorum_peer::handshake::Hello;
-use kvorum_peer::membership::Membership;
+use kvorum_peer::membership::{Membership, RemembersUs};
 use kvorum_peer::server;
 use kvorum_storage::Durability;
 use kvorum_storage::commit::queue::TurnTime;
@@ -35,7 +35,7 @@ use tokio::task::{JoinHandle, LocalSet};
 use crate::anti_entropy::{AntiEntropy, RepairSettings};
 use crate::coordinator::hedge::Hedging;
 use crate::coordinator::metrics::CoordinatorMetrics;
-use crate::coordinator::{ReadResult, Refused, WriteResult};
+use crate::coordinator::{ReadResult, Refused, WithReceipt, WriteResult};
 use crate::hints::{HintQueue, HintSettings};
 use crate::replica::{Event, Mailbox};
 use crate::shard::{FanOut, Shard, ShardParts};
@@ -166,7 +166,7 @@ impl Rig {
             let dir = TempDir::new().unwrap();
             let membership = membership(layout.clone(), NodeId(index), &dir);
             let ours = &rig.shard.membership;
-            membership.register_peer(NodeId(0), ours.incarnation(), ours.run(), true).unwrap();
+            membership.register_peer(NodeId(0), ours.incarnation(), ours.run(), RemembersUs::Yes).unwrap();
             let address = listener.local_addr().unwrap();
             idle.push(Idle { node: NodeId(index), address, listener: Some(listener), membership, _dir: dir });
         }
@@ -176,7 +176,7 @@ impl Rig {
     /// Node 0 meets a peer that knows it.
     pub(crate) fn meet(&self, idle: &Idle) {
         let theirs = &idle.membership;
-        self.shard.membership.register_peer(idle.node, theirs.incarnation(), theirs.run(), true).unwrap();
+        self.shard.membership.register_peer(idle.node, theirs.incarnation(), theirs.run(), RemembersUs::Yes).unwrap();
     }
 
     /// Has a peer take the call of node 0; it is the last of `peers` from then on.
@@ -266,12 +266,12 @@ impl Rig {
         let (coordinator, key) = (self.shard.coordinator.clone(), key.clone());
         let charge = self.shard.large_values.charge(value.len()).unwrap();
         let body = Body::new(value.into(), charge);
-        tokio::task::spawn_local(async move { coordinator.put(key, quorum, None, body, true).await })
+        tokio::task::spawn_local(async move { coordinator.put(key, quorum, None, body, WithReceipt::Yes).await })
     }
 
     pub(crate) fn get(&self, key: &Key, quorum: Quorum) -> JoinHandle<Result<ReadResult, Refused>> {
         let (coordinator, key) = (self.shard.coordinator.clone(), key.clone());
-        tokio::task::spawn_local(async move { coordinator.get(key, quorum, true).await })
+        tokio::task::spawn_local(async move { coordinator.get(key, quorum, WithReceipt::Yes).await })
     }
 
     /// Writes a key that all replicas accept; what they hold then.
