@@ -65,9 +65,6 @@ pub(super) fn curve_chart(title: &str, note: &str, limit_ms: f64, panels: &[Curv
         let scale = CurveAxes::of(panel, y + 16.0);
         draw_axes(&mut out, &scale, limit_ms);
         draw_curves(&mut out, &scale, panel);
-        // Over the curves, to be read.
-        let at = (LEFT + 6.0, scale.y(limit_ms) - 5.0);
-        out.text(at, TextAnchor::Start, "small halo", &format!("objective: p99 of {limit_ms} ms"));
         y += PANEL_HEIGHT + 84.0;
     }
     out.finish(y - 20.0, title)

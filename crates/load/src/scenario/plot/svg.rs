@@ -8,8 +8,7 @@ pub(super) const WIDTH: f64 = 760.0;
 const COLOURS: [&str; 8] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6a3d9a", "#555555"];
 const STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#222}.title{font-size:16px;font-weight:600}\
                      .panel{font-size:14px;font-weight:600}.small{font-size:12px;fill:#444}\
-                     .grid{stroke:#e2e2e2}.axis{stroke:#888}.limit{stroke:#b00020;stroke-dasharray:6 4}\
-                     .halo{paint-order:stroke;stroke:white;stroke-width:4px}";
+                     .grid{stroke:#e2e2e2}.axis{stroke:#888}.limit{stroke:#b00020;stroke-dasharray:6 4}";
 
 /// The colour of a series.
 pub(super) fn colour(series: usize) -> &'static str {
