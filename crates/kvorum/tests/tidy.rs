@@ -8,9 +8,15 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 const FILE_LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 70;
+
+/// Of all files that git keeps, together. A clone is to be quick, and a file that can be made again is not kept.
+const TREE_BYTES_MAX: u64 = 4 << 20;
+/// Of a drawing in a document.
+const DRAWING_BYTES_MAX: u64 = 100_000;
 
 struct Source {
     /// From the workspace's root.
@@ -304,6 +310,29 @@ fn names_that_exist_twice(sources: &[Source]) -> Vec<String> {
     twice.map(|(name, files)| format!("{name}: {}", files.join(", "))).collect()
 }
 
+/// The files that git keeps, each with its size; none where there is no git or this is no checkout.
+fn kept_files() -> Option<Vec<(String, u64)>> {
+    let root = root();
+    let git = Command::new("git").arg("-C").arg(&root).args(["ls-files", "-z"]).output().ok()?;
+    let names = String::from_utf8(git.stdout).ok().filter(|names| git.status.success() && !names.is_empty())?;
+    let names = names.split('\0').filter(|name| !name.is_empty());
+    // One that was deleted and is not yet committed has no size.
+    let sized = names.filter_map(|name| Some((name.to_owned(), root.join(name).symlink_metadata().ok()?.len())));
+    Some(sized.collect())
+}
+
+/// What is too large of these, in words.
+fn too_large(files: &[(String, u64)]) -> Vec<String> {
+    let drawing = |name: &str| name.starts_with("docs/") && name.ends_with(".svg");
+    let drawings = files.iter().filter(|(name, bytes)| drawing(name) && *bytes >= DRAWING_BYTES_MAX);
+    let mut complaints: Vec<String> = drawings.map(|(name, bytes)| format!("{name}: {bytes} bytes")).collect();
+    let total: u64 = files.iter().map(|(_, bytes)| bytes).sum();
+    if total >= TREE_BYTES_MAX {
+        complaints.push(format!("all files: {total} bytes, {TREE_BYTES_MAX} are too many"));
+    }
+    complaints
+}
+
 const CODE: &[&str] = &[".rs"];
 const MANIFESTS: &[&str] = &["Cargo.toml"];
 
@@ -437,4 +466,16 @@ fn no_line_ends_in_space() {
 fn the_licence_is_there() {
     let text = std::fs::read_to_string(root().join("LICENSE")).unwrap();
     assert!(text.contains("Apache License") && text.contains("Version 2.0"));
+}
+
+#[test]
+fn what_git_keeps_is_small() {
+    let file = |name: &str, bytes| (name.to_owned(), bytes);
+    assert_eq!(too_large(&[file("docs/a/b.svg", DRAWING_BYTES_MAX)]), ["docs/a/b.svg: 100000 bytes"]);
+    assert!(too_large(&[file("docs/a.svg", DRAWING_BYTES_MAX - 1), file("a.svg", 1 << 20)]).is_empty());
+    assert_eq!(too_large(&[file("a", TREE_BYTES_MAX - 1), file("b", 1)]).len(), 1);
+    match kept_files() {
+        Some(files) => assert_eq!(too_large(&files), Vec::<String>::new()),
+        None => eprintln!("SKIPPED: git does not say which files it keeps"),
+    }
 }

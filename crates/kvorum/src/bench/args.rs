@@ -344,9 +344,10 @@ Examples:
   kvorum bench scenario quorum
   kvorum bench scenario all --quick --out /tmp/reports
   kvorum bench scenario async-fanout --duration 30s --keys 5000000
+  kvorum bench scenario all --render
 
 Exit codes: 0 done; 1 a stage failed, or it was interrupted, and the report says which; 2 usage, or
-a report cannot be written.")]
+a report cannot be read or written.")]
 pub(crate) struct ScenarioArgs {
     /// Which one, or all of them in turn.
     #[arg(value_parser = PossibleValuesParser::new(SCENARIOS.iter().map(|scenario| scenario.name).chain(["all"])))]
@@ -355,6 +356,10 @@ pub(crate) struct ScenarioArgs {
     /// only.
     #[arg(long)]
     pub(crate) quick: bool,
+    /// Measure nothing: write report.md, its plots, report.html and index.md anew from what was saved, such as after a
+    /// change of findings.md.
+    #[arg(long, conflicts_with_all = ["quick", "duration", "keys", "data_dir", "keep"])]
+    pub(crate) render: bool,
     /// Of each run that decides: confirmations of searches, and pairs; by default 5s, with --quick 250ms. Probes and
     /// profiles follow from it. Runs at knees, at half of them and at the report's rates take as long as the report's.
     #[arg(long, value_name = "DURATION", value_parser = at_least_a_moment)]

@@ -117,9 +117,13 @@ fn a_scenario_ends_with_its_report_and_leaves_nothing_else() {
     assert!((0.9..=1.1).contains(&most) && (0.9..=1.1).contains(&least), "one copy of each key, evenly: {records}");
     let total: f64 = records["per_node"].as_array().unwrap().iter().filter_map(Value::as_f64).sum();
     assert!((9_000.0..=11_000.0).contains(&total), "10,000 keys: {records}");
-    for file in ["sharding/report.md", "sharding/report.html", "sharding/runs/3-nodes-put/knee/run.json", "index.md"] {
+    let plots = ["sharding/knees.svg", "sharding/comparison.svg"];
+    let page = std::fs::read_to_string(root.path().join("reports/sharding/report.md")).unwrap();
+    for file in plots.iter().chain(&["sharding/report.html", "sharding/runs/3-nodes-put/knee/run.json", "index.md"]) {
         assert!(root.path().join("reports").join(file).is_file(), "{file}");
     }
+    let named = page.split("](").skip(1).map(|link| link.split(')').next().unwrap());
+    assert_eq!(named.collect::<Vec<_>>(), ["knees.svg", "comparison.svg"], "it names no file that is not kept");
     assert_eq!(std::fs::read_to_string(findings).unwrap(), "By hand.");
     assert!(!root.path().join("reports/sharding.new").exists());
     nothing_is_left(root.path(), &[]);
@@ -147,6 +151,30 @@ fn interrupted(root: &Path) -> Vec<String> {
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     assert_eq!(end(child), 1);
     lines.map(Result::unwrap).collect()
+}
+
+#[test]
+fn a_saved_report_is_told_anew_and_nothing_is_measured() {
+    let root = tempfile::tempdir().unwrap();
+    let render = |name: &str| {
+        let mut command = kvorum();
+        command.args(["bench", "scenario", name, "--render", "--out"]).arg(root.path().join("reports"));
+        command.output().unwrap()
+    };
+    let output = render("all");
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(2) && told.contains("has no such report"), "{told}");
+    interrupted(root.path());
+    let [dir, index] = ["reports/quorum", "reports/index.md"].map(|path| root.path().join(path));
+    let saved = std::fs::read(dir.join("scenario.json")).unwrap();
+    let page = std::fs::read(dir.join("report.md")).unwrap();
+    std::fs::remove_file(dir.join("report.md")).unwrap();
+    std::fs::write(dir.join("findings.md"), "Found by hand.").unwrap();
+    let output = render("all");
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(std::fs::read(dir.join("report.md")).unwrap(), page);
+    assert_eq!(std::fs::read(dir.join("scenario.json")).unwrap(), saved);
+    assert!(std::fs::read_to_string(index).unwrap().contains("Found by hand."));
 }
 
 /// Has the report of quorum say this.

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use crate::knee::Effort;
 
+/// What a rate must meet to be a knee.
+pub const OBJECTIVE_P99_MS: f64 = 50.0;
+
 /// One of the five.
 #[derive(Debug)]
 pub struct Scenario {

@@ -58,7 +58,7 @@ fn write_scenario(out: &mut String, scenario: &Scenario, dir: &Path) {
         Ok(None) => return line(format!("Not measured yet: `kvorum bench scenario {name}`")),
         Err(error) => return line(format!("> **This report cannot be read: {error}**")),
     };
-    line(format!("[Report]({name}/report.md), [with curves]({name}/report.html). {}", report.provenance()));
+    line(format!("[Report]({name}/report.md), with plots. {}", report.provenance()));
     report.less().into_iter().for_each(&mut line);
     report.said().into_iter().for_each(|warning| line(format!("> **{warning}**")));
     line(beside_table(&report.beside()).trim_end().to_owned());

@@ -9,16 +9,18 @@
 mod catalog;
 mod evenness;
 mod index;
+mod layout;
 pub(crate) mod page;
+mod plot;
 pub mod published;
 mod result;
 mod save;
 mod text;
 
-pub use catalog::{Cluster, Data, Group, SCENARIOS, Scale, Scenario, Stage, THREADS, short_name};
+pub use catalog::{Cluster, Data, Group, OBJECTIVE_P99_MS, SCENARIOS, Scale, Scenario, Stage, THREADS, short_name};
 pub use evenness::Evenness;
 pub use index::{FINDINGS_FILE, INDEX_FILE, read_report, write_index};
 pub use result::{
     ClusterReport, FigureRow, KneeReport, MachineInfo, PairedClusters, PointReport, ProfileReport, SCENARIO_FILE,
-    ScenarioReport, StageFailure,
+    ScenarioReport, SearchPoint, StageFailure,
 };

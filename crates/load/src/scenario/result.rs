@@ -8,7 +8,7 @@ use super::catalog::{Cluster, Scale, Scenario, short_name};
 use super::evenness::Evenness;
 use super::published::{PublishedRate, figures};
 use crate::compare::Comparison;
-use crate::knee::{ACHIEVED_SHARE, Over, Point, fit};
+use crate::knee::{ACHIEVED_SHARE, Over, Point, Probe, fit};
 use crate::numbers::{float, sum_of_known};
 use crate::report::{Document, Percentiles, RateAsked};
 use crate::workload::{ClientOperation, Workload};
@@ -88,10 +88,51 @@ pub struct ProfileReport {
     pub kind: String,
     /// Its directory, below the report's.
     pub dir: String,
-    /// The table of where it went.
+    /// The head of the table of where it went, as far as `report.md` tells it: none at half of the knee.
     pub table: String,
     /// Why there is none.
     pub missing: Option<String>,
+}
+
+/// Rows of a profile's table that a report keeps.
+const PROFILE_ROWS: usize = 5;
+
+impl ProfileReport {
+    /// What is kept of a profile's page. The whole is a file beside the report.
+    #[must_use]
+    pub fn head(point: &str, page: &str) -> String {
+        let rows = if point == "knee" { PROFILE_ROWS + 2 } else { 0 };
+        page.lines().filter(|line| line.starts_with('|')).take(rows).flat_map(|line| [line, "\n"]).collect()
+    }
+
+    /// The frames that spent the most themselves: the share in percent, and the name.
+    pub(super) fn frames(&self) -> impl Iterator<Item = (&str, &str)> {
+        let rows = self.table.lines().filter(|line| line.starts_with('|')).skip(2).take(PROFILE_ROWS);
+        rows.filter_map(|row| {
+            // A name may have the character that parts columns.
+            let mut cells = row.trim_matches(['|', ' ']).splitn(5, '|').map(str::trim);
+            Some((cells.next()?, cells.nth(3)?))
+        })
+    }
+}
+
+/// What a search saw at a rate.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SearchPoint {
+    /// Requests a second, asked for.
+    pub rate: u64,
+    /// From when they were due.
+    pub p99_ms: f64,
+    /// Whether it met the objective.
+    pub met: bool,
+}
+
+impl SearchPoint {
+    /// Of a probe.
+    #[must_use]
+    pub fn of(probe: &Probe) -> Self {
+        Self { rate: probe.rate_asked, p99_ms: probe.latency_ms.p99, met: probe.passed }
+    }
 }
 
 /// A knee, and what was run at it.
@@ -109,6 +150,9 @@ pub struct KneeReport {
     /// What the run at the knee missed of it, which takes longer than those that found it.
     #[serde(default)]
     pub knee_missed: Option<String>,
+    /// Every run of the search, in order.
+    #[serde(default)]
+    pub search: Vec<SearchPoint>,
     /// At the knee, at half of it, and at the report's rates.
     pub points: Vec<PointReport>,
     /// Three for each of the first two points.
@@ -120,7 +164,7 @@ const HALF_MISSED: &str = "where half of the knee MISSED the objective";
 
 impl KneeReport {
     /// Why it says nothing of the nodes, if so.
-    fn is_none_because(&self) -> Option<&'static str> {
+    pub(super) fn is_none_because(&self) -> Option<&'static str> {
         let half_missed = self.half_missed.as_ref().map(|_| HALF_MISSED);
         self.generator_limit.as_ref().map(|_| GENERATOR_ENDED).or(half_missed)
     }
@@ -466,7 +510,7 @@ impl ClusterReport {
 pub(super) mod tests {
     use super::{
         ClusterReport, GENERATOR_ENDED, HALF_MISSED, KneeReport, MachineInfo, PairedClusters, PointReport,
-        ScenarioReport,
+        ProfileReport, ScenarioReport, SearchPoint,
     };
     use crate::compare::{Measurement, Pairing, compare};
     use crate::numbers::float;
@@ -507,6 +551,9 @@ pub(super) mod tests {
             generator_limit: None,
             half_missed: None,
             knee_missed: None,
+            search: [(20_000, 3.0), (40_000, 9.0), (45_000, 80.0)]
+                .map(|(rate, p99_ms)| SearchPoint { rate, p99_ms, met: p99_ms <= 50.0 })
+                .into(),
             points: vec![point("knee", 40_000, 9.0), point("half", 20_000, 3.0), point("31500", 31_500, 4.0)],
             profiles: Vec::new(),
         });
@@ -561,6 +608,23 @@ pub(super) mod tests {
             "latencies are partly the generator's; the host took 7 % of the processors' time",
         ];
         assert_eq!(notes, expected);
+    }
+
+    #[test]
+    fn a_report_keeps_the_head_of_a_profile_at_the_knee() {
+        let rows: String = (0..9).map(|row| format!("| {row}.0 | 1 | 1.0 | 1 | `f|{row}` |\n")).collect();
+        let page = format!("# cpu\n\n| self % | … |\n|--:|---|\n{rows}");
+        let profile = |point: &str| ProfileReport {
+            point: point.into(),
+            kind: "cpu".into(),
+            dir: String::new(),
+            table: ProfileReport::head(point, &page),
+            missing: None,
+        };
+        let knee = profile("knee");
+        let frames: Vec<_> = knee.frames().collect();
+        assert_eq!((frames.len(), frames[0], frames[4]), (5, ("0.0", "`f|0`"), ("4.0", "`f|4`")));
+        assert_eq!(profile("half").table, "");
     }
 
     #[test]

@@ -1,24 +1,33 @@
-//! A scenario as files: `scenario.json`, `report.md`, `report.html`.
+//! A scenario as files: `scenario.json`, and `report.md`, its plots and `report.html`, which are made of that.
 
 use std::path::Path;
 
+use super::layout::laid_out;
 use super::page::scenario_page;
 use super::result::{SCENARIO_FILE, ScenarioReport};
 use crate::Error;
-use crate::report::{write_file, write_json};
+use crate::report::write_file;
 
 impl ScenarioReport {
-    /// Writes `scenario.json`, `report.md` and `report.html` into a directory that is there. One that cannot be written
-    /// does not keep the others from it.
+    /// Writes everything into a directory that is there. What cannot be written does not keep the rest from it.
     ///
     /// # Errors
     /// [`Error::System`], of the first that failed.
     pub fn save(&self, dir: &Path) -> Result<(), Error> {
-        let results = [
-            write_json(&dir.join(SCENARIO_FILE), self),
-            write_file(&dir.join("report.md"), self.markdown().as_bytes()),
-            scenario_page(&dir.join("report.html"), self),
-        ];
+        let results = [write_file(&dir.join(SCENARIO_FILE), laid_out(self).as_bytes()), self.render(dir)];
+        results.into_iter().collect()
+    }
+
+    /// The same without `scenario.json`, which it is made of.
+    ///
+    /// # Errors
+    /// [`Error::System`], of the first that failed.
+    pub fn render(&self, dir: &Path) -> Result<(), Error> {
+        let plots = self.plots();
+        let plots = plots.iter().map(|plot| write_file(&dir.join(plot.file), plot.svg.as_bytes()));
+        let text = write_file(&dir.join("report.md"), self.markdown().as_bytes());
+        let results: Vec<Result<(), Error>> =
+            [text, scenario_page(&dir.join("report.html"), self)].into_iter().chain(plots).collect();
         results.into_iter().collect()
     }
 }

@@ -5,15 +5,13 @@ use std::fmt::Write;
 use super::catalog::{SCENARIOS, THREADS, short_name};
 use super::evenness::Evenness;
 use super::published::counted;
-use super::result::{ClusterReport, FigureRow, KneeReport, PointReport, ScenarioReport};
+use super::result::{ClusterReport, FigureRow, KneeReport, PointReport, ProfileReport, ScenarioReport};
 use crate::numbers::float;
 use crate::report::bytes;
 
 /// Heads the table of what a request cost.
 pub(crate) const COST: [&str; 9] =
     ["cluster", "ack/from", "data of a copy", "workload", "at", "CPU µs", "blocks", "per replica", "disk"];
-/// Lines of a profile's table that are shown.
-const PROFILE_LINES_MAX: usize = 8;
 
 impl ScenarioReport {
     /// The whole of `report.md`.
@@ -21,7 +19,8 @@ impl ScenarioReport {
     pub fn markdown(&self) -> String {
         let mut out = String::new();
         self.write(&mut out).expect("a string takes everything");
-        out
+        out.truncate(out.trim_end().len());
+        out + "\n"
     }
 
     fn write(&self, out: &mut String) -> std::fmt::Result {
@@ -35,7 +34,14 @@ impl ScenarioReport {
             writeln!(out, "> **{warning}**\n")?;
         }
         writeln!(out, "## kvorum beside the report\n\n{}", beside_table(&self.beside()))?;
-        writeln!(out, "Latencies in ms, from when requests were due. `report.html` has curves, `runs/` every run.\n")?;
+        writeln!(out, "Latencies in ms, from when requests were due.\n")?;
+        self.plots().iter().try_for_each(|plot| writeln!(out, "![{}]({})\n", plot.alt, plot.file))?;
+        writeln!(
+            out,
+            "`kvorum bench scenario {}` writes this page. Beside it are then `report.html` with curves to look into, \
+             `runs/` with every run, and `profiles/` with whole tables and graphs.\n",
+            self.name
+        )?;
         self.what_bends().iter().try_for_each(|line| writeln!(out, "{line}\n"))?;
         if !self.contests.is_empty() {
             writeln!(out, "## Comparisons\n")?;
@@ -217,7 +223,8 @@ fn write_profiles(out: &mut String, clusters: &[ClusterReport]) -> std::fmt::Res
     writeln!(out, "## Profiles of the coordinator\n")?;
     writeln!(
         out,
-        "Each with its table; a run of the scenario leaves a graph beside it, with the same name and `.svg`.\n"
+        "At each knee, the frames that spent the most themselves: processor time, bytes allocated, time waited for \
+         locks and in queues. `profiles/` has them at half of the knee, too.\n"
     )?;
     for (cluster, knee) in all() {
         for profile in &knee.profiles {
@@ -233,18 +240,17 @@ fn write_profiles(out: &mut String, clusters: &[ClusterReport]) -> std::fmt::Res
 }
 
 fn write_profiles_of(out: &mut String, cluster: &ClusterReport, knee: &KneeReport) -> std::fmt::Result {
-    for profile in knee.profiles.iter().filter(|profile| profile.missing.is_none()) {
-        let (dir, kind, at) = (&profile.dir, &profile.kind, &profile.point);
-        let workload = short_name(&knee.workload);
-        writeln!(out, "### {} {workload}, {at}: [{kind}]({dir}/{kind}.md)\n", cluster.name)?;
-        let lines = profile.table.lines().filter(|line| line.starts_with('|')).take(PROFILE_LINES_MAX);
-        lines.for_each(|line| {
-            out.push_str(line);
-            out.push('\n');
-        });
-        out.push('\n');
+    let at_knee = |of: &&ProfileReport| of.missing.is_none() && of.point == "knee";
+    let mut profiles = knee.profiles.iter().filter(at_knee).peekable();
+    if profiles.peek().is_none() {
+        return Ok(());
     }
-    Ok(())
+    writeln!(out, "### {} {}\n", cluster.name, short_name(&knee.workload))?;
+    for profile in profiles {
+        let frames: Vec<String> = profile.frames().map(|(share, name)| format!("{share} % {name}")).collect();
+        writeln!(out, "- {}: {}", profile.kind, frames.join(", "))?;
+    }
+    writeln!(out)
 }
 
 #[cfg(test)]

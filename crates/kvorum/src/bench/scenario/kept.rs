@@ -62,6 +62,14 @@ impl ReportDir {
         Ok(&self.dir)
     }
 
+    /// Writes what is made of a saved report anew. Whether there was one.
+    pub(super) fn render(&self) -> Result<bool> {
+        match self.read()? {
+            Some(report) => report.render(&self.dir).map(|()| true).map_err(Into::into),
+            None => Ok(false),
+        }
+    }
+
     /// What cannot be read is worth nothing beside a measurement.
     fn earlier(&self) -> Option<ScenarioReport> {
         self.read().ok().flatten()

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use kept::{ReportDir, is_whole};
 use kvorum_load::compare::{COMPARISON_FILE, PairedRuns, Pairing, Side, compare, live};
 use kvorum_load::fill::fill;
@@ -24,8 +24,9 @@ use kvorum_load::nodes::figures;
 use kvorum_load::report::{Document, RUN_FILE, read_document, save, write_json};
 use kvorum_load::run::{Rate, RunPlan, run};
 use kvorum_load::scenario::{
-    ClusterReport, Data, Evenness, Group, KneeReport, PairedClusters, PointReport, ProfileReport, SCENARIOS, Scale,
-    Scenario, ScenarioReport, Stage, StageFailure, THREADS, published, short_name, write_index,
+    ClusterReport, Data, Evenness, Group, KneeReport, OBJECTIVE_P99_MS, PairedClusters, PointReport, ProfileReport,
+    SCENARIOS, Scale, Scenario, ScenarioReport, SearchPoint, Stage, StageFailure, THREADS, published, short_name,
+    write_index,
 };
 use kvorum_load::workload::{ValueSize, Workload};
 use limits::Hierarchy;
@@ -50,14 +51,16 @@ const WATCH_PERIOD: Duration = Duration::from_millis(20);
 
 /// `kvorum bench scenario`
 pub(super) fn scenario(args: &ScenarioArgs, stop: &Arc<AtomicBool>) -> Result<ExitOutcome> {
+    if args.render {
+        return render(args);
+    }
     let (machine, commit) = (place::machine(), env!("KVORUM_COMMIT").to_owned());
     // Not every path is UTF-8.
     let command: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let command = format!("kvorum {}", command.join(" "));
     let mut outcome = ExitOutcome::Done;
-    let chosen = || SCENARIOS.iter().filter(|scenario| args.name == "all" || args.name == scenario.name);
-    chosen().try_for_each(|scenario| ReportDir::of(args, scenario).check(args))?;
-    for scenario in chosen() {
+    args.chosen().try_for_each(|scenario| ReportDir::of(args, scenario).check(args))?;
+    for scenario in args.chosen() {
         let report = ScenarioReport::new(scenario, &args.scale(), machine.clone(), commit.clone(), command.clone());
         match measure(args, stop, scenario, report) {
             Ok(true) => {}
@@ -74,6 +77,23 @@ pub(super) fn scenario(args: &ScenarioArgs, stop: &Arc<AtomicBool>) -> Result<Ex
         }
     }
     Ok(outcome)
+}
+
+/// What was saved, told anew.
+fn render(args: &ScenarioArgs) -> Result<ExitOutcome> {
+    let mut rendered = 0;
+    for scenario in args.chosen() {
+        let name = scenario.name;
+        if ReportDir::of(args, scenario).render()? {
+            say(format_args!("{name}: {}", args.out.join(name).join("report.md").display()));
+            rendered += 1;
+        }
+    }
+    if rendered == 0 {
+        bail!("{} has no such report", args.out.display());
+    }
+    write_index(&args.out)?;
+    Ok(ExitOutcome::Done)
 }
 
 /// One of them, written below `--out`. Whether all of it was done.
@@ -313,7 +333,7 @@ impl Runner<'_> {
         }
         let plan = RunPlan { workload: workload(of), ..one.plan.clone() };
         let dir = self.dir.join("runs").join(&own);
-        let objective: Objective = "p99=50ms".parse().expect("an objective");
+        let objective: Objective = format!("p99={OBJECTIVE_P99_MS}ms").parse().expect("an objective");
         let hunt = SearchInput {
             plan: &plan,
             objective: &objective,
@@ -330,6 +350,7 @@ impl Runner<'_> {
             generator_limit: found.generator_limit,
             half_missed: found.half.and_then(|half| half.missed),
             knee_missed: None,
+            search: found.probes.iter().map(SearchPoint::of).collect(),
             points: Vec::new(),
             profiles: Vec::new(),
         };
@@ -505,6 +526,10 @@ fn evenness(nodes: &ScenarioNodes) -> Result<Vec<Evenness>> {
 }
 
 impl ScenarioArgs {
+    fn chosen(&self) -> impl Iterator<Item = &'static Scenario> {
+        SCENARIOS.iter().filter(|scenario| self.name == "all" || self.name == scenario.name)
+    }
+
     fn scale(&self) -> Scale {
         let scale = if self.quick { Scale::quick(self.duration) } else { Scale::full(self.duration) };
         Scale { keys: self.keys.unwrap_or(scale.keys), ..scale }

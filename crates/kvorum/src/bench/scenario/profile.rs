@@ -68,7 +68,7 @@ pub(super) fn profiles(session: &Session<'_>) -> Vec<ProfileReport> {
 impl Session<'_> {
     fn told(&self, kind: &str, result: Result<String, String>) -> ProfileReport {
         let (table, missing) = match result {
-            Ok(table) => (table, None),
+            Ok(page) => (ProfileReport::head(self.point, &page), None),
             Err(why) => {
                 warn(format_args!("no profile: {kind}: {why}"));
                 (String::new(), Some(format!("{kind}: {why}")))
@@ -77,7 +77,7 @@ impl Session<'_> {
         ProfileReport { point: self.point.into(), kind: kind.into(), dir: self.dir.clone(), table, missing }
     }
 
-    /// One profile: its table.
+    /// One profile: its page.
     fn take(&self, kind: &str) -> Result<String, String> {
         let dir = self.report_dir.join(&self.dir);
         let mut command = Command::new(std::env::current_exe().map_err(|error| error.to_string())?);

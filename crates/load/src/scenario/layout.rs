@@ -1,0 +1,96 @@
+//! How `scenario.json` is laid out: as usual, but each run, profile and probe in one line.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter, Serializer};
+
+/// What is nested deeper is in one line: thousands of lines of one figure each would tell nobody more.
+const DEPTH_MAX: usize = 6;
+
+/// A document as text.
+pub(super) fn laid_out(document: &impl Serialize) -> String {
+    let mut out = Vec::new();
+    let formatter = ShallowFormatter { pretty: PrettyFormatter::new(), depth: 0 };
+    document.serialize(&mut Serializer::with_formatter(&mut out, formatter)).expect("documents have names as keys");
+    String::from_utf8(out).expect("JSON is UTF-8") + "\n"
+}
+
+/// Forwards to the pretty one down to [`DEPTH_MAX`], and to the compact one below it.
+struct ShallowFormatter {
+    pretty: PrettyFormatter<'static>,
+    depth: usize,
+}
+
+macro_rules! by_depth {
+    ($self:ident, $name:ident($($argument:expr),*)) => {
+        if $self.depth <= DEPTH_MAX {
+            $self.pretty.$name($($argument),*)
+        } else {
+            CompactFormatter.$name($($argument),*)
+        }
+    };
+}
+
+impl Formatter for ShallowFormatter {
+    fn begin_array<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.depth += 1;
+        by_depth!(self, begin_array(out))
+    }
+
+    fn end_array<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        by_depth!(self, end_array(out))?;
+        self.depth -= 1;
+        Ok(())
+    }
+
+    fn begin_array_value<W: ?Sized + Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        by_depth!(self, begin_array_value(out, first))
+    }
+
+    fn end_array_value<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        by_depth!(self, end_array_value(out))
+    }
+
+    fn begin_object<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.depth += 1;
+        by_depth!(self, begin_object(out))
+    }
+
+    fn end_object<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        by_depth!(self, end_object(out))?;
+        self.depth -= 1;
+        Ok(())
+    }
+
+    fn begin_object_key<W: ?Sized + Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        by_depth!(self, begin_object_key(out, first))
+    }
+
+    fn begin_object_value<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        by_depth!(self, begin_object_value(out))
+    }
+
+    fn end_object_value<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        by_depth!(self, end_object_value(out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::laid_out;
+    use crate::scenario::ScenarioReport;
+    use crate::scenario::result::tests::report;
+
+    #[test]
+    fn a_run_is_in_one_line_and_all_is_read_again() {
+        let report = report("quorum");
+        let text = laid_out(&report);
+        assert!(text.contains("\n            {\"name\":\"knee\",\"rate_asked\":40000,"), "{text}");
+        assert!(text.contains("\n          \"knee_rate\": 40000,\n"), "{text}");
+        let again: ScenarioReport = serde_json::from_str(&text).unwrap();
+        assert_eq!(laid_out(&again), text);
+        let wanted = serde_json::to_value(&report).unwrap();
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), wanted);
+    }
+}

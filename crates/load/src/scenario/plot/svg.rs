@@ -1,0 +1,105 @@
+//! A drawing in SVG: lines, bars, dots and words, on white.
+
+use std::fmt::Write;
+
+/// Width of all drawings, in units that are pixels where nothing scales them.
+pub(super) const WIDTH: f64 = 760.0;
+/// Of series, in order. Apart for eyes that see no red or no green, too.
+const COLOURS: [&str; 8] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6a3d9a", "#555555"];
+const STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#222}.title{font-size:16px;font-weight:600}\
+                     .panel{font-size:14px;font-weight:600}.small{font-size:12px;fill:#444}\
+                     .grid{stroke:#e2e2e2}.axis{stroke:#888}.limit{stroke:#b00020;stroke-dasharray:6 4}";
+
+/// The colour of a series.
+pub(super) fn colour(series: usize) -> &'static str {
+    COLOURS.get(series % COLOURS.len()).copied().unwrap_or("#000")
+}
+
+/// Where a text stands beside its point.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum TextAnchor {
+    Start,
+    Middle,
+    End,
+}
+
+/// What was drawn so far.
+#[derive(Debug, Default)]
+pub(super) struct Drawing(String);
+
+impl Drawing {
+    fn add(&mut self, element: std::fmt::Arguments<'_>) {
+        writeln!(self.0, "{element}").expect("a string takes everything");
+    }
+
+    pub(super) fn line(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), class: &str) {
+        self.add(format_args!(r#"<line x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}" class="{class}"/>"#));
+    }
+
+    pub(super) fn text(&mut self, (x, y): (f64, f64), anchor: TextAnchor, class: &str, text: &str) {
+        let anchor = match anchor {
+            TextAnchor::Start => "start",
+            TextAnchor::Middle => "middle",
+            TextAnchor::End => "end",
+        };
+        let text = escaped(text);
+        self.add(format_args!(r#"<text x="{x:.1}" y="{y:.1}" text-anchor="{anchor}" class="{class}">{text}</text>"#));
+    }
+
+    pub(super) fn bar(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), series: usize) {
+        let colour = colour(series);
+        self.add(format_args!(
+            r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" fill="{colour}"/>"#
+        ));
+    }
+
+    pub(super) fn curve(&mut self, points: &[(f64, f64)], series: usize) {
+        let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        let (points, colour) = (points.join(" "), colour(series));
+        self.add(format_args!(r#"<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>"#));
+    }
+
+    /// A ring: of a run that is to be seen and does not count.
+    pub(super) fn ring(&mut self, (x, y): (f64, f64), series: usize) {
+        let colour = colour(series);
+        self.add(format_args!(
+            r#"<circle cx="{x:.1}" cy="{y:.1}" r="3" fill="white" stroke="{colour}" opacity="0.6"/>"#
+        ));
+    }
+
+    pub(super) fn dot(&mut self, (x, y): (f64, f64), radius: f64, series: usize) {
+        let colour = colour(series);
+        self.add(format_args!(r#"<circle cx="{x:.1}" cy="{y:.1}" r="{radius:.1}" fill="{colour}"/>"#));
+    }
+
+    /// The whole file. The title is for who cannot see it.
+    pub(super) fn finish(&self, height: f64, title: &str) -> String {
+        let title = escaped(title);
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH:.0} {height:.0}\" width=\"{WIDTH:.0}\" \
+             height=\"{height:.0}\" role=\"img\">\n<title>{title}</title>\n<style>{STYLE}</style>\n\
+             <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n{}</svg>\n",
+            self.0
+        )
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Drawing, TextAnchor};
+
+    #[test]
+    fn a_name_cannot_end_its_element() {
+        let mut drawing = Drawing::default();
+        drawing.text((0.0, 1.0), TextAnchor::End, "small", "a</text><b>&");
+        let svg = drawing.finish(10.0, "<t>");
+        assert!(
+            svg.contains(">a&lt;/text&gt;&lt;b&gt;&amp;</text>") && svg.contains("<title>&lt;t&gt;</title>"),
+            "{svg}"
+        );
+    }
+}
