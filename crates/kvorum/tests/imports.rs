@@ -34,6 +34,7 @@ const CRATES: &[(&str, &str, &[&str])] = &[
         ],
     ),
     ("kvorum_load", "crates/load", &[]),
+    ("kvorum_bench_peers", "bench/peers", &[]),
     ("kvorum_sim", "sim", &["kvorum_core", "kvorum_base", "kvorum_storage", "kvorum_peer", "kvorum_replication"]),
     (
         "kvorum",

@@ -231,7 +231,7 @@ fn section<'a>(text: &'a str, name: &str) -> Vec<(&'a str, &'a str)> {
 }
 
 fn loose_manifests(source: &Source) -> Vec<String> {
-    let a_crate = source.path.starts_with("crates/") || source.path.starts_with("sim/");
+    let a_crate = ["crates/", "sim/", "bench/peers/"].iter().any(|dir| source.path.starts_with(dir));
     let inherits = source.text.contains("[lints]\nworkspace = true");
     let forbids = source.text.contains("unsafe_code = \"forbid\"");
     let mut complaints = Vec::new();
@@ -434,6 +434,7 @@ fn core_imports_no_clock_no_chance_and_no_world() {
 fn every_crate_inherits_the_lints_that_forbid_unsafe_code() {
     hold(MANIFESTS, loose_manifests);
     assert!(refuses(loose_manifests, "crates/a/Cargo.toml", "[package]\nname = \"a\"\n"));
+    assert!(refuses(loose_manifests, "bench/peers/Cargo.toml", "[package]\nname = \"a\"\n"));
     assert!(refuses(loose_manifests, "Cargo.toml", "[workspace]\n"));
 }
 
