@@ -121,6 +121,7 @@ fn story<T>(run: fn(u64) -> Result<T, String>) -> impl Fn(u64) -> Result<(), Str
 #[cfg(feature = "mutants")]
 fn notice_all(seeds: &Range<u64>, only: Option<&str>) -> ExitCode {
     use kvorum_sim::stories::{deletions, losses};
+    type Story = Box<dyn Fn(u64) -> Result<(), String>>;
     std::panic::set_hook(Box::new(|_| {}));
     let mut missed = 0;
     for mutant in kvorum_core::mutant::ALL {
@@ -128,7 +129,7 @@ fn notice_all(seeds: &Range<u64>, only: Option<&str>) -> ExitCode {
             continue;
         }
         kvorum_core::mutant::plant(Some(mutant));
-        let stories: [(_, Box<dyn Fn(u64) -> Result<(), String>>); 2] =
+        let stories: [(_, Story); 2] =
             [("deletions", Box::new(story(deletions::run))), ("losses", Box::new(story(losses::run)))];
         for (name, story) in stories {
             if let Some((seed, what)) = (0..20).find_map(|seed| story(seed).err().map(|what| (seed, what))) {

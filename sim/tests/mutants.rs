@@ -5,6 +5,7 @@ use std::ops::Range;
 use kvorum_core::mutant::{ALL, plant};
 use kvorum_sim::run::run;
 use kvorum_sim::stories::{deletions, losses};
+use kvorum_sim::trace::TraceText;
 
 /// The table in docs/explanation/what-was-checked.md says how many each takes.
 const SEEDS_MAX: u64 = 1000;

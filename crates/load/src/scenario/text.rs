@@ -34,6 +34,9 @@ impl ScenarioReport {
             writeln!(out, "> **{warning}**\n")?;
         }
         writeln!(out, "## kvorum beside the report\n\n{}", beside_table(&self.beside()))?;
+        for line in self.what_bends() {
+            writeln!(out, "{line}\n")?;
+        }
         writeln!(out, "Latencies in ms, from when requests were due.\n")?;
         self.plots().iter().try_for_each(|plot| writeln!(out, "![{}]({})\n", plot.alt, plot.file))?;
         writeln!(

@@ -10,7 +10,7 @@ use kvorum_storage::data_dir::{ClusterId, DataDir, Run, RunId};
 use shuttle::thread;
 use tempfile::TempDir;
 
-use crate::membership::Membership;
+use crate::membership::{Membership, RemembersUs};
 
 const OTHER: NodeId = NodeId(1);
 const CLUSTER: ClusterId = ClusterId(7);
