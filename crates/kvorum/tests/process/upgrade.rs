@@ -1,6 +1,6 @@
 //! Data directories of an older format: taken over in place, and refused by nothing.
 //!
-//! `fixtures/format-1.tar.gz` has those of three nodes, `http://10.77.0.1:8080` to `.3`, written by the build of
+//! `fixtures/format-1.tar.xz` has those of three nodes, `http://10.77.0.1:8080` to `.3`, written by the build of
 //! commit 892cb31, the last whose stores had neither hints nor GC watermarks. With 3/3, `k000` to `k199` were put, the first
 //! 50 again and the next 50 deleted; then all nodes were stopped and started, so that this is in tables. `k200` to
 //! `k249` were put and `k250` to `k259` put and deleted, at 2/3, and all were killed with `kill -9`, so that this is in
@@ -12,8 +12,8 @@ use crate::support::network::Network;
 use crate::support::{Cluster, entity, entity_at, kvorum, wait_until};
 
 fn unpack(cluster: &Cluster) {
-    let archive = "tests/process/fixtures/format-1.tar.gz";
-    let unpacked = Command::new("tar").arg("-xzf").arg(archive).arg("-C").arg(cluster.root()).status();
+    let archive = "tests/process/fixtures/format-1.tar.xz";
+    let unpacked = Command::new("tar").arg("-xf").arg(archive).arg("-C").arg(cluster.root()).status();
     assert!(unpacked.is_ok_and(|status| status.success()));
     assert_eq!(format(cluster), "kvorum data directory, format 1\n");
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter, Serializer};
 
 /// What is nested deeper is in one line: thousands of lines of one figure each would tell nobody more.
-const DEPTH_MAX: usize = 6;
+const DEPTH_MAX: usize = 4;
 
 /// A document as text.
 pub(super) fn laid_out(document: &impl Serialize) -> String {
