@@ -3,7 +3,7 @@
 # finds it by .cargo/rocksdb.toml, which `make rocksdb` writes. One cargo profile everywhere but for `make dist`.
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test dist soak contrib scenarios rocksdb deps
+.PHONY: help run build check test docs licences dist soak contrib scenarios rocksdb deps
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -18,7 +18,12 @@ run: build ## three nodes on 127.0.0.1:8080, 8081 and 8082, their data under ./d
 build: rocksdb ## the binary, in release/kvorum of the target directory
 	cargo build --release --workspace
 
-test: build ## format, lints, documentation, and every test
+check: rocksdb ## format, lints and the tests inside the crates: for use while you change something
+	cargo fmt --all --check
+	cargo clippy --release --workspace --all-targets -- -D warnings
+	cargo test --release --workspace --lib --bins
+
+test: build docs licences ## format, lints, documentation, licences, and every test
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --no-deps
@@ -48,6 +53,14 @@ scenarios: build ## the five published measurements, quickly: five minutes; repo
 
 contrib: build ## everything in contrib/ against three nodes; needs wrk, and Maven for YCSB
 	contrib/check
+
+docs: ## the book, in book/ of the target directory, and the documents' links, names and sentences
+	mdbook=$$(scripts/tool mdbook) && "$$mdbook" build docs --dest-dir "$(abspath $(TARGET))/book"
+	cargo test --release -p kvorum --test docs
+
+licences: ## licences and sources of all dependencies, by deny.toml
+	cargo fetch --locked
+	deny=$$(scripts/tool cargo-deny) && "$$deny" --offline check licenses bans sources
 
 dist: rocksdb ## a tarball for this machine's architecture, in dist/ of the target directory: binary, man pages, completions, licences
 	@scripts/dist

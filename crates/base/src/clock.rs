@@ -6,8 +6,8 @@
 //!
 //! Across restarts it holds because no timestamp passes the *bound*, a reading that is durable in the
 //! store before it is used; a restarted clock begins above it. While the store takes no writes, timestamps
-//! may pass it: then they carry an incarnation that was drawn for this run alone, so that no version is
-//! given twice whatever a later run timestamps (`docs/decisions/0016-timestamps-without-a-disk.md`).
+//! may pass it. All carry an incarnation that was drawn for this run alone, so that no version is given
+//! twice, whatever a later run issues (`docs/decisions/0016-stamps-without-a-disk.md`).
 //!
 //! No timestamp is further than `skew_max` ahead of the wall clock: replicas would refuse it, and the clock,
 //! which never goes back, would give nothing but such timestamps from then on.

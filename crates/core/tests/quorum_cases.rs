@@ -1,5 +1,5 @@
 //! The register protocol by example: one test per rule that a reader of the design would look for.
-//! Every order of every mix of answers is in `quorum_write.rs` and `quorum_read.rs`.
+//! Every order of every mix of answers is in `quorum_write.rs` and `quorum_read`.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_possible_truncation, missing_docs)]
 
 use bytes::Bytes;

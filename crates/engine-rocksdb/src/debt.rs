@@ -11,7 +11,7 @@ use kvorum_core::backpressure::Backpressure;
 pub(super) const TABLES: u8 = 8;
 /// With so many files in level 0 more, a compaction rests no more.
 const FILES_URGENT: u64 = 8;
-/// With so many, writers are slowed down first.
+/// Above so many, coordinators delay writes: here backpressure begins.
 const FILES_SLOWED: u64 = 10;
 /// With so many, nearly all writes are refused. The engine's own limit is beyond (`options.rs`).
 const FILES_FULL: u64 = 36;

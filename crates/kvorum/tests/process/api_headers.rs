@@ -1,4 +1,4 @@
-//! The headers of `docs/api.md`: versions, conditions, content types, dates, receipts.
+//! The headers of requests and responses: versions, conditions, content types, dates, receipts.
 
 use crate::support::{Cluster, entity};
 
