@@ -1,4 +1,4 @@
-//! How `scenario.json` is laid out: as usual, but each run, profile and probe in one line.
+//! How `scenario.json` is laid out: as usual, but each knee with its runs in one line.
 
 use std::io::{self, Write};
 
@@ -83,11 +83,12 @@ mod tests {
     use crate::scenario::result::tests::report;
 
     #[test]
-    fn a_run_is_in_one_line_and_all_is_read_again() {
+    fn a_knee_is_in_one_line_and_all_is_read_again() {
         let report = report("quorum");
         let text = laid_out(&report);
-        assert!(text.contains("\n            {\"name\":\"knee\",\"rate_asked\":40000,"), "{text}");
-        assert!(text.contains("\n          \"knee_rate\": 40000,\n"), "{text}");
+        let is_knee = |line: &&str| line.contains("\"knee_rate\":40000,") && line.contains("\"rate_asked\":40000,");
+        assert_eq!(text.lines().filter(is_knee).count(), 1, "{text}");
+        assert!(text.contains("\n  \"commit\": "), "{text}");
         let again: ScenarioReport = serde_json::from_str(&text).unwrap();
         assert_eq!(laid_out(&again), text);
         let wanted = serde_json::to_value(&report).unwrap();
