@@ -9,9 +9,10 @@ use super::debt_row::{Debt, DebtRow, FACES, Face};
 use super::sample::{NodeSecond, Sample, Series};
 use crate::numbers::{count, float, index};
 
-/// A shorter time tells nothing of debt, unless it clearly grows.
+/// A shorter run tells nothing of debt, unless it clearly grows.
 const TELLING_SECONDS: f64 = 30.0;
-/// Of a run between its first and last sample, at least.
+/// Of a run between its first and last sample, at least. It cannot be all of it: a sample is taken when it is due and
+/// comes a little later, the first one under load the latest.
 const SAMPLED_SHARE: f64 = 0.9;
 /// Debt grows if the last third of a run has more than the middle one, by more than this part of what that has.
 const GROWTH_SHARE: f64 = 0.1;
@@ -33,7 +34,7 @@ fn is_bounded(points: &[(f64, f64)], run_s: f64, usual: f64) -> Option<bool> {
         Third::of(points.get(from..to).unwrap_or_default().iter().map(|(_, value)| *value).collect())
     });
     let (early, middle, late) = (early?, middle?, late?);
-    if span < TELLING_SECONDS {
+    if run_s < TELLING_SECONDS || span < TELLING_SECONDS * SAMPLED_SHARE {
         let rises = late.trough > middle.peak && middle.trough > early.peak;
         return (rises && late.peak > usual).then_some(false);
     }
@@ -192,6 +193,18 @@ mod tests {
         assert_eq!(of(5, |at| at * 10.0), Some(false));
         assert_eq!(of(2, |at| at * 100.0), None, "a third of one sample");
         assert_eq!(is_bounded(&[], 600.0, USUAL), None);
+    }
+
+    #[test]
+    fn a_run_that_is_just_long_enough_tells_though_its_samples_come_late() {
+        let late = |first: u32, value: fn(f64) -> f64| {
+            let at = |second: u32| if second == first { f64::from(second) + 0.4 } else { f64::from(second) + 0.01 };
+            let points: Vec<_> = (first..=30).map(|second| (at(second), value(at(second)))).collect();
+            is_bounded(&points, 30.0, USUAL)
+        };
+        assert_eq!((late(0, |_| 500.0), late(0, |at| 100.0 + at * at)), (Some(true), Some(false)));
+        assert_eq!(late(1, |_| 500.0), Some(true), "without the first one, too");
+        assert_eq!(late(9, |_| 500.0), None, "but not without a third");
     }
 
     #[test]
