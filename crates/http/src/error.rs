@@ -29,6 +29,8 @@ pub(super) enum HttpError {
         bytes_max: usize,
     },
     ConditionalWrite,
+    /// Of a value that came in another coding than `chunked`.
+    TransferCoding,
     /// This shard has as much of something as it may have.
     Shed(Shed),
     /// A probe whose answer is no.
@@ -156,6 +158,10 @@ impl HttpError {
                 let detail = "conditional writes are not supported yet, and ignoring the condition would overwrite";
                 Problem::new(StatusCode::NOT_IMPLEMENTED, "Not Implemented", detail)
             }
+            Self::TransferCoding => {
+                let detail = "the only transfer coding is `chunked`: send the value as it is";
+                Problem::new(StatusCode::NOT_IMPLEMENTED, "Not Implemented", detail)
+            }
             Self::Shed(shed) => Problem::unavailable("Overloaded", shed.detail()),
             Self::Unready(detail) => Problem::unavailable("Not Ready", detail.as_str()),
             Self::Refused(refused) => Self::refused(refused),
@@ -211,6 +217,7 @@ impl HttpError {
             | Self::Timeout
             | Self::ValueTooLarge { .. }
             | Self::ConditionalWrite
+            | Self::TransferCoding
             | Self::Shed(_)
             | Self::Unready(_)
             | Self::Peer(_)
@@ -218,6 +225,89 @@ impl HttpError {
         }
     }
 }
+
+/// A kind of error, for the reference: a test holds the table against [`HttpError::problem`].
+#[derive(Debug)]
+pub struct ErrorKind {
+    /// Its status.
+    pub status: u16,
+    /// Its title; the words of `type`, too.
+    pub title: &'static str,
+    /// When it is answered, and what it means for the request.
+    pub when: &'static str,
+    /// Members of its own.
+    pub members: &'static [&'static str],
+}
+
+const fn kind(status: u16, title: &'static str, when: &'static str, members: &'static [&'static str]) -> ErrorKind {
+    ErrorKind { status, title, when, members }
+}
+
+/// What hyper answers by itself, without a body.
+pub const HEAD_TOO_LARGE: ErrorKind = kind(
+    431,
+    "Request Header Fields Too Large",
+    "The request's head is over 16 KiB. There is no body, and the connection is closed.",
+    &[],
+);
+
+/// Every kind of error that has a body.
+pub static ERRORS: &[ErrorKind] = &[
+    kind(
+        400,
+        "Bad Request",
+        "`id` is empty, absent, repeated, too long or cannot be decoded. `ack` or `from` is no number or out of range. The \
+         path or a parameter is unknown. The HTTP is malformed. `detail` says which.",
+        &[],
+    ),
+    kind(404, "Not Found", "No value has this `id`: never written, deleted or expired.", &[]),
+    kind(
+        405,
+        "Method Not Allowed",
+        "The path does not have this method. The header `Allow` has those that it has.",
+        &[],
+    ),
+    kind(408, "Request Timeout", "Head or body was not complete within `limits.request_read_timeout`.", &[]),
+    kind(409, "Not A Peer", "Between nodes: a handshake that is refused.", &[]),
+    kind(
+        413,
+        "Value Too Large",
+        "The value is over `limits.value_bytes_max`, which `limit` repeats. `Content-Length`, where it is given, decides \
+         before the body is read.",
+        &["limit"],
+    ),
+    kind(
+        500,
+        "Internal Server Error",
+        "A defect of the node, which has logged it under the id in `request_id`.",
+        &["request_id"],
+    ),
+    kind(
+        501,
+        "Not Implemented",
+        "A PUT or DELETE has a condition, which would be ignored and the value overwritten. Or a value came in another \
+         transfer coding than `chunked`.",
+        &[],
+    ),
+    kind(
+        503,
+        "Overloaded",
+        "The node has as many connections, requests, reads or bytes of values as it may have, drains, or the replicas' \
+         disks are behind.",
+        &[],
+    ),
+    kind(503, "Not Ready", "A probe whose answer is no, or a backup that cannot be taken.", &[]),
+    kind(503, "Cannot Write", "The node cannot write to its disk, and the other replicas are not enough.", &[]),
+    kind(503, "Fenced", "The node's clock is too far from most of its peers' clocks.", &[]),
+    kind(503, "Not Serving", "The node's directory is new, and a majority of its peers has not met it yet.", &[]),
+    kind(
+        504,
+        NOT_ENOUGH_REPLICAS,
+        "Fewer replicas than `ack` answered before `coordinator.deadline`. A write may still take effect. `required` and \
+         `acked` are numbers, and `replicas` has the outcome of each.",
+        &["required", "acked", "replicas"],
+    ),
+];
 
 /// Title and reason phrase of a 504.
 pub(super) const NOT_ENOUGH_REPLICAS: &str = "Not Enough Replicas";
@@ -245,3 +335,7 @@ fn replicas(receipt: &Receipt) -> Value {
     });
     Value::Array(each.collect())
 }
+
+#[cfg(test)]
+#[path = "tests/error.rs"]
+mod tests;

@@ -16,7 +16,8 @@ use tokio::task::LocalSet;
 
 use super::fake::{FakeAdmin, FakeEntities, FakeRanges};
 use super::metrics::STATUSES;
-use super::request::{Action, ReplicationDefaults, parse};
+use super::request::{ReplicationDefaults, parse};
+use super::routes::Action;
 use super::{HttpMetrics, HttpParts, HttpSettings, HttpShard, PeerRefusal, PeerUpgrade, serve_connection};
 
 const DEFAULTS: ReplicationDefaults = ReplicationDefaults { from: 3, nodes: 5 };

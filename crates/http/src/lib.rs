@@ -29,6 +29,7 @@ mod problem;
 mod range;
 mod request;
 mod respond;
+pub mod routes;
 mod service;
 pub mod settings;
 pub mod shard;
@@ -36,6 +37,7 @@ mod watch;
 
 pub use accept::serve_connection;
 pub use api::{Admin, AdminFuture, Entities, PEER_PROTOCOL, PeerRefusal, PeerUpgrade};
+pub use error::{ERRORS, ErrorKind, HEAD_TOO_LARGE};
 pub use metrics::{HttpMetrics, METHODS, STATUSES};
 pub use range::{PageFuture, RangeError, Ranges};
 pub use settings::HttpSettings;

@@ -14,6 +14,7 @@ use kvorum_core::key::{KEY_BYTES_MAX, KeyError};
 use kvorum_core::quorum::{Quorum, majority};
 
 use super::error::{BadRequest, HttpError};
+use super::routes::{Action, Resource, Verb, route};
 
 /// What a request without `ack` and `from` gets, and the most it can ask for.
 #[derive(Clone, Copy, Debug)]
@@ -23,35 +24,6 @@ pub(super) struct ReplicationDefaults {
     /// Nodes of the cluster.
     pub nodes: u8,
 }
-
-/// What the client asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Action {
-    Entity { verb: Verb, key: Key, quorum: Quorum },
-    Range { start: Bytes, end: Option<Bytes> },
-    Status,
-    Live,
-    Ready,
-    Metrics,
-    Cluster,
-    Backup,
-    Scrub,
-    Repair,
-    BeginRepair,
-    Peer,
-}
-
-/// What to do with one entity. HEAD is a GET whose body hyper leaves out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verb {
-    Put,
-    Get,
-    Delete,
-}
-
-const ALLOW_ENTITY: &str = "GET, HEAD, PUT, DELETE";
-const ALLOW_REPAIR: &str = "GET, HEAD, POST";
-const ALLOW_READ: &str = "GET, HEAD";
 
 /// Reads a request's method and target: the path is judged first, then the method, then the parameters.
 ///
@@ -64,59 +36,37 @@ pub(super) fn parse(
     defaults: ReplicationDefaults,
 ) -> Result<Action, HttpError> {
     let query = query.unwrap_or_default().as_bytes();
-    match path {
-        "/v0/entity" => {
+    let route = route(path).ok_or(BadRequest::UnknownPath)?;
+    let not_allowed = || HttpError::MethodNotAllowed { allow: route.allow };
+    match &route.target {
+        Resource::Entity => {
             let verb = match *method {
                 Method::PUT => Verb::Put,
                 Method::GET | Method::HEAD => Verb::Get,
                 Method::DELETE => Verb::Delete,
-                _ => return Err(HttpError::MethodNotAllowed { allow: ALLOW_ENTITY }),
+                _ => return Err(not_allowed()),
             };
             let (key, quorum) = entity(query, defaults)?;
             Ok(Action::Entity { verb, key, quorum })
         }
-        "/v0/entities" => read_only(method).and_then(|()| Ok(range(query)?)),
-        "/v0/status" => fixed(method, query, Action::Status),
-        "/v0/repair" => match *method {
-            Method::POST => without_parameters(query, Action::BeginRepair),
-            Method::GET | Method::HEAD => without_parameters(query, Action::Repair),
-            _ => Err(HttpError::MethodNotAllowed { allow: ALLOW_REPAIR }),
+        Resource::Range => match *method {
+            Method::GET | Method::HEAD => Ok(range(query)?),
+            _ => Err(not_allowed()),
         },
-        "/v0/cluster" => fixed(method, query, Action::Cluster),
-        "/livez" => fixed(method, query, Action::Live),
-        "/readyz" => fixed(method, query, Action::Ready),
-        "/metrics" => fixed(method, query, Action::Metrics),
-        "/v0/backup" => order(method, query, Action::Backup),
-        "/v0/scrub" => order(method, query, Action::Scrub),
-        "/_peer" => fixed(method, query, Action::Peer),
-        _ => Err(BadRequest::UnknownPath.into()),
+        Resource::Page { read, begin } => {
+            let action = match *method {
+                Method::GET | Method::HEAD => read.as_ref(),
+                Method::POST => begin.as_ref(),
+                _ => None,
+            };
+            without_parameters(query, action.ok_or_else(not_allowed)?)
+        }
     }
 }
 
-fn read_only(method: &Method) -> Result<(), HttpError> {
-    match *method {
-        Method::GET | Method::HEAD => Ok(()),
-        _ => Err(HttpError::MethodNotAllowed { allow: ALLOW_READ }),
-    }
-}
-
-/// A path without parameters.
-fn fixed(method: &Method, query: &[u8], action: Action) -> Result<Action, HttpError> {
-    read_only(method)?;
-    without_parameters(query, action)
-}
-
-/// Something for the node to do, without parameters.
-fn order(method: &Method, query: &[u8], action: Action) -> Result<Action, HttpError> {
-    match *method {
-        Method::POST => without_parameters(query, action),
-        _ => Err(HttpError::MethodNotAllowed { allow: "POST" }),
-    }
-}
-
-fn without_parameters(query: &[u8], action: Action) -> Result<Action, HttpError> {
+fn without_parameters(query: &[u8], action: &Action) -> Result<Action, HttpError> {
     match parameters(query).next() {
-        None => Ok(action),
+        None => Ok(action.clone()),
         Some((name, _)) => Err(unknown(&decode(name)?).into()),
     }
 }

@@ -26,8 +26,9 @@ use super::error::{BadRequest, HttpError, Shed};
 use super::in_flight::InFlightGuard;
 use super::metrics::MethodLabel;
 use super::range::RangeError;
-use super::request::{Action, Verb, parse};
+use super::request::parse;
 use super::respond::{ErrorResponse, Form, Framing, SuccessResponse, none_match_fails, response};
+use super::routes::{Action, Verb};
 use super::shard::HelloHeaders;
 use super::shard::HttpShard;
 use super::watch::{ConnectionPhase, ConnectionWatch};
@@ -63,6 +64,8 @@ pub(super) async fn handle<E: Entities>(
 }
 
 static KVORUM_TRACE: HeaderName = HeaderName::from_static("kvorum-trace");
+static CONDITIONS: [HeaderName; 5] =
+    [header::IF_MATCH, header::IF_NONE_MATCH, header::IF_UNMODIFIED_SINCE, header::IF_MODIFIED_SINCE, header::IF_RANGE];
 
 /// What the headers of a request for an entity say, found in one pass: a request has a few of them, and to look one
 /// up is to hash its name.
@@ -70,9 +73,10 @@ static KVORUM_TRACE: HeaderName = HeaderName::from_static("kvorum-trace");
 struct Fields<'a> {
     hosts: usize,
     trace: Option<&'a HeaderValue>,
-    /// `If-Match` or `If-None-Match`.
+    /// What makes a request conditional (RFC 9110, 13.1).
     is_conditional: bool,
     has_content_range: bool,
+    transfer_encoding: Option<&'a HeaderValue>,
     content_type: Option<&'a HeaderValue>,
 }
 
@@ -86,7 +90,9 @@ impl<'a> Fields<'a> {
                 fields.content_type.get_or_insert(value);
             } else if name == header::CONTENT_RANGE {
                 fields.has_content_range = true;
-            } else if name == header::IF_MATCH || name == header::IF_NONE_MATCH {
+            } else if name == header::TRANSFER_ENCODING {
+                fields.transfer_encoding = Some(value);
+            } else if CONDITIONS.contains(name) {
                 fields.is_conditional = true;
             } else if *name == KVORUM_TRACE {
                 fields.trace.get_or_insert(value);
@@ -108,6 +114,10 @@ impl<'a> Fields<'a> {
             return Err(HttpError::ConditionalWrite);
         }
         if verb == Verb::Put {
+            // The framing is understood, and the value would be stored as it was coded for the way.
+            if self.transfer_encoding.is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked")) {
+                return Err(HttpError::TransferCoding);
+            }
             if self.has_content_range {
                 return Err(BadRequest::ContentRange.into());
             }

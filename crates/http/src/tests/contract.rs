@@ -79,12 +79,28 @@ fn if_none_match_saves_the_body() {
 fn conditional_writes_are_refused_and_change_nothing() {
     with(settings(), |node| async move {
         for request in ["PUT", "DELETE"] {
-            for field in ["If-Match: *", "If-None-Match: *"] {
+            let date = "Tue, 14 Nov 2023 22:13:20 GMT";
+            let dated = ["If-Unmodified-Since", "If-Modified-Since", "If-Range"].map(|name| format!("{name}: {date}"));
+            for field in ["If-Match: *", "If-None-Match: *"].map(str::to_owned).into_iter().chain(dated) {
                 let answer = node.ask(&format!("{request} /v0/entity?id=k\r\n{field}")).await;
                 assert_eq!(answer.status, 501);
                 answer.problem();
             }
         }
+        assert_eq!(node.entities.requests.get(), 0);
+    });
+}
+
+#[test]
+fn a_value_in_another_coding_than_chunked_is_not_stored_as_it_was_coded() {
+    with(settings(), |node| async move {
+        let mut client = node.connect().await;
+        let head = "PUT /v0/entity?id=k HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n";
+        client.send(format!("{head}1\r\nx\r\n0\r\n\r\n")).await;
+        let answer = client.answer(false).await;
+        assert_eq!(answer.status, 501);
+        answer.problem();
+        client.assert_alive().await;
         assert_eq!(node.entities.requests.get(), 0);
     });
 }

@@ -4,6 +4,8 @@ use hyper::StatusCode;
 use proptest::prelude::*;
 
 use super::*;
+use crate::metrics::STATUSES;
+use crate::routes::ROUTES;
 
 const DEFAULTS: ReplicationDefaults = ReplicationDefaults { from: 3, nodes: 5 };
 
@@ -141,16 +143,35 @@ fn paths_and_methods_are_case_sensitive() {
 
 #[test]
 fn a_method_that_the_path_does_not_have_is_405_before_its_parameters_are_judged() {
-    let paths = ["/v0/entities", "/v0/status", "/livez", "/readyz", "/metrics", "/v0/cluster"];
-    for (path, methods, allowed) in paths
-        .map(|path| (path, vec![Method::PUT, Method::DELETE, Method::POST], "GET, HEAD"))
-        .into_iter()
-        .chain([("/v0/entity", vec![Method::POST, Method::PATCH, Method::OPTIONS], "GET, HEAD, PUT, DELETE")])
-        .chain(["/v0/backup", "/v0/scrub"].map(|path| (path, vec![Method::GET, Method::HEAD, Method::PUT], "POST")))
-    {
-        for method in methods {
-            let error = parse(&method, path, Some("nonsense=%"), DEFAULTS).unwrap_err();
-            assert!(matches!(error, HttpError::MethodNotAllowed { allow } if allow == allowed), "{path}: {error:?}");
+    let methods =
+        [Method::GET, Method::HEAD, Method::PUT, Method::DELETE, Method::POST, Method::PATCH, Method::OPTIONS];
+    for route in ROUTES {
+        for method in &methods {
+            let error = parse(method, route.path, Some("nonsense=%"), DEFAULTS).unwrap_err();
+            let is_allowed = route.allow.split(", ").any(|name| name == method.as_str());
+            let is_refused = matches!(error, HttpError::MethodNotAllowed { allow } if allow == route.allow);
+            assert_eq!(is_refused, !is_allowed, "{method} {}: {error:?}", route.path);
+        }
+    }
+    let allowed = |path| ROUTES.iter().find(|route| route.path == path).unwrap().allow;
+    assert_eq!((allowed("/v0/entity"), allowed("/v0/status")), ("GET, HEAD, PUT, DELETE", "GET, HEAD"));
+    assert_eq!((allowed("/v0/repair"), allowed("/v0/backup")), ("GET, HEAD, POST", "POST"));
+}
+
+#[test]
+fn the_table_of_paths_names_the_parameters_that_are_taken_and_statuses_that_are_counted() {
+    for route in ROUTES {
+        let method = Method::from_bytes(route.allow.split(", ").next().unwrap().as_bytes()).unwrap();
+        let given = |name: &str| parse(&method, route.path, Some(&format!("{name}=1")), DEFAULTS);
+        let is_known = |name: &str| !matches!(given(name), Err(HttpError::BadRequest(BadRequest::UnknownParameter(_))));
+        for name in ["id", "ack", "from", "replicas", "start", "end", "nonsense"] {
+            let is_told = route.parameters.iter().any(|parameter| parameter.name == name);
+            assert_eq!(is_known(name), is_told, "{name} of {}", route.path);
+        }
+        for answer in route.answers {
+            assert!(STATUSES.contains(&answer.status), "{} of {}", answer.status, route.path);
+            let methods = || route.allow.split(", ");
+            assert!(answer.methods.split(", ").all(|method| methods().any(|known| known == method)), "{}", route.path);
         }
     }
 }

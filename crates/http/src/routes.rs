@@ -1,0 +1,229 @@
+//! What can be asked for: the one table of paths, by which requests are judged.
+
+use bytes::Bytes;
+use kvorum_core::Key;
+use kvorum_core::quorum::Quorum;
+
+/// What the client asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    Entity { verb: Verb, key: Key, quorum: Quorum },
+    Range { start: Bytes, end: Option<Bytes> },
+    Status,
+    Live,
+    Ready,
+    Metrics,
+    Cluster,
+    Backup,
+    Scrub,
+    Repair,
+    BeginRepair,
+    Peer,
+}
+
+/// What to do with one entity. HEAD is a GET whose body hyper leaves out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Put,
+    Get,
+    Delete,
+}
+
+/// What a path stands for.
+#[derive(Debug)]
+pub(crate) enum Resource {
+    /// One key.
+    Entity,
+    /// Keys of this node.
+    Range,
+    /// Something without parameters, that GET and HEAD read and POST begins.
+    Page { read: Option<Action>, begin: Option<Action> },
+}
+
+/// A path: its methods, its parameters, its answers.
+#[derive(Debug)]
+pub struct Route {
+    /// Without a query.
+    pub path: &'static str,
+    /// What the header `Allow` of a 405 says.
+    pub allow: &'static str,
+    pub(crate) target: Resource,
+    /// What is there.
+    pub meaning: &'static str,
+    /// Of the query.
+    pub parameters: &'static [Parameter],
+    /// But for the errors that any path may have.
+    pub answers: &'static [Answered],
+}
+
+/// A parameter of a query.
+#[derive(Debug)]
+pub struct Parameter {
+    /// As it is written.
+    pub name: &'static str,
+    /// What it says, and what it is where it is not given.
+    pub meaning: &'static str,
+}
+
+/// A status of a path.
+#[derive(Debug)]
+pub struct Answered {
+    /// Those that have it, as `Allow` names them.
+    pub methods: &'static str,
+    /// Its code.
+    pub status: u16,
+    /// When, and with which body.
+    pub meaning: &'static str,
+}
+
+const fn answered(methods: &'static str, status: u16, meaning: &'static str) -> Answered {
+    Answered { methods, status, meaning }
+}
+
+const fn parameter(name: &'static str, meaning: &'static str) -> Parameter {
+    Parameter { name, meaning }
+}
+
+const READ: &str = "GET, HEAD";
+const BEGIN: &str = "POST";
+
+/// Every path. The first one is nearly all requests'.
+pub static ROUTES: &[Route] = &[
+    Route {
+        path: "/v0/entity",
+        allow: "GET, HEAD, PUT, DELETE",
+        target: Resource::Entity,
+        meaning: "One key and its value.",
+        parameters: &[
+            parameter("id", "The key: 1 to 2,048 bytes after decoding. Required."),
+            parameter("ack", "How many replicas must answer. Default: a majority of `from`."),
+            parameter("from", "How many replicas hold the key. Default: the setting `replication.from`."),
+            parameter("replicas", "The older spelling of both, `ack/from`. It excludes the newer one."),
+        ],
+        answers: &[
+            answered("PUT", 201, "Stored by `ack` replicas. The request's body is the value, possibly empty."),
+            answered("GET, HEAD", 200, "The newest version among the answers. The body is the value."),
+            answered("GET, HEAD", 304, "`If-None-Match` names the newest version, or is `*`."),
+            answered("DELETE", 202, "Deleted at `ack` replicas, also for a key that never existed."),
+            answered("GET, HEAD", 404, "The newest version is a deletion, has expired, or no answer has the key."),
+            answered("PUT", 413, "The value is over `limits.value_bytes_max`."),
+            answered("PUT, DELETE", 501, "The request has a condition, and conditional writes are not supported yet."),
+            answered("GET, HEAD, PUT, DELETE", 503, "The request was sent to no replica and had no effect."),
+            answered(
+                "GET, HEAD, PUT, DELETE",
+                504,
+                "Fewer than `ack` replicas answered before the deadline. A write may still take effect.",
+            ),
+        ],
+    },
+    Route {
+        path: "/v0/entities",
+        allow: READ,
+        target: Resource::Range,
+        meaning: "The records that this node holds, sorted by the bytes of their keys.",
+        parameters: &[
+            parameter("start", "The first key. Required, and not empty."),
+            parameter("end", "The first key that is left out; not empty. Default: none, to the last record."),
+        ],
+        answers: &[
+            answered(READ, 200, "One chunk for each record: the key, a newline, the value."),
+            answered(READ, 503, "Too many reads wait for the disk, or there is no memory for a page."),
+        ],
+    },
+    Route {
+        path: "/v0/status",
+        allow: READ,
+        target: Resource::Page { read: Some(Action::Status), begin: None },
+        meaning: "Whether the node answers requests, also while its peers are still starting.",
+        parameters: &[],
+        answers: &[
+            answered(READ, 200, "It does. The body is `ok`."),
+            answered(READ, 503, "The node stops, or its store takes no writes until a restart."),
+        ],
+    },
+    Route {
+        path: "/v0/cluster",
+        allow: READ,
+        target: Resource::Page { read: Some(Action::Cluster), begin: None },
+        meaning: "The cluster as this node sees it.",
+        parameters: &[],
+        answers: &[answered(READ, 200, "JSON, see [the cluster's page](#the-clusters-page).")],
+    },
+    Route {
+        path: "/v0/repair",
+        allow: "GET, HEAD, POST",
+        target: Resource::Page { read: Some(Action::Repair), begin: Some(Action::BeginRepair) },
+        meaning: "Rounds of anti-entropy.",
+        parameters: &[],
+        answers: &[
+            answered(READ, 200, "JSON, see [the page of rounds](#the-page-of-rounds)."),
+            answered(BEGIN, 202, "This node will drive a round. The body is JSON: `round` is its number."),
+        ],
+    },
+    Route {
+        path: "/v0/scrub",
+        allow: BEGIN,
+        target: Resource::Page { read: None, begin: Some(Action::Scrub) },
+        meaning: "Verification of everything that this node stores.",
+        parameters: &[],
+        answers: &[answered(BEGIN, 200, "A pass begins, or follows the one that runs. JSON: `pass` is its number.")],
+    },
+    Route {
+        path: "/v0/backup",
+        allow: BEGIN,
+        target: Resource::Page { read: None, begin: Some(Action::Backup) },
+        meaning: "A backup of this node, in its data directory. `kvorum backup` fetches it from there.",
+        parameters: &[],
+        answers: &[
+            answered(BEGIN, 200, "JSON: `path`, and what it is of: `cluster`, `node`, `wall_ms`, `sequence`."),
+            answered(BEGIN, 503, "Another backup is being taken, the node is rebuilding, or the disk refuses."),
+        ],
+    },
+    Route {
+        path: "/livez",
+        allow: READ,
+        target: Resource::Page { read: Some(Action::Live), begin: None },
+        meaning: "Whether the process works. A supervisor restarts it where it does not.",
+        parameters: &[],
+        answers: &[
+            answered(READ, 200, "It does. The body is `ok`."),
+            answered(READ, 503, "A restart would help. `detail` says why."),
+        ],
+    },
+    Route {
+        path: "/readyz",
+        allow: READ,
+        target: Resource::Page { read: Some(Action::Ready), begin: None },
+        meaning: "Whether a request through this node would succeed. A load balancer sends it none where not.",
+        parameters: &[],
+        answers: &[
+            answered(READ, 200, "It would. The body is `ok`."),
+            answered(READ, 503, "The node is starting, draining, or unable to write. `detail` says why."),
+        ],
+    },
+    Route {
+        path: "/metrics",
+        allow: READ,
+        target: Resource::Page { read: Some(Action::Metrics), begin: None },
+        meaning: "Everything that the node counts: see [Metrics](metrics.md).",
+        parameters: &[],
+        answers: &[answered(READ, 200, "Text in the OpenMetrics format, which Prometheus reads.")],
+    },
+    Route {
+        path: "/_peer",
+        allow: READ,
+        target: Resource::Page { read: Some(Action::Peer), begin: None },
+        meaning: "Where peers connect. Not for clients.",
+        parameters: &[],
+        answers: &[
+            answered("GET", 101, "The handshake is accepted, and frames follow."),
+            answered(READ, 400, "The request has no `Upgrade: kvorum/1`."),
+            answered("GET", 409, "The handshake is refused: `detail` says why."),
+        ],
+    },
+];
+
+/// The route of a path.
+pub(crate) fn route(path: &str) -> Option<&'static Route> {
+    ROUTES.iter().find(|route| route.path == path)
+}

@@ -1,0 +1,63 @@
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+
+use super::*;
+
+/// One of each; the match has the compiler name what is missing.
+fn one_of_each() -> Vec<HttpError> {
+    let receipt = Receipt::default();
+    let not_enough = Refused::NotEnough { required: 2, acked: 1, receipt };
+    let refused =
+        [Refused::Overloaded, Refused::Behind, Refused::CannotWrite, Refused::Fenced, Refused::NotServing, not_enough];
+    let peer = PeerRefusal { status: StatusCode::CONFLICT, title: "Not A Peer", detail: String::new() };
+    let mut all = vec![
+        BadRequest::UnknownPath.into(),
+        HttpError::NotFound { deleted: None, receipt: None },
+        HttpError::MethodNotAllowed { allow: "GET" },
+        HttpError::Timeout,
+        HttpError::ValueTooLarge { bytes_max: 1 },
+        HttpError::ConditionalWrite,
+        HttpError::TransferCoding,
+        HttpError::Shed(Shed::Memory),
+        HttpError::Unready(String::new()),
+        HttpError::Peer(peer),
+        HttpError::Defect { request_id: RequestId(1) },
+    ];
+    all.extend(refused.map(HttpError::Refused));
+    for error in &all {
+        match error {
+            HttpError::BadRequest(_)
+            | HttpError::NotFound { .. }
+            | HttpError::MethodNotAllowed { .. }
+            | HttpError::Timeout
+            | HttpError::ValueTooLarge { .. }
+            | HttpError::ConditionalWrite
+            | HttpError::TransferCoding
+            | HttpError::Shed(_)
+            | HttpError::Unready(_)
+            | HttpError::Refused(
+                Refused::Overloaded
+                | Refused::Behind
+                | Refused::CannotWrite
+                | Refused::Fenced
+                | Refused::NotServing
+                | Refused::NotEnough { .. },
+            )
+            | HttpError::Peer(_)
+            | HttpError::Defect { .. } => {}
+        }
+    }
+    all
+}
+
+#[test]
+fn the_table_of_errors_is_the_mapping() {
+    let told: BTreeSet<_> = ERRORS.iter().map(|kind| (kind.status, kind.title, kind.members.to_vec())).collect();
+    let members = |problem: &Problem| problem.members.iter().map(|(name, _)| *name).collect::<Vec<_>>();
+    let problems: Vec<Problem> = one_of_each().iter().map(HttpError::problem).collect();
+    let mapped = problems.iter().map(|problem| (problem.status.as_u16(), problem.title, members(problem)));
+    assert_eq!(mapped.collect::<BTreeSet<_>>(), told);
+    assert_eq!(told.len(), ERRORS.len(), "no kind is there twice");
+    assert!(problems.iter().all(|problem| (problem.status == 503) == problem.retry_after.is_some()));
+}
