@@ -226,7 +226,7 @@ impl HttpError {
     }
 }
 
-/// A kind of error, for the reference: a test holds the table against [`HttpError::problem`].
+/// A kind of error, for the reference. A test holds the table against what is answered.
 #[derive(Debug)]
 pub struct ErrorKind {
     /// Its status.

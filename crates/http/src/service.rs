@@ -64,8 +64,6 @@ pub(super) async fn handle<E: Entities>(
 }
 
 static KVORUM_TRACE: HeaderName = HeaderName::from_static("kvorum-trace");
-static CONDITIONS: [HeaderName; 5] =
-    [header::IF_MATCH, header::IF_NONE_MATCH, header::IF_UNMODIFIED_SINCE, header::IF_MODIFIED_SINCE, header::IF_RANGE];
 
 /// What the headers of a request for an entity say, found in one pass: a request has a few of them, and to look one
 /// up is to hash its name.
@@ -73,7 +71,7 @@ static CONDITIONS: [HeaderName; 5] =
 struct Fields<'a> {
     hosts: usize,
     trace: Option<&'a HeaderValue>,
-    /// What makes a request conditional (RFC 9110, 13.1).
+    /// Whether a header makes the request conditional: those of RFC 9110, 13.1 and their extensions begin with `If-`.
     is_conditional: bool,
     has_content_range: bool,
     transfer_encoding: Option<&'a HeaderValue>,
@@ -92,7 +90,7 @@ impl<'a> Fields<'a> {
                 fields.has_content_range = true;
             } else if name == header::TRANSFER_ENCODING {
                 fields.transfer_encoding = Some(value);
-            } else if CONDITIONS.contains(name) {
+            } else if name.as_str().starts_with("if-") {
                 fields.is_conditional = true;
             } else if *name == KVORUM_TRACE {
                 fields.trace.get_or_insert(value);

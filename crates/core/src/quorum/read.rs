@@ -7,7 +7,7 @@
 //! majority, so that no later quorum read returns an older one; and never one older than what a
 //! majority held when the read began. Below quorum: the newest of `ack` answers. It does *not* decide
 //! expiry, which is the wall clock's, and sends nothing after its answer: [`Read::outdated`] and
-//! [`Read::to_repair`] say to whom the coordinator should.
+//! [`Read::to_repair`] say which replicas the coordinator should send to.
 //!
 //! How: everything is derived again from what is known each time something is learnt. Known is, for
 //! each replica, the newest thing that it said it holds; the newest record known is the *target*. A

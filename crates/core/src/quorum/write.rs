@@ -215,7 +215,7 @@ impl Write {
             }
             return self.hopeless_if_all_answered();
         }
-        // A GC watermark is nobody's write: a read that met only the GC watermark would find nothing, although
+        // A GC watermark is no write: a read that found only the GC watermark would return nothing, although
         // nobody deleted. So a block with a GC watermark in it never excuses us.
         self.retry_or(WriteStep::Hopeless)
     }
