@@ -299,7 +299,7 @@ pub static ERRORS: &[ErrorKind] = &[
     kind(503, "Not Ready", "A probe whose answer is no, or a backup that cannot be taken.", &[]),
     kind(503, "Cannot Write", "The node cannot write to its disk, and the other replicas are not enough.", &[]),
     kind(503, "Fenced", "The node's clock is too far from most of its peers' clocks.", &[]),
-    kind(503, "Not Serving", "The node's directory is new, and a majority of its peers has not met it yet.", &[]),
+    kind(503, "Not Serving", "The node's directory is new, and a majority of its peers has not recorded it yet.", &[]),
     kind(
         504,
         NOT_ENOUGH_REPLICAS,

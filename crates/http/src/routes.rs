@@ -1,4 +1,5 @@
-//! What can be asked for: the one table of paths, by which requests are judged.
+//! What can be asked for: the one table of paths. Requests are judged by it, and docs/reference/http.md is written from
+//! it.
 
 use bytes::Bytes;
 use kvorum_core::Key;
