@@ -18,7 +18,7 @@ pub struct Setting {
     pub name: &'static str,
     /// As it would be written in the file.
     pub default: &'static str,
-    /// What it is for, in one line.
+    /// What the value bounds, and when to change it: shown by `serve --help` and docs/reference/settings.md.
     pub doc: &'static str,
     /// Takes the value; the error is what is allowed.
     pub(super) set: fn(&mut Config, &str) -> Result<(), String>,
@@ -29,6 +29,14 @@ impl Setting {
     #[must_use]
     pub fn variable(&self) -> String {
         format!("KVORUM_{}", self.name.replace('.', "_").to_ascii_uppercase())
+    }
+
+    /// What it takes: what is said of a value that it does not take.
+    #[must_use]
+    pub fn allowed(&self) -> String {
+        let refused = |text: &str| (self.set)(&mut Config::blank(), text).err();
+        // A list may be empty, and a path be anything else.
+        refused("\u{7f}").or_else(|| refused("")).unwrap_or_default()
     }
 }
 
@@ -46,25 +54,26 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "listen",
         default: "127.0.0.1:8080",
-        doc: "Where clients and peers connect to.",
+        doc: "Where clients and peers connect to. There is no authentication: keep it in a private network.",
         set: |c, text| address(text).map(|value| c.listen = value),
     },
     Setting {
         name: "cluster",
         default: "",
-        doc: "The URLs of all nodes, the same on every node; empty: this node alone.",
+        doc: "The URLs of all nodes, the same on every node; empty: this node alone. It cannot be changed later.",
         set: |c, text| cluster(text, NODES_MAX).map(|value| c.named.cluster = value),
     },
     Setting {
         name: "advertise",
         default: "",
-        doc: "This node's own URL in `cluster`; empty: found there by `listen`.",
+        doc: "This node's own URL in `cluster`; empty: found there by `listen`. Set it where peers reach the node \
+              by another address.",
         set: |c, text| optional(text, "", node_url).map(|value| c.named.advertise = value),
     },
     Setting {
         name: "data_dir",
         default: "./kvorum-data",
-        doc: "Where this node keeps what it stores.",
+        doc: "Where this node keeps what it stores. One node at a time may use it.",
         set: |c, text| {
             let path = Some(PathBuf::from(text)).filter(|path| !path.as_os_str().is_empty());
             path.map(|path| c.data_dir = path).ok_or_else(|| "the path of a directory".into())
@@ -73,7 +82,8 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "durability",
         default: "fsync",
-        doc: "When a write counts as stored: `fsync` survives the machine, `os` only the process.",
+        doc: "When a write counts as stored: `fsync` survives the machine, `os` only the process. With `os` a node \
+              whose machine stopped is rebuilt.",
         set: |c, text| {
             choice(text, &[("fsync", DurabilitySetting::Fsync), ("os", DurabilitySetting::Os)])
                 .map(|value| c.durability = value)
@@ -82,13 +92,13 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "memory_bytes",
         default: "512MiB",
-        doc: "Memory that caches, write buffers and queues share.",
+        doc: "Memory that caches, write buffers and queues share. More of it keeps more records from the disk.",
         set: |c, text| size(text, 64 * MIB, 1024 * GIB).map(|value| c.memory_bytes = value),
     },
     Setting {
         name: "runtime.shards",
         default: "cores",
-        doc: "Threads that serve connections; `cores`: one per core.",
+        doc: "Threads that serve connections; `cores`: one per core. Fewer leave cores to others on the machine.",
         set: |c, text| {
             let value = optional(text, "cores", |text| count(text, 1, 256));
             value.map(|value| c.runtime.shards = value.unwrap_or_else(cores))
@@ -97,25 +107,29 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "runtime.read_threads",
         default: "4",
-        doc: "Threads for reads that need the disk.",
+        doc: "Threads for reads that need the disk. More of them help where the disk serves many reads at once.",
         set: |c, text| count(text, 1, 256).map(|value| c.runtime.read_threads = value),
     },
     Setting {
         name: "runtime.background_cpu_percent",
         default: "2",
-        doc: "What flushes and compactions each take at least, while requests come, of as many cores as there are shards, of a hundred, and of one core at most, until more waits for them. Scans a quarter of it, copying in repair half. Hints: of their rate.",
+        doc: "The least share, of a hundred, that flushes and compactions each have of as many cores as there are \
+              shards, and of one at most, while requests arrive. Scans have a quarter of it, copies of repair \
+              half, hints a part of `hints.rate`. Raise it where debt grows or rounds take too long.",
         set: |c, text| count(text, 1, 100).map(|value| c.runtime.background_cpu_percent = value),
     },
     Setting {
         name: "replication.from",
         default: "all",
-        doc: "Copies of a key where the request does not say; `all`: one on every node.",
+        doc: "Copies of a key where the request does not say; `all`: one on every node. Lower it, to 3 say, on \
+              larger clusters: no node then needs room for everything.",
         set: |c, text| optional(text, "all", |text| count(text, 1, 128)).map(|value| c.named.from = value),
     },
     Setting {
         name: "layout.zones",
         default: "",
-        doc: "URL=ZONE,…: replicas of a key go to different zones first. The same on every node.",
+        doc: "URL=ZONE,…: replicas of a key go to different zones first. The same on every node, and set before \
+              the first write: no data moves when it changes.",
         set: |c, text| {
             let allowed = "a list of URL=ZONE, such as http://10.0.0.1:8080=north";
             by_node(text, allowed, zone).map(|value| c.named.zones = value)
@@ -124,7 +138,8 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "layout.weights",
         default: "",
-        doc: "URL=WEIGHT,…: a node's share of the data, 1 where not given. The same on every node.",
+        doc: "URL=WEIGHT,…: a node's share of the data, 1 where not given. The same on every node, and set before \
+              the first write: no data moves when it changes.",
         set: |c, text| {
             let allowed = "a list of URL=WEIGHT from 1 to 1000, such as http://10.0.0.1:8080=2";
             by_node(text, allowed, |text| count(text, 1, 1000)).map(|value| c.named.weights = value)
@@ -133,7 +148,8 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "coordinator.read_fanout",
         default: "hedged",
-        doc: "`hedged`: a read asks the fastest replicas first; `all`: all of them at once.",
+        doc: "Whom a read asks: `hedged`: the fastest replicas first; `all`: all of them at once, which costs the \
+              nodes more.",
         set: |c, text| {
             let words = [("hedged", ReadFanout::Hedged), ("all", ReadFanout::All)];
             choice(text, &words).map(|value| c.coordinator.read_fanout = value)
@@ -142,25 +158,27 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "coordinator.deadline",
         default: "5s",
-        doc: "For a whole request, both attempts of a write included.",
+        doc: "For a whole request, both attempts of a write included; over it: 504. The same on every node.",
         set: |c, text| duration(text, ms(10), MINUTE).map(|value| c.coordinator.deadline = value),
     },
     Setting {
         name: "coordinator.hedge_budget_percent",
         default: "5",
-        doc: "Requests that may be hedged because a replica is slow, of a hundred.",
+        doc: "Reads that may be hedged because a replica is slow, of a hundred; 0: none.",
         set: |c, text| percent(text).map(|value| c.coordinator.hedge_budget = value),
     },
     Setting {
         name: "coordinator.requests_max",
         default: "4096",
-        doc: "Requests in flight, per shard; over it a request waits up to 30 ms for room, then: 503.",
+        doc: "Requests in flight, per shard, from their last byte on; over it a request waits up to 30 ms for \
+              room, then: 503.",
         set: |c, text| count(text, 1, 1 << 20).map(|value| c.coordinator.requests_max = value),
     },
     Setting {
         name: "coordinator.request_bytes_max",
         default: "auto",
-        doc: "Bytes of large values that requests hold, on all shards; over it: 503. `auto`: by memory_bytes.",
+        doc: "Bytes of large values that the node holds, over all shards: bodies that arrive, records that are \
+              read, sent or streamed; over it: 503. Values up to 4 KiB do not count. `auto`: by memory_bytes.",
         set: |c, text| {
             optional(text, "auto", |text| size(text, 64 * KIB, 64 * GIB)).map(|value| c.named.request_bytes_max = value)
         },
@@ -180,7 +198,8 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "limits.request_read_timeout",
         default: "10s",
-        doc: "For a request's head and body to arrive; over it: 408.",
+        doc: "For a request's head, and then its body, to arrive; over it: 408. Raise it for large values over \
+              slow links.",
         set: |c, text| duration(text, ms(10), HOUR).map(|value| c.limits.request_read_timeout = value),
     },
     Setting {
@@ -204,13 +223,13 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "limits.scan_page_bytes",
         default: "256KiB",
-        doc: "What a range reads at once.",
+        doc: "What a range reads at once. Larger pages are faster, and each open range holds one.",
         set: |c, text| size(text, 4 * KIB, 16 * MIB).map(|value| c.limits.scan_page_bytes = value),
     },
     Setting {
         name: "peer.connect_timeout",
         default: "1s",
-        doc: "For a connection to a peer and its handshake.",
+        doc: "For a connection to a peer and its handshake. Raise it where round trips take more than some 100 ms.",
         set: |c, text| duration(text, ms(10), MINUTE).map(|value| c.peer.connect_timeout = value),
     },
     Setting {
@@ -222,7 +241,9 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "peer.queue_bytes_max",
         default: "auto",
-        doc: "Frames that may wait to be sent, per connection; over it the replica counts as failed. `auto`: by memory_bytes.",
+        doc: "Small frames that may wait to be sent, per connection of each shard to and from each peer; over it \
+              the replica counts as failed. Large values count as request_bytes_max instead. `auto`: by \
+              memory_bytes.",
         set: |c, text| {
             let value = optional(text, "auto", |text| size(text, 64 * KIB, 64 * GIB));
             value.map(|value| c.named.peer_queue_bytes_max = value)
@@ -231,13 +252,14 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "commit.queue_records_max",
         default: "65536",
-        doc: "Writes waiting for the commit thread.",
+        doc: "Writes that wait for the commit thread; over it this replica refuses them.",
         set: |c, text| count(text, 1, 1 << 24).map(|value| c.commit.queue_records_max = value),
     },
     Setting {
         name: "commit.queue_bytes_max",
         default: "auto",
-        doc: "Bytes of the writes waiting for the commit thread. `auto`: by memory_bytes.",
+        doc: "Bytes of the writes that wait for the commit thread; over it this replica refuses them. `auto`: by \
+              memory_bytes.",
         set: |c, text| {
             let value = optional(text, "auto", |text| size(text, 64 * KIB, 64 * GIB));
             value.map(|value| c.named.commit_queue_bytes_max = value)
@@ -255,37 +277,42 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "hints.bytes_max",
         default: "1GiB",
-        doc: "Writes kept for each node that did not confirm them, on disk; 0: none. Over it the oldest go.",
+        doc: "Bytes of writes that are kept, on disk, for each node that did not confirm them; over it the oldest \
+              are dropped; 0: none are kept. Raise it for longer absences: what is dropped waits for a round of \
+              anti-entropy.",
         set: |c, text| size(text, 0, 1024 * GIB).map(|value| c.hints.bytes_max = value),
     },
     Setting {
         name: "hints.age_max",
         default: "24h",
-        doc: "How long they are kept.",
+        doc: "How long hints are kept.",
         set: |c, text| duration(text, MINUTE, MONTH).map(|value| c.hints.age_max = value),
     },
     Setting {
         name: "hints.rate",
         default: "32MiB",
-        doc: "Bytes a second in which they are delivered, to each node, each counted as 512 more; fewer where that makes it slow, and the part of it that scans have of a core while requests come.",
+        doc: "Bytes a second in which hints are delivered, to each node that is back, each hint counted as 512 \
+              bytes more. Fewer while that makes the node slow, and while requests arrive.",
         set: |c, text| size(text, 64 * KIB, 64 * GIB).map(|value| c.hints.rate = value),
     },
     Setting {
         name: "scrub.rate",
         default: "1MiB",
-        doc: "Bytes that a node reads in a second to verify what it stores, all day; 0: only when `kvorum scrub` asks.",
+        doc: "Bytes a second that a node reads to verify what it stores; 0: only when `kvorum scrub` asks.",
         set: |c, text| size(text, 0, GIB).map(|value| c.scrub_rate = value),
     },
     Setting {
         name: "repair.interval",
         default: "10m",
-        doc: "From the end of one round of anti-entropy to the begin of the next.",
+        doc: "From the end of one round of anti-entropy to the begin of the next. Deletions are dropped after a \
+              round with all nodes.",
         set: |c, text| duration(text, SECOND, 24 * HOUR).map(|value| c.repair.interval = value),
     },
     Setting {
         name: "repair.rate",
         default: "32MiB",
-        doc: "What anti-entropy reads from this node's disk, and copies as the driver of a round, in a second.",
+        doc: "Bytes a second that anti-entropy reads from this node's disk, and that it copies where it drives a \
+              round.",
         set: |c, text| size(text, 64 * KIB, GIB * 16).map(|value| c.repair.rate = value),
     },
     Setting {

@@ -222,7 +222,7 @@ pub(crate) struct RepairArgs {
     pub(crate) server: ServerArgs,
 }
 
-/// Print the records that one node holds, sorted by key: `KEY`, a tab, the value, a newline.
+/// Print the records that one node holds, sorted by key: the key, a tab, the value, a newline.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  kvorum range user:              from there on\n  kvorum range a b                from a to before b"

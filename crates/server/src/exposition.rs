@@ -189,7 +189,7 @@ fn node(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
     page.gauge("node_votes", "Whether this node's answers count", vote_state)?;
     let voting = u64::try_from(view.membership.voting_partitions()).unwrap_or(0);
     page.gauge("node_voting_partitions", "Partitions that this node votes for, of 4096", float(voting))?;
-    page.gauge("node_ready", "What /readyz says", f64::from(u8::from(view.ready().is_ok())))?;
+    page.gauge("node_ready", "Whether /readyz answers 200", f64::from(u8::from(view.ready().is_ok())))?;
     let fenced = f64::from(u8::from(view.membership.is_fenced()));
     page.gauge("node_fenced", "Whether the clock is too far from most peers'", fenced)?;
     page.gauge(
@@ -272,7 +272,11 @@ fn coordinator(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
     page.counter("coordinator_mends", "Stores that replace a damaged record", sum(|shard| &shard.mends))?;
     page.counter("coordinator_read_repairs", "Stores to replicas behind a read", sum(|shard| &shard.read_repairs))?;
     let denied = sum(|shard| &shard.read_repairs_denied);
-    page.counter("coordinator_read_repairs_denied", "Such stores over the budget", denied)?;
+    page.counter(
+        "coordinator_read_repairs_denied",
+        "Stores to replicas behind a read that were over the budget",
+        denied,
+    )?;
     page.counter(
         "coordinator_delayed_behind",
         "Writes that waited because the replicas' stores owed their disks too much",
@@ -316,7 +320,7 @@ fn peers(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
     let links = each(|peer| u64::from(peer.links.load(Ordering::Relaxed)));
     page.gauges("peer_connections", "Connections to the peer, over all shards", gauges(links, 1.0))?;
     let latencies = each(|peer| load(&peer.latency_us));
-    page.gauges("peer_latency_seconds", "Recent round trip", gauges(latencies, MICROS))?;
+    page.gauges("peer_latency_seconds", "Recent round trip to the peer", gauges(latencies, MICROS))?;
     let offsets = peers.iter().map(|(labels, peer)| {
         #[expect(clippy::cast_precision_loss, reason = "milliseconds")]
         let offset_ms = peer.clock_offset_ms.load(Ordering::Relaxed) as f64;
@@ -345,7 +349,11 @@ fn hints(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
     };
     let gauges = |values: Vec<(Labels<'static>, u64)>| values.into_iter().map(|(labels, value)| (labels, float(value)));
     page.gauges("hints_pending", "Writes kept for the peer", gauges(each(|target| &target.pending)))?;
-    page.gauges("hints_pending_bytes", "Their bytes", gauges(each(|target| &target.pending_bytes)))?;
+    page.gauges(
+        "hints_pending_bytes",
+        "Bytes kept for the peer; a key that is kept again within its minute counts again",
+        gauges(each(|target| &target.pending_bytes)),
+    )?;
     let rates = gauges(each(|target| &target.rate));
     page.gauges("hints_rate_bytes", "Bytes a second that the peer is sent at most, now", rates)?;
     let waiting = u64::try_from(hints.waiting_bytes()).unwrap_or(u64::MAX);
@@ -369,7 +377,11 @@ fn commit(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
         "Writes that wait for the commit thread",
         float(u64::try_from(load_now.works).unwrap_or(0)),
     )?;
-    page.gauge("commit_queue_bytes", "Their bytes", float(u64::try_from(load_now.bytes).unwrap_or(0)))?;
+    page.gauge(
+        "commit_queue_bytes",
+        "Bytes of the writes that wait for the commit thread",
+        float(u64::try_from(load_now.bytes).unwrap_or(0)),
+    )?;
     page.counter("commit_batches", "Batches decided", load(&metrics.batches))?;
     page.counter("commit_commits", "Batches written", load(&metrics.commits))?;
     page.counter("commit_records", "Records written", load(&metrics.records))?;
@@ -397,7 +409,7 @@ fn commit(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
         .map(|failure| (label("answer", failure_name(failure)), metrics.failed(failure)));
     page.counters("commit_answers", "Answers to stores", answers.into_iter().chain(failed))?;
     page.counter("commit_point_reads", "Lookups of the exact version", load(&metrics.point_reads))?;
-    page.counter("commit_cold_reads", "Of these, from the disk", load(&metrics.cold_reads))?;
+    page.counter("commit_cold_reads", "Lookups of the exact version that needed the disk", load(&metrics.cold_reads))?;
     page.counter("commit_mended", "Damaged records replaced", load(&metrics.mended))?;
     page.counter("commit_bound_raises", "Raises of the clock's durable bound", load(&metrics.bound_raises))?;
     page.gauge("commit_recent_versions", "Accepted versions remembered", float(load(&metrics.recent_entries)))?;
@@ -417,11 +429,19 @@ fn repair(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
     let unscannable = f64::from(u8::from(view.anti_entropy.unscannable().is_some()));
     page.gauge("repair_unscannable", "Whether the store could not be scanned for the last round", unscannable)?;
     page.counter("repair_rounds", "Rounds driven by this node to their end", load(&metrics.rounds))?;
-    page.counter("repair_whole_rounds", "Of these, with all nodes", load(&metrics.whole_rounds))?;
+    page.counter(
+        "repair_whole_rounds",
+        "Rounds driven by this node to their end, with all nodes",
+        load(&metrics.whole_rounds),
+    )?;
     page.counter("repair_scanned_bytes", "Bytes of records looked at", load(&metrics.scanned_bytes))?;
     page.counter("repair_damaged_records", "Damaged records met by scans", load(&metrics.damaged))?;
     page.counter("repair_copied_records", "Records given to nodes that lacked them", load(&metrics.copied))?;
-    page.counter("repair_copied_bytes", "Their bytes", load(&metrics.copied_bytes))
+    page.counter(
+        "repair_copied_bytes",
+        "Bytes of the records given to nodes that lacked them",
+        load(&metrics.copied_bytes),
+    )
 }
 
 fn store(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
@@ -448,21 +468,29 @@ fn store(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
     page.gauge("store_level0_files", "Files not yet merged into the levels", float(stats.level0_files))?;
     page.gauge("store_memtable_bytes", "Bytes in write buffers", float(stats.memtable_bytes))?;
     page.gauge("store_memtables_waiting", "Full write buffers not yet in a file", float(stats.memtables_waiting))?;
-    page.counter("store_flushed_bytes", "Bytes written by flushes", stats.flushed_bytes)?;
+    page.counter(
+        "store_flushed_bytes",
+        "Bytes written by flushes; with those of compactions, over those given to the engine: the write amplification",
+        stats.flushed_bytes,
+    )?;
     page.counter("store_compacted_bytes", "Bytes written by compactions", stats.compacted_bytes)?;
     page.counter("store_written_bytes", "Bytes given to the engine to write", stats.written_bytes)?;
     page.gauge("store_table_bytes", "Bytes of live table files", float(stats.table_bytes))?;
-    page.gauge("store_records", "Records, estimated", float(stats.records))?;
+    page.gauge("store_records", "Records, estimated; tombstones count", float(stats.records))?;
     page.gauge("store_sequence", "Grows with every commit", float(view.store.sequence()))?;
-    page.gauge("store_cache_capacity_bytes", "What the cache may hold", float(stats.cache_capacity_bytes))?;
-    page.gauge("store_cache_used_bytes", "What it holds", float(stats.cache_used_bytes))?;
+    page.gauge("store_cache_capacity_bytes", "Bytes that the block cache may hold", float(stats.cache_capacity_bytes))?;
+    page.gauge("store_cache_used_bytes", "Bytes that the block cache holds", float(stats.cache_used_bytes))?;
     page.gauge(
         "store_record_cache_used_bytes",
-        "Whole records in front of the cache",
+        "Bytes of whole records in front of the block cache",
         float(stats.record_cache_used_bytes),
     )?;
-    page.counter("store_cache_hits", "Blocks found in the cache", stats.cache_hits)?;
-    page.counter("store_cache_misses", "Blocks that were not", stats.cache_misses)?;
+    page.counter("store_cache_hits", "Blocks found in the block cache", stats.cache_hits)?;
+    page.counter(
+        "store_cache_misses",
+        "Blocks not found in the cache; a read that needs the disk misses twice",
+        stats.cache_misses,
+    )?;
     page.counter(
         "store_block_reads",
         "Blocks that came into the cache, from files or with new tables",
@@ -470,7 +498,7 @@ fn store(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
     )?;
     let stalled = f64::from(u8::from(stats.stall != Stall::None));
     page.gauge("store_stalled", "Whether the engine holds writes back now", stalled)?;
-    page.counter("store_stalls", "How often it began to", stats.stalls)?;
+    page.counter("store_stalls", "Times that the engine began to hold writes back", stats.stalls)?;
     let stalled = ConstCounter::new(float(stats.stall_micros) * MICROS);
     page.encode("store_stall_seconds", "For how long commits were held back", &stalled)?;
     page.counter("store_background_errors", "Failures of background work", stats.background_errors)?;
@@ -481,7 +509,7 @@ fn store(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
     let scrub = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     page.counter("scrub_passes", "Passes over everything that is stored, ended", scrub(&view.scrub.ended))?;
     page.counter("scrub_records", "Records verified", scrub(&view.scrub.records))?;
-    page.counter("scrub_bytes", "Their bytes", scrub(&view.scrub.bytes))?;
+    page.counter("scrub_bytes", "Bytes of the records verified", scrub(&view.scrub.bytes))?;
     page.counter("scrub_damaged", "Records found damaged", scrub(&view.scrub.damaged))?;
-    page.counter("scrub_mended", "Of these, replaced by other replicas", scrub(&view.scrub.mended))
+    page.counter("scrub_mended", "Damaged records replaced by other replicas", scrub(&view.scrub.mended))
 }

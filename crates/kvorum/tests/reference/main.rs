@@ -5,7 +5,21 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
+// The command line's own description: the binary is no library.
+#[allow(dead_code, unreachable_pub)]
+#[path = "../../src/args.rs"]
+mod args;
+#[path = "../../src/bench"]
+mod bench {
+    #[allow(dead_code, unreachable_pub)]
+    pub(crate) mod args;
+}
+mod command_line;
+mod fields;
 mod http;
+mod metrics;
+mod run_json;
+mod settings;
 #[allow(dead_code, unused_imports, unreachable_pub, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 #[path = "../process/support/mod.rs"]
 mod support;
@@ -55,5 +69,11 @@ fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String
 }
 
 fn code(text: &str) -> String {
-    format!("`{text}`")
+    if text.is_empty() { String::new() } else { format!("`{text}`") }
+}
+
+/// A sentence has an end.
+fn sentence(text: &str) -> String {
+    let text = text.trim();
+    if text.is_empty() || text.ends_with(['.', ':']) { text.to_owned() } else { format!("{text}.") }
 }

@@ -154,7 +154,8 @@ pub struct Document {
     pub rate_asked: RateAsked,
     /// Successes that came before the end, or in the grace after it, per second.
     pub rate_achieved: f64,
-    /// From when a request was due to the end of its answer; successes only.
+    /// From when a request was due to the end of its answer; successes only. Three digits, 1 µs to 60 s; what took longer
+    /// counts as 60 s.
     pub latency_ms: Percentiles,
     /// From when it was sent: what a generator sees that does not correct for coordinated omission.
     pub service_ms: Percentiles,
@@ -163,17 +164,20 @@ pub struct Document {
     pub refused_ms: Percentiles,
     /// Operations that ended: successes, errors and timeouts.
     pub requests: u64,
-    /// Answers by status.
+    /// Answers by status, but those that came after their timeout.
     pub statuses: BTreeMap<String, u64>,
-    /// What went wrong: by status, or `connect`, `reset`, `closed`, `protocol`, `unasked`.
+    /// What went wrong, by status (400 and above; a 404 is no error of a workload that deletes), or `connect` (a connection
+    /// could not be made), `reset`, `closed` (before the answer was whole), `protocol` (no HTTP), `unasked` (something came
+    /// behind the answers). `connect` and `unasked` had no request, and are not among `requests`.
     pub errors: BTreeMap<String, u64>,
-    /// Requests without an answer within the limit.
+    /// Requests without an answer within the limit. After up to 100 ms more the connection is made anew.
     pub timeouts: u64,
     /// Requests sent more than 1 ms after they were due.
     pub late_sends: u64,
     /// Requests that were due and never sent.
     pub unsent: u64,
-    /// Requests under way when an interrupt ended the run, before their limit had passed.
+    /// Requests under way when an interrupt ended the run, before their limit had passed: neither successes nor errors, and
+    /// not among `requests`.
     #[serde(default)]
     pub unanswered: u64,
     /// By operation.
@@ -186,7 +190,7 @@ pub struct Document {
     pub generator: Generator,
     /// What the run cost each node.
     pub nodes: Vec<NodeRow>,
-    /// The measured time, second by second.
+    /// The measured time, second by second, by when answers came.
     pub seconds: Vec<SecondRow>,
     /// The same in windows of 10 s; the last one has what is left, if that is less.
     #[serde(default)]
