@@ -39,16 +39,18 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     #[cfg(feature = "mutants")]
     {
-        use kvorum_core::mutant::{ALL, plant};
+        use kvorum_core::mutant::{DEFECTS, plant};
         if arguments.mutants {
             return notice_all(&arguments.seeds, arguments.mutant.as_deref());
         }
         if let Some(name) = &arguments.mutant {
-            let Some(mutant) = ALL.iter().find(|mutant| format!("{mutant:?}") == *name) else {
-                eprintln!("no such mutant; there are {ALL:?}");
+            let mut mutants = DEFECTS.iter().map(|defect| defect.mutant);
+            let Some(mutant) = mutants.find(|mutant| format!("{mutant:?}") == *name) else {
+                let names: Vec<_> = DEFECTS.iter().map(|defect| defect.mutant).collect();
+                eprintln!("no such mutant; there are {names:?}");
                 return ExitCode::FAILURE;
             };
-            plant(Some(*mutant));
+            plant(Some(mutant));
         }
     }
     let seeds = arguments.seed.map_or(arguments.seeds, |seed| seed..seed + 1);
@@ -124,7 +126,7 @@ fn notice_all(seeds: &Range<u64>, only: Option<&str>) -> ExitCode {
     type Story = Box<dyn Fn(u64) -> Result<(), String>>;
     std::panic::set_hook(Box::new(|_| {}));
     let mut missed = 0;
-    for mutant in kvorum_core::mutant::ALL {
+    for mutant in kvorum_core::mutant::DEFECTS.iter().map(|defect| defect.mutant) {
         if only.is_some_and(|only| format!("{mutant:?}") != only) {
             continue;
         }

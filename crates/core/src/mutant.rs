@@ -1,73 +1,127 @@
 //! Planted defects, each one rule left out: what the simulator must notice. Without the feature `mutants`, which
 //! nothing but the simulator's own test turns on, [`is_on`] is `false` for the compiler and none of it is built.
+//!
+//! [`DEFECTS`] is the one list of rules and defects: `sim/tests/mutants.rs` shows that each is noticed, and
+//! docs/reference/invariants.md is written from it.
 
-/// A rule that is not kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Mutant {
+/// A rule of the protocol, and the defect that leaves it out.
+#[derive(Clone, Copy, Debug)]
+pub struct Defect {
+    /// The defect's name.
+    pub mutant: Mutant,
+    /// What must hold. A rule of [`crate::quorum`] stands there in the same words.
+    pub rule: &'static str,
+    /// What happens instead.
+    pub defect: &'static str,
+}
+
+/// Writes the enum and the list, so that no defect is in only one of them.
+macro_rules! defects {
+    ($($(#[doc = $defect:literal])+ $mutant:ident leaves out $rule:literal;)+) => {
+        /// A rule that is not kept.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Mutant {
+            $($(#[doc = $defect])+ $mutant,)+
+        }
+
+        /// Every rule that a defect can be planted for.
+        pub const DEFECTS: &[Defect] =
+            &[$(Defect { mutant: Mutant::$mutant, rule: $rule, defect: concat!($($defect),+) }),+];
+    };
+}
+
+defects! {
     /// A write is done with one accept less than a majority.
-    AnswerBeforeMajority = 1,
+    AnswerBeforeMajority leaves out
+        "A write is held once a majority of its replicas has accepted it.";
     /// `StaleUnknown` is taken for the promise `Stale`.
-    StaleUnknownAsStale,
-    /// A write that is not blocked is timestamped again.
-    RetryUnblocked,
+    StaleUnknownAsStale leaves out
+        "Only `Stale` is a promise never to accept the version.";
+    /// A write that is not blocked is retried with a higher timestamp.
+    RetryUnblocked leaves out
+        "A write starts over only once its version can never be read.";
     /// A write that is blocked for the first time counts as overwritten.
-    OverwrittenAtOnce,
-    /// A second timestamp is not above every version seen.
-    RetryNotAbove,
-    /// A read answers what it found without a majority that holds it.
-    SkipWriteBack,
+    OverwrittenAtOnce leaves out
+        "Only a write that has started over may count as overwritten.";
+    /// A second timestamp is not above every version in the answers.
+    RetryNotAbove leaves out
+        "The version of a second attempt is above every version in any answer.";
+    /// A read returns what it found without a majority that holds it.
+    SkipWriteBack leaves out
+        "A read at a quorum answers what a majority holds.";
     /// A write-back counts when it is sent.
-    WriteBackUnconfirmed,
+    WriteBackUnconfirmed leaves out
+        "Who holds what is read: those that said so, and those that have confirmed a write-back.";
     /// A replica that refuses a write-back as stale counts as a holder.
-    StaleAsHeld,
+    StaleAsHeld leaves out
+        "A refused write-back is no copy.";
     /// A replica without a record counts as a holder.
-    AbsentAsHeld,
+    AbsentAsHeld leaves out
+        "Who holds what is read: those that said so, and those that have confirmed a write-back.";
     /// A read is content with one answer less.
-    ReadBelowAck,
-    /// What is older replaces what is newer.
-    AcceptOlder,
+    ReadBelowAck leaves out
+        "A read waits for `ack` answers that count.";
+    /// An older version replaces a newer one.
+    AcceptOlder leaves out
+        "What is older never replaces what is newer.";
     /// Accepted versions are not remembered.
-    ForgetRecent,
-    /// Forgetting early is not admitted.
-    ForgetSilently,
+    ForgetRecent leaves out
+        "A version that was accepted is answered `Accepted` again, and never `Stale`.";
+    /// An overflow of the accepted versions is not admitted.
+    ForgetSilently leaves out
+        "A replica that has forgotten accepted versions early promises nothing: `StaleUnknown`.";
     /// The clock's bound is not made durable before it is used.
-    BoundLate,
-    /// Marks are not raised.
-    MarksLow,
-    /// Acknowledged before it is synced.
-    AckBeforeSync,
+    BoundLate leaves out
+        "The bound of a node's clock is durable before a version up to it is used.";
+    /// High-water marks of stripes are not raised.
+    MarksLow leaves out
+        "The high-water mark of a stripe is below no version in it.";
+    /// A write is acknowledged before it is synced.
+    AckBeforeSync leaves out
+        "A write is acknowledged once it is synced.";
     /// A commit that failed is acknowledged.
-    AckFailedCommit,
+    AckFailedCommit leaves out
+        "A commit that failed acknowledges nothing.";
     /// A clock gives the same timestamp twice.
-    StampsRepeat,
-    /// A node with a new disk votes in the place of the one that it replaces.
-    WipedVotes,
-    /// A new directory votes before anybody knows it.
-    NewVotesAtOnce,
+    StampsRepeat leaves out
+        "A node gives each timestamp once.";
+    /// A node with a new disk votes in place of the one that it replaces.
+    WipedVotes leaves out
+        "A node whose disk is another than its peers remember does not vote until it is rebuilt.";
+    /// A new directory votes before any peer has registered it.
+    NewVotesAtOnce leaves out
+        "A new directory votes once a majority of the other nodes has registered it.";
     /// A node with an old disk votes.
-    OldDiskVotes,
+    OldDiskVotes leaves out
+        "A node whose disk is older than its peers remember does not vote until it is rebuilt.";
     /// A hint counts as an ack of the replica that it is for.
-    HintAsAck,
+    HintAsAck leaves out
+        "A hint is no copy, and no ack of the replica that it is for.";
     /// A hint is read.
-    ServeHint,
+    ServeHint leaves out
+        "A hint is never read.";
     /// Deletions are dropped although nothing is proven of them.
-    TombstonesByAge,
-    /// What no replica of a record's `from` needs is copied to those behind them.
-    RepairIgnoresFrom,
-    /// A round proves without those who did not take part.
-    ProvenWithoutAll,
-    /// A key that is absent answers no GC watermark.
-    AbsentWithoutGcWatermark,
-    /// A node that lost its disk gets back nothing that is newer than what rounds compare.
-    RestoredUpToW,
+    TombstonesByAge leaves out
+        "A deletion is dropped only at or below the GC watermark of its partition.";
+    /// A round copies a record to nodes behind its first `from`.
+    RepairIgnoresFrom leaves out
+        "Repair copies a record to the first `from` nodes of its list, and to no other.";
+    /// A round proves without the nodes that did not take part.
+    ProvenWithoutAll leaves out
+        "A round proves something only if every node took part.";
+    /// An absent key answers no GC watermark.
+    AbsentWithoutGcWatermark leaves out
+        "A key that is absent answers the GC watermark of its partition.";
+    /// A node that lost its disk gets back nothing that is newer than the round.
+    RestoredUpToW leaves out
+        "A node that lost its disk gets everything back, what is newer than the round as well.";
 }
 
 /// Whether this defect is planted in this process.
 #[cfg(feature = "mutants")]
 #[must_use]
 pub fn is_on(mutant: Mutant) -> bool {
-    planted::CURRENT.load(std::sync::atomic::Ordering::Relaxed) == mutant as u8
+    planted::CURRENT.load(std::sync::atomic::Ordering::Relaxed) == planted::number(mutant)
 }
 
 /// It never is.
@@ -79,50 +133,23 @@ pub const fn is_on(_: Mutant) -> bool {
 }
 
 #[cfg(feature = "mutants")]
-pub use planted::{ALL, plant};
+pub use planted::plant;
 
 #[cfg(feature = "mutants")]
 mod planted {
     use std::sync::atomic::{AtomicU8, Ordering};
 
-    use super::Mutant::{self, *};
+    use super::Mutant;
 
+    /// 0 stands for none.
     pub(super) static CURRENT: AtomicU8 = AtomicU8::new(0);
+
+    pub(super) const fn number(mutant: Mutant) -> u8 {
+        mutant as u8 + 1
+    }
 
     /// Plants one in this process, or none.
     pub fn plant(mutant: Option<Mutant>) {
-        CURRENT.store(mutant.map_or(0, |mutant| mutant as u8), Ordering::Relaxed);
+        CURRENT.store(mutant.map_or(0, number), Ordering::Relaxed);
     }
-
-    /// Every mutant.
-    pub const ALL: [Mutant; 28] = [
-        AnswerBeforeMajority,
-        StaleUnknownAsStale,
-        RetryUnblocked,
-        OverwrittenAtOnce,
-        RetryNotAbove,
-        SkipWriteBack,
-        WriteBackUnconfirmed,
-        StaleAsHeld,
-        AbsentAsHeld,
-        ReadBelowAck,
-        AcceptOlder,
-        ForgetRecent,
-        ForgetSilently,
-        BoundLate,
-        MarksLow,
-        AckBeforeSync,
-        AckFailedCommit,
-        StampsRepeat,
-        WipedVotes,
-        NewVotesAtOnce,
-        OldDiskVotes,
-        HintAsAck,
-        ServeHint,
-        TombstonesByAge,
-        RepairIgnoresFrom,
-        ProvenWithoutAll,
-        AbsentWithoutGcWatermark,
-        RestoredUpToW,
-    ];
 }

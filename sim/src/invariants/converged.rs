@@ -31,7 +31,7 @@ pub fn check_watermark(seed: u64, number: usize, layout: &Layout, machines: &[Rc
             let is_dropped = held == Version::ZERO && record.is_tombstone() && may_drop;
             if held < record.version() && !is_dropped {
                 return Err(format!(
-                    "watermark: all agree up to {proven:?}, but node {} holds {:?} of key {number} and node {} {held:?}",
+                    "converged: all agree up to {proven:?}, but node {} holds {:?} of key {number} and node {} {held:?}",
                     machine.index,
                     record.version(),
                     other.index
