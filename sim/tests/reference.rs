@@ -15,7 +15,7 @@ const END: &str = "<!-- end -->";
 const RULES: &str = "crates/core/src/quorum/rules.rs";
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    PathBuf::from("..")
 }
 
 fn read(name: &str) -> String {

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn only_timestamps_past_the_bound_carry_the_incarnation_of_the_run() {
+    fn every_timestamp_carries_the_incarnation_of_the_run() {
         let (clock, _, bound) = clock(1000, 500);
         assert!(clock.timestamp(Hlc::ZERO).is_err());
         let past = clock.timestamp_past_bound(Hlc::ZERO).unwrap();

@@ -292,7 +292,8 @@ pub static SETTINGS: &[Setting] = &[
         name: "hints.rate",
         default: "32MiB",
         doc: "Bytes a second in which hints are delivered, to each node that is back, each hint counted as 512 \
-              bytes more. Fewer while that makes the node slow, and while requests arrive.",
+              bytes more. Fewer while that makes the node slow. While requests arrive, \
+              `runtime.background_cpu_percent` of it for each shard.",
         set: |c, text| size(text, 64 * KIB, 64 * GIB).map(|value| c.hints.rate = value),
     },
     Setting {

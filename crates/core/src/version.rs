@@ -56,8 +56,8 @@ impl Hlc {
     }
 }
 
-/// Drawn at random when a data directory is created, so that a node which lost its disk never
-/// reuses a version.
+/// 32 random bits. Each run of a node draws one for its versions, so that none repeats. A data directory has another,
+/// drawn when it is created, by which peers recognise a replaced disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Incarnation(pub u32);
 

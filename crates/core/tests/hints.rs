@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kvorum_core::hints::{Backlog, BacklogBounds, BucketId, Delivered, HintPace, OverBound, Size};
+use kvorum_core::hints::{Backlog, BacklogBounds, BucketId, Delivered, OverBound, SendPace, Size};
 use kvorum_core::{Hlc, Incarnation, KeyHash, Version};
 use proptest::prelude::*;
 
@@ -181,7 +181,7 @@ fn the_newest_version_delivered_is_remembered_of_a_bounded_number_of_keys() {
 const MIB: usize = 1 << 20;
 
 /// Bytes that go within `seconds`, in pieces of 64 KiB, when each is answered within `latency`.
-fn sent(pace: &mut HintPace, begin: Duration, seconds: u64, latency: Duration) -> usize {
+fn sent(pace: &mut SendPace, begin: Duration, seconds: u64, latency: Duration) -> usize {
     let (mut now, mut bytes) = (begin, 0);
     while now < begin + Duration::from_secs(seconds) {
         now += pace.take(now, 64 << 10);
@@ -194,14 +194,14 @@ fn sent(pace: &mut HintPace, begin: Duration, seconds: u64, latency: Duration) -
 
 #[test]
 fn bytes_go_at_the_rate() {
-    let mut pace = HintPace::new(8 * MIB as u64);
+    let mut pace = SendPace::new(8 * MIB as u64);
     let bytes = sent(&mut pace, HOUR, 10, Duration::from_millis(5));
     assert!((78 * MIB..=82 * MIB).contains(&bytes), "{bytes}");
 }
 
 #[test]
 fn the_rate_halves_while_answers_are_late_and_recovers() {
-    let mut pace = HintPace::new(8 * MIB as u64);
+    let mut pace = SendPace::new(8 * MIB as u64);
     sent(&mut pace, HOUR, 1, Duration::from_millis(5));
     assert_eq!(pace.rate(), 8 * MIB as u64);
     let late = Duration::from_millis(200);
@@ -219,7 +219,7 @@ fn the_rate_halves_while_answers_are_late_and_recovers() {
 
 #[test]
 fn a_pause_saves_up_a_tenth_of_a_second_and_no_more() {
-    let mut pace = HintPace::new(MIB as u64);
+    let mut pace = SendPace::new(MIB as u64);
     assert_eq!(pace.take(HOUR, MIB / 10), Duration::ZERO);
     assert!(pace.try_take(HOUR, MIB));
     assert!(!pace.try_take(HOUR, 1));

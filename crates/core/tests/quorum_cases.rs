@@ -1,4 +1,4 @@
-//! The register protocol by example: one test per rule that a reader of the design would look for.
+//! The register protocol by example: one test per rule that a reader of docs/explanation/consistency.md would look for.
 //! Every order of every mix of answers is in `quorum_write.rs` and `quorum_read`.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_possible_truncation, missing_docs)]
 

@@ -9,7 +9,7 @@ fn version(number: u64) -> Version {
     Version { hlc: Hlc::from_raw(number), incarnation: Incarnation(7) }
 }
 
-/// The rules as the design states them, one after the other.
+/// The rules as docs/explanation/consistency.md states them, one after the other.
 fn specified(v: Version, origin: Origin, current: Current, fence: Version, recent: Recent) -> Decision {
     let older_than_record = matches!(current, Current::Record(held) if v < held);
     let at_or_below_gc_watermark = matches!(current, Current::GcWatermark(gc_watermark) if v <= gc_watermark);

@@ -7,7 +7,7 @@
 //!
 //! Promises: what was acknowledged before [`take`] was called is in the backup, and writes go on meanwhile. A
 //! directory that [`restore`] made belongs to the backup's cluster and to no other, and does not vote: a
-//! restored copy has lost what was acknowledged after it (the project's design, "Amnesia"). Only where the
+//! restored copy has lost what was acknowledged after it (`docs/explanation/amnesia.md`). Only where the
 //! whole cluster is restored, and so nobody is left who has more, does it vote at once.
 
 use std::fs::{self, File};

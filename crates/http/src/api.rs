@@ -17,7 +17,7 @@ pub const PEER_PROTOCOL: &str = "kvorum/1";
 
 /// Single entities, as the coordinator serves them.
 pub trait Entities: 'static {
-    /// Stores a value at `acks.from()` replicas and waits for `acks.ack()` of them.
+    /// Stores a value at `quorum.replicas()` replicas and waits for `quorum.required()` of them.
     fn put(
         &self,
         key: Key,
@@ -35,7 +35,7 @@ pub trait Entities: 'static {
         receipt: WithReceipt,
     ) -> impl Future<Output = Result<WriteResult, Refused>>;
 
-    /// The newest version among the answers of `acks.ack()` replicas.
+    /// The newest version among the answers of `quorum.required()` replicas.
     fn get(&self, key: Key, quorum: Quorum, receipt: WithReceipt) -> impl Future<Output = Result<ReadResult, Refused>>;
 }
 

@@ -49,7 +49,7 @@ pub struct HttpParts<E> {
     pub metrics: Arc<HttpMetrics>,
     /// The wall clock.
     pub wall: Box<dyn Fn() -> SystemTime>,
-    /// Random, so that request ids differ between shards and starts.
+    /// Different for each shard and start, so that request ids are.
     pub request_id_seed: u64,
 }
 

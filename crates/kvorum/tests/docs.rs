@@ -70,8 +70,8 @@ struct Page {
 struct Tree {
     files: BTreeSet<String>,
     folders: BTreeSet<String>,
-    /// The words of each source, without its comments.
-    words: Vec<BTreeSet<String>>,
+    /// The words of each source, by its path, without its comments.
+    words: BTreeMap<String, BTreeSet<String>>,
     all_words: BTreeSet<String>,
     /// The anchors of each page.
     anchors: BTreeMap<String, BTreeSet<String>>,
@@ -89,7 +89,7 @@ impl Tree {
         } else if !path.ends_with("tests/docs.rs") {
             let words = words(path, text);
             self.all_words.extend(words.iter().cloned());
-            self.words.push(words);
+            self.words.insert(path.to_owned(), words);
         }
     }
 
@@ -106,7 +106,14 @@ impl Tree {
 
     /// Whether one file names all of these.
     fn has_together(&self, names: &[&str]) -> bool {
-        self.words.iter().any(|words| names.iter().all(|name| words.contains(*name)))
+        self.words.values().any(|words| names.iter().all(|name| words.contains(*name)))
+    }
+
+    /// Whether a source of this path, or of one that ends so, has all of these.
+    fn has_in(&self, path: &str, names: &[&str]) -> bool {
+        let end = format!("/{path}");
+        let mut of = self.words.iter().filter(|(whole, _)| *whole == path || whole.ends_with(&end));
+        of.any(|(_, words)| names.iter().all(|name| words.contains(*name)))
     }
 }
 
@@ -240,6 +247,27 @@ fn absent_names(page: &Page, tree: &Tree) -> Vec<String> {
     let prose = prose(&page.text);
     let absent = prose.split('`').skip(1).step_by(2).filter(|name| !is_there(name));
     absent.map(|name| format!("{}: `{name}` is not in the tree", page.path)).collect()
+}
+
+/// Names that stand behind a source, as in `a.rs`: `f`, `g`, and are not in it.
+fn misplaced_names(page: &Page, tree: &Tree) -> Vec<String> {
+    let prose = prose(&page.text);
+    let mut source = None;
+    let mut found = Vec::new();
+    let mut parts = prose.split('`');
+    while let (Some(before), Some(name)) = (parts.next(), parts.next()) {
+        let names: Vec<&str> = name.trim_end_matches("()").split("::").collect();
+        source = match source {
+            Some((path, end)) if before == end && names.iter().all(|name| is_word(name)) => {
+                if !tree.has_in(path, &names) {
+                    found.push(format!("{}: `{name}` is not in {path}", page.path));
+                }
+                Some((path, ", "))
+            }
+            _ => (is_path(name) && name.ends_with(".rs")).then_some((name, ": ")),
+        };
+    }
+    found
 }
 
 /// Links that lead to no file, or to no heading of it.
@@ -387,6 +415,17 @@ fn what_documents_name_is_in_the_tree() {
     }
     let good = "`a/src/b.rs`, `crates/a/`, `Store::put_all()`, `DIR/NAME.md`, `a b`, `O_DIRECT`, `kvorum_a_put_all_total`\n```\nx `e.rs`\n```\n";
     assert_none(&absent_names(&page("README.md", good), &example()));
+}
+
+#[test]
+fn what_documents_name_behind_a_source_is_in_it() {
+    let pages = pages();
+    let tree = tree_of(&pages);
+    let documents = pages.iter().filter(|page| is_document(&page.path));
+    assert_none(&documents.flat_map(|page| misplaced_names(page, &tree)).collect::<Vec<_>>());
+    let complaints = |text: &str| misplaced_names(&page("README.md", text), &example()).len();
+    assert_eq!(complaints("`src/b.rs`: `put_all`, `get_all`, `c.rs`: `Store`, `get_all`."), 2);
+    assert_eq!(complaints("`b.rs`: `Store::put_all()`; `get_all`. `b.rs` and `get_all`"), 0);
 }
 
 #[test]

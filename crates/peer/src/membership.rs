@@ -1,6 +1,6 @@
 //! Who this node is, whom it knows, and whether it may vote.
 //!
-//! The rule of amnesia (the project's design, "Versions"): a replica that has lost what it acknowledged
+//! The rule of amnesia (`docs/explanation/amnesia.md`): a replica that has lost what it acknowledged
 //! must not vote. Each node remembers the incarnations of its peers durably *before* it counts an answer
 //! of theirs, and how far their stores were durable, as it heard at each pong. A peer that comes back with
 //! another incarnation, or with less than it had, is told so in the handshake, and is *rebuilding* from then

@@ -355,7 +355,11 @@ fn hints(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
         gauges(each(|target| &target.pending_bytes)),
     )?;
     let rates = gauges(each(|target| &target.rate));
-    page.gauges("hints_rate_bytes", "Bytes a second that the peer is sent at most, now", rates)?;
+    page.gauges(
+        "hints_rate_bytes",
+        "Bytes a second that the peer is sent at most, now, each hint counted as 512 bytes more",
+        rates,
+    )?;
     let waiting = u64::try_from(hints.waiting_bytes()).unwrap_or(u64::MAX);
     page.gauge("hints_queue_bytes", "Hints that wait to be written", float(waiting))?;
     page.counters("hints_kept", "Hints written", each(|target| &target.kept))?;

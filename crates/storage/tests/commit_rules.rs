@@ -1,5 +1,5 @@
-//! The committer against a naive reading of the design's replica rules: random stores, batches, restarts,
-//! losses and faults; and the rules for damaged and cold records one by one.
+//! The committer against a naive reading of the replica's rules (docs/explanation/consistency.md): random stores,
+//! batches, restarts, losses and faults; and the rules for damaged and cold records one by one.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use std::collections::BTreeMap;
@@ -97,7 +97,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..40)
 }
 
-/// What the design says, with unlimited memory and no thought for speed.
+/// What the rules say, with unlimited memory and no thought for speed.
 struct Specification {
     current: BTreeMap<usize, Version>,
     /// Every accept of this life, and when.

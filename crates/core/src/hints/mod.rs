@@ -14,4 +14,4 @@ mod pace;
 
 pub use backlog::{Backlog, BacklogBounds, BucketId, OverBound, Size};
 pub use delivered::Delivered;
-pub use pace::HintPace;
+pub use pace::SendPace;

@@ -9,7 +9,7 @@ const STEP: Duration = Duration::from_millis(100);
 const STEPS_TO_FULL: u64 = 32;
 /// The rate never falls below this part of the greatest.
 const SLOWEST: u64 = 64;
-/// An answer that takes so many times the usual, and the time that a slow disk may always take, is late.
+/// An answer is late if it takes more than `LATE` times the usual latency and `ALWAYS`, which a slow disk may always take.
 const LATE: u32 = 4;
 const ALWAYS: Duration = Duration::from_millis(25);
 /// The usual latency follows a smaller one at once, and a greater one by this part each time.
@@ -19,7 +19,7 @@ const BURST: Duration = Duration::from_millis(100);
 
 /// The rate to one node. Times are readings of a clock that never goes back.
 #[derive(Clone, Debug)]
-pub struct HintPace {
+pub struct SendPace {
     rate_max: u64,
     rate: u64,
     /// When what was sent so far will have gone, at the rate.
@@ -28,7 +28,7 @@ pub struct HintPace {
     usual: Option<Duration>,
 }
 
-impl HintPace {
+impl SendPace {
     /// At most `rate_max` bytes a second, one at least.
     #[must_use]
     pub fn new(rate_max: u64) -> Self {
@@ -59,7 +59,7 @@ impl HintPace {
         has_room
     }
 
-    /// An answer took `latency`.
+    /// An answer took `latency`: of a page of hints, from when the last was sent to the last answer.
     pub fn note(&mut self, now: Duration, latency: Duration) {
         let usual = *self.usual.get_or_insert(latency);
         self.usual = Some(latency.min(usual + usual / FOLLOW));

@@ -1,8 +1,8 @@
 //! The register protocol: what replicas answer, and when a write or a read is done.
 //!
 //! Attiya, Bar-Noy, Dolev, "Sharing Memory Robustly in Message-Passing Systems" (1995), in its
-//! multi-writer form, with the query phase skipped in the common case. The rules are those of the
-//! project's design, section "Versions"; a model of them was explored before this was written.
+//! multi-writer form, with the query phase skipped in the common case. The rules are told in
+//! `docs/explanation/consistency.md`, "The protocol"; a model of them was explored before this was written.
 //!
 //! [`replica`] is what a replica decides, [`mod@write`] and [`read`] what a coordinator does.
 

@@ -16,15 +16,14 @@
 //!
 //! A GC watermark is no such answer: it says that what a replica lacks was superseded, not whether by a deletion or
 //! by a newer value that the same replica lacks too. So a value at or below it is not taken for deleted;
-//! its holders are asked once more (the design's rule 2 would answer `404`; a random history showed that
-//! an overwritten key could so be missed).
+//! its holders are asked once more (to answer `404` at once could miss an overwritten key, as a random history showed:
+//! `docs/decisions/0014-a-floor-is-no-deletion.md`).
 //!
 //! Invariants: only answers to reads and refusals (which tell what is held *now*) count toward `ack`; an
 //! `Accepted` does not, since it may speak of the past; the record in hand is never fetched twice; a
 //! failed replica is neither asked nor counted again; nothing follows `Done` or `Hopeless`.
 //!
-//! Source: Attiya, Bar-Noy, Dolev (1995); the project's design, "Versions", clause "Read", "Records" and
-//! "Hedging".
+//! Source: Attiya, Bar-Noy, Dolev (1995); `docs/explanation/consistency.md`, "The protocol".
 
 use super::rules;
 use crate::quorum::{Current, Failure, Held, Quorum, Rank, ReadAnswer, ReplicaSet, StoreAnswer, Wanted, majority};
@@ -91,11 +90,11 @@ struct WriteBack {
 }
 
 impl Read {
-    /// A read that asks `first` (at least `acks.ack()` replicas, the fastest, as the caller counts) and
+    /// A read that asks `first` (at least `quorum.required()` replicas, the fastest, as the caller counts) and
     /// among them `record_from` for the record.
     ///
     /// # Panics
-    /// If `first` is too small, is not a part of the first `acks.from()`, or lacks `record_from`.
+    /// If `first` is too small, is not a part of the first `quorum.replicas()`, or lacks `record_from`.
     #[must_use]
     pub fn new(quorum: Quorum, first: ReplicaSet, record_from: Rank) -> Self {
         let addressed = ReplicaSet::first(quorum.replicas());

@@ -12,7 +12,7 @@
 //! [`Decision::Apply`] becomes `Accepted` when the commit has succeeded, and a record becomes visible
 //! to readers and to this function only then.
 //!
-//! Source: the project's design, "Versions", clause "Replica".
+//! Source: `docs/explanation/consistency.md`, "The protocol".
 
 use super::rules;
 use crate::quorum::{Current, StoreAnswer};
@@ -61,7 +61,7 @@ pub enum Decision {
     LookUp,
 }
 
-/// The rules, in their order. `fence` is the partition's; [`Version::ZERO`] where there is none.
+/// The rules, in their order. `fence` is the node's, the same for all partitions; [`Version::ZERO`] before the first round.
 /// `recent` is asked only when `version` is not newer than everything here.
 #[must_use]
 pub fn decide(

@@ -1,7 +1,7 @@
 //! One PUT or DELETE: when it is done, when it starts over, when it is lost.
 //!
 //! Owns the counting of answers, nothing else. The coordinator timestamps, sends to all `from` replicas,
-//! feeds every answer in, and does what the step says; the deadline is its own (rule 3: at the
+//! feeds every answer in, and does what the step says; the deadline is its own (at the
 //! deadline the outcome is unknown).
 //!
 //! Promises: at quorum, [`WriteStep::Done`] means that every later quorum read of the key returns this
@@ -14,7 +14,7 @@
 //! `Done`, `Hopeless` are returned at most once and nothing but `Wait` follows them; answers keep
 //! being recorded then, for [`Write::accepted`].
 //!
-//! Source: Attiya, Bar-Noy, Dolev (1995), multi-writer; the project's design, "Versions", clause "Write".
+//! Source: Attiya, Bar-Noy, Dolev (1995), multi-writer; `docs/explanation/consistency.md`, "The protocol".
 
 use super::rules;
 use crate::quorum::{Current, Quorum, Rank, ReplicaSet, StoreAnswer};
@@ -54,7 +54,7 @@ pub enum WriteStep {
     /// Nothing.
     Wait,
     /// Stamp a version greater than `above` (and than [`Write::newest`], which answers that arrive
-    /// while the timestamp is made may have raised), call [`Write::sent again with a higher timestamp`], send to all again.
+    /// while the timestamp is made may have raised), call [`Write::retried`], send to all again.
     RetryWithHigherTimestamp {
         /// The greatest version in any answer.
         above: Version,
@@ -70,7 +70,7 @@ pub enum WriteStep {
 enum WritePhase {
     /// Waiting for answers.
     Open,
-    /// `RetryWithHigherTimestamp` was returned; waiting for [`Write::sent again with a higher timestamp`].
+    /// `RetryWithHigherTimestamp` was returned; waiting for [`Write::retried`].
     Blocked,
     /// `Done` or `Hopeless` was returned.
     Closed,
@@ -92,7 +92,7 @@ pub struct Write {
 }
 
 impl Write {
-    /// A write whose first attempt is about to be sent to all `acks.from()` replicas.
+    /// A write whose first attempt is about to be sent to all `quorum.replicas()` replicas.
     #[must_use]
     pub fn new(quorum: Quorum) -> Self {
         Self {

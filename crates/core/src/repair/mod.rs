@@ -14,7 +14,7 @@
 //! record that all had when they were scanned, all have or have something newer for ever; and one that some
 //! lacked is given to them, or something newer of theirs refuses it, before the partition counts as proven.
 //!
-//! Source: the project's design, "Hints, anti-entropy". Trees of hashes: Merkle, "A Digital Signature Based on a
+//! Source: `docs/explanation/repair.md`. Trees of hashes: Merkle, "A Digital Signature Based on a
 //! Conventional Encryption Function" (1987); their use between replicas: `DeCandia` et al., "Dynamo" (2007), 4.7.
 
 pub mod merge;

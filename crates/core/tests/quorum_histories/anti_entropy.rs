@@ -1,5 +1,6 @@
 //! What goes on in the background: repair, hints, and rounds of anti-entropy that end in dropped tombstones.
-//! Played at once and atomically, one small step at a time: the design says what the real one must amount to.
+//! Played at once and atomically, one small step at a time: docs/explanation/repair.md says what the real one must
+//! amount to.
 
 use kvorum_core::Record;
 use kvorum_core::quorum::replica::Origin;

@@ -41,7 +41,7 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// Reads of `ack` of `from` that may meet records of `versions` and GC watermarks of `GC watermarks`, ask the first
+    /// Reads of `ack` of `from` that may meet records of `versions` and `gc_watermarks`, ask the first
     /// replicas first, and meet everything but noise.
     pub fn new(ack: u8, from: u8, versions: &[(u64, usize)], gc_watermarks: &[u64]) -> Self {
         let (versions, gc_watermarks) = (versions.to_vec(), gc_watermarks.to_vec());

@@ -1,5 +1,5 @@
 //! A plain specification of a read: the facts so far, replica by replica, and what they call for. Written
-//! over lists, without the machine's sets, and derived from nothing but the design.
+//! over lists, without the machine's sets, and derived from nothing but docs/explanation/consistency.md.
 
 /// What a replica has said it holds. Versions are plain numbers here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,6 +1,6 @@
 //! What a node misses while it is away reaches it when it is back, without a read and without a repair.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::cluster::flip;
 use crate::support::random::Random;
@@ -280,4 +280,27 @@ fn a_read_below_quorum_brings_what_it_saw_to_the_replicas_that_are_behind() {
     });
     assert!(cluster.metric(0, "kvorum_coordinator_read_repairs_total") >= 300.0);
     assert_eq!(cluster.copies("k-one"), holders, "a copy that was not asked for");
+}
+
+#[test]
+fn hints_go_no_faster_than_hints_rate() {
+    const HINTS: usize = 600;
+    const RATE: f64 = 65_536.0;
+    // What each hint counts at least; and what may go before anything waits: a page, and the burst of a tenth of a second.
+    const HINT_BYTES: f64 = 512.0;
+    const AT_ONCE: f64 = 128.0 * 700.0 + RATE / 10.0;
+    // Of the processor it may have all: here only the bytes count.
+    let mut cluster =
+        Cluster::with(3, &[("KVORUM_HINTS_RATE", "64KiB"), ("KVORUM_RUNTIME_BACKGROUND_CPU_PERCENT", "100")]);
+    cluster.kill(AWAY);
+    let mut client = cluster.client(0);
+    for number in 0..HINTS {
+        client.put(&entity_at(format!("k{number:03}"), 2, 3), b"");
+    }
+    wait_for_hints(&cluster, 0, HINTS);
+    let begin = Instant::now();
+    cluster.restart(AWAY);
+    wait_delivered(&cluster, 0);
+    let (took, all) = (begin.elapsed(), HINTS as f64 * HINT_BYTES);
+    assert!(all <= RATE * took.as_secs_f64() + AT_ONCE, "{HINTS} hints within {took:?}");
 }

@@ -33,6 +33,12 @@ macro_rules! by_depth {
 }
 
 impl Formatter for ShallowFormatter {
+    /// Six digits: a report shows three, and no figure repeats to more.
+    fn write_f64<W: ?Sized + Write>(&mut self, out: &mut W, value: f64) -> io::Result<()> {
+        let rounded: f64 = format!("{value:.5e}").parse().map_err(io::Error::other)?;
+        write!(out, "{rounded}")
+    }
+
     fn begin_array<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
         self.depth += 1;
         by_depth!(self, begin_array(out))
@@ -84,14 +90,17 @@ mod tests {
 
     #[test]
     fn a_knee_is_in_one_line_and_all_is_read_again() {
-        let report = report("quorum");
+        let mut report = report("quorum");
+        report.clusters[0].knees[0].points[0].hedges_per_request = Some(0.012345678);
         let text = laid_out(&report);
         let is_knee = |line: &&str| line.contains("\"knee_rate\":40000,") && line.contains("\"rate_asked\":40000,");
         assert_eq!(text.lines().filter(is_knee).count(), 1, "{text}");
         assert!(text.contains("\n  \"commit\": "), "{text}");
         let again: ScenarioReport = serde_json::from_str(&text).unwrap();
         assert_eq!(laid_out(&again), text);
-        let wanted = serde_json::to_value(&report).unwrap();
-        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), wanted);
+        let point = &mut report.clusters[0].knees[0].points[0];
+        assert_eq!(again.clusters[0].knees[0].points[0].hedges_per_request, Some(0.0123457));
+        point.hedges_per_request = Some(0.0123457);
+        assert_eq!(serde_json::to_value(again).unwrap(), serde_json::to_value(&report).unwrap());
     }
 }

@@ -52,7 +52,7 @@ pub struct ReadResult {
     pub receipt: Option<Receipt>,
 }
 
-/// Why a request was refused. All but the last were sent to nobody and had no effect.
+/// Why a request was refused. Only the last may have had an effect. Of the others, only a read can have been sent to replicas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// A queue is full.

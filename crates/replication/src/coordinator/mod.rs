@@ -117,7 +117,7 @@ impl Coordinator {
         value: Body,
         receipt: WithReceipt,
     ) -> Result<WriteResult, Refused> {
-        let (version, came) = self.begin_write(&key, quorum, value.value_bytes()).await?;
+        let (version, came) = self.admit_and_timestamp(&key, quorum, value.value_bytes()).await?;
         let record = value.into_record(|value| Record::value(&key, version, quorum.replicas(), content_type, value));
         self.write(key, quorum, record, receipt, came).await
     }
@@ -127,7 +127,7 @@ impl Coordinator {
     /// # Errors
     /// [`Refused`].
     pub async fn delete(&self, key: Key, quorum: Quorum, receipt: WithReceipt) -> Result<WriteResult, Refused> {
-        let (version, came) = self.begin_write(&key, quorum, 0).await?;
+        let (version, came) = self.admit_and_timestamp(&key, quorum, 0).await?;
         let record = Record::tombstone(&key, version, quorum.replicas());
         self.write(key, quorum, record, receipt, came).await
     }
@@ -182,7 +182,7 @@ impl Coordinator {
     }
 
     /// Admits a write and timestamps it, without asking anybody first. With its version, when it came if it has waited.
-    async fn begin_write(
+    async fn admit_and_timestamp(
         &self,
         key: &Key,
         quorum: Quorum,

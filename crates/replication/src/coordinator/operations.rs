@@ -117,7 +117,7 @@ pub struct Operations {
     lingering_live: Cell<usize>,
     lingering_max: usize,
     /// Stores for nobody so far: each has an id of its own, by which its chunks are put together.
-    mends: Cell<u32>,
+    last_of_nobody: Cell<u32>,
     /// Which writes give way to what replicas owe their disks.
     pub(super) admission: RefCell<Admission>,
     /// Writes that are delayed for that now.
@@ -157,7 +157,7 @@ impl Operations {
             lingering: RefCell::default(),
             lingering_live: Cell::new(0),
             lingering_max,
-            mends: Cell::new(0),
+            last_of_nobody: Cell::new(0),
             admission: RefCell::default(),
             delayed: Cell::new(0),
             behind: SlowStart::default(),
@@ -292,8 +292,8 @@ impl Operations {
 
     /// An id for a store whose answer nobody reads: no request has this generation.
     pub(super) fn id_of_nobody(&self) -> OperationId {
-        let number = self.mends.get().wrapping_add(1);
-        self.mends.set(number);
+        let number = self.last_of_nobody.get().wrapping_add(1);
+        self.last_of_nobody.set(number);
         OperationId::new(usize::try_from(number).expect("32 bits fit"), 0, 0)
     }
 

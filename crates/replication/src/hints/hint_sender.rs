@@ -8,13 +8,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use kvorum_core::hints::{BucketId, Delivered, HintPace, Size};
+use kvorum_core::hints::{BucketId, Delivered, Size};
 use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::{Failure, StoreAnswer};
 use kvorum_core::{Key, Record};
 use kvorum_storage::{Page, PageLimit, StoreError};
 
 use super::Dropped;
+use super::hint_pace::HintPace;
 use super::hint_store::{HintStore, HintTarget};
 use super::names;
 use super::names::Name;
@@ -22,11 +23,9 @@ use crate::background_rpc::BackgroundRpc;
 
 /// How often a hint sender looks whether there is something to deliver, and somebody to deliver to.
 const LOOK: Duration = Duration::from_millis(200);
-/// Stores under way to one node at most, and their bytes unless it is one: they are one commit there, for which the
-/// commits of clients' writes wait; and each is a sync or two there, for which everything else waits (decision 0041).
+/// A page: the most that is under way to a node; a larger record goes alone. More would make longer commits there, for
+/// which clients' commits wait; fewer would make more syncs (decision 0041).
 const WINDOW: PageLimit = PageLimit { records: 128, bytes: 256 << 10 };
-/// The bytes whose delivery takes as long of the processors, of both nodes, as that of a hint without any: 20 µs.
-const HINT_BYTES: usize = 512;
 /// For the answers to a page.
 const ANSWERS_MAX: Duration = Duration::from_secs(10);
 /// Between attempts that fail: doubled up to the longest.
@@ -54,13 +53,14 @@ struct Interrupted;
 
 /// Delivers to one node. Runs until it is dropped.
 pub(super) async fn run(hint_store: Rc<HintStore>, target: Rc<HintTarget>) {
-    let pace = HintPace::new(hint_store.parts.queue.settings().rate);
+    let pace = HintPace::new(hint_store.parts.queue.settings().rate, hint_store.parts.cpu_share.clone());
     let mut sender = HintSender { hint_store, target, pace, delivered: Delivered::default(), place: None };
     let mut pause = PAUSE_MIN;
     let mut is_away = true;
     // When a round is asked for, after its return.
     let mut round_at = None;
     loop {
+        sender.metrics().rate.store(sender.pace.rate(), Ordering::Relaxed);
         let is_up = sender.is_up();
         let (was_away, now) = (std::mem::replace(&mut is_away, !is_up), sender.hint_store.parts.clock.boot());
         if was_away && is_up {
@@ -82,8 +82,6 @@ pub(super) async fn run(hint_store: Rc<HintStore>, target: Rc<HintTarget>) {
                 pause = (pause * 2).min(PAUSE_MAX);
             }
         }
-        let rate = sender.pace.rate();
-        sender.hint_store.parts.queue.target(sender.target.node).rate.store(rate, Ordering::Relaxed);
     }
 }
 
@@ -155,15 +153,13 @@ impl HintSender {
     async fn send(&mut self, page: Vec<(Bytes, Bytes)>) -> Result<(), Interrupted> {
         let hint_store = self.hint_store.clone();
         let mut owed = Vec::with_capacity(page.len());
-        let mut cost = 0;
         for (name, bytes) in page {
             let Some((key, record)) = self.owed(&name, bytes) else { continue };
             // Charged for as long as it is on its way, as every large record is.
             let record = hint_store.parts.large_values.keep(record).map_err(|_| Interrupted)?;
-            cost += key.as_bytes().len() + record.bytes().len() + HINT_BYTES;
             owed.push((key, record));
         }
-        let wait = self.pace.take(hint_store.parts.clock.boot(), hint_store.parts.cpu_share.charge(cost));
+        let wait = self.pace.take(hint_store.parts.clock.boot(), &owed);
         if !wait.is_zero() {
             tokio::time::sleep(wait).await;
         }

@@ -16,6 +16,7 @@
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+mod hint_pace;
 mod hint_sender;
 pub mod hint_store;
 mod names;
@@ -127,7 +128,7 @@ pub struct TargetMetrics {
     pub delivered: AtomicU64,
     /// Of these, hints left out because a newer one of their key was delivered.
     pub superseded: AtomicU64,
-    /// Bytes a second that it is sent at most, now.
+    /// Bytes a second that it is sent at most, now, each hint counted as `HINT_BYTES` more.
     pub rate: AtomicU64,
     /// Hints for it were dropped since it was last brought up to date by a round.
     missed: AtomicBool,

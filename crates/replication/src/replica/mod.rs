@@ -214,7 +214,7 @@ impl<A> Replica<A> {
     }
 
     fn take(&self, token: CompletionToken) -> WaitingRequests<A> {
-        let slot = usize::try_from(token.id).expect("tickets hold what slots were");
+        let slot = usize::try_from(token.id).expect("tokens hold what slots were");
         self.waiters.borrow_mut().remove(slot)
     }
 

@@ -7,7 +7,7 @@
 //! Invariants: the persisted clock bound is never below the timestamp of anything applied, because it is raised
 //! in the same atomic batch; so after a restart marks at the bound are true.
 //!
-//! The rules themselves are [`kvorum_core::quorum::replica`]'s; source: the design, "Versions".
+//! The rules themselves are [`kvorum_core::quorum::replica`]'s; source: `docs/explanation/consistency.md`, "The protocol".
 
 use std::sync::Arc;
 use std::time::Duration;

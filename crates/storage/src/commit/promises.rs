@@ -13,9 +13,9 @@ use crate::error::StoreError;
 use crate::gc_watermarks::GcWatermarks;
 use crate::store::{Batch, Durability, Store};
 
-/// The names under which they are persisted.
+/// The names under which they are persisted. GC watermarks were once called floors: the name on disks stays.
 const FENCE: &str = "fence";
-const FLOORS: &str = "floors";
+const GC_WATERMARKS: &str = "floors";
 
 /// Forgets up to where partitions were proven converged, durably: for a store whose peers go back to an earlier
 /// state, too, and may lack what was proven. Blocks.
@@ -23,11 +23,11 @@ const FLOORS: &str = "floors";
 /// # Errors
 /// As [`Store::metadata`] and [`Store::commit`].
 pub fn forget_gc_watermarks(store: &impl Store) -> Result<(), StoreError> {
-    if store.metadata(FLOORS)?.is_none() {
+    if store.metadata(GC_WATERMARKS)?.is_none() {
         return Ok(());
     }
     let mut batch = Batch::default();
-    batch.put_metadata(FLOORS, GcWatermarks::default().encode_with(&[]));
+    batch.put_metadata(GC_WATERMARKS, GcWatermarks::default().encode_with(&[]));
     store.commit(&batch, Durability::Fsync)
 }
 
@@ -50,7 +50,7 @@ impl Promises {
             None => Hlc::ZERO,
             Some(bytes) => Hlc::from_raw(u64::from_be_bytes(bytes.try_into().map_err(damaged)?)),
         };
-        if let Some(bytes) = store.metadata(FLOORS)? {
+        if let Some(bytes) = store.metadata(GC_WATERMARKS)? {
             store.gc_watermarks().load(&bytes)?;
         }
         Ok(Self { fence, durable: fence, gc_watermarks: Vec::new(), tokens: Vec::new() })
@@ -81,7 +81,7 @@ impl Promises {
             batch.put_metadata(FENCE, self.fence.raw().to_be_bytes().to_vec());
         }
         if !self.gc_watermarks.is_empty() {
-            batch.put_metadata(FLOORS, gc_watermarks.encode_with(&self.gc_watermarks));
+            batch.put_metadata(GC_WATERMARKS, gc_watermarks.encode_with(&self.gc_watermarks));
         }
     }
 

@@ -40,7 +40,7 @@ impl StripeHighWater {
         *mark = version.hlc.max(*mark);
     }
 
-    /// Notes that some partition's GC watermark is `GC watermark` now: every stripe has keys of every partition.
+    /// Notes that some partition's GC watermark is `gc_watermark` now: every stripe has keys of every partition.
     pub fn raise_all(&mut self, gc_watermark: Hlc) {
         for mark in &mut self.0 {
             *mark = gc_watermark.max(*mark);

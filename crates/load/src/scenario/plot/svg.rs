@@ -8,7 +8,7 @@ pub(super) const WIDTH: f64 = 760.0;
 const COLOURS: [&str; 8] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6a3d9a", "#555555"];
 const STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#222}.title{font-size:16px;font-weight:600}\
                      .panel{font-size:14px;font-weight:600}.small{font-size:12px;fill:#444}\
-                     .grid{stroke:#e2e2e2}.axis{stroke:#888}.limit{stroke:#b00020;stroke-dasharray:6 4}";
+                     .grid{stroke:#e2e2e2}.axis{stroke:#888}.ring{fill:white;opacity:.6}.limit{stroke:#b00020;stroke-dasharray:6 4}";
 
 /// The colour of a series.
 pub(super) fn colour(series: usize) -> &'static str {
@@ -23,6 +23,16 @@ pub(super) enum TextAnchor {
     End,
 }
 
+/// A coordinate, to a tenth.
+struct Tenths(f64);
+
+impl std::fmt::Display for Tenths {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let tenths = (self.0 * 10.0).round() / 10.0;
+        write!(out, "{tenths}")
+    }
+}
+
 /// What was drawn so far.
 #[derive(Debug, Default)]
 pub(super) struct Drawing(String);
@@ -33,7 +43,8 @@ impl Drawing {
     }
 
     pub(super) fn line(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), class: &str) {
-        self.add(format_args!(r#"<line x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}" class="{class}"/>"#));
+        let [x1, y1, x2, y2] = [x1, y1, x2, y2].map(Tenths);
+        self.add(format_args!(r#"<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" class="{class}"/>"#));
     }
 
     pub(super) fn text(&mut self, (x, y): (f64, f64), anchor: TextAnchor, class: &str, text: &str) {
@@ -42,34 +53,31 @@ impl Drawing {
             TextAnchor::Middle => "middle",
             TextAnchor::End => "end",
         };
-        let text = escaped(text);
-        self.add(format_args!(r#"<text x="{x:.1}" y="{y:.1}" text-anchor="{anchor}" class="{class}">{text}</text>"#));
+        let (x, y, text) = (Tenths(x), Tenths(y), escaped(text));
+        self.add(format_args!(r#"<text x="{x}" y="{y}" text-anchor="{anchor}" class="{class}">{text}</text>"#));
     }
 
     pub(super) fn bar(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), series: usize) {
+        let [x, y, width, height] = [x, y, width, height].map(Tenths);
         let colour = colour(series);
-        self.add(format_args!(
-            r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" fill="{colour}"/>"#
-        ));
+        self.add(format_args!(r#"<rect x="{x}" y="{y}" width="{width}" height="{height}" fill="{colour}"/>"#));
     }
 
     pub(super) fn curve(&mut self, points: &[(f64, f64)], series: usize) {
-        let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        let points: Vec<String> = points.iter().map(|(x, y)| format!("{},{}", Tenths(*x), Tenths(*y))).collect();
         let (points, colour) = (points.join(" "), colour(series));
         self.add(format_args!(r#"<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>"#));
     }
 
     /// A ring: of a run that is to be seen and does not count.
     pub(super) fn ring(&mut self, (x, y): (f64, f64), series: usize) {
-        let colour = colour(series);
-        self.add(format_args!(
-            r#"<circle cx="{x:.1}" cy="{y:.1}" r="3" fill="white" stroke="{colour}" opacity="0.6"/>"#
-        ));
+        let (x, y, colour) = (Tenths(x), Tenths(y), colour(series));
+        self.add(format_args!(r#"<circle cx="{x}" cy="{y}" r="3" class="ring" stroke="{colour}"/>"#));
     }
 
     pub(super) fn dot(&mut self, (x, y): (f64, f64), radius: f64, series: usize) {
-        let colour = colour(series);
-        self.add(format_args!(r#"<circle cx="{x:.1}" cy="{y:.1}" r="{radius:.1}" fill="{colour}"/>"#));
+        let (x, y, radius, colour) = (Tenths(x), Tenths(y), Tenths(radius), colour(series));
+        self.add(format_args!(r#"<circle cx="{x}" cy="{y}" r="{radius}" fill="{colour}"/>"#));
     }
 
     /// The whole file. The title is for who cannot see it.
