@@ -49,7 +49,7 @@ pub enum ConnectError {
     #[error("refused: {0}")]
     Refused(String),
     /// By this node.
-    #[error(transparent)]
+    #[error("refused: {0}")]
     Stranger(#[from] HandshakeError),
     /// The disk did not take it.
     #[error("could not note the peer's identity: {0}")]
