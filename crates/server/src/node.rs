@@ -61,7 +61,9 @@ const SCAN_QUEUE_MAX: usize = 64;
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The address cannot be listened on.
-    #[error("cannot listen on {address}: {error}. Stop what uses it, or give another --listen")]
+    #[error(
+        "cannot listen on {address}: {error}. Stop what uses it, or give another address of this machine as --listen"
+    )]
     Listen {
         /// What was asked for.
         address: String,
@@ -69,7 +71,9 @@ pub enum StartError {
         error: std::io::Error,
     },
     /// The admin listener's address cannot be listened on.
-    #[error("cannot listen on {address} (admin.listen): {error}. Stop what uses it, or set another one")]
+    #[error(
+        "cannot listen on {address} (admin.listen): {error}. Stop what uses it, or set another address of this machine"
+    )]
     AdminListen {
         /// What was asked for.
         address: String,
