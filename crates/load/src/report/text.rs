@@ -38,6 +38,9 @@ fn write_text(
     let latency = &outcome.tally.latency;
     writeln!(out, "Running {} test @ {}", seconds(plan.duration.as_secs_f64()), document.targets.join(","))?;
     writeln!(out, "  {} threads and {} connections", plan.threads, plan.connections)?;
+    if document.interrupted && document.duration_s <= 0.0 {
+        return writeln!(out, "Interrupted: nothing was measured yet");
+    }
     thread_stats(out, plan, outcome)?;
     writeln!(out, "  Latency Distribution (HdrHistogram - Recorded Latency)")?;
     for quantile in QUANTILES {
@@ -172,9 +175,7 @@ fn write_own(out: &mut String, plan: &RunPlan, document: &Document) -> std::fmt:
         writeln!(out, "{hint}")?;
     }
     if document.interrupted {
-        let what =
-            if document.duration_s > 0.0 { "this is what there was until then" } else { "nothing was measured yet" };
-        writeln!(out, "Interrupted: {what}")?;
+        writeln!(out, "Interrupted: this is what there was until then")?;
         if document.unanswered > 0 {
             writeln!(out, "{} requests had no answer yet: their latencies are missing", document.unanswered)?;
         }
