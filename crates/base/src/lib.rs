@@ -11,5 +11,6 @@ pub mod log_limit;
 pub mod outstanding;
 pub mod priority;
 pub mod sync;
+pub mod task;
 pub mod value_memory;
 pub mod waits;

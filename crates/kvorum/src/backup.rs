@@ -8,10 +8,10 @@ use anyhow::{Context, Result, bail};
 use kvorum_engine_rocksdb::backup::{Scope, copy};
 use serde_json::Value;
 
-use crate::args::{BackupArgs, RestoreArgs};
-use crate::entity::ask_json;
-use crate::outcome::ExitOutcome;
 use crate::serve::effective;
+use kvorum_cli::args::{BackupArgs, RestoreArgs};
+use kvorum_cli::ask_json;
+use kvorum_cli::outcome::ExitOutcome;
 
 /// `kvorum backup`: has the node take one in its own directory, and moves it.
 pub(crate) fn backup(args: &BackupArgs) -> Result<ExitOutcome> {

@@ -9,8 +9,8 @@ use kvorum_config::{Effective, LogFormat, LogLevel, LogSection, Sources, check_f
 use rustix::process::{Resource, Rlimit, Signal, getpid, getrlimit, kill_process, setrlimit};
 use tracing::level_filters::LevelFilter;
 
-use crate::args::{NodeArgs, ServeArgs};
-use crate::outcome::ExitOutcome;
+use kvorum_cli::args::{NodeArgs, ServeArgs};
+use kvorum_cli::outcome::ExitOutcome;
 
 /// `kvorum serve`: returns when the node was told to stop, or did not start.
 pub(crate) fn serve(args: &ServeArgs) -> Result<ExitOutcome> {

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anyhow::Result;
 
-use crate::outcome::ExitOutcome;
+use kvorum_cli::outcome::ExitOutcome;
 
 /// The lines that the build script wrote: what is known when the binary is built.
 const BUILD: &str = include_str!(concat!(env!("OUT_DIR"), "/version.txt"));

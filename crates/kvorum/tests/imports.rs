@@ -36,11 +36,8 @@ const CRATES: &[(&str, &str, &[&str])] = &[
     ("kvorum_load", "crates/load", &[]),
     ("kvorum_bench_peers", "bench/peers", &[]),
     ("kvorum_sim", "sim", &["kvorum_core", "kvorum_base", "kvorum_storage", "kvorum_peer", "kvorum_replication"]),
-    (
-        "kvorum",
-        "crates/kvorum",
-        &["kvorum_core", "kvorum_config", "kvorum_engine_rocksdb", "kvorum_server", "kvorum_load"],
-    ),
+    ("kvorum_cli", "crates/cli", &["kvorum_config", "kvorum_load"]),
+    ("kvorum", "crates/kvorum", &["kvorum_config", "kvorum_engine_rocksdb", "kvorum_server", "kvorum_cli"]),
 ];
 
 /// Files that may import each other, in one module each, and why.

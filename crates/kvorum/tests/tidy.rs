@@ -258,7 +258,7 @@ fn wrong_way_dependencies(source: &Source) -> Vec<String> {
             &["tokio", "tracing", "hyper", "rustix", "rocksdb", "getrandom", "rand", "prometheus-client", "anyhow"]
         }
         "crates/server/Cargo.toml" | "crates/engine-rocksdb/Cargo.toml" => &["clap", "anyhow"],
-        path if path.starts_with("crates/kvorum/") || path.starts_with("crates/load/") => &[],
+        path if ["crates/kvorum/", "crates/cli/", "crates/load/"].iter().any(|dir| path.starts_with(dir)) => &[],
         "sim/Cargo.toml" => &["rocksdb", "kvorum-engine-rocksdb", "kvorum-server"],
         _ => &["rocksdb", "kvorum-engine-rocksdb", "tikv-jemallocator", "clap", "anyhow"],
     };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use kvorum_base::task::BoxedTask;
 use kvorum_base::waits;
 use kvorum_core::frame::Decoder;
 use kvorum_core::placement::NodeId;
@@ -43,23 +44,25 @@ pub fn answer(context: &PeerContext, hello: Result<&Hello, HandshakeError>) -> R
 
 /// Takes a connection whose peer has had its answer: notes who it is, then serves it until the connection ends.
 /// `input` is what was read behind the handshake.
-pub async fn accept(
+pub fn accept(
     context: Rc<PeerContext>,
     handler: Rc<dyn FrameHandler>,
     transport: Box<dyn Transport>,
     hello: Hello,
     input: BytesMut,
-) {
-    let membership = &context.membership;
-    let Ok(node) = hello.check(membership, context.settings.deadline_ms()) else { return };
-    if let Err(error) = exchange_hello(&context, node, hello).await {
-        if let Some(left_out) = membership.peer(node).log.due(context.clock.boot()) {
-            tracing::warn!(peer = membership.url(node), error, left_out, "peer not served");
+) -> BoxedTask {
+    Box::pin(async move {
+        let membership = &context.membership;
+        let Ok(node) = hello.check(membership, context.settings.deadline_ms()) else { return };
+        if let Err(error) = exchange_hello(&context, node, hello).await {
+            if let Some(left_out) = membership.peer(node).log.due(context.clock.boot()) {
+                tracing::warn!(peer = membership.url(node), error, left_out, "peer not served");
+            }
+            return;
         }
-        return;
-    }
-    let link = Link::new(transport, context.settings.queue_bytes_max, context.flusher.clone());
-    Incoming { context, handler, link, early: Rc::default() }.serve(node, input).await;
+        let link = Link::new(transport, context.settings.queue_bytes_max, context.flusher.clone());
+        Incoming { context, handler, link, early: Rc::default() }.serve(node, input).await;
+    })
 }
 
 impl Incoming {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kvorum_base::blocking_pool::ReadPool;
+use kvorum_base::task::BoxedTask;
 use kvorum_peer::membership::Membership;
 use kvorum_storage::Store;
 
@@ -14,15 +15,17 @@ use kvorum_storage::Store;
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Looks until the node stops.
-pub async fn run(membership: Arc<Membership>, pool: ReadPool, store: Arc<dyn Store>) {
-    loop {
-        tokio::time::sleep(LOOK_EVERY).await;
-        let looked = store.clone();
-        let Some(asked) = pool.run(move || looked.backpressure()).await else { return };
-        let own = membership.own();
-        if asked != membership.backpressure(own) {
-            tracing::debug!(level = asked.level(), "backpressure of this node's store");
+pub fn run(membership: Arc<Membership>, pool: ReadPool, store: Arc<dyn Store>) -> BoxedTask {
+    Box::pin(async move {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let looked = store.clone();
+            let Some(asked) = pool.run(move || looked.backpressure()).await else { return };
+            let own = membership.own();
+            if asked != membership.backpressure(own) {
+                tracing::debug!(level = asked.level(), "backpressure of this node's store");
+            }
+            membership.note_backpressure(own, asked);
         }
-        membership.note_backpressure(own, asked);
-    }
+    })
 }

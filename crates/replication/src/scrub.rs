@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use kvorum_base::sync::Mutex;
+use kvorum_base::task::BoxedTask;
 use kvorum_core::quorum::{Held, Quorum, majority};
 use kvorum_core::{Key, Record};
 use kvorum_peer::peers::Peers;
@@ -122,28 +123,30 @@ pub struct Scrubber {
 
 impl Scrubber {
     /// Scrubs for as long as the shard runs.
-    pub async fn run(self) {
-        let scrub = &self.scrub;
-        let mut is_asked = false;
-        loop {
-            if !is_asked && scrub.rate == 0 {
-                scrub.asked.notified().await;
-                is_asked = true;
+    pub fn run(self) -> BoxedTask {
+        Box::pin(async move {
+            let scrub = &self.scrub;
+            let mut is_asked = false;
+            loop {
+                if !is_asked && scrub.rate == 0 {
+                    scrub.asked.notified().await;
+                    is_asked = true;
+                }
+                scrub.begun.fetch_add(1, Ordering::AcqRel);
+                self.until_connected().await;
+                let end = self.pass((!is_asked).then_some(scrub.rate)).await;
+                is_asked = match end {
+                    Ok(PassEnd::Asked) => {
+                        scrub.end(None);
+                        true
+                    }
+                    ended => {
+                        scrub.end(ended.err());
+                        tokio::time::timeout(PAUSE, scrub.asked.notified()).await.is_ok()
+                    }
+                };
             }
-            scrub.begun.fetch_add(1, Ordering::AcqRel);
-            self.until_connected().await;
-            let end = self.pass((!is_asked).then_some(scrub.rate)).await;
-            is_asked = match end {
-                Ok(PassEnd::Asked) => {
-                    scrub.end(None);
-                    true
-                }
-                ended => {
-                    scrub.end(ended.err());
-                    tokio::time::timeout(PAUSE, scrub.asked.notified()).await.is_ok()
-                }
-            };
-        }
+        })
     }
 
     /// Right after a start nobody could help yet. Waits for the peers, but not for one that is away.

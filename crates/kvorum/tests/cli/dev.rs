@@ -133,3 +133,28 @@ fn a_port_in_use_is_named_before_anything_is_started() {
     );
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
+
+#[test]
+fn admin_ports_that_nodes_have_are_named_before_anything_is_started() {
+    let dir = tempfile::tempdir().unwrap();
+    let port = free_ports();
+    let [base, admin] = [port, port + 1].map(|port| port.to_string());
+    let ended = run(kvorum(&["dev", "--base-port", &base, "--admin-base-port", &admin, "--data-dir"]).arg(dir.path()));
+    assert_eq!(ended.code, 2);
+    let said = ended.stderr;
+    assert!(said.contains(&format!("port {admin} of")) && said.contains("another --admin-base-port"), "{said}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn another_cluster_over_the_same_data_is_told_which_flags_made_it_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let dev = Dev::start(free_ports(), dir.path());
+    dev.signal(Signal::INT);
+    assert_eq!(dev.end().0, Some(0));
+    let port = free_ports().to_string();
+    let ended = run(kvorum(&["dev", "--base-port", &port, "--data-dir"]).arg(dir.path()));
+    assert_eq!(ended.code, 2);
+    let said = ended.stderr;
+    assert!(said.contains("did not start") && said.contains("another --data-dir"), "{said}");
+}

@@ -2,7 +2,8 @@
 
 use clap::{Arg, Command, CommandFactory};
 
-use crate::args::Cli;
+use kvorum_cli::args::Cli;
+
 use crate::{code, hold, table};
 
 fn is_shown(argument: &Arg) -> bool {

@@ -5,15 +5,6 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-// The command line's own description: the binary is no library.
-#[allow(dead_code, unreachable_pub)]
-#[path = "../../src/args.rs"]
-mod args;
-#[path = "../../src/bench"]
-mod bench {
-    #[allow(dead_code, unreachable_pub)]
-    pub(crate) mod args;
-}
 mod command_line;
 mod fields;
 mod http;

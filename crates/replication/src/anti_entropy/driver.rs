@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kvorum_base::cpu_share::CpuShare;
+use kvorum_base::task::BoxedTask;
 use kvorum_core::partitions::PartitionSet;
 use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::Failure;
@@ -71,32 +72,34 @@ pub struct Driver {
 
 impl Driver {
     /// Drives rounds when they are due. Runs until it is dropped.
-    pub async fn run(self: Rc<Self>) {
-        let anti_entropy = self.member.anti_entropy.clone();
-        loop {
-            tokio::select! {
-                () = tokio::time::sleep(TICK) => {}
-                () = anti_entropy.wake.notified() => {}
-            }
-            if self.member.membership.is_draining() || !self.is_due() {
-                continue;
-            }
-            match self.drive().await {
-                Ok(summary) => self.end(summary),
-                Err(ended) => {
-                    if let Some(left_out) = anti_entropy.given_up.due(self.member.clock.boot()) {
-                        tracing::info!(?ended, left_out, "a round of anti-entropy was given up");
+    pub fn run(self: Rc<Self>) -> BoxedTask {
+        Box::pin(async move {
+            let anti_entropy = self.member.anti_entropy.clone();
+            loop {
+                tokio::select! {
+                    () = tokio::time::sleep(TICK) => {}
+                    () = anti_entropy.wake.notified() => {}
+                }
+                if self.member.membership.is_draining() || !self.is_due() {
+                    continue;
+                }
+                match self.drive().await {
+                    Ok(summary) => self.end(summary),
+                    Err(ended) => {
+                        if let Some(left_out) = anti_entropy.given_up.due(self.member.clock.boot()) {
+                            tracing::info!(?ended, left_out, "a round of anti-entropy was given up");
+                        }
+                        anti_entropy.state().driving = None;
+                        if let RoundAborted::Superseded { by } = ended {
+                            self.exceed(by);
+                        }
+                        // Whoever superseded it is at work.
+                        tokio::time::sleep(TICK).await;
+                        anti_entropy.wake.notify_one();
                     }
-                    anti_entropy.state().driving = None;
-                    if let RoundAborted::Superseded { by } = ended {
-                        self.exceed(by);
-                    }
-                    // Whoever superseded it is at work.
-                    tokio::time::sleep(TICK).await;
-                    anti_entropy.wake.notify_one();
                 }
             }
-        }
+        })
     }
 
     fn is_due(&self) -> bool {

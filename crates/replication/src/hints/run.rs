@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use kvorum_base::task::BoxedTask;
 use tokio::sync::oneshot;
 
 use super::hint_sender;
@@ -14,25 +15,27 @@ const GATHER: Duration = Duration::from_millis(20);
 const IDLE: Duration = Duration::from_secs(1);
 
 /// Keeps and delivers until `stop` ends; then what has been handed over is written.
-pub async fn run(hint_store: Rc<HintStore>, mut stop: oneshot::Receiver<()>) {
-    hint_store.load().await;
-    for target in &hint_store.targets {
-        tokio::task::spawn_local(hint_sender::run(hint_store.clone(), target.clone()));
-    }
-    loop {
-        let is_over = tokio::select! {
-            _ = &mut stop => true,
-            () = hint_store.parts.queue.filled() => false,
-            () = hint_store.changed.notified() => false,
-            () = tokio::time::sleep(IDLE) => false,
-        };
-        if !is_over {
-            tokio::time::sleep(GATHER).await;
+pub fn run(hint_store: Rc<HintStore>, mut stop: oneshot::Receiver<()>) -> BoxedTask {
+    Box::pin(async move {
+        hint_store.load().await;
+        for target in &hint_store.targets {
+            tokio::task::spawn_local(hint_sender::run(hint_store.clone(), target.clone()));
         }
-        hint_store.drop_excess();
-        hint_store.write_all().await;
-        if is_over {
-            return;
+        loop {
+            let is_over = tokio::select! {
+                _ = &mut stop => true,
+                () = hint_store.parts.queue.filled() => false,
+                () = hint_store.changed.notified() => false,
+                () = tokio::time::sleep(IDLE) => false,
+            };
+            if !is_over {
+                tokio::time::sleep(GATHER).await;
+            }
+            hint_store.drop_excess();
+            hint_store.write_all().await;
+            if is_over {
+                return;
+            }
         }
-    }
+    })
 }

@@ -97,15 +97,17 @@ fn draw_curves(out: &mut Drawing, scale: &CurveAxes, panel: &CurvePanel<'_>) {
     for (series, curve) in panel.curves.iter().enumerate() {
         let at = |point: &SearchPoint| (scale.x(float(point.rate)), scale.y(point.p99_ms));
         let line: Vec<(f64, f64)> = up_to_the_knee(curve).into_iter().map(at).collect();
-        out.curve(&line, series);
+        out.begin_series(series);
+        out.curve(&line);
         for point in curve.points {
-            if point.met { out.dot(at(point), 3.0, series) } else { out.ring(at(point), series) }
+            if point.met { out.dot(at(point), 3.0) } else { out.ring(at(point)) }
         }
         if let Some(point) = best(curve.points).into_iter().find(|point| Some(point.rate) == curve.knee) {
-            out.dot(at(point), 6.5, series);
+            out.dot(at(point), 6.5);
         }
         let x = WIDTH - RIGHT + 16.0;
-        out.dot((x, legend - 4.0), 5.0, series);
+        out.dot((x, legend - 4.0), 5.0);
+        out.end_series();
         let knee = curve.knee.map_or_else(|| "no knee".to_owned(), |rate| format!("{}/s", thousands(rate)));
         out.text((x + 12.0, legend), TextAnchor::Start, "", &format!("{}: {knee}", curve.name));
         legend += 20.0;

@@ -8,7 +8,7 @@ pub(super) const WIDTH: f64 = 760.0;
 const COLOURS: [&str; 8] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6a3d9a", "#555555"];
 const STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#222}.title{font-size:16px;font-weight:600}\
                      .panel{font-size:14px;font-weight:600}.small{font-size:12px;fill:#444}\
-                     .grid{stroke:#e2e2e2}.axis{stroke:#888}.ring{fill:white;opacity:.6}.limit{stroke:#b00020;stroke-dasharray:6 4}";
+                     .grid{stroke:#e2e2e2}.axis{stroke:#888}.ring{fill:white;opacity:.6}polyline{fill:none;stroke-width:2}.limit{stroke:#b00020;stroke-dasharray:6 4}";
 
 /// The colour of a series.
 pub(super) fn colour(series: usize) -> &'static str {
@@ -63,21 +63,30 @@ impl Drawing {
         self.add(format_args!(r#"<rect x="{x}" y="{y}" width="{width}" height="{height}" fill="{colour}"/>"#));
     }
 
-    pub(super) fn curve(&mut self, points: &[(f64, f64)], series: usize) {
+    /// Until [`Drawing::end_series`], everything has the colour of this series.
+    pub(super) fn begin_series(&mut self, series: usize) {
+        let colour = colour(series);
+        self.add(format_args!(r#"<g fill="{colour}" stroke="{colour}">"#));
+    }
+
+    pub(super) fn end_series(&mut self) {
+        self.add(format_args!("</g>"));
+    }
+
+    pub(super) fn curve(&mut self, points: &[(f64, f64)]) {
         let points: Vec<String> = points.iter().map(|(x, y)| format!("{},{}", Tenths(*x), Tenths(*y))).collect();
-        let (points, colour) = (points.join(" "), colour(series));
-        self.add(format_args!(r#"<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>"#));
+        self.add(format_args!(r#"<polyline points="{}"/>"#, points.join(" ")));
     }
 
     /// A ring: of a run that is to be seen and does not count.
-    pub(super) fn ring(&mut self, (x, y): (f64, f64), series: usize) {
-        let (x, y, colour) = (Tenths(x), Tenths(y), colour(series));
-        self.add(format_args!(r#"<circle cx="{x}" cy="{y}" r="3" class="ring" stroke="{colour}"/>"#));
+    pub(super) fn ring(&mut self, (x, y): (f64, f64)) {
+        let (x, y) = (Tenths(x), Tenths(y));
+        self.add(format_args!(r#"<circle cx="{x}" cy="{y}" r="3" class="ring"/>"#));
     }
 
-    pub(super) fn dot(&mut self, (x, y): (f64, f64), radius: f64, series: usize) {
-        let (x, y, radius, colour) = (Tenths(x), Tenths(y), Tenths(radius), colour(series));
-        self.add(format_args!(r#"<circle cx="{x}" cy="{y}" r="{radius}" fill="{colour}"/>"#));
+    pub(super) fn dot(&mut self, (x, y): (f64, f64), radius: f64) {
+        let (x, y, radius) = (Tenths(x), Tenths(y), Tenths(radius));
+        self.add(format_args!(r#"<circle cx="{x}" cy="{y}" r="{radius}"/>"#));
     }
 
     /// The whole file. The title is for who cannot see it.

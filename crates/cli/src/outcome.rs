@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 /// The exit codes. Scripts rely on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ExitOutcome {
+pub enum ExitOutcome {
     /// It was done.
     Done = 0,
     /// There is no such key, or (`dev`) a node died.
@@ -20,7 +20,7 @@ pub(crate) enum ExitOutcome {
 
 impl ExitOutcome {
     /// Says on stderr what went wrong, unless nobody is reading any more, and finds its exit code.
-    pub(crate) fn of_error(error: anyhow::Error) -> Self {
+    pub fn of_error(error: anyhow::Error) -> Self {
         let io = error.downcast_ref::<io::Error>().map(io::Error::kind);
         if io == Some(io::ErrorKind::BrokenPipe) {
             return Self::Done;
@@ -39,11 +39,11 @@ impl From<ExitOutcome> for ExitCode {
 
 /// No answer, or not a whole one.
 #[derive(Debug)]
-pub(crate) struct Unreachable {
+pub struct Unreachable {
     /// The node's URL.
-    pub(crate) url: String,
+    pub url: String,
     /// Why.
-    pub(crate) cause: io::Error,
+    pub cause: io::Error,
 }
 
 impl std::fmt::Display for Unreachable {

@@ -62,7 +62,10 @@ pub(crate) fn print(
 }
 
 /// Asks a node for a page of JSON; the exit code where it has none to give.
-pub(crate) fn ask_json(server: &ServerArgs, method: &str, target: &str) -> Result<Result<Value, ExitOutcome>> {
+///
+/// # Errors
+/// [`Unreachable`], or what could not be written.
+pub fn ask_json(server: &ServerArgs, method: &str, target: &str) -> Result<Result<Value, ExitOutcome>> {
     let request = ClientRequest { method, target, trace: false, body: b"" };
     let mut answer = send(&server.url, ResponseBounds::Silence(server.timeout), &request)?;
     if !(200..300).contains(&answer.status) {

@@ -50,18 +50,18 @@ const QUICK_PROFILES_NODES: u64 = 3;
 const WATCH_PERIOD: Duration = Duration::from_millis(20);
 
 /// `kvorum bench scenario`
-pub(super) fn scenario(args: &ScenarioArgs, stop: &Arc<AtomicBool>) -> Result<ExitOutcome> {
+pub(super) fn scenario(args: &ScenarioArgs, stop: &Arc<AtomicBool>, commit: &str) -> Result<ExitOutcome> {
     if args.render {
         return render(args);
     }
-    let (machine, commit) = (place::machine(), env!("KVORUM_COMMIT").to_owned());
+    let machine = place::machine();
     // Not every path is UTF-8.
     let command: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let command = format!("kvorum {}", command.join(" "));
     let mut outcome = ExitOutcome::Done;
     args.chosen().try_for_each(|scenario| ReportDir::of(args, scenario).check(args))?;
     for scenario in args.chosen() {
-        let report = ScenarioReport::new(scenario, &args.scale(), machine.clone(), commit.clone(), command.clone());
+        let report = ScenarioReport::new(scenario, &args.scale(), machine.clone(), commit.to_owned(), command.clone());
         match measure(args, stop, scenario, report) {
             Ok(true) => {}
             Ok(false) if outcome == ExitOutcome::Done => outcome = ExitOutcome::NotFound,

@@ -1,5 +1,7 @@
 //! The command line. Help, completions and man pages are all made from this description.
 
+#![expect(missing_docs, reason = "what a comment says here, help says, and a group of arguments has none")]
+
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -27,21 +29,21 @@ Exit codes: 0 done, 1 not found, 2 usage, 3 not enough replicas, 4 unreachable o
 #[derive(Debug, Parser)]
 #[command(name = "kvorum", version, after_help = AFTER)]
 #[command(disable_version_flag = true, arg_required_else_help = true, args_conflicts_with_subcommands = true)]
-pub(crate) struct Cli {
+pub struct Cli {
     /// Print the version.
     #[arg(short = 'V', long)]
-    pub(crate) version: bool,
+    pub version: bool,
     /// With `--version`: print the commit, the flags, RocksDB's version and the allocator as well.
     #[arg(long, requires = "version")]
-    pub(crate) verbose: bool,
+    pub verbose: bool,
     /// `None` only with `--version`.
     #[command(subcommand)]
-    pub(crate) command: Option<Command>,
+    pub command: Option<Command>,
 }
 
 #[derive(Debug, Subcommand)]
 #[expect(clippy::large_enum_variant, reason = "there is one, for as long as the process")]
-pub(crate) enum Command {
+pub enum Command {
     Serve(ServeArgs),
     Dev(DevArgs),
     Put(PutArgs),
@@ -81,7 +83,7 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum ConfigCommand {
+pub enum ConfigCommand {
     /// Check a file: its names, its values, and whether they agree.
     #[command(after_help = "Example:\n  kvorum config check kvorum.toml")]
     Check {
@@ -103,32 +105,32 @@ Example, the second of three nodes:
     --cluster http://10.0.0.1:8080,http://10.0.0.2:8080,http://10.0.0.3:8080
 
 `--help` lists all settings.", after_long_help = settings_help())]
-pub(crate) struct ServeArgs {
+pub struct ServeArgs {
     #[command(flatten)]
-    pub(crate) node: NodeArgs,
+    pub node: NodeArgs,
     /// Stop when stdin ends: a parent that dies takes its nodes with it.
     #[arg(long, hide = true)]
-    pub(crate) stop_on_stdin_eof: bool,
+    pub stop_on_stdin_eof: bool,
 }
 
 /// What `serve` and `config print` take.
 #[derive(Debug, Args)]
-pub(crate) struct NodeArgs {
+pub struct NodeArgs {
     /// Where clients and peers connect to.
     #[arg(long, value_name = "HOST:PORT")]
-    pub(crate) listen: Option<String>,
+    pub listen: Option<String>,
     /// The URLs of all nodes, the same on every node.
     #[arg(long, value_name = "URL,URL,…")]
-    pub(crate) cluster: Option<String>,
+    pub cluster: Option<String>,
     /// Where this node keeps what it stores.
     #[arg(long, value_name = "DIR")]
-    pub(crate) data_dir: Option<String>,
+    pub data_dir: Option<String>,
     /// This node's own URL, if `--listen` does not tell it.
     #[arg(long, value_name = "URL")]
-    pub(crate) advertise: Option<String>,
+    pub advertise: Option<String>,
     /// A TOML file of settings.
     #[arg(long, value_name = "FILE", env = "KVORUM_CONFIG")]
-    pub(crate) config: Option<PathBuf>,
+    pub config: Option<PathBuf>,
 }
 
 /// Run a cluster on this machine, in the foreground.
@@ -137,46 +139,46 @@ pub(crate) struct NodeArgs {
 /// Started again, the data is there. `KVORUM_*` variables reach the nodes.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  kvorum dev\n  kvorum dev --nodes 5 --base-port 9000 --data-dir /tmp/five")]
-pub(crate) struct DevArgs {
+pub struct DevArgs {
     /// How many.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=32))]
-    pub(crate) nodes: u16,
+    pub nodes: u16,
     /// The first node's port; the others follow it.
     #[arg(long, value_name = "PORT", default_value_t = 8080, value_parser = clap::value_parser!(u16).range(1..=65_000))]
-    pub(crate) base_port: u16,
+    pub base_port: u16,
     /// Holds one directory per node.
     #[arg(long, value_name = "DIR", default_value = "./data")]
-    pub(crate) data_dir: PathBuf,
+    pub data_dir: PathBuf,
     /// Opens the nodes' admin listeners, for `kvorum profile`: the first one's port; the others follow it.
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..=65_000))]
-    pub(crate) admin_base_port: Option<u16>,
+    pub admin_base_port: Option<u16>,
 }
 
 /// Whom to ask.
 #[derive(Debug, Args)]
-pub(crate) struct ServerArgs {
+pub struct ServerArgs {
     /// Any node of the cluster.
     #[arg(long, value_name = "URL", env = "KVORUM_URL", default_value = "http://127.0.0.1:8080", value_parser = node_url)]
-    pub(crate) url: NodeUrl,
+    pub url: NodeUrl,
     /// Longest silence to bear.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = timeout)]
-    pub(crate) timeout: Duration,
+    pub timeout: Duration,
 }
 
 /// How many replicas.
 #[derive(Debug, Args)]
-pub(crate) struct RequestArgs {
+pub struct RequestArgs {
     #[command(flatten)]
-    pub(crate) server: ServerArgs,
+    pub server: ServerArgs,
     /// How many replicas must answer; by default a majority of `--from`.
     #[arg(long, value_name = "A")]
-    pub(crate) ack: Option<u8>,
+    pub ack: Option<u8>,
     /// How many replicas hold the key; by default the cluster's `replication.from`.
     #[arg(long, value_name = "F")]
-    pub(crate) from: Option<u8>,
+    pub from: Option<u8>,
     /// Print the receipt to stderr: each replica's outcome, version and time.
     #[arg(long)]
-    pub(crate) trace: bool,
+    pub trace: bool,
 }
 
 /// Store a value.
@@ -190,22 +192,22 @@ Examples:
   kvorum put nothing ''                 an empty value
 
 A value that begins with @ goes through stdin: printf '@home' | kvorum put place -")]
-pub(crate) struct PutArgs {
+pub struct PutArgs {
     /// 1 to 2,048 bytes.
-    pub(crate) key: OsString,
+    pub key: OsString,
     /// The value itself, `-` for stdin, or `@FILE`. Without it, stdin, unless that is a terminal.
-    pub(crate) value: Option<OsString>,
+    pub value: Option<OsString>,
     #[command(flatten)]
-    pub(crate) request: RequestArgs,
+    pub request: RequestArgs,
 }
 
 /// What `get` and `delete` take.
 #[derive(Debug, Args)]
-pub(crate) struct KeyArgs {
+pub struct KeyArgs {
     /// 1 to 2,048 bytes.
-    pub(crate) key: OsString,
+    pub key: OsString,
     #[command(flatten)]
-    pub(crate) request: RequestArgs,
+    pub request: RequestArgs,
 }
 
 /// Have the nodes compare what they hold, and give each other what is missing.
@@ -214,12 +216,12 @@ pub(crate) struct KeyArgs {
 /// part and nothing is left to differ, and 3 otherwise.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  kvorum repair --wait")]
-pub(crate) struct RepairArgs {
+pub struct RepairArgs {
     /// Wait for the end of the round, and say what it did.
     #[arg(long)]
-    pub(crate) wait: bool,
+    pub wait: bool,
     #[command(flatten)]
-    pub(crate) server: ServerArgs,
+    pub server: ServerArgs,
 }
 
 /// Print the records that one node holds, sorted by key: the key, a tab, the value, a newline.
@@ -227,13 +229,13 @@ pub(crate) struct RepairArgs {
 #[command(
     after_help = "Examples:\n  kvorum range user:              from there on\n  kvorum range a b                from a to before b"
 )]
-pub(crate) struct RangeArgs {
+pub struct RangeArgs {
     /// The first key.
-    pub(crate) start: OsString,
+    pub start: OsString,
     /// The first key that is left out.
-    pub(crate) end: Option<OsString>,
+    pub end: Option<OsString>,
     #[command(flatten)]
-    pub(crate) server: ServerArgs,
+    pub server: ServerArgs,
 }
 
 /// Verify every record that one node stores, and have the other replicas replace what is damaged.
@@ -241,9 +243,9 @@ pub(crate) struct RangeArgs {
 /// A node does the same by itself, slowly (`scrub.rate`). Exit code 4 if something damaged could not be replaced.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  kvorum scrub --url http://10.0.0.2:8080")]
-pub(crate) struct ScrubArgs {
+pub struct ScrubArgs {
     #[command(flatten)]
-    pub(crate) server: ServerArgs,
+    pub server: ServerArgs,
 }
 
 /// Take a backup of a running node into a new directory, without stopping it.
@@ -252,11 +254,11 @@ pub(crate) struct ScrubArgs {
 /// system, tables are hard links, and the backup costs no space until the node has rewritten them.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  kvorum backup /var/backups/kvorum-monday --url http://10.0.0.2:8080 --timeout 10m")]
-pub(crate) struct BackupArgs {
+pub struct BackupArgs {
     /// Where to put it; must not exist.
-    pub(crate) dir: PathBuf,
+    pub dir: PathBuf,
     #[command(flatten)]
-    pub(crate) server: ServerArgs,
+    pub server: ServerArgs,
 }
 
 /// Make the data directory of a node from one of its backups.
@@ -268,15 +270,15 @@ pub(crate) struct BackupArgs {
 Example:
   kvorum restore /var/backups/kvorum-monday --listen 10.0.0.2:8080 --data-dir /var/lib/kvorum \\
     --cluster http://10.0.0.1:8080,http://10.0.0.2:8080,http://10.0.0.3:8080")]
-pub(crate) struct RestoreArgs {
+pub struct RestoreArgs {
     /// What `kvorum backup` made.
-    pub(crate) backup: PathBuf,
+    pub backup: PathBuf,
     #[command(flatten)]
-    pub(crate) node: NodeArgs,
+    pub node: NodeArgs,
     /// All nodes of the cluster are being restored, and what was acknowledged since their backups is given up:
     /// the node votes at once.
     #[arg(long)]
-    pub(crate) whole_cluster: bool,
+    pub whole_cluster: bool,
 }
 
 /// Show where a node's processor time, its allocations or its waiting go: a flame graph, and the twenty largest.
@@ -289,29 +291,29 @@ Examples, with KVORUM_ADMIN_LISTEN=127.0.0.1:9080 set for the node:
   kvorum profile --url http://127.0.0.1:9080 --kind cpu --out before
   kvorum profile --url http://127.0.0.1:9080 --kind cpu --out after --diff before
 Exit codes: 0 done; 2 usage, or a file that cannot be written; 4 the node was not reached, or refused.")]
-pub(crate) struct ProfileArgs {
+pub struct ProfileArgs {
     /// The node's admin listener.
     #[arg(long, value_name = "URL", value_parser = node_url)]
-    pub(crate) url: NodeUrl,
+    pub url: NodeUrl,
     /// Processor time, bytes allocated, or time spent waiting.
     #[arg(long)]
-    pub(crate) kind: ProfileKind,
+    pub kind: ProfileKind,
     /// How long: 1 to 120.
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=120))]
-    pub(crate) seconds: u32,
+    pub seconds: u32,
     /// Samples of each thread in a second of its processor time, 1 to 999; for `cpu`.
     #[arg(long, value_name = "HZ", default_value_t = 99, value_parser = clap::value_parser!(u32).range(1..=999))]
-    pub(crate) frequency: u32,
+    pub frequency: u32,
     /// Where the files go.
     #[arg(long, value_name = "DIR")]
-    pub(crate) out: PathBuf,
+    pub out: PathBuf,
     /// An earlier profile, its DIR or its KIND.collapsed: also writes KIND.diff.svg, what has become more in red.
     #[arg(long, value_name = "OLD")]
-    pub(crate) diff: Option<PathBuf>,
+    pub diff: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum ProfileKind {
+pub enum ProfileKind {
     Cpu,
     Alloc,
     Lock,

@@ -27,7 +27,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::outcome::{ExitOutcome, Unreachable};
 
 /// `kvorum bench`
-pub(crate) fn bench(command: &BenchCommand) -> Result<ExitOutcome> {
+pub(crate) fn bench(command: &BenchCommand, commit: &str) -> Result<ExitOutcome> {
     let stop = stop_on_signals()?;
     let done = match command {
         BenchCommand::Run(args) => run(args, &stop),
@@ -35,7 +35,7 @@ pub(crate) fn bench(command: &BenchCommand) -> Result<ExitOutcome> {
         BenchCommand::Knee(args) => knee(args, &stop),
         BenchCommand::Soak(args) => soak(args, &stop),
         BenchCommand::Compare(args) => compare(args, &stop),
-        BenchCommand::Scenario(args) => scenario::scenario(args, &stop),
+        BenchCommand::Scenario(args) => scenario::scenario(args, &stop, commit),
     };
     done.map_err(|error| match error.downcast::<kvorum_load::Error>() {
         Ok(kvorum_load::Error::Unreachable { target, cause }) => Unreachable { url: target, cause }.into(),

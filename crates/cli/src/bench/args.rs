@@ -18,7 +18,7 @@ use kvorum_load::workload::{Api, KeyOrder, ValueSize, Workload, bytes};
 
 /// Load tests: drive a cluster, or any HTTP store, and tell how it did.
 #[derive(Debug, Subcommand)]
-pub(crate) enum BenchCommand {
+pub enum BenchCommand {
     Run(RunArgs),
     Fill(FillArgs),
     Knee(KneeArgs),
@@ -29,7 +29,7 @@ pub(crate) enum BenchCommand {
 
 /// Whom requests go to, over what, and with which keys and values.
 #[derive(Debug, Args)]
-pub(crate) struct TargetArgs {
+pub struct TargetArgs {
     /// The targets; connections go to them in turn.
     #[arg(
         long,
@@ -38,42 +38,42 @@ pub(crate) struct TargetArgs {
         default_value = "http://127.0.0.1:8080",
         value_delimiter = ','
     )]
-    pub(crate) url: Vec<Target>,
+    pub url: Vec<Target>,
     /// Over all targets and threads.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = up_to::<100_000>)]
-    pub(crate) connections: usize,
+    pub connections: usize,
     /// Of the generator; one drives some 150,000 requests a second.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = up_to::<100_000>)]
-    pub(crate) threads: usize,
+    pub threads: usize,
     /// Requests under way on one connection at most.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = up_to::<100_000>)]
-    pub(crate) pipeline: usize,
+    pub pipeline: usize,
     /// Different keys.
     #[arg(long, value_name = "N", default_value_t = 200_000)]
-    pub(crate) keys: u64,
+    pub keys: u64,
     /// 100, 4KiB, 50..150 (uniform) or exp:100 (exponential around it).
     #[arg(long, value_name = "BYTES", default_value = "100")]
-    pub(crate) value_size: ValueSize,
+    pub value_size: ValueSize,
     /// Values that compress to about a quarter; otherwise they do not compress.
     #[arg(long)]
-    pub(crate) compressible: bool,
+    pub compressible: bool,
     /// How many replicas must answer; by default what the server does.
     #[arg(long, value_name = "A")]
-    pub(crate) ack: Option<u8>,
+    pub ack: Option<u8>,
     /// How many replicas hold the key; by default what the server does.
     #[arg(long, value_name = "F")]
-    pub(crate) from: Option<u8>,
+    pub from: Option<u8>,
     /// Where the store keeps a key, for stores other than kvorum.
     #[arg(long, value_name = "PATH", default_value = "/v0/entity?id={key}")]
-    pub(crate) path: Api,
+    pub path: Api,
     /// Limit of a request, from when it was sent; over it, it is counted as a timeout.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = at_least_a_moment)]
-    pub(crate) timeout: Duration,
+    pub timeout: Duration,
 }
 
 /// Whom the load goes to, and in what shape.
 #[derive(Debug, Args)]
-pub(crate) struct LoadArgs {
+pub struct LoadArgs {
     #[command(flatten)]
     target: TargetArgs,
     /// put, get, delete, range, mixed:put=50,get=50, or ycsb-a to ycsb-f.
@@ -94,7 +94,7 @@ const WORKLOAD: &str = "put";
 
 impl TargetArgs {
     /// Writes, as fast as the target takes them, for a day.
-    pub(crate) fn plan(&self) -> RunPlan {
+    pub fn plan(&self) -> RunPlan {
         RunPlan {
             targets: self.url.clone(),
             api: self.path.clone(),
@@ -125,7 +125,7 @@ impl TargetArgs {
 
 impl LoadArgs {
     /// What these options ask for, at a rate.
-    pub(crate) fn plan(&self, rate: Rate) -> RunPlan {
+    pub fn plan(&self, rate: Rate) -> RunPlan {
         RunPlan {
             workload: self.workload.clone(),
             key_order: self.key_order,
@@ -171,7 +171,7 @@ impl CompareArgs {
     ///
     /// # Errors
     /// [`Error::Usage`] if one is saved and the other live, or with what they would ignore.
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    pub fn check(&self) -> Result<(), Error> {
         let sides = [&self.a, &self.b];
         let live: Vec<&Side> = sides.into_iter().filter(|side| !matches!(side, Side::Saved(_))).collect();
         let all_saved = live.is_empty();
@@ -204,18 +204,18 @@ Examples:
 
 Exit codes: 0 done, however the target did; 1 interrupted before anything was measured; 2 usage; 4 the target could not be
 reached at all.")]
-pub(crate) struct RunArgs {
+pub struct RunArgs {
     #[command(flatten)]
-    pub(crate) load: LoadArgs,
+    pub load: LoadArgs,
     /// Requests a second, or max.
     #[arg(long, value_name = "N|max")]
-    pub(crate) rate: Rate,
+    pub rate: Rate,
     /// Write run.json, latency.hdr and report.html there.
     #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
+    pub out: Option<PathBuf>,
     /// Print the detailed percentile spectrum.
     #[arg(long)]
-    pub(crate) latency: bool,
+    pub latency: bool,
 }
 
 /// Write keys, as fast as the target takes them, up to a size.
@@ -229,12 +229,12 @@ Examples:
   kvorum bench fill --keys 200000 --value-size 100
 
 Exit codes: 0 filled, 1 interrupted, 2 usage, 4 the target could not be reached, or does not keep what is written.")]
-pub(crate) struct FillArgs {
+pub struct FillArgs {
     #[command(flatten)]
-    pub(crate) target: TargetArgs,
+    pub target: TargetArgs,
     /// Bytes of values, instead of --keys: 1.2GB, 500MB, 4GiB.
     #[arg(long, value_name = "BYTES", value_parser = size, conflicts_with = "keys")]
-    pub(crate) size: Option<u64>,
+    pub size: Option<u64>,
 }
 
 /// Search for the knee: the highest constant rate that is sustained.
@@ -251,22 +251,22 @@ Examples:
 
 Exit codes: 0 found; 1 none, none that is sustained where that was asked for, half of it missed the objective, or
 interrupted; 2 usage; 4 the target could not be reached, or nothing succeeded.")]
-pub(crate) struct KneeArgs {
+pub struct KneeArgs {
     #[command(flatten)]
-    pub(crate) load: LoadArgs,
+    pub load: LoadArgs,
     /// Where the search begins; `max` is 1000.
     #[arg(long, value_name = "N|max", default_value = "max")]
-    pub(crate) rate: Rate,
+    pub rate: Rate,
     /// What a rate must meet to count, besides 99 % of it being achieved without an error.
     #[arg(long, value_name = "P=TIME,…", default_value = "p99=50ms")]
-    pub(crate) objective: Objective,
+    pub objective: Objective,
     /// Search also for the rate that holds for so long: p99 of every 10 s within the objective, and debt bounded. Probes
     /// have a fifth of that time.
     #[arg(long, value_name = "DURATION", value_parser = at_least_a_moment)]
-    pub(crate) sustained: Option<Duration>,
+    pub sustained: Option<Duration>,
     /// Write knee.json, report.html, and the runs at the knee, at half of it and at the sustained knee there.
     #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
+    pub out: Option<PathBuf>,
 }
 
 /// Send requests at a constant rate for long, and judge: a verdict and a report.
@@ -281,22 +281,22 @@ Examples:
   kvorum bench soak --rate 12000 --goodput 6000 --duration 5m --connections 512
 
 Exit codes: 0 passed; 1 not passed, or interrupted; 2 usage; 4 the target could not be reached at all.")]
-pub(crate) struct SoakArgs {
+pub struct SoakArgs {
     #[command(flatten)]
-    pub(crate) load: LoadArgs,
+    pub load: LoadArgs,
     /// Requests a second.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
-    pub(crate) rate: u64,
+    pub rate: u64,
     /// What each second must meet.
     #[arg(long, value_name = "P=TIME,…", default_value = "p99=50ms")]
-    pub(crate) objective: Objective,
+    pub objective: Objective,
     /// The rate is more than the target can do. Passed if every 10 s after the first 30 have at least 0.8 of so many
     /// successes a second, everything else is a 503, and their p99 is 50 ms at most. It takes 40 s at least.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
-    pub(crate) goodput: Option<u64>,
+    pub goodput: Option<u64>,
     /// Write run.json, latency.hdr and report.html there.
     #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
+    pub out: Option<PathBuf>,
 }
 
 /// Compare two builds, configurations or saved runs.
@@ -312,25 +312,25 @@ Examples:
   kvorum bench compare 'old/kvorum dev --data-dir /tmp/a' 'new/kvorum dev --data-dir /tmp/b' --rate max --out pairs
 
 Exit codes: 0 compared, whatever came of it; 1 interrupted; 2 usage; 4 a side was not reached or had no success.")]
-pub(crate) struct CompareArgs {
+pub struct CompareArgs {
     // Before all others: each field takes its values away.
     #[command(flatten)]
     given: GivenOptions,
     /// A directory, URLs, or a command.
-    pub(crate) a: Side,
+    pub a: Side,
     /// The same.
-    pub(crate) b: Side,
+    pub b: Side,
     #[command(flatten)]
-    pub(crate) load: LoadArgs,
+    pub load: LoadArgs,
     /// Requests a second, or max; needed where the sides are live.
     #[arg(long, value_name = "N|max")]
-    pub(crate) rate: Option<Rate>,
+    pub rate: Option<Rate>,
     /// Runs of each side; fewer than 8 cannot tell anything, 8 only what all of them show.
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = up_to::<1_000>)]
-    pub(crate) pairs: usize,
+    pub pairs: usize,
     /// Write compare.json there, and each run below `a` and `b`.
     #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
+    pub out: Option<PathBuf>,
 }
 
 /// Repeat a published measurement with kvorum, end to end.
@@ -348,34 +348,34 @@ Examples:
 
 Exit codes: 0 done; 1 a stage failed, or it was interrupted, and the report says which; 2 usage, or
 a report cannot be read or written.")]
-pub(crate) struct ScenarioArgs {
+pub struct ScenarioArgs {
     /// Which one, or all of them in turn.
     #[arg(value_parser = PossibleValuesParser::new(SCENARIOS.iter().map(|scenario| scenario.name).chain(["all"])))]
-    pub(crate) name: String,
+    pub name: String,
     /// Little data and short runs: shows that it works, all five in five minutes on two cores. Replaces quick reports
     /// only.
     #[arg(long)]
-    pub(crate) quick: bool,
+    pub quick: bool,
     /// Measure nothing: write report.md, its plots, report.html and index.md anew from what was saved, such as after a
     /// change of findings.md.
     #[arg(long, conflicts_with_all = ["quick", "duration", "keys", "data_dir", "keep"])]
-    pub(crate) render: bool,
+    pub render: bool,
     /// Of each run that decides: confirmations of searches, and pairs; by default 5s, with --quick 250ms. Probes and
     /// profiles follow from it. Runs at knees, at half of them and at the report's rates take as long as the report's.
     #[arg(long, value_name = "DURATION", value_parser = at_least_a_moment)]
-    pub(crate) duration: Option<Duration>,
+    pub duration: Option<Duration>,
     /// Different keys, of 100 bytes each; by default 200000, with --quick 10000. Not of larger-than-memory.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
-    pub(crate) keys: Option<u64>,
+    pub keys: Option<u64>,
     /// Reports go to a directory of their name there, and index.md beside them.
     #[arg(long, value_name = "DIR", default_value = "docs/reports")]
-    pub(crate) out: PathBuf,
+    pub out: PathBuf,
     /// Where the nodes keep their data while they run; a disk, not memory.
     #[arg(long, value_name = "DIR", default_value = "./data")]
-    pub(crate) data_dir: PathBuf,
+    pub data_dir: PathBuf,
     /// Keep that data.
     #[arg(long)]
-    pub(crate) keep: bool,
+    pub keep: bool,
 }
 
 fn size(text: &str) -> Result<u64, String> {

@@ -84,17 +84,24 @@ async fn serve(urls: &[NodeUrl], data_dir: &Path) -> ExitOutcome {
 
 fn start(args: &DevArgs) -> Result<Vec<DevNode>> {
     let ports: Vec<u16> = (args.base_port..).take(usize::from(args.nodes)).collect();
-    for port in &ports {
-        if let Err(error) = TcpListener::bind(("127.0.0.1", *port)) {
-            bail!("port {port} of 127.0.0.1 cannot be used ({error}): stop who uses it, or choose another --base-port");
-        }
-    }
-    let urls: Vec<String> = ports.iter().map(|port| format!("http://127.0.0.1:{port}")).collect();
-    let cluster = urls.join(",");
     let admins: Vec<Option<u16>> = match args.admin_base_port {
         Some(first) => (first..).take(ports.len()).map(Some).collect(),
         None => vec![None; ports.len()],
     };
+    // Held until all are checked: an admin listener may not have a node's port either.
+    let mut held = Vec::new();
+    let of_nodes = ports.iter().map(|port| (port, "--base-port"));
+    for (port, flag) in of_nodes.chain(admins.iter().flatten().map(|port| (port, "--admin-base-port"))) {
+        match TcpListener::bind(("127.0.0.1", *port)) {
+            Ok(listener) => held.push(listener),
+            Err(error) => {
+                bail!("port {port} of 127.0.0.1 cannot be used ({error}): stop what uses it, or choose another {flag}")
+            }
+        }
+    }
+    drop(held);
+    let urls: Vec<String> = ports.iter().map(|port| format!("http://127.0.0.1:{port}")).collect();
+    let cluster = urls.join(",");
     let mut nodes = Vec::with_capacity(urls.len());
     for ((number, url), admin) in (1..).zip(&urls).zip(admins) {
         let data_dir = args.data_dir.join(format!("node-{number}"));
@@ -171,8 +178,15 @@ fn say(line: String) {
 
 /// A node that refuses to start is a matter of usage; one that dies later is not.
 fn report_death(url: &NodeUrl, status: ExitStatus) -> ExitOutcome {
+    if status.code() == Some(2) {
+        say(format!(
+            "kvorum: node {url} did not start, its log says why; stopping the others. Another --nodes or --base-port is \
+             another cluster: give it another --data-dir"
+        ));
+        return ExitOutcome::Usage;
+    }
     say(format!("kvorum: node {url} ended unexpectedly ({status}); stopping the others"));
-    if status.code() == Some(2) { ExitOutcome::Usage } else { ExitOutcome::NotFound }
+    ExitOutcome::NotFound
 }
 
 async fn stop_all(nodes: &mut [DevNode], deaths: &mut Signals, stop: &mut StopAll) -> ExitOutcome {
