@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::time::Timespec;
 
-use crate::DriveError;
-use crate::plan::{Plan, Task};
+use crate::error::DriveError;
+use crate::plan::{Plan, ProtocolName, Task};
 use crate::processes::Usage;
-use crate::protocol::{self, Ending, Protocol};
+use crate::protocol::{Ending, Protocol, grpc, http, resp};
 use crate::report::{Report, RunCounts};
 
 /// The longest sleep: how much longer than its time a run may take.
@@ -187,7 +187,7 @@ impl Wire {
             Ok(stream)
         };
         let stream = connect().map_err(DriveError::system("connecting"))?;
-        let mut protocol = protocol::of_connection(plan);
+        let mut protocol = of_connection(plan);
         let mut output = Vec::new();
         protocol.greet(&mut output);
         Ok(Self { stream, protocol, input: Vec::new(), output, sent: None })
@@ -241,6 +241,16 @@ impl SplitMix {
         for piece in bytes.chunks_mut(8) {
             piece.iter_mut().zip(self.next().to_le_bytes()).for_each(|(place, byte)| *place = byte);
         }
+    }
+}
+
+/// The protocol of a new connection.
+fn of_connection(plan: &Plan) -> Box<dyn Protocol> {
+    let authority = plan.address.to_string();
+    match plan.protocol {
+        ProtocolName::Http => Box::new(http::Http::new(&authority, plan.task)),
+        ProtocolName::Grpc => Box::new(grpc::Grpc::new(&authority, plan.task)),
+        ProtocolName::Resp => Box::new(resp::Resp::new(plan.task)),
     }
 }
 

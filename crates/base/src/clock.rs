@@ -124,7 +124,7 @@ impl Clock {
         }
         let mut last = self.last.load(Ordering::Relaxed);
         loop {
-            let before = if is_on(Mutant::StampsRepeat) { Hlc::ZERO } else { Hlc::from_raw(last) };
+            let before = if is_on(Mutant::TimestampsRepeat) { Hlc::ZERO } else { Hlc::from_raw(last) };
             let timestamp = before.max(above).tick(wall_ms);
             if timestamp.millis() > farthest {
                 return Err(NoTimestamp::TooFarAhead);

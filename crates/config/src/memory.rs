@@ -20,7 +20,7 @@ const BEYOND_BYTES: u64 = 128 << 20;
 const RECENT_VERSION_BYTES: u64 = 24;
 /// Small frames that wait for a peer, at least: those of many requests in one turn of a shard.
 const PEER_QUEUE_BYTES_MIN: u64 = 256 << 10;
-/// Marks and counts of changes of the stripes, and each shard's scratch.
+/// High-water marks of the stripes, counts of their changes, and each shard's scratch.
 const FIXED_BYTES: u64 = 4 << 20;
 /// The part of `memory_bytes` that hints may take which wait to be written.
 const HINT_QUEUE_PART: u64 = 64;

@@ -74,7 +74,7 @@ defects! {
     BoundLate leaves out
         "The bound of a node's clock is durable before a version up to it is used.";
     /// High-water marks of stripes are not raised.
-    MarksLow leaves out
+    HighWaterLow leaves out
         "The high-water mark of a stripe is below no version in it.";
     /// A write is acknowledged before it is synced.
     AckBeforeSync leaves out
@@ -83,7 +83,7 @@ defects! {
     AckFailedCommit leaves out
         "A commit that failed acknowledges nothing.";
     /// A clock gives the same timestamp twice.
-    StampsRepeat leaves out
+    TimestampsRepeat leaves out
         "A node gives each timestamp once.";
     /// A node with a new disk votes in place of the one that it replaces.
     WipedVotes leaves out

@@ -231,7 +231,11 @@ fn fields_out_of_range_are_refused() {
     let zero = [0; Version::BYTES];
     assert_eq!(refused(raw(3, 0, &[4])), FrameError::Payload, "no such store answer");
     assert_eq!(refused(raw(3, 0, &[3, 9])), FrameError::Payload, "no such failure");
-    assert_eq!(refused(raw(3, 0, &[&[1, 2], &zero[..]].concat())), FrameError::Payload, "neither record nor floor");
+    assert_eq!(
+        refused(raw(3, 0, &[&[1, 2], &zero[..]].concat())),
+        FrameError::Payload,
+        "neither record nor gc watermark"
+    );
     assert_eq!(refused(raw(4, 0, &[4])), FrameError::Payload, "no such read answer");
     assert_eq!(refused(raw(4, 0, &[3, 9])), FrameError::Payload, "no such failure");
     assert_eq!(refused(raw(4, 0, &[&[1], &zero[..], &[0]].concat())), FrameError::Payload, "from = 0");

@@ -54,7 +54,7 @@ enum Verdict {
     Lost,
 }
 
-/// The design's rules over a list of answers.
+/// The rules of docs/explanation/consistency.md over a list of answers.
 fn verdict(quorum: Quorum, attempt: u8, heard: &[(u8, Kind)]) -> Verdict {
     let (ack, from) = (usize::from(quorum.required()), usize::from(quorum.replicas()));
     let count = |kinds: &[Kind]| heard.iter().filter(|(_, kind)| kinds.contains(kind)).count();
@@ -235,8 +235,8 @@ fn every_order_of_every_mix_of_answers_meets_the_specification() {
             last = last.max(blocked.attempt().number());
             check_forgotten(&mut states, blocked);
         });
-        let restamps_max = if quorum.is_quorum() { ATTEMPTS_MAX - 1 } else { 1 };
-        assert_eq!(last, restamps_max, "attempts of {quorum:?}");
+        let retries_max = if quorum.is_quorum() { ATTEMPTS_MAX - 1 } else { 1 };
+        assert_eq!(last, retries_max, "attempts of {quorum:?}");
     }
     assert!(steps > 5_000_000, "only {steps} answers explored");
 }

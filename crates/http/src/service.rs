@@ -260,7 +260,7 @@ impl<E: Entities> Exchange<'_, E> {
 
     fn peer(&self) -> Result<SuccessResponse, HttpError> {
         let headers = &self.head.headers;
-        if headers.get(header::UPGRADE).is_none_or(|offer| offer != super::PEER_PROTOCOL) {
+        if headers.get(header::UPGRADE).is_none_or(|offer| offer != crate::api::PEER_PROTOCOL) {
             return Err(BadRequest::UnknownPath.into());
         }
         let accepted = self.shard.peers().accept(headers).map_err(HttpError::Peer)?;

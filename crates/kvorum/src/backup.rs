@@ -59,7 +59,7 @@ pub(crate) fn restore(args: &RestoreArgs) -> Result<ExitOutcome> {
     let label = kvorum_server::node::restore(&config, &args.backup, scope)?;
     let next = match scope {
         Scope::Node => "it stores and answers, and counts for no quorum until it has been rebuilt: see `kvorum status`",
-        Scope::Cluster => "it votes once it has met a majority of its peers: start all nodes",
+        Scope::Cluster => "it votes once a majority of its peers has registered it: start all nodes",
     };
     writeln!(io::stdout(), "{} is restored into {}; {next}", label.node, config.data_dir.display())?;
     Ok(ExitOutcome::Done)

@@ -249,23 +249,34 @@ fn absent_names(page: &Page, tree: &Tree) -> Vec<String> {
     absent.map(|name| format!("{}: `{name}` is not in the tree", page.path)).collect()
 }
 
-/// Names that stand behind a source, as in `a.rs`: `f`, `g`, and are not in it.
+/// Names that stand beside a source, as in `a.rs`: `f`, `g`, or `f`, `g`, `a.rs` and `f` in `a.rs`, and are not in it.
 fn misplaced_names(page: &Page, tree: &Tree) -> Vec<String> {
     let prose = prose(&page.text);
-    let mut source = None;
     let mut found = Vec::new();
     let mut parts = prose.split('`');
+    // A source with what stands between it and the next name, and the names that may belong to the next source.
+    let (mut source, mut names) = (None, Vec::new());
     while let (Some(before), Some(name)) = (parts.next(), parts.next()) {
-        let names: Vec<&str> = name.trim_end_matches("()").split("::").collect();
-        source = match source {
-            Some((path, end)) if before == end && names.iter().all(|name| is_word(name)) => {
-                if !tree.has_in(path, &names) {
-                    found.push(format!("{}: `{name}` is not in {path}", page.path));
-                }
-                Some((path, ", "))
+        let of_source = source.take().filter(|(_, end)| before == *end).map(|(path, _)| path);
+        let is_source = is_path(name) && name.ends_with(".rs");
+        if before != ", " && !(is_source && before == " in ") {
+            names.clear();
+        }
+        let mut check = |path: &str, name: &str| {
+            let parts: Vec<&str> = name.trim_end_matches("()").split("::").collect();
+            if parts.iter().all(|part| is_word(part)) && !tree.has_in(path, &parts) {
+                found.push(format!("{}: `{name}` is not in {path}", page.path));
             }
-            _ => (is_path(name) && name.ends_with(".rs")).then_some((name, ": ")),
         };
+        if is_source {
+            names.drain(..).for_each(|named| check(name, named));
+            source = Some((name, ": "));
+        } else if let Some(path) = of_source {
+            check(path, name);
+            source = Some((path, ", "));
+        } else {
+            names.push(name);
+        }
     }
     found
 }
@@ -425,7 +436,11 @@ fn what_documents_name_behind_a_source_is_in_it() {
     assert_none(&documents.flat_map(|page| misplaced_names(page, &tree)).collect::<Vec<_>>());
     let complaints = |text: &str| misplaced_names(&page("README.md", text), &example()).len();
     assert_eq!(complaints("`src/b.rs`: `put_all`, `get_all`, `c.rs`: `Store`, `get_all`."), 2);
-    assert_eq!(complaints("`b.rs`: `Store::put_all()`; `get_all`. `b.rs` and `get_all`"), 0);
+    assert_eq!(complaints("| `get_all`, `Store`, `b.rs` |, and `Store` in `c.rs`"), 2);
+    assert_eq!(
+        complaints("`b.rs`: `Store::put_all()`; `get_all`. `b.rs` and `get_all`, `c.rs`; `Store` is in `b.rs`"),
+        0
+    );
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Which file imports which: no circle, and crates only downwards.
 //!
-//! Reads `use` declarations and paths that begin with `crate::`, of the program and not of its tests. A file's inner
+//! Reads `use` declarations and all other paths, of the program and not of its tests. A file's inner
 //! module that only tests compile is left out.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
@@ -141,13 +141,9 @@ fn paths(program: &str) -> Vec<String> {
             }
             paths.extend(expand(tree.trim_end_matches(';')));
         } else {
-            let roots = ["crate"].into_iter().chain(CRATES.iter().map(|(name, _, _)| *name));
-            for at in
-                roots.flat_map(|root| line.match_indices(&format!("{root}::")).map(|(at, _)| at).collect::<Vec<_>>())
-            {
-                let end = line[at..].find(|letter: char| !(letter.is_alphanumeric() || letter == '_' || letter == ':'));
-                paths.push(line[at..end.map_or(line.len(), |end| at + end)].to_owned());
-            }
+            let words = line.split(|letter: char| !(letter.is_alphanumeric() || letter == '_' || letter == ':'));
+            let is_path = |word: &&str| word.contains("::") && word.starts_with(|first: char| first.is_lowercase());
+            paths.extend(words.filter(is_path).map(|word| word.trim_end_matches(':').to_owned()));
         }
     }
     paths
@@ -255,12 +251,43 @@ fn crates_use_only_those_below_them() {
 }
 
 #[test]
+fn every_crate_is_in_the_table_above_those_that_it_uses() {
+    let listed: BTreeSet<&str> = CRATES.iter().map(|(_, dir, _)| *dir).collect();
+    let crates = std::fs::read_dir(root().join("crates")).unwrap();
+    let crates = crates.map(|entry| format!("crates/{}", entry.unwrap().file_name().to_string_lossy()));
+    let all: BTreeSet<String> = crates.chain(["sim".to_owned(), "bench/peers".to_owned()]).collect();
+    assert!(all.iter().map(String::as_str).eq(listed), "{all:?}");
+    for (at, (name, _, used)) in CRATES.iter().enumerate() {
+        let is_below = |used: &&str| CRATES[..at].iter().any(|(other, _, _)| other == used);
+        assert!(used.iter().all(is_below), "{name}");
+    }
+}
+
+/// What is built without the engine needs no compiler of C++: not in its tests either.
+#[test]
+fn crates_below_the_server_build_neither_the_engine_nor_the_allocator() {
+    let crates = ["core", "base", "storage", "peer", "replication", "http", "config", "sim"];
+    let packages = crates.iter().flat_map(|name| ["-p".to_owned(), format!("kvorum-{name}")]);
+    let mut cargo = std::process::Command::new(env!("CARGO"));
+    cargo.args(["tree", "--locked", "--offline", "-e", "normal,build,dev", "--prefix", "none", "--format", "{p}"]);
+    let output = cargo.args(packages).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && text.contains("tokio v"), "{}", String::from_utf8_lossy(&output.stderr));
+    let engine = text.lines().find(|line| ["rocksdb", "jemalloc"].iter().any(|name| line.contains(name)));
+    assert_eq!(engine, None);
+}
+
+#[test]
 fn what_a_file_imports_is_seen() {
     let text = "use a::{b, c::{d, e as f}};\npub use super::g;\n// use h;\n#[cfg(test)]\nmod tests {\nuse i;\n}\n";
     assert_eq!(paths(&program(text)), ["a::b", "a::c::d", "a::c::e", "super::g"]);
-    assert_eq!(paths("fn f() { crate::j::k(1) }"), ["crate::j::k"]);
+    assert_eq!(paths("fn f() { crate::j::k(1); super::l::<M>(N::o, p::q) }"), ["crate::j::k", "super::l", "p::q"]);
     let graph = imports();
     let edges = |file: &str| graph[file].iter().map(String::as_str).collect::<Vec<_>>();
     assert!(edges("crates/core/src/quorum/write.rs").contains(&"crates/core/src/quorum/mod.rs"));
+    assert!(
+        edges("crates/load/src/report/text.rs").contains(&"crates/load/src/report/soak.rs"),
+        "named where it is called"
+    );
     assert!(edges("crates/kvorum/src/serve.rs").iter().any(|file| file.starts_with("crates/server/src/")));
 }

@@ -52,3 +52,12 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     let middle = sorted.len() / 2;
     if sorted.len() % 2 == 1 { at(middle) } else { (at(middle.saturating_sub(1)) + at(middle)) / 2.0 }
 }
+
+/// Bytes with wrk's units, which are binary.
+pub(crate) fn bytes(value: f64) -> String {
+    let units = [(1024_f64.powi(3), "GB"), (1024_f64.powi(2), "MB"), (1024.0, "KB")];
+    match units.iter().find(|(size, _)| value >= *size) {
+        Some((size, unit)) => format!("{:.2}{unit}", value / size),
+        None => format!("{value:.2}B"),
+    }
+}

@@ -522,7 +522,7 @@ impl Membership {
         (others > 0 && !is_enough).then(|| {
             let (met, rebuilding) = (met.len(), rebuilding.len());
             let lost = if rebuilding > 0 { format!(", of which {rebuilding} rebuild") } else { String::new() };
-            format!("met {met} of the {needed} peers needed{lost}; waiting for: {}", urls.join(", "))
+            format!("registered by {met} of the {needed} peers needed{lost}; waiting for: {}", urls.join(", "))
         })
     }
 

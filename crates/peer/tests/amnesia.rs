@@ -85,7 +85,7 @@ fn a_new_directory_votes_once_a_majority_of_the_others_knows_it() {
             assert_eq!(votes(&nodes[0]), met >= needed, "{met} of {n}");
             assert_eq!(nodes[0].awaited().is_none(), met >= needed);
             if let Some(awaited) = nodes[0].awaited() {
-                assert!(awaited.starts_with(&format!("met {met} of the {needed} peers needed")), "{awaited}");
+                assert!(awaited.starts_with(&format!("registered by {met} of the {needed} peers needed")), "{awaited}");
                 assert!((1..n).all(|node| awaited.contains(&url(node)) == (node > met)), "{awaited}");
             }
             if met + 1 < n {
@@ -142,7 +142,12 @@ fn a_new_directory_is_confirmed_beside_a_peer_that_lost_its_own() {
     let killed = start(3, 2, directories[2].path(), 0);
     meet(&killed, &wiped);
     assert!(!votes(&killed), "the wiped one cannot know");
-    assert!(killed.awaited().unwrap().starts_with("met 1 of the 2 peers needed, of which 1 rebuild; waiting for: "));
+    assert!(
+        killed
+            .awaited()
+            .unwrap()
+            .starts_with("registered by 1 of the 2 peers needed, of which 1 rebuild; waiting for: ")
+    );
     meet(&killed, &kept);
     assert!(votes(&killed), "one that remembers has seen no other directory");
     assert_eq!(wiped.vote_state(), VoteState::Rebuilding);

@@ -53,7 +53,7 @@ pub struct Scrub {
     /// Records whose digest, or whose block, was wrong.
     pub damaged: AtomicU64,
     /// Of these, records that the other replicas have replaced.
-    pub mended: AtomicU64,
+    pub repaired: AtomicU64,
     /// Why the last pass ended before the last record.
     trouble: Mutex<Option<String>>,
 }
@@ -172,7 +172,7 @@ impl Scrubber {
                 scrub.damaged.fetch_add(1, Ordering::Relaxed);
                 let hash = key.hash().get();
                 if self.repair(key).await? {
-                    scrub.mended.fetch_add(1, Ordering::Relaxed);
+                    scrub.repaired.fetch_add(1, Ordering::Relaxed);
                     tracing::warn!(key_hash = hash, "a damaged record was replaced by that of the other replicas");
                 } else {
                     tracing::error!(key_hash = hash, "a damaged record could not be replaced");
@@ -296,7 +296,7 @@ mod tests {
                     (scans.next().await)();
                 }
             });
-            let mended = tokio::task::spawn_local(async move { scrubber.repair(damaged).await });
+            let repaired = tokio::task::spawn_local(async move { scrubber.repair(damaged).await });
             for peer in 0..2 {
                 let read = rig.next(peer).await;
                 let answer = ReadAnswer::Held(Held::Record(record.bytes().clone()));
@@ -305,7 +305,7 @@ mod tests {
             until(|| rig.shard.coordinator.under_way() == 0).await;
             assert!(rig.shard.pool.depth() > 0, "this node has not answered yet");
             drop(release);
-            assert_eq!(mended.await.unwrap(), Ok(true));
+            assert_eq!(repaired.await.unwrap(), Ok(true));
             assert_eq!(rig.store.get(&key, Tier::Disk), Ok(Some(record.bytes().clone())));
         });
     }

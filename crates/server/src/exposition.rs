@@ -269,7 +269,7 @@ fn coordinator(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
     page.counter("coordinator_hedges", "Reads that asked more replicas than at first", sum(|shard| &shard.hedges))?;
     page.counter("coordinator_hedges_denied", "Hedges over the budget", sum(|shard| &shard.hedges_denied))?;
     page.counter("coordinator_write_backs", "Stores by reads", sum(|shard| &shard.write_backs))?;
-    page.counter("coordinator_mends", "Stores that replace a damaged record", sum(|shard| &shard.mends))?;
+    page.counter("coordinator_mends", "Stores that replace a damaged record", sum(|shard| &shard.damage_repairs))?;
     page.counter("coordinator_read_repairs", "Stores to replicas behind a read", sum(|shard| &shard.read_repairs))?;
     let denied = sum(|shard| &shard.read_repairs_denied);
     page.counter(
@@ -515,5 +515,5 @@ fn store(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
     page.counter("scrub_records", "Records verified", scrub(&view.scrub.records))?;
     page.counter("scrub_bytes", "Bytes of the records verified", scrub(&view.scrub.bytes))?;
     page.counter("scrub_damaged", "Records found damaged", scrub(&view.scrub.damaged))?;
-    page.counter("scrub_mended", "Damaged records replaced by other replicas", scrub(&view.scrub.mended))
+    page.counter("scrub_mended", "Damaged records replaced by other replicas", scrub(&view.scrub.repaired))
 }

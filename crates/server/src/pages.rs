@@ -135,7 +135,7 @@ fn scrub(scrub: &Scrub) -> Value {
         "records": scrub.records.load(Ordering::Relaxed),
         "bytes": scrub.bytes.load(Ordering::Relaxed),
         "damaged": scrub.damaged.load(Ordering::Relaxed),
-        "mended": scrub.mended.load(Ordering::Relaxed),
+        "mended": scrub.repaired.load(Ordering::Relaxed),
         "trouble": scrub.trouble(),
     })
 }

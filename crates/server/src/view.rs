@@ -81,7 +81,9 @@ impl NodeView {
         }
         if !self.membership.is_serving() {
             let awaited = self.membership.awaited().unwrap_or_default();
-            return Err(format!("the data directory is new, and a majority of its peers must have met it: {awaited}"));
+            return Err(format!(
+                "the data directory is new, and a majority of its peers must have registered it: {awaited}"
+            ));
         }
         if !self.first_dials.are_over() {
             return Err("the node connects to its peers for the first time: wait, a second or so".to_owned());

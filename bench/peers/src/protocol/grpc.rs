@@ -6,7 +6,7 @@
 //! Source: RFC 9113 (HTTP/2), RFC 7541 (HPACK), the gRPC document "gRPC over HTTP2", etcd's `rpc.proto` and `kv.proto`.
 
 use super::{Ending, Protocol};
-use crate::DriveError;
+use crate::error::DriveError;
 use crate::plan::Task;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -82,7 +82,7 @@ fn push_widening(out: &mut Vec<u8>, bytes: u32) {
     push_frame(out, WINDOW_UPDATE, 0, 0, &bytes.to_be_bytes());
 }
 
-pub(super) struct Grpc {
+pub(crate) struct Grpc {
     task: Task,
     value_bytes: usize,
     /// The headers of the first call, which fill the dynamic table, and of all later ones, which refer to it.
@@ -123,7 +123,7 @@ fn push_text(block: &mut Vec<u8>, text: &str) {
 }
 
 impl Grpc {
-    pub(super) fn new(authority: &str, task: Task) -> Self {
+    pub(crate) fn new(authority: &str, task: Task) -> Self {
         let path = if task.writes() { "/etcdserverpb.KV/Put" } else { "/etcdserverpb.KV/Range" };
         // `:method: POST` and `:scheme: http`, which are in the static table.
         let fixed = [0x83, 0x86];

@@ -3,12 +3,12 @@
 use std::io::Write;
 
 use super::{Ending, Protocol};
-use crate::DriveError;
+use crate::error::DriveError;
 use crate::plan::Task;
 
 const HEADERS_MAX: usize = 64;
 
-pub(super) struct Http {
+pub(crate) struct Http {
     task: Task,
     /// Behind the key.
     tail: String,
@@ -16,7 +16,7 @@ pub(super) struct Http {
 }
 
 impl Http {
-    pub(super) fn new(authority: &str, task: Task) -> Self {
+    pub(crate) fn new(authority: &str, task: Task) -> Self {
         let tail = format!("&ack=2&from=3 HTTP/1.1\r\nHost: {authority}\r\n");
         Self { task, tail, value_bytes: 0 }
     }

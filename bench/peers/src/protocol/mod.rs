@@ -2,12 +2,11 @@
 //!
 //! A protocol holds the state of one connection with at most one request under way. It does no I/O.
 
-mod grpc;
-mod http;
-mod resp;
+pub(crate) mod grpc;
+pub(crate) mod http;
+pub(crate) mod resp;
 
-use crate::DriveError;
-use crate::plan::{Plan, ProtocolName};
+use crate::error::DriveError;
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,16 +35,6 @@ pub(crate) trait Protocol {
     /// # Errors
     /// [`DriveError::Malformed`]: the connection is of no use any more.
     fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(usize, Option<Ending>), DriveError>;
-}
-
-/// For a new connection.
-pub(crate) fn of_connection(plan: &Plan) -> Box<dyn Protocol> {
-    let authority = plan.address.to_string();
-    match plan.protocol {
-        ProtocolName::Http => Box::new(http::Http::new(&authority, plan.task)),
-        ProtocolName::Grpc => Box::new(grpc::Grpc::new(&authority, plan.task)),
-        ProtocolName::Resp => Box::new(resp::Resp::new(plan.task)),
-    }
 }
 
 /// For tests: the endings of a stream that comes in pieces of this length, and what was sent meanwhile. Before each

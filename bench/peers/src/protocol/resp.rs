@@ -7,7 +7,7 @@
 use std::io::Write;
 
 use super::{Ending, Protocol};
-use crate::DriveError;
+use crate::error::DriveError;
 use crate::plan::Task;
 
 /// How long a `WAIT` may take; a `WAIT` that ends by it counts as refused unless a replica confirmed.
@@ -25,7 +25,7 @@ enum RespReply {
     Bulk(i64),
 }
 
-pub(super) struct Resp {
+pub(crate) struct Resp {
     task: Task,
     value_bytes: usize,
     /// What `SET` was answered, while the answer of `WAIT` is awaited.
@@ -33,7 +33,7 @@ pub(super) struct Resp {
 }
 
 impl Resp {
-    pub(super) fn new(task: Task) -> Self {
+    pub(crate) fn new(task: Task) -> Self {
         Self { task, value_bytes: 0, set: None }
     }
 

@@ -1,6 +1,7 @@
 //! `bench`: the load tool's command line. The work is that of `kvorum-load`.
 
 pub(crate) mod args;
+mod lines;
 mod scenario;
 
 use std::io::{self, Write};
@@ -11,18 +12,18 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use args::{BenchCommand, CompareArgs, FillArgs, KneeArgs, RunArgs, SoakArgs};
-use indicatif::{ProgressBar, ProgressStyle};
 use kvorum_load::compare::{
-    COMPARISON_FILE, Comparison, PairedRuns, Pairing, Side, Turn, compare as compare_runs, compare_saved, kill_server,
-    live,
+    COMPARISON_FILE, Comparison, PairedRuns, Pairing, Side, compare as compare_runs, compare_saved, kill_server, live,
 };
 use kvorum_load::fill::{fill as fill_load, keys_for};
-use kvorum_load::knee::{Effort, Knee, Point, Probe, SearchInput, SearchObserver, SustainedKnee, knee as find_knee};
+use kvorum_load::knee::{Effort, Knee, SearchInput, SustainedKnee, knee as find_knee};
 use kvorum_load::report::{Document, Spectrum, save, text, told_debt, told_ms, write_json};
 use kvorum_load::run::{Rate, RunPlan, run as run_load};
 use kvorum_load::soak::{GOODPUT_FROM_S, Soak, soak as judge_soak};
 use rustix::fs::Access;
 use tokio::signal::unix::{SignalKind, signal};
+
+use lines::{Lines, bar, say, tell_turn, warn};
 
 use crate::outcome::{ExitOutcome, Unreachable};
 
@@ -189,34 +190,6 @@ fn fill(args: &FillArgs, stop: &Arc<AtomicBool>) -> Result<ExitOutcome> {
     Ok(ExitOutcome::Done)
 }
 
-/// A line on stdout, where somebody still reads it: minutes of work do not end because nobody does.
-fn say(line: std::fmt::Arguments<'_>) {
-    let _ = writeln!(io::stdout(), "{line}");
-}
-
-/// The same on stderr.
-fn warn(line: std::fmt::Arguments<'_>) {
-    let _ = writeln!(io::stderr(), "kvorum: {line}");
-}
-
-/// Tells each probe in a line.
-struct Lines;
-
-impl SearchObserver for Lines {
-    fn probed(&mut self, probe: &Probe, name: Option<&str>) {
-        let kind = match name {
-            None => "probe",
-            Some("knee" | "sustained") => "confirm",
-            Some(name) => name,
-        };
-        say(format_args!("{kind:<7} {}", probe.line()));
-    }
-
-    fn scaled(&mut self, point: Point) {
-        say(format_args!("closed loop, {:>3} connections: {:.0}/s", point.n, point.rate));
-    }
-}
-
 fn knee(args: &KneeArgs, stop: &Arc<AtomicBool>) -> Result<ExitOutcome> {
     let plan = args.load.plan(args.rate);
     let (objective, dir) = (&args.objective, args.out.as_deref());
@@ -328,20 +301,6 @@ fn compare(args: &CompareArgs, stop: &Arc<AtomicBool>) -> Result<ExitOutcome> {
     told.map(|told| if interrupted { ExitOutcome::NotFound } else { told })
 }
 
-/// Tells each run of a comparison in a line.
-fn tell_turn(turn: Turn<'_>) {
-    let (document, latency) = (turn.document, &turn.document.latency_ms);
-    let errors = document.failures();
-    say(format_args!(
-        "{}{}: {:.0}/s, p50 {}, p99 {}, {errors} errors",
-        turn.side,
-        turn.number,
-        document.rate_achieved,
-        told_ms(latency.p50),
-        told_ms(latency.p99)
-    ));
-}
-
 fn tell(comparison: &Comparison, args: &CompareArgs) -> Result<ExitOutcome> {
     let told = write!(io::stdout(), "{}", comparison.text());
     if let Some(dir) = &args.out {
@@ -349,11 +308,4 @@ fn tell(comparison: &Comparison, args: &CompareArgs) -> Result<ExitOutcome> {
     }
     told?;
     Ok(ExitOutcome::Done)
-}
-
-/// A progress bar, which is seen on terminals only.
-fn bar(length: u64, style: &'static str) -> ProgressBar {
-    let bar = ProgressBar::new(length);
-    bar.set_style(ProgressStyle::with_template(style).expect("a valid template"));
-    bar
 }

@@ -122,17 +122,6 @@ impl Layout {
         Ok(Self::with_lists(version, nodes, lists))
     }
 
-    /// The next layout, of these nodes in whatever order: what follows when nodes come, go, or change
-    /// their weights or zones. It keeps every primary, and every one of the first three, that may stay.
-    ///
-    /// # Errors
-    /// As [`Layout::new`].
-    pub fn succeed(&self, nodes: Vec<LayoutNode>) -> Result<Self, LayoutError> {
-        let nodes = checked(nodes)?;
-        let lists = succession::lists(self, &nodes);
-        Ok(Self::with_lists(self.version + 1, nodes, lists))
-    }
-
     fn with_lists(version: u64, nodes: Vec<LayoutNode>, lists: Vec<NodeId>) -> Self {
         assert_eq!(lists.len(), PARTITIONS * nodes.len(), "every list has every node");
         let digest = digest(version, &nodes, &lists);

@@ -15,11 +15,24 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use super::{Layout, LayoutNode, NodeId, by_zone, capacities, shares};
+use super::{Layout, LayoutError, LayoutNode, NodeId, by_zone, capacities, checked, shares};
 use crate::key::PARTITIONS;
 
 /// As many copies as a key has by default.
 const COPIES: usize = 3;
+
+impl Layout {
+    /// The next layout, of these nodes in whatever order: what follows when nodes come, go, or change
+    /// their weights or zones. It keeps every primary, and every one of the first three, that may stay.
+    ///
+    /// # Errors
+    /// As [`Layout::new`].
+    pub fn succeed(&self, nodes: Vec<LayoutNode>) -> Result<Self, LayoutError> {
+        let nodes = checked(nodes)?;
+        let lists = lists(self, &nodes);
+        Ok(Self::with_lists(self.version + 1, nodes, lists))
+    }
+}
 
 /// A list in the making.
 struct Draft {
@@ -73,7 +86,7 @@ struct Succession<'a> {
 }
 
 /// The lists of all partitions for these nodes, after `old`.
-pub(super) fn lists(old: &Layout, nodes: &[LayoutNode]) -> Vec<NodeId> {
+fn lists(old: &Layout, nodes: &[LayoutNode]) -> Vec<NodeId> {
     let mut succession = Succession::new(old, nodes);
     succession.apply_weights(old);
     for node in succession.ids() {

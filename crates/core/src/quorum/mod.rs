@@ -1,7 +1,7 @@
 //! The register protocol: what replicas answer, and when a write or a read is done.
 //!
 //! Attiya, Bar-Noy, Dolev, "Sharing Memory Robustly in Message-Passing Systems" (1995), in its
-//! multi-writer form, with the query phase skipped in the common case. The rules are told in
+//! multi-writer form, with the query phase skipped in the common case. The rules are those of
 //! `docs/explanation/consistency.md`, "The protocol"; a model of them was explored before this was written.
 //!
 //! [`replica`] is what a replica decides, [`mod@write`] and [`read`] what a coordinator does.

@@ -53,7 +53,7 @@ pub enum WriteOutcome {
 pub enum WriteStep {
     /// Nothing.
     Wait,
-    /// Stamp a version greater than `above` (and than [`Write::newest`], which answers that arrive
+    /// Timestamp it with a version greater than `above` (and than [`Write::newest`], which answers that arrive
     /// while the timestamp is made may have raised), call [`Write::retried`], send to all again.
     RetryWithHigherTimestamp {
         /// The greatest version in any answer.
@@ -138,7 +138,7 @@ impl Write {
     /// # Panics
     /// Unless [`WriteStep::RetryWithHigherTimestamp`] was returned since the last attempt began.
     pub fn retried(&mut self) -> Attempt {
-        assert_eq!(self.phase, WritePhase::Blocked, "only a write that was told to is stamped again");
+        assert_eq!(self.phase, WritePhase::Blocked, "only a blocked write gets a second timestamp");
         let attempt = Attempt(self.attempt.0 + 1);
         *self = Self { attempt, newest: self.newest, ..Self::new(self.quorum) };
         attempt

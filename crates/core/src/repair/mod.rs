@@ -4,7 +4,7 @@
 //! clocks. Its *driver*, any node, asks each node to raise its fence to W and to build [`trees::Trees`] over one
 //! scan of its store; [`round::Round`] compares them and selects the leaves to be listed; [`merge::Merge`] puts
 //! the lists together by key, and [`round::Round::plan`] says who needs which record. Partitions in which nothing
-//! is left to differ are *proven* converged up to W: their watermark.
+//! is left to differ are *proven* converged up to W: their gc watermark.
 //!
 //! Pure: the driver and its helpers, in the node, carry out what is said here. [`wire`] is what they say to each
 //! other.

@@ -44,7 +44,8 @@ impl World {
             let at = self.chance.index(self.nodes.len());
             self.nodes[at].drop_tombstone(self.without);
         }
-        let show = |node: &Node| format!("{:?} fence {} floor {}", node.current(), node.fence, node.gc_watermark);
+        let show =
+            |node: &Node| format!("{:?} fence {} gc watermark {}", node.current(), node.fence, node.gc_watermark);
         let shown: Vec<String> = self.nodes.iter().map(show).collect();
         self.note(|| format!("anti-entropy: {shown:#?}"));
     }

@@ -426,11 +426,11 @@ impl World {
         attempt: Attempt,
         newest: Version,
     ) {
-        if self.without != Without::NewerStamp {
+        if self.without != Without::NewerTimestamp {
             self.clocks[coordinator] = self.clocks[coordinator].max(newest.hlc);
         }
         let new = old.with_version(&key(), self.timestamp(coordinator));
-        assert!(new.version() > newest || self.without == Without::NewerStamp, "a stamp that cannot be beaten");
+        assert!(new.version() > newest || self.without == Without::NewerTimestamp, "a timestamp that cannot be beaten");
         self.counts.timestamp_retries += 1;
         self.note(|| format!("#{number} stamps again: {}", new.version()));
         self.send_to_all(number, attempt, &new);

@@ -22,7 +22,7 @@ pub enum Without {
     /// Reads do not wait for their write-backs.
     WriteBack,
     /// A blocked write is timestamped again without regard to what blocked it.
-    NewerStamp,
+    NewerTimestamp,
     /// A write that was blocked once is taken for overwritten.
     SecondAttempt,
     /// Answers to the first attempt count for the second.
@@ -42,7 +42,7 @@ impl Without {
         Self::StaleIsNoAccept,
         Self::StaleIsNoCopy,
         Self::WriteBack,
-        Self::NewerStamp,
+        Self::NewerTimestamp,
         Self::SecondAttempt,
         Self::CountsPerAttempt,
         Self::GcWatermarkIsNoExcuse,

@@ -140,7 +140,7 @@ fn a_new_node_says_whom_it_waits_for() {
     for index in 0..2 {
         wait_until("it has met the other", || {
             let response = cluster.client(index).send("GET", "/readyz", &[], None);
-            response.is_ok_and(|response| response.text().contains("met 1 of the 2 peers needed"))
+            response.is_ok_and(|response| response.text().contains("registered by 1 of the 2 peers needed"))
         });
         let mut client = cluster.client(index);
         let detail = client.get("/readyz").problem(503)["detail"].to_string();

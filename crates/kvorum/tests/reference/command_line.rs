@@ -4,7 +4,7 @@ use clap::{Arg, Command, CommandFactory};
 
 use kvorum_cli::args::Cli;
 
-use crate::{code, hold, table};
+use crate::{code, hold, sentence, table};
 
 fn is_shown(argument: &Arg) -> bool {
     !argument.is_hide_set() && argument.get_id() != "help"
@@ -38,7 +38,7 @@ fn row(argument: &Arg) -> [String; 3] {
     let values = if takes_value { argument.get_possible_values() } else { Vec::new() };
     let names: Vec<String> = values.iter().map(|value| code(value.get_name())).collect();
     let values = if names.is_empty() { String::new() } else { format!(" One of {}.", names.join(", ")) };
-    [code(&spelling(argument)), default, help + &values]
+    [code(&spelling(argument)), default, sentence(&help) + &values]
 }
 
 /// Arguments of commands that stand beside each other and take them alike are told once.
@@ -76,6 +76,7 @@ fn shared(command: &Command) -> Vec<(Vec<String>, Vec<[String; 3]>)> {
 fn sections(command: &mut Command, above: &[[String; 3]], text: &mut String) {
     let name = command.get_bin_name().unwrap_or("kvorum").to_owned();
     let about = command.get_long_about().or_else(|| command.get_about()).map(ToString::to_string).unwrap_or_default();
+    let about = sentence(&about);
     let usage = command.render_usage().to_string();
     *text += &format!(
         "## `{name}`\n\n{about}\n\n```text\n{}\n```\n\n",

@@ -40,10 +40,12 @@ fn families(text: &str) -> Vec<Family> {
             ["#", ..] => {}
             _ => {
                 let Some((_, labels)) = line.split_once('{') else { continue };
-                let names = labels.split("=\"").map(|part| part.rsplit([',', '"']).next().unwrap());
+                // Each before its `="`; behind the last of these comes no name.
+                let mut names: Vec<&str> =
+                    labels.split("=\"").map(|part| part.rsplit([',', '"']).next().unwrap()).collect();
+                names.pop();
                 let family = families.last_mut().unwrap();
-                let names = names.filter(|name| name.bytes().all(|byte| byte.is_ascii_lowercase()) && *name != "le");
-                for name in names.filter(|name| !name.is_empty()) {
+                for name in names.into_iter().filter(|name| *name != "le") {
                     if !family.labels.iter().any(|known| known == name) {
                         family.labels.push(name.to_owned());
                     }

@@ -3,10 +3,9 @@
 use std::fmt::Write;
 
 use super::document::{Document, told_ms};
-use super::text::bytes;
 use super::windows::WindowRow;
 use crate::nodes::{Debt, NodeRow, NodeSecond};
-use crate::numbers::float;
+use crate::numbers::{bytes, float};
 
 /// Lines over time at most; of a long run each is of several windows.
 const LINES_MAX: usize = 10;

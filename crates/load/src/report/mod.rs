@@ -17,7 +17,6 @@ pub use files::{write_file, write_json};
 pub(crate) use page::assembled;
 pub use percentiles::Percentiles;
 pub use save::{LATENCY_FILE, PAGE_FILE, RUN_FILE, read_document, read_log, save};
-pub(crate) use text::bytes;
 pub use text::{Spectrum, text};
 pub use verdict::{Clause, SlowNode, SlowSecond, Soak};
 pub use windows::WindowRow;

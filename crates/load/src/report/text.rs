@@ -5,7 +5,7 @@ use std::fmt::Write;
 use hdrhistogram::Histogram;
 
 use super::document::Document;
-use crate::numbers::{count, float};
+use crate::numbers::{bytes, count, float};
 use crate::run::{Rate, RunOutcome, RunPlan};
 
 /// What `wrk2` prints of the distribution.
@@ -234,14 +234,5 @@ fn metric(value: f64) -> String {
         value if value < 1e3 => format!("{value:.2}"),
         value if value < 1e6 => format!("{:.2}k", value / 1e3),
         value => format!("{:.2}M", value / 1e6),
-    }
-}
-
-/// Bytes with wrk's units, which are binary.
-pub(crate) fn bytes(value: f64) -> String {
-    let units = [(1024_f64.powi(3), "GB"), (1024_f64.powi(2), "MB"), (1024.0, "KB")];
-    match units.iter().find(|(size, _)| value >= *size) {
-        Some((size, unit)) => format!("{:.2}{unit}", value / size),
-        None => format!("{value:.2}B"),
     }
 }

@@ -49,7 +49,8 @@ pub fn figures(scenario: &str) -> impl Iterator<Item = &'static Figure> {
 /// Whether the report of a scenario found a knee of this workload.
 #[must_use]
 pub fn has_knee(scenario: &str, workload: &str) -> bool {
-    figures(scenario).any(|figure| figure.at == PublishedRate::Knee && figure.workload == super::short_name(workload))
+    figures(scenario)
+        .any(|figure| figure.at == PublishedRate::Knee && figure.workload == super::catalog::short_name(workload))
 }
 
 /// What a report counted on each node.

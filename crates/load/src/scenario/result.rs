@@ -92,6 +92,7 @@ pub struct ProfileReport {
     /// Its directory, below the report's.
     pub dir: String,
     /// The head of the table of where it went, as far as `report.md` tells it: none at half of the knee.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub table: String,
     /// Why there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]

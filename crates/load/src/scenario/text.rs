@@ -6,8 +6,7 @@ use super::catalog::{SCENARIOS, THREADS, short_name};
 use super::evenness::Evenness;
 use super::published::counted;
 use super::result::{ClusterReport, FigureRow, KneeReport, PointReport, ProfileReport, ScenarioReport};
-use crate::numbers::float;
-use crate::report::bytes;
+use crate::numbers::{bytes, float};
 
 /// Heads the table of what a request cost.
 pub(crate) const COST: [&str; 9] =

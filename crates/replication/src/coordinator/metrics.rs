@@ -18,7 +18,7 @@ pub struct CoordinatorMetrics {
     /// Stores by reads, to bring the newest version to a majority.
     pub write_backs: AtomicU64,
     /// Stores that replace a damaged record.
-    pub mends: AtomicU64,
+    pub damage_repairs: AtomicU64,
     /// Stores by reads below a quorum, to replicas that were seen to be behind.
     pub read_repairs: AtomicU64,
     /// Such stores that the budget refused.

@@ -24,7 +24,7 @@ impl Operations {
             let Some(node) = replicas.get(usize::from(rank.0)) else { continue };
             repaired.insert(rank);
             if damaged.contains(rank) {
-                self.metrics.mends.fetch_add(1, Ordering::Relaxed);
+                self.metrics.damage_repairs.fetch_add(1, Ordering::Relaxed);
             } else if self.repair.0.borrow_mut().try_take(now, record.bytes().len()) {
                 self.metrics.read_repairs.fetch_add(1, Ordering::Relaxed);
             } else {

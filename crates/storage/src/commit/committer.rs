@@ -300,7 +300,7 @@ impl<S: Store> Committer<S> {
 
     fn apply(&mut self, submission: Submission) {
         let Submission { key, hash, version, record, .. } = submission;
-        if !is_on(Mutant::MarksLow) {
+        if !is_on(Mutant::HighWaterLow) {
             self.high_water.raise(hash, version);
         }
         self.overlay.insert(&key, hash, version);

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use crate::bench::lines::warn;
+
 /// For the kernel to let go of a group whose process has ended.
 const REMOVE_DEADLINE: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(20);
@@ -91,7 +93,7 @@ impl Drop for MemoryGroup {
         let deadline = Instant::now() + REMOVE_DEADLINE;
         while let Err(error) = remove_dir(&self.0) {
             if Instant::now() > deadline {
-                super::super::warn(format_args!("{} is left behind: {error}", self.0.display()));
+                warn(format_args!("{} is left behind: {error}", self.0.display()));
                 return;
             }
             sleep(POLL);

@@ -35,7 +35,7 @@ use profile::{Session, profiles};
 use rustix::process::Pid;
 
 use super::args::ScenarioArgs;
-use super::{Lines, say, warn};
+use super::lines::{Lines, bar, say, tell_turn, warn};
 use crate::outcome::ExitOutcome;
 
 /// Requests under way on one connection while data is written that is to be there.
@@ -297,7 +297,7 @@ impl Runner<'_> {
         }
         let begin = Instant::now();
         let plan = RunPlan { pipeline: FILL_PIPELINE, ..one.plan.clone() };
-        let bar = super::bar(keys, "{wide_bar} {pos}/{len} keys  ETA {eta}");
+        let bar = bar(keys, "{wide_bar} {pos}/{len} keys  ETA {eta}");
         let filled = fill(&plan, &self.halt, &mut |done| bar.set_position(done))?;
         bar.finish_and_clear();
         if filled.interrupted {
@@ -471,7 +471,7 @@ impl Runner<'_> {
         let dir: PathBuf = self.dir.join("runs").join(format!("compare-{}", short_name(of)));
         let contest = PairedRuns { plan: &plan, pairs: self.scale.pairs, dir: Some(&dir), stop: &self.halt };
         let [side_a, side_b] = [a, b].map(|one| Side::Servers(one.plan.targets.clone()));
-        let ([runs_a, runs_b], ended) = live(&contest, &side_a, &side_b, &mut super::tell_turn);
+        let ([runs_a, runs_b], ended) = live(&contest, &side_a, &side_b, &mut tell_turn);
         if runs_a.is_empty() {
             return Ok(ended?);
         }

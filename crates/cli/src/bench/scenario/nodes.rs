@@ -18,8 +18,8 @@ use kvorum_load::scenario::Cluster;
 use kvorum_load::target::Target;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-use super::super::warn;
 use super::limits::{Hierarchy, MemoryGroup};
+use crate::bench::lines::warn;
 use crate::dev::{node_command, shares};
 
 /// For all nodes to answer a read that needs every one of them.

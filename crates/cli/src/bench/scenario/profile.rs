@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use kvorum_load::run::{RunPlan, run};
 use kvorum_load::scenario::ProfileReport;
 
-use super::super::warn;
+use crate::bench::lines::warn;
 
 const KINDS: [&str; 3] = ["cpu", "alloc", "lock"];
 /// For a profile to be sent and written, beyond its time.
