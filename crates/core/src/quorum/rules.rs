@@ -1,5 +1,5 @@
 //! The rules of the register, one function each. Beside each is the defect that the simulator plants in its place
-//! ([`crate::mutant`]): a test shows that each is noticed. [`is_kept`] has none: the orders of faults that would show it
+//! ([`crate::mutant`]): a test shows that each is noticed. `is_kept` has none: the orders of faults that would show it
 //! are in `tests/quorum_cases.rs`.
 //!
 //! The state machines ([`super::write`], [`super::read`]) and the replica ([`super::replica`]) call rules by name. What a
