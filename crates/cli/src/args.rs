@@ -140,7 +140,7 @@ pub struct NodeArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  kvorum dev\n  kvorum dev --nodes 5 --base-port 9000 --data-dir /tmp/five")]
 pub struct DevArgs {
-    /// How many.
+    /// How many nodes.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=32))]
     pub nodes: u16,
     /// The first node's port; the others follow it.

@@ -66,8 +66,8 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "advertise",
         default: "",
-        doc: "This node's own URL in `cluster`; empty: found there by `listen`. Set it where peers reach the node \
-              by another address.",
+        doc: "This node's own URL in `cluster`; empty: found there by `listen`. Set it where peers reach the node by \
+              another address.",
         set: |c, text| optional(text, "", node_url).map(|value| c.named.advertise = value),
     },
     Setting {
@@ -114,22 +114,22 @@ pub static SETTINGS: &[Setting] = &[
         name: "runtime.background_cpu_percent",
         default: "2",
         doc: "The least share, of a hundred, that flushes and compactions each have of as many cores as there are \
-              shards, and of one at most, while requests arrive. Scans have a quarter of it, copies of repair \
-              half, hints a part of `hints.rate`. Raise it where debt grows or rounds take too long.",
+              shards, and of one at most, while requests arrive. Scans have a quarter of it, copies of repair half, \
+              hints a part of `hints.rate`. Raise it where debt grows or rounds take too long.",
         set: |c, text| count(text, 1, 100).map(|value| c.runtime.background_cpu_percent = value),
     },
     Setting {
         name: "replication.from",
         default: "all",
-        doc: "Copies of a key where the request does not say; `all`: one on every node. Lower it, to 3 say, on \
-              larger clusters: no node then needs room for everything.",
+        doc: "Copies of a key where the request does not say; `all`: one on every node. Lower it, to 3 say, on larger \
+              clusters: no node then needs room for everything.",
         set: |c, text| optional(text, "all", |text| count(text, 1, 128)).map(|value| c.named.from = value),
     },
     Setting {
         name: "layout.zones",
         default: "",
-        doc: "URL=ZONE,…: replicas of a key go to different zones first. The same on every node, and set before \
-              the first write: no data moves when it changes.",
+        doc: "URL=ZONE,…: replicas of a key go to different zones first. The same on every node, and set before the \
+              first write: no data moves when it changes.",
         set: |c, text| {
             let allowed = "a list of URL=ZONE, such as http://10.0.0.1:8080=north";
             by_node(text, allowed, zone).map(|value| c.named.zones = value)
@@ -138,8 +138,8 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "layout.weights",
         default: "",
-        doc: "URL=WEIGHT,…: a node's share of the data, 1 where not given. The same on every node, and set before \
-              the first write: no data moves when it changes.",
+        doc: "URL=WEIGHT,…: a node's share of the data, 1 where not given. The same on every node, and set before the \
+              first write: no data moves when it changes.",
         set: |c, text| {
             let allowed = "a list of URL=WEIGHT from 1 to 1000, such as http://10.0.0.1:8080=2";
             by_node(text, allowed, |text| count(text, 1, 1000)).map(|value| c.named.weights = value)
@@ -158,27 +158,30 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "coordinator.deadline",
         default: "5s",
-        doc: "For a whole request, both attempts of a write included; over it: 504. The same on every node.",
+        doc: "For a whole request, both attempts of a write included; over it: 504. The same on every node. Raise it \
+              where round trips between nodes are long.",
         set: |c, text| duration(text, ms(10), MINUTE).map(|value| c.coordinator.deadline = value),
     },
     Setting {
         name: "coordinator.hedge_budget_percent",
         default: "5",
-        doc: "Reads that may be hedged because a replica is slow, of a hundred; 0: none.",
+        doc: "Reads that may be hedged because a replica is slow, of a hundred; 0: none. Raise it where reads are slow \
+              now and then and the nodes have processors to spare.",
         set: |c, text| percent(text).map(|value| c.coordinator.hedge_budget = value),
     },
     Setting {
         name: "coordinator.requests_max",
         default: "4096",
-        doc: "Requests in flight, per shard, from their last byte on; over it a request waits up to 30 ms for \
-              room, then: 503.",
+        doc: "Requests in flight, per shard, from their last byte on; over it a request waits up to 30 ms for room, \
+              then: 503. Lower it to refuse sooner under overload.",
         set: |c, text| count(text, 1, 1 << 20).map(|value| c.coordinator.requests_max = value),
     },
     Setting {
         name: "coordinator.request_bytes_max",
         default: "auto",
-        doc: "Bytes of large values that the node holds, over all shards: bodies that arrive, records that are \
-              read, sent or streamed; over it: 503. Values up to 4 KiB do not count. `auto`: by memory_bytes.",
+        doc: "Bytes of large values that the node holds, over all shards: bodies that arrive, records that are read, \
+              sent or streamed; over it: 503. Values up to 4 KiB do not count. `auto`: by memory_bytes. Raise it, and \
+              memory_bytes, for many large values at once.",
         set: |c, text| {
             optional(text, "auto", |text| size(text, 64 * KIB, 64 * GIB)).map(|value| c.named.request_bytes_max = value)
         },
@@ -186,38 +189,42 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "clock.skew_max",
         default: "60s",
-        doc: "Farthest that this node's clock may be from most of its peers'; over it the node fences itself.",
+        doc: "Farthest that this node's clock may be from most of its peers'; over it the node fences itself. Raise it \
+              only where clocks cannot be kept closer: a timestamp may be as far ahead.",
         set: |c, text| duration(text, SECOND, HOUR).map(|value| c.clock_skew_max = value),
     },
     Setting {
         name: "limits.value_bytes_max",
         default: "8MiB",
-        doc: "Longest value; over it: 413.",
+        doc: "Longest value; over it: 413. Raise it with memory_bytes, which holds such values while they are on their \
+              way.",
         set: |c, text| size(text, 1, 256 * MIB).map(|value| c.limits.value_bytes_max = value),
     },
     Setting {
         name: "limits.request_read_timeout",
         default: "10s",
-        doc: "For a request's head, and then its body, to arrive; over it: 408. Raise it for large values over \
-              slow links.",
+        doc: "For a request's head, and then its body, to arrive; over it: 408. Raise it for large values over slow \
+              links.",
         set: |c, text| duration(text, ms(10), HOUR).map(|value| c.limits.request_read_timeout = value),
     },
     Setting {
         name: "limits.idle_timeout",
         default: "60s",
-        doc: "For the next request on a connection; over it the connection is closed.",
+        doc: "For the next request on a connection; over it the connection is closed. Keep it above the idle time of a \
+              load balancer in front.",
         set: |c, text| duration(text, ms(10), HOUR).map(|value| c.limits.idle_timeout = value),
     },
     Setting {
         name: "limits.write_timeout",
         default: "30s",
-        doc: "For a client to take any of an answer that waits for it; over it the connection is closed.",
+        doc: "For a client to take any of an answer that waits for it; over it the connection is closed. Raise it for \
+              readers of ranges that pause.",
         set: |c, text| duration(text, ms(10), HOUR).map(|value| c.limits.write_timeout = value),
     },
     Setting {
         name: "limits.connections_max",
         default: "10000",
-        doc: "Connections of clients, per shard; over it: 503.",
+        doc: "Connections of clients, per shard; over it: 503. Raise it with the limit of open files.",
         set: |c, text| count(text, 1, 1 << 20).map(|value| c.limits.connections_max = value),
     },
     Setting {
@@ -235,15 +242,14 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "peer.reconnect_delay_max",
         default: "1s",
-        doc: "Longest pause between two attempts to connect to a peer.",
+        doc: "Longest pause between two attempts to connect to a peer. Lower it to be sooner back after a partition.",
         set: |c, text| duration(text, ms(10), MINUTE).map(|value| c.peer.reconnect_delay_max = value),
     },
     Setting {
         name: "peer.queue_bytes_max",
         default: "auto",
-        doc: "Small frames that may wait to be sent, per connection of each shard to and from each peer; over it \
-              the replica counts as failed. Large values count as request_bytes_max instead. `auto`: by \
-              memory_bytes.",
+        doc: "Small frames that may wait to be sent, per connection of each shard to and from each peer; over it the \
+              replica counts as failed. Large values count as request_bytes_max instead. `auto`: by memory_bytes.",
         set: |c, text| {
             let value = optional(text, "auto", |text| size(text, 64 * KIB, 64 * GIB));
             value.map(|value| c.named.peer_queue_bytes_max = value)
@@ -252,7 +258,8 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "commit.queue_records_max",
         default: "65536",
-        doc: "Writes that wait for the commit thread; over it this replica refuses them.",
+        doc: "Writes that wait for the commit thread; over it this replica refuses them. Lower it where they should be \
+              refused sooner than a slow disk takes them.",
         set: |c, text| count(text, 1, 1 << 24).map(|value| c.commit.queue_records_max = value),
     },
     Setting {
@@ -268,7 +275,8 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "commit.recent_versions_max",
         default: "auto",
-        doc: "Accepted versions remembered, to tell a late answer from a stale one. `auto`: by memory_bytes.",
+        doc: "Accepted versions remembered, to tell a late answer from a stale one. `auto`: by memory_bytes. Raise it \
+              where kvorum_commit_unsure is 1.",
         set: |c, text| {
             let value = optional(text, "auto", |text| count(text, 1024, 1 << 28));
             value.map(|value| c.named.recent_versions_max = value)
@@ -277,43 +285,44 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "hints.bytes_max",
         default: "1GiB",
-        doc: "Bytes of writes that are kept, on disk, for each node that did not confirm them; over it the oldest \
-              are dropped; 0: none are kept. Raise it for longer absences: what is dropped waits for a round of \
+        doc: "Bytes of writes that are kept, on disk, for each node that did not confirm them; over it the oldest are \
+              dropped; 0: none are kept. Raise it for longer absences: what is dropped waits for a round of \
               anti-entropy.",
         set: |c, text| size(text, 0, 1024 * GIB).map(|value| c.hints.bytes_max = value),
     },
     Setting {
         name: "hints.age_max",
         default: "24h",
-        doc: "How long hints are kept.",
+        doc: "How long hints are kept. Raise it, and hints.bytes_max, for longer absences.",
         set: |c, text| duration(text, MINUTE, MONTH).map(|value| c.hints.age_max = value),
     },
     Setting {
         name: "hints.rate",
         default: "32MiB",
-        doc: "Bytes a second in which hints are delivered, to each node that is back, each hint counted as 512 \
-              bytes more. Fewer while that makes the node slow. While requests arrive, \
-              `runtime.background_cpu_percent` of it for each shard.",
+        doc: "Bytes a second in which hints are delivered, to each node that is back, each hint counted as 512 bytes \
+              more. Fewer while that makes the node slow. While requests arrive, `runtime.background_cpu_percent` of \
+              it for each shard.",
         set: |c, text| size(text, 64 * KIB, 64 * GIB).map(|value| c.hints.rate = value),
     },
     Setting {
         name: "scrub.rate",
         default: "1MiB",
-        doc: "Bytes a second that a node reads to verify what it stores; 0: only when `kvorum scrub` asks.",
+        doc: "Bytes a second that a node reads to verify what it stores; 0: only when `kvorum scrub` asks. Raise it \
+              where a pass over all data should take less time.",
         set: |c, text| size(text, 0, GIB).map(|value| c.scrub_rate = value),
     },
     Setting {
         name: "repair.interval",
         default: "10m",
-        doc: "From the end of one round of anti-entropy to the begin of the next. Deletions are dropped after a \
-              round with all nodes.",
+        doc: "From the end of one round of anti-entropy to the begin of the next. Deletions are dropped after a round \
+              with all nodes. Raise it where a round reads much and little differs.",
         set: |c, text| duration(text, SECOND, 24 * HOUR).map(|value| c.repair.interval = value),
     },
     Setting {
         name: "repair.rate",
         default: "32MiB",
         doc: "Bytes a second that anti-entropy reads from this node's disk, and that it copies where it drives a \
-              round.",
+              round. Raise it where rounds or rebuilding take too long.",
         set: |c, text| size(text, 64 * KIB, GIB * 16).map(|value| c.repair.rate = value),
     },
     Setting {

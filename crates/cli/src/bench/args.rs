@@ -39,10 +39,10 @@ pub struct TargetArgs {
         value_delimiter = ','
     )]
     pub url: Vec<Target>,
-    /// Over all targets and threads.
+    /// Connections, over all targets and threads.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = up_to::<100_000>)]
     pub connections: usize,
-    /// Of the generator; one drives some 150,000 requests a second.
+    /// Threads of the generator; one drives some 150,000 requests a second.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = up_to::<100_000>)]
     pub threads: usize,
     /// Requests under way on one connection at most.
@@ -79,10 +79,10 @@ pub struct LoadArgs {
     /// put, get, delete, range, mixed:put=50,get=50, or ycsb-a to ycsb-f.
     #[arg(long, default_value = WORKLOAD)]
     workload: Workload,
-    /// Of the measured time.
+    /// How long to measure.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = at_least_a_moment)]
     duration: Duration,
-    /// Before it, with the same load.
+    /// How long to load before the measured time, with the same load.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = any_time)]
     warmup: Duration,
     /// sequential, uniform, zipfian or latest; by default uniform, or what the workload is defined with.

@@ -19,9 +19,9 @@ pub struct Debt {
 /// A node's debt over a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DebtRow {
-    /// At the end.
+    /// The debt at the end.
     pub last: Debt,
-    /// The most of each.
+    /// The most of each during the run.
     pub most: Debt,
     /// Seconds for which the engine held writes back.
     pub stall_seconds: Option<f64>,

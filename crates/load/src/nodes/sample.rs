@@ -77,7 +77,7 @@ pub struct NodeSecond {
 /// One node over a run. Per request means: of all requests of the run, whichever node they went to.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeRow {
-    /// Its URL.
+    /// The node's URL.
     pub url: String,
     /// Where this is from.
     pub source: Source,

@@ -68,13 +68,13 @@ pub struct SecondRow {
     pub requests: u64,
     /// Errors and timeouts.
     pub errors: u64,
-    /// In ms.
+    /// Median latency of the successes, in ms.
     pub p50: f64,
-    /// In ms.
+    /// Their 90th percentile, in ms.
     pub p90: f64,
-    /// In ms.
+    /// Their 99th percentile, in ms.
     pub p99: f64,
-    /// In ms.
+    /// The longest, in ms.
     pub max: f64,
     /// Requests that were sent; 0 in a run that was saved before this was counted.
     #[serde(default)]
@@ -123,7 +123,7 @@ pub struct Document {
     pub path: String,
     /// As on the command line.
     pub key_order: String,
-    /// How many.
+    /// Number of different keys.
     pub keys: u64,
     /// As on the command line.
     pub value_size: String,
@@ -133,17 +133,17 @@ pub struct Document {
     pub ack: Option<u8>,
     /// As asked; none for the server's default.
     pub from: Option<u8>,
-    /// Over all threads.
+    /// Connections, over all threads.
     pub connections: u64,
-    /// Of the generator.
+    /// Threads of the generator.
     pub threads: u64,
     /// Requests under way on one connection at most.
     pub pipeline: u64,
-    /// Excluded from everything here.
+    /// Length of the warm-up, which is in no figure here.
     pub warmup_s: f64,
-    /// Measured.
+    /// Length of the measured time.
     pub duration_s: f64,
-    /// After it, while answers still counted as in time: only in searches for a knee.
+    /// Time after the end in which answers still counted: only in searches for a knee.
     #[serde(default)]
     pub grace_s: f64,
     /// Limit of a request.
@@ -182,9 +182,9 @@ pub struct Document {
     pub unanswered: u64,
     /// By operation.
     pub operations: BTreeMap<String, OperationRow>,
-    /// Received.
+    /// Bytes received.
     pub bytes_read: u64,
-    /// Sent.
+    /// Bytes sent.
     pub bytes_written: u64,
     /// What the tool itself did.
     pub generator: Generator,

@@ -40,7 +40,7 @@ pub struct SlowSecond {
     pub at_s: u64,
     /// Successes.
     pub requests: u64,
-    /// Of these.
+    /// Latencies of the successes.
     pub latency_ms: Percentiles,
     /// Part of the processors' time that the machine's host gave to others; none if the system does not say.
     pub stolen_share: Option<f64>,
@@ -51,7 +51,7 @@ pub struct SlowSecond {
 /// A node in such a second.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SlowNode {
-    /// Its URL.
+    /// The node's URL.
     pub url: String,
     /// All that is known of it.
     #[serde(flatten)]

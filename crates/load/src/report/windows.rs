@@ -15,9 +15,9 @@ pub(crate) const WINDOW_SECONDS: usize = 10;
 /// Some seconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WindowRow {
-    /// Since the measured time began.
+    /// When it began, since the measured time did.
     pub from_s: f64,
-    /// The same.
+    /// When it ended, since the measured time began.
     pub to_s: f64,
     /// Requests that were sent.
     pub sent: u64,

@@ -49,12 +49,13 @@ impl Drawing {
 
     pub(super) fn text(&mut self, (x, y): (f64, f64), anchor: TextAnchor, class: &str, text: &str) {
         let anchor = match anchor {
-            TextAnchor::Start => "start",
-            TextAnchor::Middle => "middle",
-            TextAnchor::End => "end",
+            TextAnchor::Start => "",
+            TextAnchor::Middle => r#" text-anchor="middle""#,
+            TextAnchor::End => r#" text-anchor="end""#,
         };
+        let class = if class.is_empty() { String::new() } else { format!(r#" class="{class}""#) };
         let (x, y, text) = (Tenths(x), Tenths(y), escaped(text));
-        self.add(format_args!(r#"<text x="{x}" y="{y}" text-anchor="{anchor}" class="{class}">{text}</text>"#));
+        self.add(format_args!(r#"<text x="{x}" y="{y}"{anchor}{class}>{text}</text>"#));
     }
 
     pub(super) fn bar(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), series: usize) {
