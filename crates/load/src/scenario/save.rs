@@ -14,7 +14,10 @@ impl ScenarioReport {
     /// # Errors
     /// [`Error::System`], of the first that failed.
     pub fn save(&self, dir: &Path) -> Result<(), Error> {
-        let results = [write_file(&dir.join(SCENARIO_FILE), laid_out(self).as_bytes()), self.render(dir)];
+        let text = laid_out(self);
+        // Its figures are rounded, and what is made of them later is to be the same.
+        let kept: Self = serde_json::from_str(&text).expect("what is written can be read");
+        let results = [write_file(&dir.join(SCENARIO_FILE), text.as_bytes()), kept.render(dir)];
         results.into_iter().collect()
     }
 
