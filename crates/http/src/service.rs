@@ -74,7 +74,9 @@ struct Fields<'a> {
     /// Whether a header makes the request conditional: those of RFC 9110, 13.1 and their extensions begin with `If-`.
     is_conditional: bool,
     has_content_range: bool,
-    transfer_encoding: Option<&'a HeaderValue>,
+    is_chunked: bool,
+    /// Whether there is a transfer coding beside one `chunked`, in the same line or in another.
+    is_coded: bool,
     content_type: Option<&'a HeaderValue>,
 }
 
@@ -89,7 +91,8 @@ impl<'a> Fields<'a> {
             } else if name == header::CONTENT_RANGE {
                 fields.has_content_range = true;
             } else if name == header::TRANSFER_ENCODING {
-                fields.transfer_encoding = Some(value);
+                fields.is_coded |= fields.is_chunked || !value.as_bytes().eq_ignore_ascii_case(b"chunked");
+                fields.is_chunked = true;
             } else if name.as_str().starts_with("if-") {
                 fields.is_conditional = true;
             } else if *name == KVORUM_TRACE {
@@ -113,7 +116,7 @@ impl<'a> Fields<'a> {
         }
         if verb == Verb::Put {
             // The framing is understood, and the value would be stored as it was coded for the way.
-            if self.transfer_encoding.is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked")) {
+            if self.is_coded {
                 return Err(HttpError::TransferCoding);
             }
             if self.has_content_range {
