@@ -52,7 +52,8 @@ pub struct ReadResult {
     pub receipt: Option<Receipt>,
 }
 
-/// Why a request was refused. Only the last may have had an effect. Of the others, only a read can have been sent to replicas.
+/// Why a request was refused. Only the last may have had an effect. Of the others, only a read can have been sent to
+/// replicas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// A queue is full.

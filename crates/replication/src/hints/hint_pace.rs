@@ -6,7 +6,7 @@ use kvorum_base::cpu_share::CpuShare;
 use kvorum_core::hints::SendPace;
 use kvorum_core::{Key, Record};
 
-/// The bytes whose delivery takes as much of both nodes' processors as that of a hint without any: 20 µs (decision 0041).
+/// What a hint costs beside its bytes, as bytes: 20 µs of processor time on both nodes together (decision 0041).
 const HINT_BYTES: usize = 512;
 
 pub(super) struct HintPace {
@@ -38,7 +38,10 @@ impl HintPace {
 
     /// Bytes a second now, those that each hint counts more included.
     pub(super) fn rate(&self) -> u64 {
-        self.pace.rate() / u64::try_from(self.cpu_share.charge(1)).unwrap_or(u64::MAX)
+        // Of so many bytes, because a charge is a whole number.
+        const BYTES: u16 = 1 << 15;
+        let charge = u64::try_from(self.cpu_share.charge(usize::from(BYTES))).unwrap_or(u64::MAX);
+        self.pace.rate().saturating_mul(u64::from(BYTES)) / charge
     }
 }
 
@@ -70,5 +73,8 @@ mod tests {
         share.note_request();
         assert_eq!(wait(&share), (49_900, 2));
         assert_eq!(wait(&CpuShare::whole()), (900, 100));
+        let most = CpuShare::new(80);
+        most.note_request();
+        assert_eq!(wait(&most), (1_150, 80), "a share that a core does not have several times");
     }
 }
