@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::Deserialize;
+
 /// Off by one in 2^53.
 #[expect(clippy::cast_precision_loss, reason = "a figure may be off by one in 2^53")]
 pub(crate) fn float(value: u64) -> f64 {
@@ -60,4 +62,9 @@ pub(crate) fn bytes(value: f64) -> String {
         Some((size, unit)) => format!("{:.2}{unit}", value / size),
         None => format!("{value:.2}B"),
     }
+}
+
+/// A number; not one where JSON has `null`, as which one that is none is written.
+pub(crate) fn number_or_nan<'de, D: serde::Deserializer<'de>>(figure: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(figure)?.unwrap_or(f64::NAN))
 }

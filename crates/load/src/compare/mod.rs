@@ -21,7 +21,7 @@ pub use live::{COMPARISON_FILE, PairedRuns, Side, Turn, kill_server, live};
 pub use measurement::Measurement;
 
 use crate::Error;
-use crate::numbers::{count, float, median};
+use crate::numbers::{count, float, median, number_or_nan};
 use crate::random::Random;
 use crate::record::histogram;
 use crate::report::{Document, LATENCY_FILE, Percentiles, RUN_FILE, RateAsked, read_document, read_log};
@@ -95,10 +95,13 @@ pub struct ComparedFigure {
     /// Median of B's.
     pub b: f64,
     /// B's as a part of A's; of pairs, the median of theirs.
+    #[serde(deserialize_with = "number_or_nan")]
     pub ratio: f64,
     /// Where it lies with 95 %.
+    #[serde(deserialize_with = "number_or_nan")]
     pub ratio_low: f64,
     /// Where it lies with 95 %.
+    #[serde(deserialize_with = "number_or_nan")]
     pub ratio_high: f64,
     /// The chance of ranks this far apart without a difference, corrected for the number of figures.
     pub probability: f64,

@@ -3,31 +3,31 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use crate::numbers::milliseconds;
+use crate::numbers::{milliseconds, number_or_nan};
 
 /// Latencies in milliseconds. Where nothing was measured each is not a number, in JSON `null`: 0 would look fast.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Percentiles {
     /// Half of all are at most this.
-    #[serde(deserialize_with = "or_none")]
+    #[serde(deserialize_with = "number_or_nan")]
     pub p50: f64,
     /// 90 of 100.
-    #[serde(deserialize_with = "or_none")]
+    #[serde(deserialize_with = "number_or_nan")]
     pub p90: f64,
     /// 99 of 100.
-    #[serde(deserialize_with = "or_none")]
+    #[serde(deserialize_with = "number_or_nan")]
     pub p99: f64,
     /// 999 of 1,000.
-    #[serde(deserialize_with = "or_none")]
+    #[serde(deserialize_with = "number_or_nan")]
     pub p999: f64,
     /// 9,999 of 10,000.
-    #[serde(deserialize_with = "or_none")]
+    #[serde(deserialize_with = "number_or_nan")]
     pub p9999: f64,
     /// The longest.
-    #[serde(deserialize_with = "or_none")]
+    #[serde(deserialize_with = "number_or_nan")]
     pub max: f64,
     /// Their mean.
-    #[serde(deserialize_with = "or_none")]
+    #[serde(deserialize_with = "number_or_nan")]
     pub mean: f64,
 }
 
@@ -69,9 +69,4 @@ impl Percentiles {
             ("mean", self.mean),
         ]
     }
-}
-
-/// A number, or `null`.
-fn or_none<'de, D: serde::Deserializer<'de>>(figure: D) -> Result<f64, D::Error> {
-    Ok(Option::deserialize(figure)?.unwrap_or(f64::NAN))
 }

@@ -9,7 +9,7 @@ use super::evenness::Evenness;
 use super::published::{PublishedRate, figures};
 use crate::compare::Comparison;
 use crate::knee::{ACHIEVED_SHARE, Over, Point, Probe, fit};
-use crate::numbers::{float, sum_of_known};
+use crate::numbers::{float, number_or_nan, sum_of_known};
 use crate::report::{Document, Percentiles, RateAsked};
 use crate::workload::{ClientOperation, Workload};
 
@@ -127,6 +127,7 @@ pub struct SearchPoint {
     /// Requests a second, asked for.
     pub rate: u64,
     /// From when they were due.
+    #[serde(deserialize_with = "number_or_nan")]
     pub p99_ms: f64,
     /// Whether it met the objective.
     pub met: bool,

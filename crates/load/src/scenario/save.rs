@@ -14,11 +14,12 @@ impl ScenarioReport {
     /// # Errors
     /// [`Error::System`], of the first that failed.
     pub fn save(&self, dir: &Path) -> Result<(), Error> {
-        let text = laid_out(self);
+        let (path, text) = (dir.join(SCENARIO_FILE), laid_out(self));
+        let written = write_file(&path, text.as_bytes());
         // Its figures are rounded, and what is made of them later is to be the same.
-        let kept: Self = serde_json::from_str(&text).expect("what is written can be read");
-        let results = [write_file(&dir.join(SCENARIO_FILE), text.as_bytes()), kept.render(dir)];
-        results.into_iter().collect()
+        let kept = serde_json::from_str::<Self>(&text)
+            .map_err(|error| Error::System { what: path.display().to_string(), cause: error.into() });
+        written.and(kept.and_then(|kept| kept.render(dir)))
     }
 
     /// The same without `scenario.json`, which it is made of.
@@ -32,5 +33,25 @@ impl ScenarioReport {
         let results: Vec<Result<(), Error>> =
             [text, scenario_page(&dir.join("report.html"), self)].into_iter().chain(plots).collect();
         results.into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::scenario::result::tests::report;
+    use crate::scenario::save::*;
+
+    #[test]
+    fn a_run_without_a_success_is_saved_and_told_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut report = report("quorum");
+        report.clusters[0].knees[0].search[0].p99_ms = f64::NAN;
+        report.save(dir.path()).unwrap();
+        let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+        let (page, plot) = (read("report.md"), read("knees.svg"));
+        assert!(!plot.contains("NaN"), "{plot}");
+        let kept: ScenarioReport = serde_json::from_str(&read(SCENARIO_FILE)).unwrap();
+        kept.render(dir.path()).unwrap();
+        assert!((read("report.md"), read("knees.svg")) == (page, plot), "rendered again it is the same");
     }
 }

@@ -49,6 +49,8 @@ impl CurveAxes {
 
     fn y(&self, ms: f64) -> f64 {
         let (low, high) = (f64::from(self.decades.0), f64::from(self.decades.1));
+        // A run without a success has no latency, and is as slow as can be shown.
+        let ms = if ms.is_nan() { SHOWN_MS_MAX } else { ms };
         let share = (ms.clamp(10_f64.powf(low), SHOWN_MS_MAX).log10() - low) / (high - low);
         self.top + PANEL_HEIGHT * (1.0 - share)
     }
