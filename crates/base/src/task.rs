@@ -1,7 +1,7 @@
-//! Tasks whose code belongs to the crate that writes them.
+//! Tasks that are compiled once: in the crate that has their code.
 
 use std::pin::Pin;
 
-/// Work that another crate runs to its end. Boxed, because the code of an `async fn` is compiled in every crate that
-/// polls it: each change of one would compile all of this again.
+/// Work that another crate runs to its end. Boxed, because an `async fn` is compiled in every crate that polls it: each
+/// change of one of them would compile it again.
 pub type BoxedTask = Pin<Box<dyn Future<Output = ()>>>;

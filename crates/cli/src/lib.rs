@@ -14,19 +14,37 @@ mod repair;
 mod scrub;
 mod status;
 
-use anyhow::{Result, bail};
+use std::path::Path;
+
+use anyhow::Result;
 
 pub use entity::ask_json;
 
-use args::Command;
+use args::{BackupArgs, Command, ConfigCommand, NodeArgs, RestoreArgs, ServeArgs};
 use outcome::ExitOutcome;
+
+/// The commands that take a node or its engine, which are not in this crate.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeCommands {
+    /// `kvorum serve`
+    pub serve: fn(&ServeArgs) -> Result<ExitOutcome>,
+    /// `kvorum backup`
+    pub backup: fn(&BackupArgs) -> Result<ExitOutcome>,
+    /// `kvorum restore`
+    pub restore: fn(&RestoreArgs) -> Result<ExitOutcome>,
+    /// `kvorum config check`
+    pub check: fn(&Path) -> Result<ExitOutcome>,
+    /// `kvorum config print`
+    pub print: fn(&NodeArgs) -> Result<ExitOutcome>,
+}
 
 /// Runs a command to its end. `commit`: what this program was built of, for reports.
 ///
 /// # Errors
-/// What the command could not do. So is a command that takes a node or its engine, which are not in this crate.
-pub fn run(command: &Command, commit: &str) -> Result<ExitOutcome> {
+/// What the command could not do.
+pub fn run(command: &Command, node: &NodeCommands, commit: &str) -> Result<ExitOutcome> {
     match command {
+        Command::Serve(args) => (node.serve)(args),
         Command::Dev(args) => dev::dev(args),
         Command::Put(args) => entity::put(args),
         Command::Get(args) => entity::get(args),
@@ -35,12 +53,13 @@ pub fn run(command: &Command, commit: &str) -> Result<ExitOutcome> {
         Command::Status(args) => status::status(args),
         Command::Repair(args) => repair::repair(args),
         Command::Scrub(args) => scrub::scrub(args),
+        Command::Backup(args) => (node.backup)(args),
+        Command::Restore(args) => (node.restore)(args),
         Command::Bench(command) => bench::bench(command, commit),
         Command::Profile(args) => profile::profile(args),
+        Command::Config(ConfigCommand::Check { file }) => (node.check)(file),
+        Command::Config(ConfigCommand::Print(args)) => (node.print)(args),
         Command::Completions { shell } => documents::completions(*shell),
         Command::Man { dir } => documents::man(dir.as_deref()),
-        Command::Serve(_) | Command::Backup(_) | Command::Restore(_) | Command::Config(_) => {
-            bail!("this program has no node in it")
-        }
     }
 }

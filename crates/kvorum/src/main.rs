@@ -10,7 +10,8 @@ mod version;
 use std::process::ExitCode;
 
 use clap::Parser;
-use kvorum_cli::args::{Cli, Command, ConfigCommand};
+use kvorum_cli::NodeCommands;
+use kvorum_cli::args::Cli;
 use kvorum_cli::outcome::ExitOutcome;
 
 /// One allocator for Rust and RocksDB, with heap profiles asleep in it.
@@ -22,13 +23,13 @@ fn main() -> ExitCode {
     let Some(command) = cli.command else {
         return version::version(cli.verbose).unwrap_or_else(ExitOutcome::of_error).into();
     };
-    let outcome = match &command {
-        Command::Serve(args) => serve::serve(args),
-        Command::Backup(args) => backup::backup(args),
-        Command::Restore(args) => backup::restore(args),
-        Command::Config(ConfigCommand::Check { file }) => serve::check(file),
-        Command::Config(ConfigCommand::Print(args)) => serve::print(args),
-        other => kvorum_cli::run(other, env!("KVORUM_COMMIT")),
+    let node = NodeCommands {
+        serve: serve::serve,
+        backup: backup::backup,
+        restore: backup::restore,
+        check: serve::check,
+        print: serve::print,
     };
+    let outcome = kvorum_cli::run(&command, &node, env!("KVORUM_COMMIT"));
     outcome.unwrap_or_else(ExitOutcome::of_error).into()
 }

@@ -268,7 +268,7 @@ fn every_crate_is_in_the_table_above_those_that_it_uses() {
 fn crates_below_the_server_build_neither_the_engine_nor_the_allocator() {
     let crates = ["core", "base", "storage", "peer", "replication", "http", "config", "sim"];
     let packages = crates.iter().flat_map(|name| ["-p".to_owned(), format!("kvorum-{name}")]);
-    let mut cargo = std::process::Command::new(env!("CARGO"));
+    let mut cargo = std::process::Command::new(std::env::var_os("CARGO").unwrap());
     cargo.args(["tree", "--locked", "--offline", "-e", "normal,build,dev", "--prefix", "none", "--format", "{p}"]);
     let output = cargo.args(packages).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();

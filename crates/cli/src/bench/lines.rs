@@ -7,7 +7,7 @@ use kvorum_load::compare::Turn;
 use kvorum_load::knee::{Point, Probe, SearchObserver};
 use kvorum_load::report::told_ms;
 
-/// A line on stdout, where somebody still reads it: minutes of work do not end because nobody does.
+/// A line on stdout. Minutes of work do not end because stdout is closed.
 pub(super) fn say(line: std::fmt::Arguments<'_>) {
     let _ = writeln!(io::stdout(), "{line}");
 }
