@@ -1,5 +1,5 @@
-//! Tells the binary what it is built of: reports name its commit, wherever they are made, and `--version --verbose`
-//! also names the flags and RocksDB's version.
+//! Puts into the binary what it is built of: reports name its commit, and `--version --verbose` also names the flags
+//! and RocksDB's version.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -38,7 +38,7 @@ fn commit() -> Option<String> {
     Some(if changes.is_empty() { commit } else { format!("{commit} and changes") })
 }
 
-/// The profile's directory in the target directory: cargo tells a build script only what a profile inherits from.
+/// The profile's directory in the target directory: cargo gives a build script only what a profile inherits from.
 fn profile(out: &Path) -> String {
     let dir = out.ancestors().nth(3).and_then(Path::file_name).unwrap_or_default();
     format!("{}, opt-level {}", dir.to_string_lossy(), variable("OPT_LEVEL"))

@@ -79,7 +79,7 @@ fn background(world: &World, chance: &mut SimRandom) {
     }
 }
 
-/// Makes one fault, if it can be now, and sees to its end; to whom.
+/// Makes one fault, if it can be now, and sees to its end; returns where.
 fn make(world: &Rc<World>, chance: &mut SimRandom, kind: FaultKind) -> Option<String> {
     let machine = Rc::clone(chance.pick(&world.machines));
     let (nodes, target) = (world.machines.len(), format!("node {}", machine.index));
@@ -200,7 +200,7 @@ fn end_for(world: &Rc<World>, machine: &Rc<Machine>, crash: Crash, down: Duratio
     Some(())
 }
 
-/// A disk is lost, or replaced by a backup that everybody knows to be older. Of a minority only, so that there is
+/// A disk is lost, or replaced by a backup that all others have notes beyond. Of a minority only, so that there is
 /// something left to find, and not of a node that has none yet.
 fn lose(world: &Rc<World>, chance: &mut SimRandom, machine: &Rc<Machine>, between: Between) -> Option<String> {
     let lost = world.machines.iter().filter(|other| other.loss.get() != Loss::None && other.index != machine.index);
@@ -210,9 +210,9 @@ fn lose(world: &Rc<World>, chance: &mut SimRandom, machine: &Rc<Machine>, betwee
     }
     if let Between::Restore = between {
         let sequence = machine.backup_sequence()?;
-        // The promise is no greater: whoever has not heard of what came after the backup cannot miss it.
+        // The promise is no greater: a peer without a note of what came after the backup cannot miss it.
         let know_better = |other: &Rc<Machine>| other.remembers(machine.url()).is_some_and(|heard| heard > sequence);
-        // And a key with a single replica is read there before anybody is met.
+        // And a key with a single replica is read there before any handshake.
         let is_alone = world.keys.iter().any(|key| key.is_quorum && key.from == 1);
         if machine.loss.get() != Loss::None || is_alone || !others().all(know_better) {
             return None;

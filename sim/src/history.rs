@@ -6,7 +6,7 @@ use std::time::Duration;
 use kvorum_core::quorum::Quorum;
 use kvorum_core::{Key, Version};
 
-/// What a client wants.
+/// What a client requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientAction {
     /// To store the value with this number, which no other write has.
@@ -17,7 +17,7 @@ pub enum ClientAction {
     Get,
 }
 
-/// What it was told.
+/// A request's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientOutcome {
     /// Stored or deleted, with this version.
@@ -39,7 +39,7 @@ pub struct RecordedOperation {
     pub key: usize,
     /// With these numbers of replicas.
     pub quorum: Quorum,
-    /// What it wanted.
+    /// What it requested.
     pub action: ClientAction,
     /// Its place among all begins and ends.
     pub begin: u64,
@@ -47,7 +47,7 @@ pub struct RecordedOperation {
     pub end: Option<u64>,
     /// When it began.
     pub began_at: Duration,
-    /// What it was told; [`ClientOutcome::Unknown`] until then.
+    /// Its answer; [`ClientOutcome::Unknown`] until then.
     pub outcome: ClientOutcome,
 }
 

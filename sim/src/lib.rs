@@ -1,9 +1,9 @@
 //! Whole clusters of kvorum in one thread: the production code of coordinator, replica, peers, membership and commit
 //! logic, on simulated network, time and disks, with faults, clients and a checker.
 //!
-//! A run follows from its seed alone: time is tokio's, paused and moved to the next timer whenever nobody has
-//! anything to do; tasks take the place of threads; all randomness is drawn from the seed. So what a seed has
-//! shown once it shows again, with [`run::run`], and the hash over all events says so.
+//! A run follows from its seed alone: time is tokio's, paused and moved to the next timer whenever no task has anything
+//! to do; tasks take the place of threads; all randomness is drawn from the seed. So what a seed has shown once it
+//! shows again, with [`run::run`], and the hash over all events shows that.
 //!
 //! Read in this order: [`world`], [`machine`], [`network`], [`store`], [`clients`], [`faults`], [`invariants`],
 //! [`stories`].

@@ -62,7 +62,7 @@ pub struct MachinePlan {
     pub urls: Rc<[String]>,
     /// The whole of a request.
     pub deadline: Duration,
-    /// Whom a read asks first.
+    /// Which replicas a read asks first.
     pub fan_out: FanOut,
     /// The most that clocks may differ.
     pub skew_max: Duration,
@@ -82,7 +82,7 @@ pub struct MachinePlan {
     pub large_bytes_max: usize,
     /// Hints are kept, and rounds of anti-entropy come by themselves. Both make up for much, also for defects.
     pub has_background: bool,
-    /// How far rounds lie behind the clocks. The shorter, the more writes under way meet the fence.
+    /// How far rounds lie behind the clocks. The shorter, the more writes under way are below the fence.
     pub fence_lag: Duration,
 }
 
@@ -140,7 +140,7 @@ pub struct Machine {
     backup: RefCell<Option<Backup>>,
     /// What has happened to its disk.
     pub loss: Cell<Loss>,
-    /// Where the disk that it then had was counted from, by which what is rebuilt later is told from what was before.
+    /// Where the disk that it then had was counted from, which separates what is rebuilt later from what was before.
     lost_at: Cell<u64>,
     /// It has lost something at some time, though it may have got back what others had.
     pub has_lost: Cell<bool>,
@@ -320,13 +320,13 @@ impl Machine {
         self.disk_ms.set(longest);
     }
 
-    /// What the disk's commits meet from now on.
+    /// What happens to the disk's commits from now on.
     pub fn set_fault(&self, fault: Fault) {
         self.disk().memory().set_fault(fault);
     }
 
-    /// Ends the process between two of its steps, and loses what was not synced. With [`Crash::Process`] the
-    /// kernel closes its connections; with [`Crash::Power`] nobody tells its peers.
+    /// Ends the process between two of its steps, and loses what was not synced. With [`Crash::Process`] the kernel
+    /// closes its connections; with [`Crash::Power`] its peers receive nothing.
     pub fn crash(&self, crash: Crash) {
         let process = self.process.borrow_mut().take();
         let Some(process) = process else { return };
@@ -397,7 +397,7 @@ impl Machine {
         self.has_lost.set(true);
     }
 
-    /// How far this machine's files say that the store of the node with this URL was durable, as peers count it.
+    /// How far the store of the node with this URL was durable by this machine's files, as peers count it.
     pub fn remembers(&self, url: &str) -> Option<u64> {
         let text = std::fs::read_to_string(self.directory.join("PEERS")).ok()?;
         let line = text.lines().find(|line| line.ends_with(&format!(" {url}")))?;
@@ -546,7 +546,7 @@ fn repair(plan: &MachinePlan) -> RepairSettings {
     }
 }
 
-/// Little, so that its bounds are met.
+/// Little, so that its bounds are reached.
 const HINTS: HintSettings = HintSettings {
     bounds: BacklogBounds { bytes_max: 4096, age_max: Duration::from_secs(60) },
     rate: 64 * 1024,

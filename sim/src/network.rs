@@ -259,7 +259,7 @@ impl Network {
         }
     }
 
-    /// Forgets everything, so that nothing holds anything any more.
+    /// Drops everything, so that nothing holds anything any more.
     pub fn clear(&self) {
         self.heal();
         let nodes = self.nodes.borrow().len();
@@ -372,7 +372,7 @@ impl Network {
             Content::Reply { answer, reply } => {
                 let text = answer.as_ref().map(|_| "yes").unwrap_or("no");
                 self.trace.event(&format!("{from}>{to} reply {text}"));
-                // Who called may have given up.
+                // The caller may have given up.
                 let _ = reply.send(answer);
             }
         }
@@ -384,7 +384,7 @@ impl Network {
         connection.landed(side, bytes.len());
         let mut end = connection.ends[1 - side].borrow_mut();
         if end.is_over {
-            // Nobody is there any more: the sender is told, as by a reset.
+            // The receiver is gone: the sender gets a reset.
             let content = Content::End { connection: connection.clone(), side: 1 - side };
             drop(end);
             return self.send(Packet { from: to, to: from, content });
@@ -393,7 +393,7 @@ impl Network {
         end.wake();
     }
 
-    /// The way from `node` to everybody.
+    /// The way from `node` to all others.
     #[must_use]
     pub fn dialler(self: &Rc<Self>, node: usize, urls: Rc<[String]>) -> Dialler {
         Dialler { network: self.clone(), node, urls }
@@ -467,7 +467,7 @@ fn described(bytes: &Bytes) -> String {
 pub struct IncomingCall {
     from: usize,
     to: usize,
-    /// Who calls.
+    /// The caller's.
     pub hello: Hello,
     reply: oneshot::Sender<Result<Dialled, ConnectError>>,
 }
@@ -488,7 +488,7 @@ impl Dial for Dialler {
             self.network.send(Packet { from: self.node, to, content });
             match answer.await {
                 Ok(answer) => answer,
-                // What was lost is never heard of.
+                // What was lost never arrives.
                 Err(_) => std::future::pending().await,
             }
         })

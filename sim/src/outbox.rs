@@ -1,10 +1,10 @@
-//! What the commit logic has done, until the disk has said so.
+//! What the commit logic has done, until it is on disk.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kvorum_storage::commit::{Completion, Sink};
 
-/// Keeps what the commit logic has done until the disk has said so.
+/// Keeps what the commit logic has done until it is on disk.
 #[derive(Clone, Default)]
 pub(crate) struct Outbox(pub(crate) Arc<Mutex<Vec<Completion>>>);
 

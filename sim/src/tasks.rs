@@ -15,7 +15,7 @@ use crate::chance::SimRandom;
 use crate::outbox::Outbox;
 use crate::store::Disk;
 
-/// How often somebody looks whether notes are wanted.
+/// Between two looks whether notes are to be written.
 const NOTES_TICK: Duration = Duration::from_millis(100);
 
 /// How long the disk takes.

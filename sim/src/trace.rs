@@ -1,4 +1,4 @@
-//! What happened, as a hash over all of it and, if wanted, as text.
+//! What happened, as a hash over all of it and, if asked for, as text.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -45,7 +45,7 @@ impl Trace {
         self.bytes(text.as_bytes(), || text.to_owned());
     }
 
-    /// An event that is known by its bytes, and its text where it is wanted.
+    /// An event that is known by its bytes, and its text where it is asked for.
     pub fn bytes(&self, bytes: &[u8], text: impl FnOnce() -> String) {
         let now = self.now();
         let micros = u64::try_from(now.as_micros()).expect("runs are short");

@@ -30,13 +30,13 @@ const START_MAX: Duration = Duration::from_secs(10);
 const ROUND_INTERVAL: Duration = Duration::from_secs(5);
 /// After that anti-entropy has so long.
 const CONVERGENCE_MAX: Duration = Duration::from_secs(60);
-/// All nodes have met all others after so long without faults.
+/// All nodes have connected to all others after so long without faults.
 const MEETING: Duration = Duration::from_secs(6);
 /// Between two looks at what is bounded.
 pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Keys of a run: every fourth is read and written with any number of acks.
 const KEYS: usize = 8;
-/// How long most clients want the same key.
+/// How long most clients use the same key.
 const KEY_TURN: Duration = Duration::from_secs(3);
 /// The longest that a slow disk takes.
 const DISK_MS_MAX: Duration = Duration::from_millis(250);
@@ -183,7 +183,7 @@ impl World {
         self.violation.borrow().clone()
     }
 
-    /// The first start: every node votes before anything goes wrong, so that none has a past nobody knows of.
+    /// The first start: every node votes before anything goes wrong, so that none has a past without a note of it.
     async fn begin(&self) {
         let all_vote = || self.machines.iter().all(|machine| machine.vote_state() == Some(VoteState::Voting));
         while !all_vote() {
@@ -195,7 +195,7 @@ impl World {
         self.machines.iter().for_each(|machine| machine.note_vote());
     }
 
-    /// For a while most clients want the same key; then it is another's turn.
+    /// For a while most clients use the same key; then it is another's turn.
     pub fn draw_key(&self, chance: &mut SimRandom) -> usize {
         if chance.happens(250) {
             return chance.index(self.keys.len());
@@ -328,7 +328,7 @@ fn plan(chance: &mut SimRandom, nodes: usize) -> MachinePlan {
     let urls: Rc<[String]> = (0..nodes).map(|node| format!("http://node-{node}:8080")).collect();
     let members = urls.iter().map(|url| LayoutNode { url: url.clone(), weight: 1, zone: None });
     let layout = Layout::new(1, members.collect()).expect("a layout of a few nodes");
-    // Some runs are cramped, so that every bound is met.
+    // Some runs are cramped, so that every bound is reached.
     let is_cramped = chance.happens(250);
     let value_bytes_max = 1 << 20;
     MachinePlan {

@@ -1,7 +1,7 @@
 //! Every rule left out is noticed: one mutant after another, by an invariant of random runs, by a story, or by both.
 //!
-//! `mutants.txt` says what notices each; docs/reference/invariants.md shows it. `RECORD=1` writes the file anew, in some
-//! minutes, because it tries every way for every mutant.
+//! `mutants.txt` says what notices each; docs/reference/invariants.md shows it. `RECORD=1` writes the file anew, in
+//! some minutes, because it tries every way for every mutant.
 
 #![allow(clippy::unwrap_used)]
 

@@ -127,7 +127,7 @@ impl<'a> ClosedLoop<'a> {
         Ok(())
     }
 
-    /// Events tell of changes only, so that all is read.
+    /// Reads everything, because events come for changes only.
     fn read(&mut self, id: usize) -> Result<(), DriveError> {
         loop {
             let wire = self.wires.get_mut(id).expect("events carry the number of a connection");

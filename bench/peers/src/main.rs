@@ -6,8 +6,8 @@
 //! request under way on a connection, the same keys and values, and the same clock. A run ends when its time is over,
 //! whatever the servers do.
 //!
-//! Does not promise: to survive the loss of a connection. The run ends then, without a report. Nor to find what a server
-//! does at less than all that it can: this is a closed loop, and `kvorum bench` has open ones.
+//! Does not promise: to survive the loss of a connection. The run ends then, without a report. Nor to find what a
+//! server does at less than all that it can: this is a closed loop, and `kvorum bench` has open ones.
 
 mod drive;
 mod error;

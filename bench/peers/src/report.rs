@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::processes::Usage;
 
-/// The longest latency that is told apart.
+/// The longest latency that is distinguished.
 const LATENCY_MAX_US: u64 = 60_000_000;
 
 /// Counts of the measured time.

@@ -3,9 +3,9 @@
 //! Owns a bounded queue of jobs. A full queue gives the job back. A job that was taken is run or, if the
 //! pool stops first, dropped: what must happen in both cases belongs into the `Drop` of what it captures.
 //!
-//! A node has two: the read pool, and the scan pool, whose one thread has the processor only when nothing else of
-//! the machine wants it. Jobs there only read: a writer that is not given the processor would hold up the commit
-//! thread, with which it shares the engine's write queue.
+//! A node has two: the read pool, and the scan pool, whose one thread has the processor only when nothing else of the
+//! machine needs it. Jobs there only read: a writer that is not given the processor would hold up the commit thread,
+//! with which it shares the engine's write queue.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,7 +54,7 @@ struct PoolShared {
 struct Queue {
     jobs: VecDeque<Job>,
     waits: QueueWaits,
-    /// Threads and tasks that wait for a job: nobody is woken while none does.
+    /// Threads and tasks that wait for a job. At zero, a new job wakes none.
     idle: usize,
     stopping: bool,
 }
@@ -96,7 +96,7 @@ impl ReadPool {
         ReadPoolThreads { shared: Arc::clone(&self.shared), threads: Vec::new() }
     }
 
-    /// The same queue without anybody who runs its jobs: [`ReadPool::next`] gives them.
+    /// The same queue without threads: [`ReadPool::next`] gives its jobs.
     #[must_use]
     pub fn without_threads(jobs_max: usize) -> Self {
         Self::new(1, jobs_max)
@@ -157,7 +157,7 @@ impl ReadPool {
     pub async fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         let (send, receive) = oneshot::channel();
         let mut job: Job = Box::new(move || {
-            // Whoever asked may have gone.
+            // The caller may have gone.
             let _ = send.send(job());
         });
         while let Err(refused) = self.submit(job) {

@@ -1,8 +1,8 @@
 //! The node's hybrid logical clock, and the sources of time that everything else is given.
 //!
 //! Promises: a timestamp is greater than every timestamp before it, across restarts too, and greater than
-//! every version this node has observed. The second part holds up to `skew_max` ahead of the wall
-//! clock: what claims to be later than that is not believed.
+//! every version this node has observed. The second part holds up to `skew_max` ahead of the wall clock: a later
+//! version does not move it.
 //!
 //! Across restarts it holds because no timestamp passes the *bound*, a reading that is durable in the
 //! store before it is used; a restarted clock begins above it. While the store takes no writes, timestamps
@@ -22,7 +22,7 @@ use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Where time comes from: the system's clocks, or a simulator's.
 pub trait TimeSource: Send + Sync + 'static {
-    /// Milliseconds since 1970, as this machine believes; may jump.
+    /// Milliseconds since 1970, by this machine; may jump.
     fn wall_ms(&self) -> u64;
     /// Time since some fixed moment; never goes back, and runs while the machine is suspended.
     fn boot(&self) -> Duration;
@@ -165,7 +165,7 @@ impl Clock {
         self.is_too_far_ahead(self.reading())
     }
 
-    /// Notes that a raise of the bound waits for longer than whoever asked for it, until what this gives is dropped.
+    /// Notes that a raise of the bound waits for longer than its caller, until what this returns is dropped.
     #[must_use]
     pub fn note_late_raise(self: &Arc<Self>) -> LateRaise {
         self.late_raises.fetch_add(1, Ordering::Relaxed);

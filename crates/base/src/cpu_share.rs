@@ -1,8 +1,8 @@
 //! What work in the background takes of a core while requests come.
 //!
 //! A thread works, and then rests for so long that both together are its share. It does so while requests come and for
-//! a second after the last: a node that nobody asks repairs as fast as it can. Time is real, so nothing of this is
-//! deterministic: a simulation has [`CpuShare::whole`].
+//! a second after the last: an idle node repairs as fast as it can. Time is real, so nothing of this is deterministic:
+//! a simulation has [`CpuShare::whole`].
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -23,9 +23,9 @@ const TASK_REST_MIN: Duration = Duration::from_millis(5);
 pub struct CpuShare(Arc<ShareState>);
 
 struct ShareState {
-    /// Nothing where nobody rests.
+    /// Nothing where no thread rests.
     percent: Option<u32>,
-    /// A request came since somebody has last looked.
+    /// A request came since the last look.
     has_requests: AtomicBool,
     quiet_from: Mutex<Option<Instant>>,
 }
@@ -47,7 +47,7 @@ impl CpuShare {
         Self::of(Some(percent.clamp(1, WHOLE_PERCENT)))
     }
 
-    /// All of it: nobody rests, and no clock is read.
+    /// All of it: no thread rests, and no clock is read.
     #[must_use]
     pub fn whole() -> Self {
         Self::of(None)

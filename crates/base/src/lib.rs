@@ -1,5 +1,5 @@
-//! What the crates of kvorum build on: locks and their profile, the clock, pools of threads, the memory for large values,
-//! histograms. No rule of the protocol, and no I/O.
+//! What the crates of kvorum build on: locks and their profile, the clock, pools of threads, the memory for large
+//! values, histograms. No rule of the protocol, and no I/O.
 
 pub mod blocking_pool;
 pub mod clock;

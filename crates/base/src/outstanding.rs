@@ -1,4 +1,4 @@
-//! Questions that somebody owes an answer to: what tells that a peer, or this node's own disk, has stopped answering.
+//! Requests without an answer yet. They show that a peer, or this node's own disk, has stopped answering.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub struct Outstanding {
     count: Cell<u32>,
-    /// When the oldest was asked, or the last was answered, whichever is later.
+    /// When the oldest was sent, or the last was answered, whichever is later.
     since: Cell<Duration>,
 }
 
 impl Outstanding {
-    /// One more is asked, `now` since boot: the clock is read where no other is unanswered.
+    /// One more is sent, `now` since boot: the clock is read where no other is unanswered.
     pub fn asked(&self, now: impl FnOnce() -> Duration) {
         if self.count.get() == 0 {
             self.since.set(now());

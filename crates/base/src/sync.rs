@@ -1,8 +1,8 @@
-//! What threads share is made of these: the locks, atomics and threads of std, or, with the feature
-//! `interleavings`, those of `shuttle`, which runs one thread at a time and chooses at each of their operations who
-//! goes on. So the tests in `interleavings` run the production code.
+//! What threads share is made of these: the locks, atomics and threads of std, or, with the feature `interleavings`,
+//! those of `shuttle`, which runs one thread at a time and chooses at each of their operations which goes on. So the
+//! tests in `interleavings` run the production code.
 //!
-//! Counters that nobody decides by stay with std: a checker has better places to switch.
+//! Counters that decide nothing stay with std: a checker has better places to switch.
 
 #[cfg(not(feature = "interleavings"))]
 mod chosen {
@@ -15,7 +15,7 @@ mod chosen {
 
     use crate::waits;
 
-    /// std's. A profile of locks shows who waited for it, and where.
+    /// std's. A profile of locks shows which thread waited for it, and where.
     #[derive(Debug, Default)]
     pub struct Mutex<T>(std::sync::Mutex<T>);
 
@@ -25,7 +25,7 @@ mod chosen {
             Self(std::sync::Mutex::new(value))
         }
 
-        /// As std's, noted where somebody waits and a profile is being taken.
+        /// As std's, noted where a thread waits and a profile is being taken.
         ///
         /// # Errors
         /// As std's, where a thread that held it has panicked.

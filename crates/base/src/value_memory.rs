@@ -1,10 +1,10 @@
 //! The node's share of memory for large values, wherever they are on their way.
 //!
 //! Without it, slow clients, silent peers and waiting requests times the largest value would be the node's
-//! memory. One count for all shards: a body is charged as it arrives, a record when it is read from the store
-//! or has come from a peer. A record's charge is owned by its bytes, so it lasts for as long as anybody
-//! holds a part of them: a request that waits for other replicas, the queue to a silent peer, the answer
-//! to a client that does not read. What finds no room is refused at once, and never waits.
+//! memory. One count for all shards: a body is charged as it arrives, a record when it is read from the store or has
+//! come from a peer. A record's charge is owned by its bytes, so it lasts for as long as a part of them is held: a
+//! request that waits for other replicas, the queue to a silent peer, the answer to a client that does not read. What
+//! finds no room is refused at once, and never waits.
 //!
 //! Values that fit the buffers which every connection has anyway are not counted, and neither are the
 //! records that peers send to be stored: the commit queue bounds those.

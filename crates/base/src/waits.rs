@@ -1,7 +1,7 @@
-//! What threads wait for, while somebody watches: locks, queues and the engine.
+//! What threads wait for, while a profile is taken: locks, queues and the engine.
 //!
-//! Nothing is noted while nobody does, and then each place that could note something asks one flag. Sums are kept by
-//! thread, by what was waited for and by where: as many as the code has places, times the threads.
+//! Otherwise nothing is noted, and each place that could note something reads one flag. Sums are kept by thread, by
+//! what was waited for and by where: as many as the code has places, times the threads.
 
 // The checker's locks note nothing.
 #![cfg_attr(feature = "interleavings", allow(dead_code))]
@@ -26,7 +26,7 @@ pub enum WaitKind {
     Engine(&'static str),
 }
 
-/// By whom, and where.
+/// A wait's thread, cause and place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Wait {
     /// The thread's name.
@@ -46,7 +46,7 @@ pub struct WaitTotal {
     pub time: Duration,
 }
 
-/// Somebody watches, until this is dropped. There is one at a time: whoever holds the node's profiler.
+/// Waits are noted until this is dropped. There is one at a time: the profiler's.
 pub struct WaitWatch(());
 
 impl WaitWatch {
@@ -90,7 +90,7 @@ pub fn note(what: WaitKind, place: String, sum: WaitTotal) {
     known.time += sum.time;
 }
 
-/// Runs what blocks on a lock that is taken, and notes it if somebody watches.
+/// Runs what blocks on a lock that is taken, and notes it while a profile is taken.
 pub fn lock<T>(guards: &'static str, place: &Location<'_>, block: impl FnOnce() -> T) -> T {
     if !is_watched() {
         return block();
@@ -101,7 +101,7 @@ pub fn lock<T>(guards: &'static str, place: &Location<'_>, block: impl FnOnce() 
     locked
 }
 
-/// Waits in a queue that is not ours, and notes it if somebody watches. As cancel safe as `wait`.
+/// Waits in a queue that is not ours, and notes it while a profile is taken. As cancel safe as `wait`.
 pub async fn queue<T>(queue: &'static str, wait: impl Future<Output = T>) -> T {
     let begin = is_watched().then(Instant::now);
     let result = wait.await;
@@ -120,7 +120,7 @@ pub struct QueueWaits {
 }
 
 impl QueueWaits {
-    /// To be told before the queue, of this length, gets longer.
+    /// To be called before the queue, of this length, gets longer.
     pub fn before_put(&mut self, length: usize) {
         if is_watched() {
             self.add(length, Instant::now());
@@ -129,7 +129,7 @@ impl QueueWaits {
         }
     }
 
-    /// To be told before `taken` are taken from the queue, of this length.
+    /// To be called before `taken` are taken from the queue, of this length.
     pub fn before_take(&mut self, queue: &'static str, length: usize, taken: usize) {
         if is_watched() && taken > 0 {
             self.add(length, Instant::now());

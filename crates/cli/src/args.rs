@@ -17,7 +17,7 @@ Try it:
   kvorum dev                            three nodes on this machine
   kvorum put greeting 'hello'           store
   kvorum get greeting                   and read, through any node
-  kvorum status                         who is up
+  kvorum status                         which nodes are up
 
 Exit codes: 0 done, 1 not found, 2 usage, 3 not enough replicas, 4 unreachable or refused.";
 
@@ -54,7 +54,7 @@ pub enum Command {
     #[command(after_help = "Example:\n  kvorum delete greeting --trace")]
     Delete(KeyArgs),
     Range(RangeArgs),
-    /// Show the cluster as one node sees it: who is up, and how the data is spread.
+    /// Show the cluster as one node sees it: which nodes are up, and how the data is spread.
     #[command(after_help = "Example:\n  kvorum status --url http://127.0.0.1:8081")]
     Status(ServerArgs),
     Repair(RepairArgs),
@@ -125,7 +125,7 @@ pub struct NodeArgs {
     /// Where this node keeps what it stores.
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<String>,
-    /// This node's own URL, if `--listen` does not tell it.
+    /// This node's own URL, if it does not follow from `--listen`.
     #[arg(long, value_name = "URL")]
     pub advertise: Option<String>,
     /// A TOML file of settings.
@@ -154,7 +154,7 @@ pub struct DevArgs {
     pub admin_base_port: Option<u16>,
 }
 
-/// Whom to ask.
+/// The node to ask.
 #[derive(Debug, Args)]
 pub struct ServerArgs {
     /// Any node of the cluster.

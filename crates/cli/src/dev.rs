@@ -69,10 +69,10 @@ async fn run(args: &DevArgs) -> Result<ExitOutcome> {
     Ok(if outcome == ExitOutcome::Done { stopped } else { outcome })
 }
 
-/// Waits until all are ready, says so, and stays. Returns only if they do not become ready.
+/// Waits until all are ready, prints that, and stays. Returns only if they do not become ready.
 async fn serve(urls: &[NodeUrl], data_dir: &Path) -> ExitOutcome {
     match timeout(START_DEADLINE, all_ready(urls)).await {
-        // Nobody may be reading: the nodes run all the same.
+        // Its reader may be gone: the nodes run all the same.
         Ok(()) => drop(writeln!(std::io::stdout(), "{}", welcome(urls, data_dir))),
         Err(_) => {
             say(format!("kvorum: the nodes are not ready after {} s; their logs say why", START_DEADLINE.as_secs()));
@@ -158,7 +158,7 @@ async fn all_ready(urls: &[NodeUrl]) {
     }
 }
 
-/// Cancel safe: a death that nobody took is found again.
+/// Cancel safe: a death that was not taken is found again.
 async fn first_death(nodes: &mut [DevNode], deaths: &mut Signals) -> (NodeUrl, ExitStatus) {
     loop {
         for node in nodes.iter_mut() {
@@ -172,7 +172,7 @@ async fn first_death(nodes: &mut [DevNode], deaths: &mut Signals) -> (NodeUrl, E
 
 /// A line in one write: the nodes' logs go to the same place, and would come in between.
 fn say(line: String) {
-    // Nobody reads: nothing to be done.
+    // Its reader is gone: nothing to be done.
     let _ = std::io::stderr().write_all((line + "\n").as_bytes());
 }
 

@@ -19,7 +19,7 @@ pub enum ExitOutcome {
 }
 
 impl ExitOutcome {
-    /// Says on stderr what went wrong, unless nobody is reading any more, and finds its exit code.
+    /// Prints what went wrong on stderr, unless its reader is gone, and finds its exit code.
     pub fn of_error(error: anyhow::Error) -> Self {
         let io = error.downcast_ref::<io::Error>().map(io::Error::kind);
         if io == Some(io::ErrorKind::BrokenPipe) {

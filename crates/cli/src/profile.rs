@@ -25,7 +25,7 @@ const TOP: usize = 20;
 const AFTERWARDS: Duration = Duration::from_secs(60);
 /// Of an answer.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
-/// Of what a refusal says.
+/// Of a refusal's text.
 const REFUSAL_BYTES_MAX: usize = 4 << 10;
 /// Of the names in the table.
 const NAME_CHARS_MAX: usize = 120;
@@ -33,13 +33,13 @@ const NAME_CHARS_MAX: usize = 120;
 /// `kvorum profile`
 pub(crate) fn profile(args: &ProfileArgs) -> Result<ExitOutcome> {
     let kind = args.kind.to_possible_value().expect("no kind is hidden").get_name().to_owned();
-    // What cannot be read or written is said before the node is troubled.
+    // What cannot be read or written is an error before the node is troubled.
     let old = args.diff.as_deref().map(|old| read_old(old, &kind)).transpose()?;
     std::fs::create_dir_all(&args.out).with_context(|| args.out.display().to_string())?;
     let TakenProfile { facts, collapsed } = take(args, &kind)?;
     let title = format!("{kind} profile of {}", args.url);
     let text = format!("# {title}\n\n{}\n\n{}", facts.text(), table(&collapsed, &facts.unit));
-    // First, so that a full disk does not lose it; and a reader who leaves does not lose the files.
+    // First, so that a full disk does not lose it; and a reader that leaves does not lose the files.
     let printed = io::stdout().write_all(text.as_bytes());
     let files = Files { dir: &args.out, kind: &kind };
     files.write("collapsed", collapsed.as_bytes())?;
@@ -73,7 +73,7 @@ struct TakenProfile {
     collapsed: String,
 }
 
-/// What it says of its profile.
+/// The answer's facts about its profile.
 struct ProfileSummary {
     unit: String,
     seconds: String,
@@ -140,7 +140,7 @@ fn ask(url: &NodeUrl, target: &str, bounds: ResponseBounds) -> Result<TakenProfi
         let _ = answer.copy_body(&mut room);
         let free = room.len();
         let said = String::from_utf8_lossy(said.get(..REFUSAL_BYTES_MAX - free).unwrap_or_default());
-        // What a node's other listener says to a path that it does not know.
+        // What a node's other listener answers to an unknown path.
         let hint = if matches!(answer.status, 400 | 404) { " (is that the node's admin listener?)" } else { "" };
         return Err(failed(io::Error::other(format!("{} {}{hint}", answer.status, said.trim()))).into());
     }

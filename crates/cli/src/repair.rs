@@ -38,7 +38,7 @@ pub(crate) fn repair(args: &RepairArgs) -> Result<ExitOutcome> {
             return Ok(conclude(page.get("last").unwrap_or(&Value::Null)));
         }
         let trouble = match page.get("reason").and_then(Value::as_str) {
-            _ if number(&page, "wanted") < round => Some("it was started anew, and does not know of the round"),
+            _ if number(&page, "wanted") < round => Some("it was started anew, and the round is lost"),
             reason => reason.filter(|_| driving.is_none()),
         };
         if let Some(trouble) = trouble {
@@ -64,7 +64,7 @@ fn bar() -> ProgressBar {
     bar
 }
 
-/// How much of the bar is full, and what is said beside it.
+/// How much of the bar is full, and the text beside it.
 fn progress(driving: Option<&Value>) -> (u64, String) {
     let Some(driving) = driving else { return (0, "waiting for the round to begin".to_owned()) };
     let phase = driving.get("phase").and_then(Value::as_str).unwrap_or("-");

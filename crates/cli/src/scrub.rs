@@ -30,7 +30,7 @@ pub(crate) fn scrub(args: &ScrubArgs) -> Result<ExitOutcome> {
             Err(refused) => return Ok(refused),
         };
         if number(&now, "begun") < begun {
-            eprintln!("kvorum: {} was started anew, and does not know of the pass: ask again", args.server.url);
+            eprintln!("kvorum: {} was started anew, and the pass is lost: ask again", args.server.url);
             return Ok(ExitOutcome::Refused);
         }
         if number(&now, "ended") >= pass {
@@ -49,7 +49,7 @@ pub(crate) fn scrub(args: &ScrubArgs) -> Result<ExitOutcome> {
     Ok(if mended < damaged { ExitOutcome::Refused } else { ExitOutcome::Done })
 }
 
-/// What the node says of its scrub.
+/// What the node shows of its scrub.
 fn state(args: &ScrubArgs) -> Result<Result<Value, ExitOutcome>> {
     let page = match ask_json(&args.server, "GET", "/v0/cluster")? {
         Ok(page) => page,
@@ -57,7 +57,7 @@ fn state(args: &ScrubArgs) -> Result<Result<Value, ExitOutcome>> {
     };
     let nodes = page.get("nodes").and_then(Value::as_array);
     let own = nodes.and_then(|nodes| nodes.iter().find(|node| node.get("state").is_some_and(|state| state == "self")));
-    Ok(Ok(own.and_then(|own| own.get("scrub")).context("the node knows no scrub: it is an older build")?.clone()))
+    Ok(Ok(own.and_then(|own| own.get("scrub")).context("the node has no scrub: it is an older build")?.clone()))
 }
 
 fn number(value: &Value, name: &str) -> u64 {

@@ -1,7 +1,7 @@
 //! `status`: the cluster as one node sees it, as a table for people.
 //!
-//! Members that this build does not know are ignored, members that are missing are shown as `-`: a
-//! client may be older or newer than its node.
+//! Members unknown to this build are ignored, missing ones are shown as `-`: a client may be older or newer than its
+//! node.
 
 use std::io::Write;
 

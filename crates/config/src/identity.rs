@@ -1,4 +1,4 @@
-//! Who this node is, and whether the settings agree with each other.
+//! This node's identity, and whether the settings agree with each other.
 
 use kvorum_core::quorum::{Quorum, majority};
 
@@ -61,7 +61,7 @@ impl Config {
         }
     }
 
-    /// What no single setting can know.
+    /// What no single setting shows.
     pub(super) fn disagreements(&self) -> Vec<SettingProblem> {
         let mut problems = Vec::new();
         let value = self.limits.value_bytes_max;

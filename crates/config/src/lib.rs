@@ -1,9 +1,9 @@
 //! The node's settings: one table of them, four places where a value may come from.
 //!
 //! Owns the names, the defaults, the bounds and the types of everything that can be configured. A flag
-//! wins over a `KVORUM_*` variable, that over the TOML file, and that over the default. Promises that
-//! a [`Config`] is whole and consistent: whoever holds one checks nothing again. Unknown names are
-//! errors, and every error says which setting, from where, and what is allowed.
+//! wins over a `KVORUM_*` variable, that over the TOML file, and that over the default. Promises that a [`Config`] is
+//! whole and consistent: nothing is checked again. Unknown names are errors, and every error says which setting, from
+//! where, and what is allowed.
 //!
 //! Only `node.rs` sees a [`Config`]; it hands each part of the node its own section.
 

@@ -9,7 +9,7 @@ use crate::values::{
     Address, ByteSize, Count, DurabilitySetting, LogFormat, LogLevel, NodeUrl, Percent, ReadFanout, Zone,
 };
 
-/// Everything that a node is told, checked. Made by [`load`](crate::load).
+/// All settings of a node, checked. Made by [`load`](crate::load).
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Where clients and peers connect to.
@@ -86,7 +86,7 @@ impl RuntimeSection {
 /// `coordinator.*`
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CoordinatorSection {
-    /// Whom a read asks first.
+    /// Which replicas a read asks first.
     pub read_fanout: ReadFanout,
     /// For the whole request, both attempts of a write included.
     pub deadline: Duration,

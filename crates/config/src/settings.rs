@@ -1,4 +1,4 @@
-//! The table of settings: the one place that knows their names, defaults and bounds.
+//! The table of settings: the one place with their names, defaults and bounds.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -148,8 +148,7 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "coordinator.read_fanout",
         default: "hedged",
-        doc: "Whom a read asks: `hedged`: the fastest replicas first; `all`: all of them at once, which costs the \
-              nodes more.",
+        doc: "Which replicas a read asks: `hedged`: the fastest first; `all`: all at once, which costs the nodes more.",
         set: |c, text| {
             let words = [("hedged", ReadFanout::Hedged), ("all", ReadFanout::All)];
             choice(text, &words).map(|value| c.coordinator.read_fanout = value)
@@ -275,7 +274,7 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "commit.recent_versions_max",
         default: "auto",
-        doc: "Accepted versions remembered, to tell a late answer from a stale one. `auto`: by memory_bytes. Raise it \
+        doc: "Accepted versions remembered, to distinguish late from stale answers. `auto`: by memory_bytes. Raise it \
               where kvorum_commit_unsure is 1.",
         set: |c, text| {
             let value = optional(text, "auto", |text| count(text, 1024, 1 << 28));

@@ -63,7 +63,7 @@ pub enum SettingProblem {
     Unknown {
         /// As it was given.
         name: String,
-        /// By whom.
+        /// Where that was set.
         origin: SettingOrigin,
         /// The known name that looks most like it.
         nearest: String,
@@ -75,7 +75,7 @@ pub enum SettingProblem {
         name: &'static str,
         /// As it was given.
         value: String,
-        /// By whom.
+        /// Where that was set.
         origin: SettingOrigin,
         /// What it may be.
         allowed: String,
@@ -129,7 +129,7 @@ pub struct SettingEntry {
     pub name: &'static str,
     /// As the file would have it.
     pub value: String,
-    /// Who said so.
+    /// Where it was set.
     pub origin: SettingOrigin,
 }
 

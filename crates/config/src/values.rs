@@ -84,7 +84,7 @@ pub enum DurabilitySetting {
     Os,
 }
 
-/// Whom a read asks first.
+/// Which replicas a read asks first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadFanout {
     /// The `ack` fastest replicas, the rest after a short delay.

@@ -1,12 +1,12 @@
 //! Backpressure: how much a replica asks its coordinators to slow writers down, which writes to refuse, and when.
 //!
-//! A store that owes its disk more than it pays back ends in a stop that everybody waits for. So a replica says early,
+//! A store whose debt to its disk keeps growing ends in a stop that all requests wait for. So a replica reports early,
 //! with every pong, how far it is from that ([`Backpressure`]). A coordinator first has each write wait a little, which
-//! slows down whoever waits for answers. Where that is not enough, because writers do not wait for each other, it refuses
-//! a share of the writes ([`Admission`]). Both come before it has sent a write to anybody. What is
-//! asked follows the debt, and the debt follows from what is admitted: both settle where that is what the replica can pay
-//! for: a proportional controller of a process that integrates
-//! (Hellerstein, Diao, Parekh, Tilbury, "Feedback Control of Computing Systems", 2004).
+//! slows down writers that wait for answers. Where that is not enough, because writers do not wait for each other, it
+//! refuses a share of the writes ([`Admission`]). Both come before a write is sent. What is requested follows the debt,
+//! and the debt follows from what is admitted. Both settle where that is what the replica can pay for: a proportional
+//! controller of a process that integrates (Hellerstein, Diao, Parekh, Tilbury, "Feedback Control of Computing
+//! Systems", 2004).
 //!
 //! It is advice: a write that is admitted all the same is stored, and one that is refused had no effect. So nothing of
 //! the register protocol depends on it.
@@ -20,8 +20,8 @@ const DELAYS: [Duration; 8] = [ms(0), ms(3), ms(10), ms(30), ms(30), ms(30), ms(
 /// What it waits once more for, and the longest that it waits.
 const DELAYED_BYTES: usize = 16 << 10;
 const DELAY_MAX: Duration = ms(500);
-/// Parts of a hundred of all writes that are to be refused, by level. Never all of them: the next write finds out how
-/// things are.
+/// Parts of a hundred of all writes that are to be refused, by level. Never all of them: the next write shows whether
+/// that has changed.
 const REFUSED_PERCENT: [u8; 8] = [0, 0, 0, 0, 20, 45, 70, 95];
 
 const fn ms(count: u64) -> Duration {
@@ -41,7 +41,8 @@ impl Backpressure {
     /// It takes one write in twenty.
     pub const MAX: Self = Self(7);
 
-    /// For a debt: no write is slowed down up to `begin`, and as many as possible are refused from `full` on; the levels between them are equally far apart. The unit is the caller's.
+    /// For a debt: no write is slowed down up to `begin`, and as many as possible are refused from `full` on; the
+    /// levels between them are equally far apart. The unit is the caller's.
     #[must_use]
     pub fn of_debt(debt: u64, begin: u64, full: u64) -> Self {
         let (above, room) = (debt.saturating_sub(begin), full.saturating_sub(begin).max(1));
@@ -61,8 +62,8 @@ impl Backpressure {
         self.0
     }
 
-    /// How long a write of so many bytes that is not refused waits before it is sent: up to 30 ms if it is small, and as
-    /// much again for each 16 KiB, up to half a second.
+    /// How long a write of so many bytes that is not refused waits before it is sent: up to 30 ms if it is small, and
+    /// as much again for each 16 KiB, up to half a second.
     #[must_use]
     pub fn delay(self, bytes: usize) -> Duration {
         let small = DELAYS.get(usize::from(self.0)).copied().unwrap_or_default();
@@ -76,8 +77,8 @@ impl Backpressure {
         REFUSED_PERCENT.get(usize::from(self.0)).copied().unwrap_or(0)
     }
 
-    /// What a write meets, of what its reachable replicas ask for: the `ack`-th smallest, since
-    /// so many replicas must take it. Nothing where fewer than `ack` can be reached: such a write fails by itself.
+    /// What holds for a write, of what its reachable replicas request: the `ack`-th smallest, since so many must take
+    /// it. Nothing where fewer than `ack` can be reached: such a write fails by itself.
     #[must_use]
     pub fn met_by(quorum: Quorum, replicas: impl Iterator<Item = Self>) -> Self {
         let mut counts = [0_u8; REFUSED_PERCENT.len()];
@@ -101,7 +102,7 @@ impl Backpressure {
 /// division of a line into steps).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Admission {
-    /// Parts of a hundred of a refusal that are owed: less than a hundred.
+    /// Parts of a hundred of a refusal that are due: less than a hundred.
     owed: u8,
 }
 

@@ -1,4 +1,4 @@
-//! Frames between peers: what they say, as bytes on a connection.
+//! Frames between peers: messages as bytes on a connection.
 //!
 //! ```text
 //! length u32 | id u64 | opcode u8 | flags u8 | hlc u64 | checksum u32 | payload of `length` bytes
@@ -85,7 +85,7 @@ mod current {
     pub(super) const GC_WATERMARK: u8 = 1;
 }
 
-/// What peers say to each other.
+/// The messages between peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// Store a record.
@@ -137,7 +137,7 @@ pub enum Message {
 /// A message with what goes along with every one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Chosen by who asks, repeated by who answers.
+    /// Chosen for the request, repeated in the answer.
     pub id: u64,
     /// The sender's hybrid logical clock.
     pub hlc: Hlc,
@@ -154,7 +154,7 @@ pub enum FrameError {
     /// The bytes are not those that were sent.
     #[error("a frame's checksum does not match")]
     Checksum,
-    /// A message that this build does not know.
+    /// A message unknown to this build.
     #[error("unknown opcode {0}")]
     Opcode(u8),
     /// A flag that this message does not have.

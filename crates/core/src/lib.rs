@@ -1,7 +1,7 @@
 //! kvorum's rules, pure: no runtime, clock, randomness, files or logging. Time is an argument.
 //!
-//! Read in this order: [`key`], [`partitions`], [`version`], [`record`], [`placement`], [`quorum`], [`repair`], [`frame`],
-//! [`hints`], [`backpressure`].
+//! Read in this order: [`key`], [`partitions`], [`version`], [`record`], [`placement`], [`quorum`], [`repair`],
+//! [`frame`], [`hints`], [`backpressure`].
 
 pub mod backpressure;
 pub mod frame;

@@ -51,14 +51,14 @@ defects! {
         "A read at a quorum answers what a majority holds.";
     /// A write-back counts when it is sent.
     WriteBackUnconfirmed leaves out
-        "Who holds what is read: those that said so, and those that have confirmed a write-back.";
+        "What is read is held by the replicas that reported it, and those that have confirmed a write-back.";
     /// A replica that refuses a write-back as stale counts as a holder.
     StaleAsHeld leaves out
         "A refused write-back is no copy.";
     /// A replica without a record counts as a holder.
     AbsentAsHeld leaves out
-        "Who holds what is read: those that said so, and those that have confirmed a write-back.";
-    /// A read is content with one answer less.
+        "What is read is held by the replicas that reported it, and those that have confirmed a write-back.";
+    /// A read waits for one answer less.
     ReadBelowAck leaves out
         "A read waits for `ack` answers that count.";
     /// An older version replaces a newer one.
@@ -69,7 +69,7 @@ defects! {
         "A version that was accepted is answered `Accepted` again, and never `Stale`.";
     /// An overflow of the accepted versions is not admitted.
     ForgetSilently leaves out
-        "A replica that has forgotten accepted versions early promises nothing: `StaleUnknown`.";
+        "A replica that has dropped accepted versions early promises nothing: `StaleUnknown`.";
     /// The clock's bound is not made durable before it is used.
     BoundLate leaves out
         "The bound of a node's clock is durable before a version up to it is used.";

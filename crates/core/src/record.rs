@@ -36,7 +36,7 @@ pub enum RecordError {
     /// Written by a newer build.
     #[error("the record has the unknown format {0}")]
     Format(u8),
-    /// A flag that this build does not know, or a field out of range.
+    /// A flag unknown to this build, or a field out of range.
     #[error("the record's header is malformed")]
     Header,
     /// The bytes are not those that were written, or belong to another key.
@@ -144,7 +144,7 @@ impl Record {
         RecordHeader::parse(bytes).ok().map(|parts| parts.version)
     }
 
-    /// The `from` that encoded bytes claim to be stored with, be they damaged: to find who else has the record.
+    /// The `from` that encoded bytes claim to be stored with, be they damaged: to find the record's other replicas.
     #[must_use]
     pub fn claimed_from(bytes: &[u8]) -> Option<u8> {
         RecordHeader::parse(bytes).ok().and_then(|_| bytes.get(2).copied())
@@ -171,7 +171,7 @@ impl Record {
         Self { bytes, ..self }
     }
 
-    /// When and by whom it was timestamped.
+    /// When and where it was timestamped.
     #[must_use]
     pub fn version(&self) -> Version {
         self.version

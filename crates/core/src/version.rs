@@ -66,7 +66,7 @@ pub struct Incarnation(pub u32);
 pub struct Version {
     /// The timestamp.
     pub hlc: Hlc,
-    /// Who timestamped it.
+    /// The node that timestamped it.
     pub incarnation: Incarnation,
 }
 

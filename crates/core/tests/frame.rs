@@ -204,8 +204,8 @@ fn a_length_that_disagrees_with_the_content_is_refused() {
 
 #[test]
 fn a_payload_that_is_short_or_long_for_its_opcode_is_refused() {
-    // Of Read and of whatever carries a record, any length may be right: the digest of the record decides. What
-    // anti-entropy says is looked at elsewhere.
+    // Of Read and of whatever carries a record, any length may be right: the digest of the record decides. The messages
+    // of anti-entropy are tested elsewhere.
     let fixed = samples().into_iter().filter(|message| {
         !matches!(
             message,
@@ -246,7 +246,8 @@ fn unknown_opcodes_and_flags_are_refused() {
     for opcode in (0..=u8::MAX).filter(|opcode| !(1..=8).contains(opcode)) {
         assert_eq!(refused(raw(opcode, 0, b"")), FrameError::Opcode(opcode));
     }
-    // MORE is 1, REPAIR 2, VERSION_ONLY 4, UNCOUNTED 8, REBUILT 16, BACKPRESSURE the rest; each belongs to some opcodes.
+    // MORE is 1, REPAIR 2, VERSION_ONLY 4, UNCOUNTED 8, REBUILT 16, BACKPRESSURE the rest; each belongs to some
+    // opcodes.
     for (opcode, known) in [(1, 11), (2, 12), (3, 0), (4, 1), (5, 0), (6, 0b1111_0000), (7, 0), (8, 0)] {
         for flags in (1..=u8::MAX).filter(|flags| flags & !known != 0) {
             assert_eq!(refused(raw(opcode, flags, b"")), FrameError::Flags(flags));

@@ -145,7 +145,7 @@ fn a_gc_watermark_never_excuses_a_write() {
     assert_eq!(write.on_answer(third, Rank(1), stale(7)), WriteStep::Done(WriteOutcome::Overwritten));
 }
 
-/// One of two is enough to block, and may lose its disk: what it holds that is newer is nobody else's yet.
+/// One of two is enough to block, and may lose its disk: what it holds that is newer is held by no other yet.
 #[test]
 fn a_write_is_overwritten_only_where_as_many_have_something_newer_as_would_have_held_it() {
     let failed = StoreAnswer::Failed(Failure::Unreachable);
@@ -200,7 +200,7 @@ fn a_hedge_asks_the_rest_and_one_of_them_for_the_record() {
     let mut read = Reading::start(3, 5, &[0, 1, 2]);
     assert_eq!(read.hears(1, has(5)), NOTHING);
     assert_eq!(read.hedges(), ["record? 3", "version? 4"]);
-    assert_eq!(read.hedges(), NOTHING, "everybody is asked");
+    assert_eq!(read.hedges(), NOTHING, "all are asked");
     assert_eq!(read.hears(4, has(5)), NOTHING);
     assert_eq!(read.hears(3, record(5, 5)), ["answer 5"], "without the slow one");
 }

@@ -88,7 +88,7 @@ fn verdict(quorum: Quorum, attempt: u8, heard: &[(u8, Kind)]) -> Verdict {
     }
 }
 
-/// What the machine must say to the last of these answers: the verdict, if it is the first that is not open.
+/// What the machine must return for the last of these answers: the verdict, if it is the first that is not open.
 fn expected(quorum: Quorum, attempt: u8, heard: &[(u8, Kind)], newest: Version) -> WriteStep {
     let earlier = (0..heard.len()).map(|length| verdict(quorum, attempt, &heard[..length]));
     if earlier.into_iter().any(|verdict| verdict != Verdict::Open) {
@@ -110,7 +110,7 @@ struct Explorer {
     noise: bool,
     newest_before: Version,
     steps: u64,
-    /// Each write that was told to timestamp again.
+    /// Each write that had to be timestamped again.
     blocked: Vec<Write>,
 }
 

@@ -1,5 +1,5 @@
-//! Rounds of anti-entropy without a network: whatever nodes hold, a round finds what differs, gives it to whom
-//! the rule of the stored `from` wants it given, and proves no more than that.
+//! Rounds of anti-entropy without a network: whatever nodes hold, a round finds what differs, copies it where the rule
+//! of the stored `from` requires it, and proves no more than that.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_possible_truncation, missing_docs)]
 
 use std::collections::BTreeMap;
@@ -75,7 +75,7 @@ fn compare<'a>(layout: &'a Layout, nodes: &[Node], lost: Option<NodeId>, room: u
     round
 }
 
-/// Lists what was selected in pages of this size and gives everybody what the plan says.
+/// Lists what was selected in pages of this size and copies what the plan says.
 fn copy(round: &mut Round<'_>, nodes: &mut [Node], page: usize) {
     let selection: BTreeMap<PartitionId, LeafSet> = round.selection().into_iter().collect();
     let is_selected =
@@ -383,5 +383,5 @@ fn what_only_nodes_without_a_vote_hold_is_doubtful() {
     let voter_too = round.plan(partition, &[(NodeId(1), value(1, 3)), (NodeId(2), value(1, 3))]).unwrap();
     assert!(!voter_too.is_doubtful);
     round.lose(NodeId(0));
-    assert!(!round.plan(partition, &[(NodeId(2), value(1, 3))]).unwrap().is_doubtful, "who is away may hold it");
+    assert!(!round.plan(partition, &[(NodeId(2), value(1, 3))]).unwrap().is_doubtful, "it may be held there");
 }

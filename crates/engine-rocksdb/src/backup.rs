@@ -7,8 +7,8 @@
 //!
 //! Promises: what was acknowledged before [`take`] was called is in the backup, and writes go on meanwhile. A
 //! directory that [`restore`] made belongs to the backup's cluster and to no other, and does not vote: a
-//! restored copy has lost what was acknowledged after it (`docs/explanation/amnesia.md`). Only where the
-//! whole cluster is restored, and so nobody is left who has more, does it vote at once.
+//! restored copy has lost what was acknowledged after it (`docs/explanation/amnesia.md`). Only where the whole cluster
+//! is restored, and so no node has more, does it vote at once.
 
 use std::fs::{self, File};
 use std::io;
@@ -101,8 +101,8 @@ pub fn label(backup: &Path) -> Result<Label, BackupError> {
     text.and_then(|text| Label::parse(&text)).ok_or_else(|| BackupError::NotABackup(backup.to_owned()))
 }
 
-/// Takes a backup into `data_dir`/backup, in place of the last that nobody has fetched from there: so that
-/// forgotten ones do not pile up. Blocks, for as long as it takes to write out what is only in memory.
+/// Takes a backup into `data_dir`/backup, in place of the last that was not fetched from there: so that they do not
+/// pile up. Blocks, for as long as it takes to write out what is only in memory.
 ///
 /// # Errors
 /// [`BackupError`]; what there was of this backup is removed with the next one.

@@ -1,9 +1,9 @@
-//! What the store owes its disk, and what follows from it.
+//! The store's debt to its disk, and what follows from it.
 //!
 //! What was written has to be merged, again and again, until it lies in the last level. What is still to be merged is a
 //! debt: while there is little of it, compactions rest while requests come (decision 0038); the more there is, the more
 //! of a core they have, until they rest no more; and beyond that the node asks its coordinators for fewer writes, long
-//! before the engine makes everybody wait (decision 0061). Pure.
+//! before the engine makes all writes wait (decision 0061). Pure.
 
 use kvorum_core::backpressure::Backpressure;
 
@@ -15,24 +15,24 @@ const FILES_URGENT: u64 = 8;
 const FILES_SLOWED: u64 = 10;
 /// With so many, nearly all writes are refused. The engine's own limit is beyond (`options.rs`).
 const FILES_FULL: u64 = 36;
-/// The engine's estimate of what is to be rewritten, in tables' sizes, for each of these files. It counts what lies below,
-/// too: with eight files in level 0 it jumps by some 60 tables, and that is no reason to hurry.
+/// The engine's estimate of what is to be rewritten, in tables' sizes, for each of these files. It counts what lies
+/// below, too: with eight files in level 0 it jumps by some 60 tables, and that is no reason to hurry.
 const TABLES_PER_FILE: u64 = 16;
 
-/// What is asked of coordinators rises with the debt at once, half of the way with each look: small tables come fast. It
-/// falls slowly, a part of the way with each look, in some ten seconds: the end of a compaction takes much off what is
-/// owed at once, and is no reason to admit so much more.
+/// What is asked of coordinators rises with the debt at once, half of the way with each look: small tables come fast.
+/// It falls slowly, a part of the way with each look, in some ten seconds: the end of a compaction takes much off the
+/// debt at once, and is no reason to admit so much more.
 const RISE: u64 = 2;
 const FALL: u64 = 40;
 /// Parts of a file in which the mean is kept.
 const PARTS: u64 = 1_000;
 
-/// What a store owes.
+/// A store's debt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct StoreDebt {
     /// Files in level 0, or sorted runs.
     pub(super) level0_files: u64,
-    /// What the engine says is to be rewritten.
+    /// The engine's estimate of what is to be rewritten.
     pub(super) pending_bytes: u64,
     /// What a flush writes.
     pub(super) table_bytes: u64,
@@ -53,7 +53,7 @@ impl StoreDebt {
     }
 }
 
-/// What was owed lately.
+/// The debt of late.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lately {
     /// Of [`StoreDebt::files`], in parts of a file.
@@ -63,7 +63,7 @@ pub(super) struct Lately {
 }
 
 impl Lately {
-    /// Takes one look, and says what to ask of coordinators.
+    /// Takes one look, and returns what to ask of coordinators.
     pub(super) fn note(&mut self, debt: StoreDebt) -> Backpressure {
         let now = debt.files().min(FILES_FULL);
         let looks = if now * PARTS > self.mean { RISE } else { FALL };

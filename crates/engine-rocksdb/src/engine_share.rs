@@ -1,9 +1,9 @@
 //! What flushes and compactions take of a core while requests come.
 //!
-//! The engine has a thread for each, and no setting for this: its rate limit counts bytes, of which the same work writes
-//! many more in large records than in small ones, and cannot be changed while it runs. So they rest between records, as
-//! other work in the background does ([`kvorum_base::cpu_share`]): a flush until so much has come that it must not (decision
-//! 0036), a compaction the less, the more the store owes its disk ([`super::debt`], decision 0061).
+//! The engine has a thread for each, and no setting for this: its rate limit counts bytes, of which the same work
+//! writes many more in large records than in small ones, and cannot be changed while it runs. So they rest between
+//! records, as other work in the background does ([`kvorum_base::cpu_share`]): a flush until so much has come that it
+//! must not (decision 0036), a compaction the less, the greater the store's debt ([`super::debt`], decision 0061).
 //!
 //! Where the engine calls us between records, on the thread that makes a table and without a lock, is the prefix
 //! extractor: it is asked of each key whether that has a prefix. None has, so tables are what they are without it.

@@ -3,15 +3,15 @@
 //! A write into a memtable is mostly misses of the processor's caches, the fewer the smaller it is; tables are better
 //! large. The engine merges memtables into one table (`min_write_buffer_number_to_merge`), but not where it flushes all
 //! families at once by itself (`atomic_flush`). That is what lets a damaged log be recovered up to a point, which no
-//! family may be beyond; the seldom written ones keep no old log alive, either. So it is asked for such flushes
-//! (`force_atomic_flush`) by whoever has written. Decision 0055.
+//! family may be beyond; the seldom written ones keep no old log alive, either. So each writer asks it for such flushes
+//! (`force_atomic_flush`). Decision 0055.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use kvorum_storage::budget::MemoryBudget;
 use rocksdb::{ColumnFamily, DB, Error, FlushOptions, properties};
 
-/// Knows when something has changed, and asks for flushes.
+/// Notes when something has changed, and asks for flushes.
 pub(super) struct Flushes {
     /// Bytes in memtables that are enough for a flush.
     due_from: u64,

@@ -1,8 +1,8 @@
 //! The store over RocksDB: records in the default column family, the node's own values in `metadata`, hints in
 //! `hints`.
 //!
-//! Errors are told apart by the prefix of their message: the crate passes no subcodes on, but RocksDB puts
-//! the subcode's text directly after the code's, before anything of the environment's (`util/status.cc`).
+//! Errors are distinguished by the prefix of their message: the crate passes no subcodes on, but RocksDB puts the
+//! subcode's text directly after the code's, before anything of the environment's (`util/status.cc`).
 
 pub mod backup;
 mod debt;
@@ -222,7 +222,7 @@ impl RocksStore {
         Ok(store)
     }
 
-    /// Notes how far writes are held back: the engine tells of changes alone, for each family, and not always in their
+    /// Notes how far writes are held back: the engine reports changes alone, for each family, and not always in their
     /// order. One that comes meanwhile is seen by looking again.
     fn note_stall(&self) {
         let look = || match (
@@ -308,12 +308,12 @@ impl RocksStore {
         StoreError::Poisoned(error.as_ref().to_owned())
     }
 
-    /// Whether the disk has room for `bytes` in the log and a new log after it. The engine survives a full
-    /// disk in every place but one: where it meets it while it begins a new log, it takes no writes until a
-    /// restart. So the last of the space is left to it.
+    /// Whether the disk has room for `bytes` in the log and a new log after it. The engine survives a full disk in
+    /// every place but one: at the begin of a new log, it then takes no writes until a restart. So the last of the
+    /// space is left to it.
     fn has_space(&self, bytes: usize) -> bool {
         let needed = u64::try_from(bytes).unwrap_or(u64::MAX).saturating_add(SPACE_RESERVED);
-        // What cannot be asked is left to the write to find out.
+        // Where that cannot be read, the write itself shows it.
         rustix::fs::statvfs(&self.path).map_or(true, |disk| disk.f_bavail.saturating_mul(disk.f_frsize) >= needed)
     }
 
@@ -507,8 +507,8 @@ impl Store for RocksStore {
     }
 
     fn health(&self) -> HealthState {
-        // Nobody but us knows of the reserve, so nobody else says when there is space beyond it again. The engine
-        // says itself when it has recovered from what it has met.
+        // The reserve is not the engine's, so only this shows when there is space beyond it again. The engine itself
+        // reports when it has recovered from its own errors.
         if self.health.refused_bytes().is_some_and(|bytes| self.has_space(bytes)) {
             self.health.set_refused_bytes(None);
         }

@@ -1,4 +1,4 @@
-//! What the engine's threads tell of.
+//! What the engine's threads report.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -65,8 +65,8 @@ impl EventListener for EngineListener {
         self.health.background_errors.fetch_add(1, Ordering::Relaxed);
         let Err(error) = status.result() else { return };
         match classify(error) {
-            // A damaged block met by compaction: reads of it fail, a newer record or a write-back repairs it,
-            // and that needs a store that takes writes. The compaction is tried again.
+            // A damaged block found by compaction: reads of it fail, a newer record or a write-back repairs it, and
+            // that needs a store that takes writes. The compaction is tried again.
             StoreError::Corrupt(_) if reason == DBBackgroundErrorReason::KCompaction => {
                 self.health.note_damaged_compaction(error.as_ref());
                 status.reset();

@@ -2,11 +2,11 @@
 //!
 //! Where a write makes a file longer, its inode changes, and `fdatasync` writes that too, through the file system's
 //! journal. So the log is made longer in advance: zeros are appended to it, which the engine, with a position of its
-//! own in the file, overwrites. An append cannot overwrite what the engine has written, whoever comes first: the file
+//! own in the file, overwrites. An append cannot overwrite what the engine has written, whichever comes first: the file
 //! system lets one write at a time into a file, and an append begins where the file ends at that moment.
 //!
-//! For the engine the zeros are no end of a log: it passes over a part of one, and a log that another follows must
-//! have the length that the other says. So [`cut`] takes them away before it opens. Decision 0047.
+//! For the engine the zeros are no end of a log: it passes over a part of one, and a log that another follows must have
+//! the length that the other has for it. So [`cut`] takes them away before it opens. Decision 0047.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -90,8 +90,8 @@ fn logs(directory: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// Takes the zeros behind the records of every log in the engine's `directory` away, before it is opened. What is
 /// damaged or torn is left to the engine, but for what lies behind an empty place: where a loss of power has left one,
-/// what follows had not been synced. Reads all logs. A directory that does not exist has none. Nobody else may have the
-/// store open.
+/// what follows had not been synced. Reads all logs. A directory that does not exist has none. Nothing else may have
+/// the store open.
 ///
 /// # Errors
 /// The operating system's.

@@ -15,9 +15,9 @@ const MIB: usize = 1 << 20;
 /// `PrepopulateBlockCache::kFlushAndCompaction` in the engine's `table.h`: the cache gets the blocks of every new
 /// table, those of a compaction as the first to go (decision 0045).
 const FLUSHED_AND_COMPACTED: i32 = 2;
-/// What a flush or compaction writes at a time, where one block is no longer. A write copies into the page cache without
-/// giving the processor to anybody meanwhile, and where a virtual machine's host has first to find the memory, that is
-/// 9 µs a page (decision 0048).
+/// What a flush or compaction writes at a time, where one block is no longer. A write copies into the page cache
+/// without giving the processor away meanwhile, and where a virtual machine's host has first to find the memory, that
+/// is 9 µs a page (decision 0048).
 const WRITE_BYTES: u64 = 16 * KIB as u64;
 
 /// Files in level 0 from which on the engine itself holds writes back.
@@ -66,7 +66,7 @@ pub(super) fn hints(budget: MemoryBudget, cache: &Cache) -> Options {
     options.set_block_based_table_factory(&blocks(cache));
     // What was delivered is dropped as ranges, after which nothing may be written that would have them compacted.
     options.set_ttl(3600);
-    // Of two versions kept under one name the newer stays, in whichever order they came, and nobody has to look.
+    // Of two versions kept under one name the newer stays, in whichever order they came, without a look.
     options.set_merge_operator_associative("newest", |_, kept, more| newest(kept, more.iter()).map(<[u8]>::to_vec));
     options
 }
@@ -79,8 +79,8 @@ fn never_holds_writes_back(options: &mut Options) {
     options.set_level_zero_stop_writes_trigger(i32::MAX);
 }
 
-/// Those of one family, of `size` bytes each while the log is replayed, when each that is full becomes a table: those of
-/// records and hints are as large then as several together are afterwards ([`shrink_memtables`]).
+/// Those of one family, of `size` bytes each while the log is replayed, when each that is full becomes a table: those
+/// of records and hints are as large then as several together are afterwards ([`shrink_memtables`]).
 fn memtables(options: &mut Options, budget: MemoryBudget, size: usize) {
     // Twice what the budget holds, so that a slow flush stalls writes late.
     let most = i32::try_from(8 * budget.merged()).unwrap_or(i32::MAX);

@@ -1,9 +1,9 @@
 //! Frees the space of files that the engine has deleted, piece by piece.
 //!
 //! A file's blocks are freed when its last name goes, all at once. Where the file system is mounted with `discard`, as
-//! in most images for virtual machines, the device is told of them then, and does nothing else: 20 to 80 ms for a
-//! table or a log, in which every sync of the log waits. So each of the engine's files gets a second name here as
-//! soon as it is seen. When that is its last one, the file is truncated from its end, a piece at a time, and goes.
+//! in most images for virtual machines, the device discards them then, and does nothing else: 20 to 80 ms for a table
+//! or a log, in which every sync of the log waits. So each of the engine's files gets a second name here as soon as it
+//! is seen. When that is its last one, the file is truncated from its end, a piece at a time, and goes.
 //!
 //! A file that has a third name, in a backup, is left alone until it has not. Where the file system has no hard
 //! links, or does not count them, the engine's files are freed at once, as ever.

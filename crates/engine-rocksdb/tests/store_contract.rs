@@ -120,7 +120,7 @@ fn what_was_committed_is_read(subject: impl Subject) {
     put(store, &[(b"a", b"3")]);
     assert_eq!(get(store, b"a").unwrap(), "3");
     store.forget(&key(b"a"));
-    assert_eq!(get(store, b"a").unwrap(), "3", "only the cache forgets");
+    assert_eq!(get(store, b"a").unwrap(), "3", "only the cache loses it");
     assert_eq!(store.health(), HealthState::Healthy);
 }
 
@@ -232,7 +232,7 @@ fn flushed_records_are_read_from_the_disk(mut subject: impl Subject) {
     put(subject.store(), &[(b"a", b"1")]);
     subject.store().flush().unwrap();
     subject.restart();
-    // Cold, so memory may have to say that it does not know; the disk knows.
+    // Cold, so memory may have to refer to the disk.
     match subject.store().get(&key(b"a"), Tier::Cache) {
         Err(StoreError::NeedsDisk) => {}
         other => assert_eq!(other.unwrap().unwrap(), "1"),

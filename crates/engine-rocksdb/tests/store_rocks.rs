@@ -133,7 +133,7 @@ fn hints_that_the_machine_did_not_survive_are_no_loss() {
     let (_, _, synced) = killed("before");
     let heard = store.sequence();
     (0..COMMITS).for_each(|number| store.change_hints(&[hint(number)]).unwrap());
-    assert_eq!(store.sequence(), heard, "a peer is told of nothing that may be lost");
+    assert_eq!(store.sequence(), heard, "a peer gets nothing that may be lost");
     let (killed, newest, length) = killed("after");
     assert!(length > synced, "they are in the log");
     std::fs::OpenOptions::new().write(true).open(&newest).unwrap().set_len(synced).unwrap();
@@ -424,7 +424,7 @@ fn what_was_flushed_or_compacted_is_read_without_the_disk() {
     assert_eq!(store.get(&key(8), Tier::Cache).unwrap(), Some(noise(8, 100)));
 }
 
-/// What the engine says it runs with, of one family.
+/// An option of one family that the engine runs with.
 fn engine_option(path: &Path, family: &str, name: &str) -> i64 {
     let written = std::fs::read_dir(path.join("store")).unwrap().map(|entry| entry.unwrap().path());
     let last = written.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("OPTIONS-")).max();

@@ -29,7 +29,7 @@ pub fn byte(data: &mut &[u8]) -> u8 {
     split(data, 1).first().copied().unwrap_or_default()
 }
 
-/// Executions of a target where nobody says how long, or as many as fit into a few seconds.
+/// Executions of a target where no time is given, or as many as fit into a few seconds.
 const EXECUTIONS: u64 = 20_000;
 const USUAL: Duration = Duration::from_secs(4);
 /// Longest input.

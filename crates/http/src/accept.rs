@@ -14,11 +14,11 @@ use crate::metrics::count;
 use crate::shard::HttpShard;
 use crate::watch::ConnectionWatch;
 
-/// Connections over the limit that are told so at a time; more than these are just closed.
+/// Connections over the limit that are answered at a time; more than these are just closed.
 const REFUSALS_MAX: usize = 64;
 
-/// Serves `stream` in a task of the current `LocalSet`, which ends with the connection; over the limit of
-/// connections it is told so and closed. Cancel safe: returns at once.
+/// Serves `stream` in a task of the current `LocalSet`, which ends with the connection; over the limit of connections
+/// it is refused and closed. Cancel safe: returns at once.
 pub fn serve_connection<E: Entities>(stream: TcpStream, shard: Rc<HttpShard<E>>) {
     // Answers are small and written whole; a failure shows at the first read.
     let _ = stream.set_nodelay(true);
@@ -47,7 +47,7 @@ impl<E: Entities> HttpShard<E> {
         ConnectionSlot { shard: Rc::clone(self), number }
     }
 
-    /// Says 503 to a connection that there is no slot for.
+    /// Answers 503 on a connection that there is no slot for.
     fn refuse(self: Rc<Self>, stream: TcpStream, reason: Shed) {
         let error = self.shed(reason);
         if self.refusals.get() >= REFUSALS_MAX {
@@ -58,7 +58,7 @@ impl<E: Entities> HttpShard<E> {
             let watch = Rc::new(ConnectionWatch::new(self.now()));
             let wire = io::Socket::new(stream, Rc::clone(&watch), self.shared());
             let goodbye = connection::farewell(&wire, &watch, &self, Some(error));
-            // Nobody sweeps what has no slot.
+            // What has no slot is not swept.
             let _ = tokio::time::timeout(Duration::from_secs(1), goodbye).await;
             self.refusals.set(self.refusals.get() - 1);
         });

@@ -68,29 +68,29 @@ impl Entities for Coordinator {
 /// Something that the node does for its operator: a page, or why there is none.
 pub type AdminFuture = Pin<Box<dyn Future<Output = Result<Vec<u8>, String>>>>;
 
-/// What the node says about itself. The `Err` of a probe is the detail of its 503.
+/// What the node shows of itself. The `Err` of a probe is the detail of its 503.
 pub trait Admin {
     /// `/livez`: whether a restart would not help.
     ///
     /// # Errors
     /// Why it would.
     fn live(&self) -> Result<(), String>;
-    /// `/readyz`: has met its cluster, has tried to connect to all peers, not draining, able to write.
+    /// `/readyz`: serves its cluster, has tried to connect to all peers, not draining, able to write.
     ///
     /// # Errors
     /// Why the node is not ready.
     fn ready(&self) -> Result<(), String>;
-    /// `/v0/status`: whether the node has started, though its peers may not have: those who start nodes one after another
-    /// await each by this.
+    /// `/v0/status`: whether the node has started, though its peers may not have: a script that starts nodes one after
+    /// another awaits each by this.
     ///
     /// # Errors
     /// Why the node answers no requests.
     fn started(&self) -> Result<(), String>;
     /// `/v0/cluster`.
     fn cluster_json(&self) -> Vec<u8>;
-    /// `POST /v0/scrub`: begins a pass, and tells its number.
+    /// `POST /v0/scrub`: begins a pass, and returns its number.
     fn scrub(&self) -> Vec<u8>;
-    /// `POST /v0/backup`: takes a backup, and tells where it is. The `Err` is the detail of a 503.
+    /// `POST /v0/backup`: takes a backup, and returns where it is. The `Err` is the detail of a 503.
     fn backup(&self) -> AdminFuture;
     /// `GET /v0/repair`.
     fn repair_json(&self) -> Vec<u8>;

@@ -103,7 +103,7 @@ pub(super) async fn gather(
     Ok(value.whole())
 }
 
-/// Reads a body of at most `bytes_max` and forgets it, so that the connection can go on.
+/// Reads a body of at most `bytes_max` and drops it, so that the connection can go on.
 ///
 /// # Errors
 /// [`BodyError`]
@@ -124,7 +124,7 @@ pub(super) fn declared_length(body: &Incoming, bytes_max: usize) -> Result<usize
     }
 }
 
-/// The next piece of data; none at the end. Trailers say nothing that anybody reads.
+/// The next piece of data; none at the end. Trailers are not read.
 async fn next_data(body: &mut Incoming) -> Result<Option<Bytes>, BodyError> {
     while !body.is_end_stream() {
         match poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await {

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A parked connection holds neither hyper's buffers (16 KiB) nor a request's future. Farewell is: the
-//! last words are written, the write side is shut, and what the client still sends is read and
-//! forgotten for a moment; closing a socket with unread bytes would reset it and take the answer along.
+//! last words are written, the write side is shut, and what the client still sends is read and dropped for a moment;
+//! closing a socket with unread bytes would reset it and take the answer along.
 
 use std::future::poll_fn;
 use std::io;
@@ -40,7 +40,7 @@ enum AfterHttp {
     },
     /// Last words, perhaps.
     Farewell(Option<HttpError>),
-    /// There is nobody to say farewell to.
+    /// There is no client to say farewell to.
     Gone,
 }
 
@@ -114,11 +114,11 @@ async fn serve<E: Entities>(
         }
         let flushed = wire.poll_flush(cx);
         if drains && !is_told && outcome.is_none() {
-            // Nothing is owed to a client that keeps the connection for later: it need not notice the end first.
+            // A client that keeps the connection for later has no answer due: it need not notice the end first.
             if watch.is_idle() && wire.is_quiet() {
                 return Poll::Ready(StopReason::Told(Verdict::Drain));
             }
-            // A request that has just come is answered, and what is said is written.
+            // A request that has just come is answered, and the answer is written.
             watch.tell_later(Verdict::Drain);
         }
         match flushed {
@@ -163,7 +163,7 @@ fn broken<E: Entities>(error: &hyper::Error, wire: &Socket, shard: &HttpShard<E>
     AfterHttp::Farewell((!wire.has_answered()).then(|| BadRequest::Malformed.into()))
 }
 
-/// Says the last words, and gives the client the time to hear them.
+/// Writes the last words, and gives the client the time to read them.
 pub(super) async fn farewell<E: Entities>(
     wire: &Socket,
     watch: &ConnectionWatch,

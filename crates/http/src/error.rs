@@ -189,7 +189,7 @@ impl HttpError {
             }
             Refused::Fenced => Problem::unavailable("Fenced", "the node's clock is off; the request had no effect"),
             Refused::NotServing => {
-                let detail = "the node has not met its cluster yet: start the others, and see /readyz for whom it waits; \
+                let detail = "too few peers have registered this node: start those that /readyz names; \
                               the request had no effect";
                 Problem::unavailable("Not Serving", detail)
             }

@@ -61,7 +61,7 @@ fn escaped(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("%{byte:02x}")).collect()
 }
 
-/// Nobody is a peer.
+/// There are no peers.
 struct NoPeers;
 
 impl PeerUpgrade for NoPeers {
@@ -126,7 +126,7 @@ impl FuzzedShard {
         Self { runtime, local: LocalSet::new(), listener, shard, entities, metrics, large_values }
     }
 
-    /// All that the other side says to these bytes, until it closes.
+    /// All that the other side answers to these bytes, until it closes.
     async fn exchange(&self, data: &[u8]) -> Vec<u8> {
         let address = self.listener.local_addr().expect("it listens");
         let (client, taken) = tokio::join!(TcpStream::connect(address), self.listener.accept());

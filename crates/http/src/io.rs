@@ -31,7 +31,7 @@ const SCRATCH_BYTES: usize = 64 * 1024;
 #[derive(Debug)]
 pub(super) struct SharedBuffers {
     scratch: RefCell<Box<[u8]>>,
-    /// An empty gathering buffer for the next connection that has something to say.
+    /// An empty gathering buffer for the next connection with something to write.
     spare: RefCell<Vec<u8>>,
     pub now: Cell<CoarseClock>,
 }
@@ -88,7 +88,7 @@ impl Socket {
         self.stream.borrow().poll_peek(cx, &mut ReadBuf::new(&mut byte)).map_ok(|_| ())
     }
 
-    /// Whether nothing waits to go out, and nothing has come that was not read. It asks the system, which knows of what
+    /// Whether nothing waits to go out, and nothing has come that was not read. It asks the system, which also has what
     /// came a moment ago.
     pub(super) fn is_quiet(&self) -> bool {
         let peek = || rustix::net::recv(&*self.stream.borrow(), &mut [0; 1][..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
@@ -113,7 +113,7 @@ impl Socket {
         gathered.bytes.extend_from_slice(bytes);
     }
 
-    /// Reads and forgets; ready when the peer has nothing more to say.
+    /// Reads and drops; ready when the peer has sent everything.
     pub(super) fn poll_discard(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut scratch = self.shared.scratch.borrow_mut();
         loop {
@@ -144,7 +144,7 @@ impl Socket {
         Poll::Ready(Ok(()))
     }
 
-    /// One write, whose outcome the sweeper gets to know.
+    /// One write, whose outcome is noted for the sweeper.
     fn poll_socket(
         &self,
         cx: &mut Context<'_>,
@@ -173,8 +173,8 @@ impl Socket {
     }
 }
 
-/// A write. Not libc's, which has no frame pointer: most of what an answer costs is below it, and a profile would not
-/// know whose it is.
+/// A write. Not libc's, which has no frame pointer: most of what an answer costs is below it, and would have no caller
+/// in a profile.
 fn poll_send(stream: &TcpStream, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
     loop {
         ready!(stream.poll_write_ready(cx))?;

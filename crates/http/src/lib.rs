@@ -2,9 +2,9 @@
 //!
 //! Owns the client connections of one shard: their buffers, limits, timeouts and counters. Promises that
 //! a connection that is slow, idle, wrong or hostile costs a bounded amount of memory and nothing else,
-//! and that a request which is answered with an error has left nothing behind unless the error says so.
-//! Does not know what a key's replicas are: the answers come from [`Entities`], pages of ranges from
-//! [`Ranges`], everything about the node from [`Admin`].
+//! and that a request which is answered with an error has left nothing behind unless the error says so. A key's
+//! replicas are not known here: the answers come from [`Entities`], pages of ranges from [`Ranges`], everything about
+//! the node from [`Admin`].
 //!
 //! Invariants: no timer and no task is started per request; nothing is allocated for a length before it
 //! is compared with its limit; `error.rs` alone maps errors to statuses; what `request.rs` accepts is a

@@ -1,4 +1,4 @@
-//! What a shard counts about HTTP. Written by its shard alone, read by whoever renders metrics.
+//! What a shard counts about HTTP. Written by its shard alone, read to render metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -6,9 +6,9 @@ use std::time::Duration;
 use hyper::{Method, StatusCode};
 use kvorum_base::histogram::Histogram;
 
-/// Methods that are told apart.
+/// Methods that are counted apart.
 pub const METHODS: [&str; 5] = ["GET", "HEAD", "PUT", "DELETE", "other"];
-/// Statuses that are told apart; any other is counted under the last.
+/// Statuses that are counted apart; any other is counted under the last.
 pub const STATUSES: [u16; 17] = [101, 200, 201, 202, 304, 400, 404, 405, 408, 409, 413, 426, 431, 501, 503, 504, 500];
 
 /// Index into [`METHODS`].
@@ -46,9 +46,9 @@ pub struct HttpMetrics {
     pub write_timeouts: AtomicU64,
     /// Heads that could not be parsed or were too large.
     pub malformed: AtomicU64,
-    /// Connections and requests turned away for want of room.
+    /// Connections and requests turned away for lack of room.
     pub shed: AtomicU64,
-    /// Requests that met a defect.
+    /// Requests that ran into a defect.
     pub defects: AtomicU64,
     /// Ranges broken off because a record could not be read.
     pub ranges_broken: AtomicU64,

@@ -71,7 +71,7 @@ impl std::fmt::Debug for RangeBody {
 }
 
 impl RangeBody {
-    /// A stream without records yet, with `room` for `page_bytes`. `on_broken` hears why it breaks off, if it does.
+    /// A stream without records yet, with `room` for `page_bytes`. `on_broken` gets the reason if it breaks off.
     pub(super) fn new(
         source: Rc<dyn Ranges>,
         end: Option<Bytes>,

@@ -19,7 +19,7 @@ use super::routes::{Action, Resource, Verb, route};
 /// What a request without `ack` and `from` gets, and the most it can ask for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReplicationDefaults {
-    /// Replicas addressed where the request does not say.
+    /// Replicas addressed where the request gives none.
     pub from: u8,
     /// Nodes of the cluster.
     pub nodes: u8,
@@ -173,7 +173,7 @@ fn decode(raw: &[u8]) -> Result<Cow<'_, [u8]>, BadRequest> {
     Ok(Cow::Owned(decoded))
 }
 
-/// What the request says about replicas, not yet compared with the cluster.
+/// The request's replicas, not yet compared with the cluster.
 #[derive(Clone, Copy)]
 struct Asked {
     ack: Option<u32>,

@@ -64,7 +64,7 @@ pub(super) enum Framing {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Form {
     pub traced: bool,
-    /// An HTTP/1.0 client is told that the connection ends.
+    /// An answer to HTTP/1.0 says that the connection ends.
     pub one_shot: bool,
 }
 

@@ -164,7 +164,7 @@ impl<E: Entities> Exchange<'_, E> {
         self.shard.admit(self.busy).await.map_err(kept)
     }
 
-    /// Everything that can be said without the body.
+    /// Everything that can be checked without the body.
     fn check(&self) -> Result<Action, HttpError> {
         let Parts { method, uri, version, .. } = self.head;
         if *version == Version::HTTP_11 && self.fields.hosts != 1 {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Limits of one shard, and what requests that do not say get.
+/// Limits of one shard, and what requests without values get.
 #[derive(Clone, Debug)]
 pub struct HttpSettings {
     /// Largest value.
@@ -19,7 +19,7 @@ pub struct HttpSettings {
     pub requests_max: usize,
     /// Bytes of one page of a range.
     pub scan_page_bytes: usize,
-    /// Replicas of a key where the request does not say.
+    /// Replicas of a key where the request gives none.
     pub default_from: u8,
     /// Nodes of the cluster.
     pub nodes: u8,

@@ -29,8 +29,8 @@ use crate::watch::{CoarseClock, ConnectionPhase, ConnectionWatch, SWEEP_EVERY, V
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 /// Largest single read of a body.
 const READ_BYTES_MAX: usize = 64 * 1024;
-/// How long a request waits for room among those in flight before it is shed. Saying no costs a quarter of what
-/// serving costs; said at once, it is asked again at once, and little is left for those that are served.
+/// How long a request waits for room among those in flight before it is shed. A refusal costs a quarter of what serving
+/// costs; given at once, it brings the next request at once, and little is left for those that are served.
 const ROOM_WAIT_MAX: Duration = Duration::from_millis(30);
 
 /// What a shard's HTTP works with.
@@ -39,7 +39,7 @@ pub struct HttpParts<E> {
     pub entities: Rc<E>,
     /// Reads pages of ranges.
     pub ranges: Rc<dyn Ranges>,
-    /// Speaks for the node.
+    /// The node's own pages.
     pub admin: Rc<dyn Admin>,
     /// Takes peers.
     pub peers: Rc<dyn PeerUpgrade>,

@@ -33,7 +33,7 @@ pub(super) enum ConnectionPhase {
     Body,
     /// The answer is being made, or streamed.
     Serving,
-    /// This side has said all it will say.
+    /// This side has sent everything.
     Closing,
 }
 
@@ -48,7 +48,7 @@ pub(super) enum Verdict {
     IdleOver,
     /// Close without a word: the peer does not read.
     NotReading,
-    /// Close without a word: said goodbye, and waited.
+    /// Close without a word: the farewell is sent, and its time over.
     LingerOver,
     /// Finish what is in flight, then close.
     Drain,
@@ -118,7 +118,7 @@ impl ConnectionWatch {
         }
     }
 
-    /// Takes the verdict, and remembers whom to wake for the next.
+    /// Takes the verdict, and keeps the waker for the next.
     pub(super) fn poll_verdict(&self, cx: &Context<'_>) -> Option<Verdict> {
         let mut waker = self.waker.borrow_mut();
         if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
@@ -127,7 +127,7 @@ impl ConnectionWatch {
         self.verdict.take()
     }
 
-    /// Gives the verdict to whoever looks next.
+    /// Keeps the verdict for the next poll.
     pub(super) fn tell_later(&self, verdict: Verdict) {
         self.verdict.set(Some(verdict));
     }
@@ -139,7 +139,7 @@ impl ConnectionWatch {
         }
     }
 
-    /// Tells the connection if it is overdue.
+    /// Gives the connection its verdict if it is overdue.
     pub(super) fn sweep(&self, now: CoarseClock, settings: &HttpSettings) {
         if let Some(verdict) = overdue(self.phase.get(), self.since.get(), self.blocked_since.get(), now, settings) {
             self.tell(verdict);

@@ -12,7 +12,7 @@ use tracing::level_filters::LevelFilter;
 use kvorum_cli::args::{NodeArgs, ServeArgs};
 use kvorum_cli::outcome::ExitOutcome;
 
-/// `kvorum serve`: returns when the node was told to stop, or did not start.
+/// `kvorum serve`: returns when the node has stopped, or did not start.
 pub(crate) fn serve(args: &ServeArgs) -> Result<ExitOutcome> {
     let Effective { config, ignored, .. } = effective(&args.node)?;
     start_logging(config.log);
@@ -75,7 +75,7 @@ fn start_logging(log: LogSection) {
     };
     let terminal = io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr).with_ansi(terminal);
-    // It would complain on stderr as well, and panic where that fails: on a full disk, say.
+    // It would write to stderr as well, and panic where that fails: on a full disk, say.
     let builder = builder.log_internal_errors(false);
     match log.format {
         LogFormat::Text => builder.init(),
@@ -89,7 +89,7 @@ fn start_logging(log: LogSection) {
 fn stop_at_a_broken_invariant() {
     static STOPPING: AtomicBool = AtomicBool::new(false);
     std::panic::set_hook(Box::new(|panic| {
-        // A panic while this one is told must not tell forever.
+        // A panic while this one is logged must not log forever.
         if !STOPPING.swap(true, Ordering::SeqCst) {
             let invariant = panic.payload_as_str().unwrap_or("unnamed");
             let place = panic.location().map(ToString::to_string).unwrap_or_default();

@@ -156,7 +156,7 @@ fn is_document(path: &str) -> bool {
     path.ends_with(".md") && (path.starts_with("docs/") || !path.contains('/')) && !is_made
 }
 
-/// Notes of the laboratory and reports speak of what was.
+/// Notes of the laboratory and reports describe what was.
 fn is_history(path: &str) -> bool {
     ["docs/lab/", "docs/reports/"].iter().any(|folder| path.starts_with(folder))
 }

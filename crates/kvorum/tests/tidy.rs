@@ -250,8 +250,8 @@ fn dependencies_without_reason(source: &Source) -> Vec<String> {
     bare.map(|(_, line)| source.complain(1, &format!("no reason above `{line}`"))).collect()
 }
 
-/// A core that could not do I/O if it wanted to, and crates below the node that know neither the engine nor the command
-/// line. Which of our crates uses which is looked at in `imports.rs`.
+/// A core that cannot do I/O, and crates below the node that use neither the engine nor the command line. Which of our
+/// crates uses which is looked at in `imports.rs`.
 fn wrong_way_dependencies(source: &Source) -> Vec<String> {
     let forbidden: &[&str] = match source.path.as_str() {
         "crates/core/Cargo.toml" => {
@@ -270,7 +270,7 @@ fn wrong_way_dependencies(source: &Source) -> Vec<String> {
         .collect()
 }
 
-/// A caller's `true` says nothing to who reads it.
+/// A caller's `true` says nothing to a reader.
 fn boolean_arguments(source: &Source) -> Vec<String> {
     let applies = source.path.contains("src/") && !source.is_test();
     let program: Vec<_> =

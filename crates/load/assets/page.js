@@ -29,7 +29,7 @@ function warn(warnings) {
 
 const POINTS_MAX = 600;
 
-// So few points as can be told apart: the mean of several, or the most of them.
+// So few points as can be distinguished: the mean of several, or the most of them.
 function thinned(values, each, mean) {
   const points = [];
   for (let from = 0; from < values.length; from += each) {

@@ -30,7 +30,7 @@ if (run.soak) {
   const slow = run.soak.slow_seconds;
   if (slow.length) table("slow", [
     [`${slow.length} of ${run.soak.seconds} seconds over ${run.soak.objective}`, "p99 ms", "max", "taken by the host, %", "slow commits", "stalled s", "pending MiB", "level 0", "memtables"],
-    // Whoever needs more of them reads run.json.
+    // run.json has all of them.
     ...slow.slice(0, 100).flatMap((second) => [
       [`at ${second.at_s} s`, number(second.latency_ms.p99, 1), number(second.latency_ms.max, 1), number(second.stolen_share == null ? null : second.stolen_share * 100, 0), "", "", "", "", ""],
       ...second.nodes.map((node) => [node.url, "", "", "", number(node.slow_commits), number(node.stall_seconds),

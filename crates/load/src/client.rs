@@ -100,7 +100,7 @@ fn read(stream: &mut TcpStream, deadline: Instant) -> io::Result<(PageResponse, 
         let bytes = match stream.read(&mut piece) {
             Ok(count) => piece.get(..count).unwrap_or_default(),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            // What the system says where a time limit of its own has passed.
+            // The system's error where a time limit of its own has passed.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(io::ErrorKind::TimedOut.into()),
             Err(error) => return Err(error),
         };

@@ -63,11 +63,11 @@ pub fn keys_for(plan: &RunPlan, bytes: u64) -> Result<u64, Error> {
     Err(Error::Usage(format!("{bytes} bytes are {keys} values of {} bytes: 1 to {KEYS_MAX} can be", plan.value_size)))
 }
 
-/// Writes the plan's keys, as fast as its connections can. `progress` is told how many there are. Blocks.
+/// Writes the plan's keys, as fast as its connections can. `progress` gets how many there are. Blocks.
 ///
 /// # Errors
-/// Those of [`run()`], also where targets go away meanwhile; [`Error::Refused`] if keys cannot be written or are not read
-/// back as they were written.
+/// Those of [`run()`], also where targets go away meanwhile; [`Error::Refused`] if keys cannot be written or are not
+/// read back as they were written.
 pub fn fill(plan: &RunPlan, stop: &Arc<AtomicBool>, progress: &mut dyn FnMut(u64)) -> Result<Filled, Error> {
     plan.check()?;
     let mut store = KeyReader::new(plan)?;
@@ -230,7 +230,7 @@ impl KeyReader {
         })
     }
 
-    /// Whether a key has the value that a fill gives it, or none if it is stopped. A server that cannot say so is asked
+    /// Whether a key has the value that a fill gives it, or none if it is stopped. A server without an answer is asked
     /// again.
     fn has(&mut self, key: u64, stop: &AtomicBool) -> Result<Option<bool>, Error> {
         let mut page = self.client.get(&self.requests.path(key))?;

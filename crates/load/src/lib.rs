@@ -1,8 +1,8 @@
 //! Load for HTTP stores, and what it shows: `kvorum bench`.
 //!
-//! Owns the generator ([`run`]), what is sent ([`workload`]), what is measured ([`record`]), how it is told
-//! ([`report`]), and what is made of several runs: [`knee`], [`compare`], [`fill`], or of a long one: [`soak`](mod@soak). The five published
-//! measurements are described in [`scenario`].
+//! Owns the generator ([`run`]), what is sent ([`workload`]), what is measured ([`record`]), how it is reported
+//! ([`report`]), and what is made of several runs: [`knee`], [`compare`], [`fill`], or of a long one:
+//! [`soak`](mod@soak). The five published measurements are described in [`scenario`].
 //!
 //! Promises: in an open loop a request is *due* at a time that depends on nothing but the rate, and its latency
 //! runs from that time, so a server that stalls cannot hide it (coordinated omission). What was due and never sent

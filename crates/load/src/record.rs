@@ -11,7 +11,7 @@ use hdrhistogram::Histogram;
 use crate::numbers::micros;
 use crate::workload::ClientOperation;
 
-/// The longest latency that is told apart, in µs.
+/// The longest latency that is distinguished, in µs.
 const LATENCY_MAX_US: u64 = 60_000_000;
 
 /// An empty histogram of latencies.
@@ -86,7 +86,8 @@ pub struct Tally {
     pub thread_time: Duration,
     /// The threads' processor time.
     pub busy: Duration,
-    /// How long threads were ready to run and another process had the processor; none where the system does not say.
+    /// How long threads were ready to run and another process had the processor; none where the system does not show
+    /// it.
     pub kept_waiting: Option<Duration>,
 }
 
@@ -185,7 +186,7 @@ pub struct Interval {
     pub latency: Histogram<u64>,
     /// What ended badly, timeouts included.
     pub errors: u64,
-    /// As `latency`, of those among them that were answered 503: the target had no room, and said so.
+    /// As `latency`, of those among them that were answered 503: the target had no room.
     pub shed: Histogram<u64>,
     /// Requests that were sent in it.
     pub sent: u64,
@@ -210,8 +211,8 @@ impl Interval {
     }
 }
 
-/// Records a time in a histogram of microseconds. What is longer than the longest that is told apart counts as that: the
-/// histogram itself has room for a tenth more, which would put the longest below the long.
+/// Records a time in a histogram of microseconds. What is longer than the longest that is distinguished counts as that:
+/// the histogram itself has room for a tenth more, which would put the longest below the long.
 pub(crate) fn record(histogram: &mut Histogram<u64>, time: Duration) {
     histogram.saturating_record(micros(time).min(LATENCY_MAX_US));
 }

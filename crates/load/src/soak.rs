@@ -1,5 +1,5 @@
-//! A constant rate for long, and a verdict: whether the target serves it, second by second, without getting into debt; or,
-//! where the rate is more than it can serve, whether it goes on with what it can and says no to the rest at once.
+//! A constant rate for long, and a verdict: whether the target serves it, second by second, without getting into debt;
+//! or, where the rate is more than it can serve, whether it goes on with what it can and refuses the rest at once.
 //!
 //! Pure: of a run that is over.
 
@@ -87,7 +87,7 @@ fn serves(objective: &Objective, (slow, all): (usize, usize), document: &Documen
     let debt = match document.debt_bounded {
         Some(true) => "it is".to_owned(),
         Some(false) => grew.join("; "),
-        None => "not known: nobody told, or not for long enough".to_owned(),
+        None => "not known: no node showed it, or not for long enough".to_owned(),
     };
     vec![
         clause(

@@ -1,4 +1,4 @@
-//! Whom the load goes to.
+//! Where the load goes to.
 
 use std::fmt;
 use std::io;

@@ -3,8 +3,8 @@
 //!
 //! A peer that is down costs a request nothing: [`PeerClient::send`] fails at once. When a connection
 //! ends, every request that waited on it fails at once, too. But while a dial is *awaited*, what is sent waits for its
-//! end: the first since this node's start, and the first since the peer itself has said hello and thus is there. Such a
-//! dial begins at once, whatever the back-off.
+//! end: the first since this node's start, and the first since the peer's own hello. Such a dial begins at once,
+//! whatever the back-off.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -41,7 +41,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(1);
 /// shard that was stopped itself has not asked meanwhile.
 const UNHEARD_PINGS_MAX: u32 = 3;
 /// The first delay before connecting again; doubled up to `peer.reconnect_delay_max`. Also the least from one dial's
-/// begin to the next, however often the peer says hello.
+/// begin to the next, however often the peer sends a hello.
 pub const RECONNECT_DELAY_MIN: Duration = Duration::from_millis(20);
 /// A connection that lived for so long was none of a peer that takes connections and drops them.
 const LASTING: Duration = Duration::from_secs(1);
@@ -64,10 +64,10 @@ pub struct PeerClient {
     context: Rc<PeerContext>,
     /// Up while there is one.
     link: RefCell<Option<Rc<Link>>>,
-    /// The peer has not lost what it acknowledged, as far as this node knows. It knows itself too, and then says
-    /// so in its answers: this decides only who is asked first.
+    /// The peer has not lost what it acknowledged, as far as is known here. The peer's answers show it too: this
+    /// decides only which is asked first.
     votes: Cell<bool>,
-    /// Who the peer said it was on this connection, or while this dial runs.
+    /// The peer's identity on this connection, or while this dial runs.
     met: Cell<Option<(Incarnation, Run)>>,
     /// How many hellos of the peer had counted when the dial began that has ended last.
     settled: Cell<Option<u64>>,
@@ -148,7 +148,7 @@ impl PeerClient {
         u64::from(self.read_us.get() + 1) * u64::from(self.reads.count() / READS_TOGETHER + 1)
     }
 
-    /// What the node knows of the peer, over all shards.
+    /// What is known of the peer, over all shards.
     fn state(&self) -> &PeerState {
         self.context.membership.peer(self.node)
     }
@@ -230,8 +230,8 @@ impl PeerClient {
         }
     }
 
-    /// Returns once there is a hello that this dial, which began at `begun` after what was `heard`, is not an answer to:
-    /// it may be on its way to a peer that was not there, and a new one is quicker.
+    /// Returns once there is a hello that this dial, which began at `begun` after the hellos of `heard`, is not an
+    /// answer to: it may be on its way to a peer that was not there, and a new one is quicker.
     async fn outdated(&self, hellos: &Hellos, heard: HelloSeen, begun: Duration) {
         let mut known = heard;
         loop {
@@ -245,7 +245,7 @@ impl PeerClient {
     }
 
     /// Waits before the next dial, after one that began at `begun` and a connection that `lived` for so long: until the
-    /// peer says hello, or for as long as the back-off takes.
+    /// peer's hello, or for as long as the back-off takes.
     async fn rest(&self, hellos: &Hellos, begun: Duration, lived: Duration, back_off: &mut BackOff) {
         let delay = back_off.after(lived);
         // Half of the delay is random, so that peers of a restarted node do not come in step.
@@ -260,7 +260,7 @@ impl PeerClient {
         }
     }
 
-    /// A dial has failed: so has what waited for it, unless the peer has said hello since it began.
+    /// A dial has failed: so has what waited for it, unless the peer's hello has come since it began.
     fn give_up(&self, handler: &dyn FrameHandler) {
         drop(self.first_dial.take());
         if !self.is_awaited() {
@@ -268,7 +268,7 @@ impl PeerClient {
         }
     }
 
-    /// There is a connection: sends what waited for it, but for what nobody waits for any more.
+    /// There is a connection: sends what waited for it, but for what is past its deadline.
     fn send_pending(&self, handler: &dyn FrameHandler) {
         drop(self.first_dial.take());
         let now = self.context.clock.boot();
@@ -329,7 +329,7 @@ impl PeerClient {
         peer.connects.fetch_add(1, Ordering::Relaxed);
         let was_alone = peer.links.fetch_add(1, Ordering::Relaxed) == 0;
         *peer.trouble.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
-        // Each shard has its connection: said once for the node.
+        // Each shard has its connection: logged once for the node.
         let (url, index) = (self.context.membership.url(self.node), self.context.shard);
         if was_alone {
             tracing::info!(peer = url, votes, "connected to peer");
@@ -447,12 +447,12 @@ impl PeerClient {
     }
 }
 
-/// Notes who the peer is on the read pool, since that may wait for the disk. Whether its answers count.
+/// Notes the peer's identity on the read pool, since that may wait for the disk. Whether its answers count.
 pub(super) async fn exchange_hello(context: &PeerContext, node: NodeId, hello: Hello) -> Result<bool, String> {
     let (send, receive) = tokio::sync::oneshot::channel();
     let membership = context.membership.clone();
     let job = move || {
-        // The receiver is gone if the connection is: then nobody asks.
+        // The receiver is gone if the connection is.
         let _ = send.send(handshake::register_peer(&membership, node, &hello).map_err(|error| error.to_string()));
     };
     context.pool.submit(Box::new(job)).map_err(|_| "the read pool is full".to_owned())?;

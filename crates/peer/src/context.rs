@@ -14,7 +14,7 @@ use crate::membership::Membership;
 /// Limits and times of connections to peers.
 #[derive(Clone, Debug)]
 pub struct PeerSettings {
-    /// The whole of a request, both attempts: nobody waits longer for an answer.
+    /// The whole of a request, both attempts: no answer is awaited longer.
     pub deadline: Duration,
     /// Longest frame payload.
     pub frame_bytes_max: usize,
@@ -29,7 +29,7 @@ pub struct PeerSettings {
 }
 
 impl PeerSettings {
-    /// The deadline in milliseconds, as the handshake says it.
+    /// The deadline in milliseconds, as in the handshake.
     #[must_use]
     pub fn deadline_ms(&self) -> u64 {
         u64::try_from(self.deadline.as_millis()).unwrap_or(u64::MAX)
@@ -44,7 +44,7 @@ pub struct PeerContext {
     pub settings: PeerSettings,
     /// The node's clock, which every frame brings forward.
     pub clock: Arc<Clock>,
-    /// The node's identity, and what it knows of its peers.
+    /// The node's identity, and what is known of its peers.
     pub membership: Arc<Membership>,
     /// Remembers peers durably.
     pub pool: ReadPool,

@@ -26,11 +26,11 @@ pub trait Dial {
 /// What [`Dial::dial`] gives.
 pub type Dialling<'a> = Pin<Box<dyn Future<Output = Result<Dialled, ConnectError>> + 'a>>;
 
-/// A connection whose peer has said who it is.
+/// A connection whose peer has named itself.
 pub struct Dialled {
     /// The connection.
     pub transport: Box<dyn Transport>,
-    /// What the peer says of itself, unchecked.
+    /// The peer's identity, unchecked.
     pub hello: Hello,
     /// What it sent behind that.
     pub input: BytesMut,
@@ -42,7 +42,7 @@ pub enum ConnectError {
     /// The network's.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// Nobody answered.
+    /// There was no answer.
     #[error("no answer within the connect timeout")]
     Timeout,
     /// By the peer, for this reason.
@@ -72,7 +72,7 @@ impl Dial for Tcp {
     }
 }
 
-/// Says who this node is; what the peer says of itself, and what it sent behind that.
+/// Sends this node's identity; returns the peer's, and what it sent behind that.
 async fn shake_hands<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut S,
     ours: &Hello,
@@ -97,12 +97,12 @@ async fn shake_hands<S: AsyncRead + AsyncWrite + Unpin>(
             header.map(|header| header.value)
         };
         match parsed {
-            Err(_) => return Err(ConnectError::Refused("what answers there does not speak HTTP".to_owned())),
+            Err(_) => return Err(ConnectError::Refused("the answer is no HTTP".to_owned())),
             Ok(httparse::Status::Partial) if input.len() > HEAD_BYTES_MAX => {
                 return Err(ConnectError::Refused("its answer has too long a head".to_owned()));
             }
             Ok(httparse::Status::Partial) => {}
-            // It is stopping, or full: as if nobody listened.
+            // It is stopping, or full: as if nothing listened.
             Ok(httparse::Status::Complete(_)) if response.code == Some(503) => {
                 return Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused).into());
             }
@@ -121,7 +121,7 @@ async fn shake_hands<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// What the peer says in the body of its refusal, of which `body` is the beginning.
+/// The body of the peer's refusal, which begins with `body`.
 async fn refusal<S: AsyncRead + Unpin>(stream: &mut S, code: u16, mut body: BytesMut, length: usize) -> ConnectError {
     while body.len() < length.min(REFUSAL_BYTES_MAX) && stream.read_buf(&mut body).await.is_ok_and(|count| count > 0) {}
     let problem = serde_json::from_slice::<serde_json::Value>(&body).unwrap_or_default();

@@ -26,8 +26,8 @@ impl Drop for Room {
 }
 
 impl Incoming {
-    /// Keeps a question until this node serves its cluster, or the time is over in which somebody waits for the answer.
-    /// Gives back what is none, and what there is no room for: that is answered now.
+    /// Keeps a question until this node serves its cluster, or the time is over in which the answer is awaited. Gives
+    /// back what is none, and what there is no room for: that is answered now.
     pub(super) fn hold(&self, frame: Frame) -> Option<Frame> {
         let bytes = match &frame.message {
             Message::Store { record, non_voting: false, .. } => QUESTION_BYTES + record.len(),
@@ -43,7 +43,7 @@ impl Incoming {
         let frame = Frame { message: detached(frame.message), ..frame };
         let (context, handler, link) = (self.context.clone(), self.handler.clone(), self.link.clone());
         tokio::task::spawn_local(async move {
-            // If it is over, what follows says so.
+            // If it is over, what follows shows that.
             let _ = tokio::time::timeout(context.settings.deadline, context.membership.until_serving()).await;
             if !link.is_closed() {
                 handler.on_request(&link, frame).expect("a question is where questions belong");

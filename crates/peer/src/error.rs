@@ -1,4 +1,4 @@
-//! Why nodes do not talk to each other.
+//! Why nodes do not connect.
 
 /// Why a peer is refused: a short name for its headers and logs, and a sentence that says what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,4 +1,4 @@
-//! The first dials of a node's start, which it waits for before it says that it is ready: only then does it know who is
+//! The first dials of a node's start, which it waits for before it is ready: only then is it known which peers are
 //! there.
 
 use std::sync::Arc;

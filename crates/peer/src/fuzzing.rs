@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::handshake::Hello;
 
-/// Of the decoder that is tried: small, so that its limits are met.
+/// Of the decoder that is tried: small, so that its limits are reached.
 const MESSAGE_BYTES_MAX: usize = 3 * CHUNK_BYTES;
 const PARTIAL_BYTES_MAX: usize = 4 * CHUNK_BYTES;
 
@@ -68,7 +68,7 @@ fn put_frame(data: &mut &[u8], out: &mut BytesMut) {
     out.extend_from_slice(&payload);
 }
 
-/// A frame that was taken says the same when it is sent on, with the same bytes if it came in one piece.
+/// A frame that was taken is the same when it is sent on, with the same bytes if it came in one piece.
 fn taken(frame: &Frame, bytes: &[u8]) {
     let mut out = BytesMut::new();
     let large = encode(frame, &mut out);
@@ -98,7 +98,7 @@ pub fn records(mut data: &[u8]) {
     record_of(&key, &bytes.into());
 }
 
-/// Puts the right digest where the flags say that it is.
+/// Puts the right digest where the flags have it.
 fn sign(key: &Key, bytes: &mut [u8]) {
     const FIXED: usize = 3 + Version::BYTES;
     let (expires, content_type) = (1 << 1, 1 << 2);

@@ -1,8 +1,8 @@
 //! The handshake: `GET /_peer` with `Upgrade: kvorum/1`, and its `101`, on the port that clients use.
 //!
-//! Both sides say who they are, how much they found in their store, and what they remember of the other,
-//! and refuse who is no peer: another protocol version, cluster, layout, or a deadline longer than what this
-//! node remembers accepted versions for.
+//! Both sides send their identity, how much they found in their store, and what they remember of the other, and refuse
+//! what is no peer: another protocol version, cluster, layout, or a deadline longer than what this node remembers
+//! accepted versions for.
 
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, UPGRADE};
 use kvorum_core::Incarnation;
@@ -32,7 +32,7 @@ const REMEMBERS: HeaderName = HeaderName::from_static("kvorum-remembers");
 const REMEMBERS_RUN: HeaderName = HeaderName::from_static("kvorum-remembers-run");
 const REMEMBERS_SEQUENCE: HeaderName = HeaderName::from_static("kvorum-remembers-sequence");
 
-/// What one side says of itself.
+/// What one side sends of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// Hash of the list of URLs that the cluster was first started with.
@@ -63,7 +63,7 @@ pub struct PeerMemory {
 }
 
 impl Hello {
-    /// What this node says to `peer`.
+    /// What this node sends to `peer`.
     #[must_use]
     pub fn ours(membership: &Membership, deadline_ms: u64, peer: NodeId) -> Self {
         Self {
@@ -81,7 +81,7 @@ impl Hello {
         }
     }
 
-    /// The headers that say it.
+    /// Its headers.
     #[must_use]
     pub fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::with_capacity(16);
@@ -104,7 +104,7 @@ impl Hello {
         headers
     }
 
-    /// Reads what the other side says.
+    /// Reads what the other side sends.
     ///
     /// # Errors
     /// [`HandshakeError::Malformed`] for the first header that is absent or not what it should be.
@@ -163,10 +163,10 @@ impl Hello {
         })
     }
 
-    /// Who of the cluster says this, if this node may talk to it.
+    /// Which node of the cluster sent this, if it may connect.
     ///
     /// # Errors
-    /// [`HandshakeError`], to be said to the peer and logged.
+    /// [`HandshakeError`], to be sent to the peer and logged.
     pub fn check(&self, membership: &Membership, deadline_ms: u64) -> Result<NodeId, HandshakeError> {
         let ours = membership.cluster_id().0;
         if self.cluster != ours {
@@ -188,8 +188,8 @@ impl Hello {
     }
 }
 
-/// After a handshake, before any answer counts: takes note of who the peer is, and of what it remembers.
-/// Blocks on the disk: not for a shard. Whether the peer's answers count.
+/// After a handshake, before any answer counts: takes note of the peer's identity, and of what it remembers. Blocks on
+/// the disk: not for a shard. Whether the peer's answers count.
 ///
 /// # Errors
 /// If the peer could not be remembered durably.

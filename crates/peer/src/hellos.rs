@@ -1,4 +1,4 @@
-//! Hellos of one peer, whichever shard took them: by them every shard knows at once that the peer is there again.
+//! Hellos of one peer, whichever shard took them: they show every shard at once that the peer is there again.
 //!
 //! Two nodes whose dials fail behind the handshake would call each other without a pause. So a hello counts once for
 //! each run of the peer, and again only after an interval.
@@ -11,12 +11,12 @@ use kvorum_base::sync::Mutex;
 use kvorum_storage::data_dir::RunId;
 use tokio::sync::Notify;
 
-/// What a peer has said, for whoever wants to know whether it has said more since.
+/// The hellos of a peer so far, to compare with later ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HelloSeen {
     /// Hellos that counted.
     pub count: u64,
-    /// The run that said the last of them.
+    /// The run of the last of them.
     pub run: Option<RunId>,
 }
 
@@ -25,13 +25,14 @@ pub struct HelloSeen {
 pub struct Hellos {
     /// Written under the lock of `last`.
     count: AtomicU64,
-    /// The run that said the last one that counted, and when, since boot.
+    /// The run of the last one that counted, and when, since boot.
     last: Mutex<Option<(RunId, Duration)>>,
     said: Notify,
 }
 
 impl Hellos {
-    /// The peer's run `run` has said hello at `now`. It does not count within `interval` of another of the same run.
+    /// A hello of the peer's run `run` has come at `now`. It does not count within `interval` of another of the same
+    /// run.
     pub fn note(&self, run: RunId, now: Duration, interval: Duration) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.is_some_and(|(known, at)| known == run && now < at + interval) {
@@ -49,7 +50,7 @@ impl Hellos {
         self.count.load(Ordering::Acquire)
     }
 
-    /// How many have counted, and the run that said the last of these.
+    /// How many have counted, and the run of the last of these.
     #[must_use]
     pub fn heard(&self) -> HelloSeen {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,10 +1,10 @@
 //! Connections between nodes: one from every shard to every peer, on the one port; that of the background shard
 //! is for bulk traffic, the others are for requests.
 //!
-//! [`handler`] is what the shard does with what comes. [`dial`] makes a connection, [`handshake`] decides who may talk, [`link`] writes frames over a
-//! [`transport`], [`client`] is the coordinator's side of a connection and [`server`] the replica's. [`hellos`] and
-//! [`first_dials`] are what the shards of a node know together of their dials; `pending` and `early` keep questions that
-//! come a moment too soon, on the one side and on the other.
+//! [`handler`] is what the shard does with what comes. [`dial`] makes a connection, [`handshake`] decides which may
+//! connect, [`link`] writes frames over a [`transport`], [`client`] is the coordinator's side of a connection and
+//! [`server`] the replica's. [`hellos`] and [`first_dials`] are what the shards of a node share of their dials;
+//! `pending` and `early` keep questions that come a moment too soon, on the one side and on the other.
 
 pub mod client;
 pub mod context;

@@ -75,7 +75,7 @@ pub struct Link {
     dirty: Cell<bool>,
     /// Wakes the writer task after a write would have blocked.
     blocked: Notify,
-    /// Wakes who waits for the queue to shrink.
+    /// Wakes what waits for the queue to shrink.
     drained: Notify,
     closed: Cell<bool>,
     /// Bytes came in or went out since this was last looked at.
@@ -115,9 +115,8 @@ impl Link {
         self.answer(frame)
     }
 
-    /// Queues a frame however much waits already: for answers of a few bytes, without which the peer would
-    /// wait in vain. There are no more of them than questions taken, and [`Link::is_congested`] says when
-    /// to take no more.
+    /// Queues a frame however much waits already: for answers of a few bytes, without which the peer would wait in
+    /// vain. There are no more of them than questions taken, and [`Link::is_congested`] shows when to take no more.
     ///
     /// # Errors
     /// [`Failure::Unreachable`] after the connection broke.
@@ -143,8 +142,8 @@ impl Link {
         Ok(())
     }
 
-    /// Sends an answer. If there is no room for a record, it says so instead. A link that broke loses it, and the
-    /// coordinator knows.
+    /// Sends an answer. Without room for a record, `Overloaded` goes out instead. A link that broke loses it, and the
+    /// coordinator sees the end.
     pub fn reply(self: &Rc<Self>, answer: &Frame) {
         let sent = match answer.message {
             Message::ReadAnswer(ReadAnswer::Held(Held::Record(_))) => self.send(answer),

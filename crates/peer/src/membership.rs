@@ -1,17 +1,16 @@
-//! Who this node is, whom it knows, and whether it may vote.
+//! This node's identity, its peers, and whether it may vote.
 //!
-//! The rule of amnesia (`docs/explanation/amnesia.md`): a replica that has lost what it acknowledged
-//! must not vote. Each node remembers the incarnations of its peers durably *before* it counts an answer
-//! of theirs, and how far their stores were durable, as it heard at each pong. A peer that comes back with
-//! another incarnation, or with less than it had, is told so in the handshake, and is *rebuilding* from then
-//! on, as is a node whose log is shorter than what it had synced.
+//! Amnesia (`docs/explanation/amnesia.md`): a replica that has lost what it acknowledged must not vote. Each node
+//! remembers the incarnations of its peers durably *before* it counts an answer of theirs, and how far their stores
+//! were durable, by each pong. The handshake shows a peer that it comes back with another incarnation, or with less
+//! than it had. It is *rebuilding* from then on, as is a node whose log is shorter than what it had synced.
 //!
-//! A directory that was just created votes once a majority of the *others* remembers it durably, and none
-//! that was met remembers another. Any two such majorities share a node; so if this directory replaces one
-//! that voted, one of those it meets remembers that one. (A majority of all, this node included, would not
-//! do where their number is odd: of three, the two that are left of a quorum need not have met.) A peer that is
-//! rebuilding counts among those who remember it, if enough others are left to share a node with every majority.
-//! On the first start of a whole cluster nobody is remembered.
+//! A directory that was just created votes once a majority of the *others* remembers it durably, and none with a
+//! handshake remembers another. Any two such majorities share a node; so if this directory replaces one that voted, one
+//! of these peers remembers that one. (A majority of all, this node included, would not do where their number is odd:
+//! of three, the two that are left of a quorum need not have connected.) A peer that is rebuilding counts among those
+//! that remember it, if enough others are left to share a node with every majority. On the first start of a whole
+//! cluster no node is remembered.
 
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
@@ -33,14 +32,14 @@ use tokio::sync::Notify;
 use crate::error::{HandshakeError, ProtocolError};
 use crate::hellos::Hellos;
 
-/// How far what is remembered of the peers' sequences may lag behind what was heard, after a crash.
+/// How far what is remembered of the peers' sequences may lag behind what was received, after a crash.
 pub const NOTES_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Whether this node's answers count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum VoteState {
-    /// Its directory is new, and it has not met enough peers to know that it replaces nobody.
+    /// Its directory is new, and too few peers have registered it to rule out that it replaces another.
     Unconfirmed = 0,
     /// It votes.
     Voting = 1,
@@ -48,7 +47,7 @@ pub enum VoteState {
     Rebuilding = 2,
 }
 
-/// What this node knows of one peer, over all shards.
+/// What is known of one peer, over all shards.
 #[derive(Default)]
 pub struct PeerState {
     /// Connections that are up now, over all shards.
@@ -67,7 +66,7 @@ pub struct PeerState {
     pub refusals: AtomicU64,
     /// Connections closed for what came over them.
     pub protocol_errors: AtomicU64,
-    /// What it said when it connected to this node.
+    /// Its hellos to this node.
     pub hellos: Hellos,
     /// For what it does wrong.
     pub log: LogLimit,
@@ -81,7 +80,7 @@ struct MembershipTask {
     stop: bool,
 }
 
-/// Whether a peer said that it remembers this node's directory.
+/// Whether a peer remembers this node's directory, by its handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemembersUs {
     /// It did.
@@ -96,7 +95,7 @@ pub struct Membership {
     own: NodeId,
     cluster_id: ClusterId,
     vote_state: AtomicU8,
-    /// Wakes who waits for another standing, or for the drain.
+    /// Wakes what waits for another standing, or for the drain.
     changed: Notify,
     /// While it rebuilds: the partitions that it has a vote for already. Of this run alone.
     restored: Mutex<PartitionSet>,
@@ -121,8 +120,8 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// Takes the opened directory; `own` is a node of `layout`; `recovered` is the store's own sequence when it
-    /// was opened; `rebuilding` says why, if it already is.
+    /// Takes the opened directory; `own` is a node of `layout`; `recovered` is the store's own sequence when it was
+    /// opened; `rebuilding` is why, if it already is.
     #[must_use]
     pub fn new(
         layout: Layout,
@@ -209,7 +208,7 @@ impl Membership {
         self.runs.present()
     }
 
-    /// The first run of this directory that a peer has missed which met `run` last.
+    /// The first run of this directory that a peer has missed whose last is `run`.
     #[must_use]
     pub fn run_after(&self, run: RunId) -> Option<Run> {
         self.runs.after(run)
@@ -251,13 +250,13 @@ impl Membership {
         }
     }
 
-    /// Whether it has met its cluster: it votes, or is rebuilding.
+    /// Whether it votes, or is rebuilding.
     #[must_use]
     pub fn is_serving(&self) -> bool {
         self.vote_state() != VoteState::Unconfirmed
     }
 
-    /// Waits until this node has met its cluster, or is stopping. Cancel safe.
+    /// Waits until this node votes, rebuilds, or is stopping. Cancel safe.
     pub async fn until_serving(&self) {
         loop {
             let changed = self.changed.notified();
@@ -297,7 +296,7 @@ impl Membership {
         self.data_dir.rebuilt()
     }
 
-    /// The sequence that peers are told, of the store's own.
+    /// The sequence that peers receive, of the store's own.
     #[must_use]
     pub fn sequence(&self, stored: u64) -> u64 {
         self.rebuilt().saturating_add(stored)
@@ -309,8 +308,8 @@ impl Membership {
     }
 
     /// Gives the vote back for partitions of which nothing is missing any more; with the last of them, for good: then
-    /// all peers have been met in this run, and what peers hear is counted from above what they remember. `stored` is
-    /// the store's own sequence. Blocks on the disk then.
+    /// all peers have connected in this run, and what they receive is counted from above what they remember. `stored`
+    /// is the store's own sequence. Blocks on the disk then.
     ///
     /// # Errors
     /// If the end of the rebuilding could not be made durable: after a restart it begins anew.
@@ -337,8 +336,8 @@ impl Membership {
         Ok(())
     }
 
-    /// A peer that had lost something says that it has got it back: from now on it is known by its present run. Does not
-    /// block: durable a little later.
+    /// A peer that had lost something has got it back: from now on its present run counts. Does not block: durable a
+    /// little later.
     pub fn note_rebuilt(&self, node: NodeId, incarnation: Incarnation, run: Run, sequence: u64) {
         if self.peer(node).rebuilding.swap(false, Ordering::Relaxed) {
             let note = |note: &mut PeerNote| *note = PeerNote { incarnation, run: run.id, sequence, ..*note };
@@ -365,7 +364,7 @@ impl Membership {
         self.data_dir.remembered(self.url(node))
     }
 
-    /// Registers a peer: whether its answers count, as far as this node knows. Remembers it durably if it connects for
+    /// Registers a peer: whether its answers count, as far as is known here. Remembers it durably if it connects for
     /// the first time. Blocks on the disk: not for a shard.
     ///
     /// # Errors
@@ -388,7 +387,7 @@ impl Membership {
             Some(note) if note.incarnation != incarnation && !is_on(Mutant::WipedVotes) => false,
             Some(note) if note.misses(run) => false,
             Some(note) => {
-                // Its run is not remembered yet: it may never hear what it is measured by.
+                // Its run is not remembered yet: the peer may never receive what it is measured by.
                 self.data_dir.update(self.url(node), |note| note.knows_us |= knows_us);
                 if knows_us && !note.knows_us {
                     self.write_notes_now();
@@ -421,13 +420,13 @@ impl Membership {
         }
     }
 
-    /// Has what was heard of the peers written soon: when a connection ends, it is the last for a while.
+    /// Has what was received from the peers written soon: when a connection ends, it is the last for a while.
     pub fn write_notes_now(&self) {
         self.task.lock().unwrap_or_else(PoisonError::into_inner).write_now = true;
         self.task_set.notify_one();
     }
 
-    /// Keeps what was heard of the peers on disk, until [`Membership::stop_notes`]. For a thread of its own.
+    /// Keeps what was received from the peers on disk, until [`Membership::stop_notes`]. For a thread of its own.
     pub fn write_notes(&self) {
         let mut is_failing = false;
         loop {
@@ -440,7 +439,7 @@ impl Membership {
             if let Err(error) = &written
                 && !is_failing
             {
-                tracing::warn!(%error, "cannot write down what peers said");
+                tracing::warn!(%error, "cannot write the notes of peers");
             }
             is_failing = written.is_err();
             if stop {
@@ -449,7 +448,7 @@ impl Membership {
         }
     }
 
-    /// Writes down what was heard of the peers. Blocks on the disk.
+    /// Writes down what was received from the peers. Blocks on the disk.
     ///
     /// # Errors
     /// If it could not be made durable; the next call tries again.
@@ -458,7 +457,7 @@ impl Membership {
         self.data_dir.persist_peers()
     }
 
-    /// Whether somebody wants the notes written soon.
+    /// Whether the notes are to be written soon.
     #[must_use]
     pub fn wants_notes(&self) -> bool {
         self.task.lock().unwrap_or_else(PoisonError::into_inner).write_now
@@ -506,14 +505,14 @@ impl Membership {
         }
     }
 
-    /// What a new directory waits for before it votes, in words; nothing once it has met enough peers.
+    /// What a new directory waits for before it votes, in words; nothing once enough peers have registered it.
     #[must_use]
     pub fn awaited(&self) -> Option<String> {
         let knows_us = |node: &NodeId| self.remembered(*node).is_some_and(|note| note.knows_us);
         let (met, missing): (Vec<NodeId>, Vec<NodeId>) = self.others().partition(knows_us);
         let others = met.len() + missing.len();
         let needed = if others == 0 { 0 } else { others / 2 + 1 };
-        // Who has lost its own memory remembers this directory from now on, and cannot say whether there was another.
+        // One that has lost its own notes remembers this directory from now on, but shows no earlier one.
         let is_rebuilding = |node: &&NodeId| self.peer(**node).rebuilding.load(Ordering::Relaxed);
         let rebuilding: Vec<NodeId> = met.iter().filter(is_rebuilding).copied().collect();
         let intact = met.len() - rebuilding.len();
@@ -533,7 +532,7 @@ impl Membership {
         Backpressure::from_level(u8::try_from(level).unwrap_or(u8::MAX))
     }
 
-    /// Takes what a peer says in its pongs, or this node's own store.
+    /// Takes what is in a peer's pongs, or what this node's own store reports.
     pub fn note_backpressure(&self, node: NodeId, asked: Backpressure) {
         self.peer(node).backpressure.store(u32::from(asked.level()), Ordering::Relaxed);
     }
@@ -562,8 +561,8 @@ impl Membership {
         }
     }
 
-    /// Counts a refused handshake, and logs it if it is not the one that was logged last, and that was a while ago:
-    /// anybody who reaches the port can cause it. `now` is the time since boot.
+    /// Counts a refused handshake, and logs it if it differs from the last, a while after that: anything that reaches
+    /// the port can cause it. `now` is the time since boot.
     pub fn note_handshake_error(&self, handshake_error: &HandshakeError, now: Duration) {
         self.handshake_errors.fetch_add(1, Ordering::Relaxed);
         let mut last = self.last_handshake_error.lock().unwrap_or_else(PoisonError::into_inner);
@@ -575,8 +574,8 @@ impl Membership {
         }
     }
 
-    /// Counts a connection to or from a peer that ends because of what came over it, and logs it now and then: a
-    /// peer of another mind comes back at once. `now` is the time since boot.
+    /// Counts a connection to or from a peer that ends because of what came over it, and logs it now and then: such a
+    /// peer comes back at once. `now` is the time since boot.
     pub fn note_protocol_error(&self, node: NodeId, error: &ProtocolError, now: Duration) {
         let peer = self.peer(node);
         peer.protocol_errors.fetch_add(1, Ordering::Relaxed);

@@ -34,7 +34,7 @@ impl AwaitingDial {
             return Err(Failure::Overloaded);
         }
         let record_bytes = match &question.message {
-            // A longer one is charged to the node's memory for large values for as long as anybody has it.
+            // A longer one is charged to the node's memory for large values for as long as it is held.
             Message::Store { record, .. } if record.len() <= CHUNK_BYTES => record.len(),
             _ => 0,
         };

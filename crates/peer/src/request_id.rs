@@ -1,6 +1,7 @@
-//! The ids of requests between nodes, as far as connections tell them apart.
+//! The ids of requests between nodes, as far as connections distinguish them.
 
-/// Ids with this high half are of work in the background. No request of a client has one, and none that is of nobody.
+/// Ids with this high half are of work in the background. No request of a client has one, and none that is for no
+/// request.
 const BACKGROUND: u64 = 1;
 
 /// The id of a request of background work.

@@ -25,7 +25,7 @@ use crate::membership::Membership;
 /// sign of life every second, unless it has lost its power or its network.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
-/// What this node says to a peer that connects and has said `hello`.
+/// What this node answers to a peer's `hello`.
 ///
 /// # Errors
 /// Why it is refused; noted already.
@@ -34,7 +34,7 @@ pub fn answer(context: &PeerContext, hello: Result<&Hello, HandshakeError>) -> R
     let checked = hello.and_then(|hello| Ok((hello.check(membership, deadline_ms)?, hello.run.id)));
     checked
         .map(|(node, run)| {
-            // Before the peer has its answer: whoever has seen it ready finds all shards of this node dialling it.
+            // Before the peer has its answer: once it is ready, all shards of this node dial it.
             let (now, interval) = (context.clock.boot(), context.settings.reconnect_delay_max);
             membership.peer(node).hellos.note(run, now, interval);
             Hello::ours(membership, deadline_ms, node)
@@ -42,7 +42,7 @@ pub fn answer(context: &PeerContext, hello: Result<&Hello, HandshakeError>) -> R
         .inspect_err(|handshake_error| membership.note_handshake_error(handshake_error, context.clock.boot()))
 }
 
-/// Takes a connection whose peer has had its answer: notes who it is, then serves it until the connection ends.
+/// Takes a connection whose peer has had its answer: notes its identity, then serves it until the connection ends.
 /// `input` is what was read behind the handshake.
 pub fn accept(
     context: Rc<PeerContext>,

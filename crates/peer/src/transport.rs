@@ -14,7 +14,7 @@ pub trait Transport {
     /// Writes what there is room for.
     ///
     /// # Errors
-    /// [`std::io::ErrorKind::WouldBlock`] if there is none: then [`Transport::poll_write_ready`] says when. Any
+    /// [`std::io::ErrorKind::WouldBlock`] if there is none: then [`Transport::poll_write_ready`] waits for some. Any
     /// other is the end.
     fn try_write(&self, bytes: &[u8]) -> Result<usize>;
 
@@ -24,7 +24,7 @@ pub trait Transport {
     /// Appends what is there to the room in `input`; 0 at the end of the stream. Keeps nothing between polls.
     fn poll_read(&mut self, context: &mut Context<'_>, input: &mut BytesMut) -> Poll<Result<usize>>;
 
-    /// Ends both directions, and wakes whoever waits for one of them.
+    /// Ends both directions, and wakes what waits for one of them.
     fn shutdown(&self);
 }
 
@@ -38,7 +38,7 @@ impl Transport for TcpStream {
     }
 
     fn poll_read(&mut self, context: &mut Context<'_>, input: &mut BytesMut) -> Poll<Result<usize>> {
-        // It knows that a read that left room has emptied the socket, which `try_read` does not.
+        // Unlike `try_read`, it takes a read that left room for one that has emptied the socket.
         pin!(self.read_buf(input)).poll(context)
     }
 

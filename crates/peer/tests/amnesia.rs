@@ -44,7 +44,7 @@ fn pong(caller: &Membership, called: &Membership, sequence: u64) {
     caller.note_sequence(caller.node_by_url(called.url(called.own())).unwrap(), called.run().id, sequence);
 }
 
-/// Both connect to each other, and hear each other's sign of life.
+/// Both connect to each other, and receive each other's sign of life.
 fn meet(one: &Membership, other: &Membership) {
     for (caller, called) in [(one, other), (other, one)] {
         connect(caller, called);
@@ -64,7 +64,7 @@ fn copy_directory(from: &Path, to: &Path) {
     }
 }
 
-/// A node, and its peer, which has heard that its store is durable up to 100.
+/// A node, and its peer, which has received that its store is durable up to 100.
 fn heard_of_100(directories: &[TempDir]) -> (Membership, Membership) {
     let [peer, node] = [0, 1].map(|node| start(2, node, directories[node].path(), 0));
     meet(&peer, &node);
@@ -99,22 +99,22 @@ fn a_new_directory_votes_once_a_majority_of_the_others_knows_it() {
 fn a_peer_that_may_not_remember_this_directory_has_not_met_it() {
     let directories = directories(2);
     let nodes: Vec<Membership> = (0..2).map(|node| start(2, node, directories[node].path(), 0)).collect();
-    // Each has heard who the other is; whether that was written down over there is not known.
+    // Each has received the other's identity; whether that was written down over there is not known.
     connect(&nodes[0], &nodes[1]);
     assert!(!votes(&nodes[0]) && !votes(&nodes[1]));
     pong(&nodes[0], &nodes[1], 0);
     assert!(votes(&nodes[0]) && !votes(&nodes[1]));
     connect(&nodes[0], &nodes[1]);
-    assert!(votes(&nodes[1]), "it was told by the second handshake");
+    assert!(votes(&nodes[1]), "the second handshake has shown it");
 }
 
 #[test]
 fn a_wiped_node_does_not_vote_with_the_help_of_one_it_never_met() {
-    // Nodes 0 and 2 of three are a quorum, and node 1 has met neither. Node 2 is wiped while 0 is away.
+    // Nodes 0 and 2 of three are a quorum, and node 1 has connected to neither. Node 2 is wiped while 0 is away.
     let directories = directories(3);
     let third = start(3, 2, directories[2].path(), 0);
     meet(&start(3, 0, directories[0].path(), 0), &third);
-    assert!(!votes(&third), "whoever is to remember it has not met it yet");
+    assert!(!votes(&third), "its peers have not registered it yet");
     drop(third);
     let fresh = tempfile::tempdir().unwrap();
     let wiped = start(3, 2, fresh.path(), 0);
@@ -141,7 +141,7 @@ fn a_new_directory_is_confirmed_beside_a_peer_that_lost_its_own() {
     let [wiped, kept] = [start(3, 0, fresh.path(), 0), start(3, 1, directories[1].path(), 0)];
     let killed = start(3, 2, directories[2].path(), 0);
     meet(&killed, &wiped);
-    assert!(!votes(&killed), "the wiped one cannot know");
+    assert!(!votes(&killed), "the wiped one has no note of it");
     assert!(
         killed
             .awaited()
@@ -217,7 +217,7 @@ fn an_older_copy_that_has_outgrown_the_original_while_nobody_looked_has_no_vote(
     }
     // The copy starts while the peer is away, and stores more than the original ever had.
     for recovered in [40, 150, 200] {
-        assert!(votes(&start(2, 1, &copy, recovered)), "nobody is there who knows better");
+        assert!(votes(&start(2, 1, &copy, recovered)), "no peer has a later note");
     }
     let node = start(2, 1, &copy, 250);
     connect(&node, &peer);
@@ -268,7 +268,7 @@ fn a_run_that_goes_on_is_not_measured_by_where_it_began() {
     assert!(votes(&peer) && votes(&node));
 }
 
-/// Both connect to each other, and hear from each other what a pong says.
+/// Both connect to each other, and receive each other's pong.
 fn meet_and_ping(one: &Membership, other: &Membership, stored: u64) {
     meet(one, other);
     let id = one.node_by_url(other.url(other.own())).unwrap();
@@ -308,20 +308,21 @@ fn what_was_made_good_is_no_reproach_to_any_later_run_and_what_was_lost_since_is
         drop(node);
         copy_directory(&path, &place("after"));
 
-        // In later runs too, nobody reproaches it with that: not who knows, and not who has an older disk.
+        // In later runs too, that does not count against it: not at a peer that has it, and not at one with an older
+        // disk.
         let node = start(2, 1, &path, stored + 20);
         let older_peer = start(2, 0, &place("older peer"), 0);
         connect(&older_peer, &node);
         assert!(votes(&node) && node.is_rebuilt());
         meet_and_ping(&older_peer, &node, stored + 20);
-        assert_eq!(connect(&older_peer, &node), (true, true), "it has heard that the node is rebuilt");
+        assert_eq!(connect(&older_peer, &node), (true, true), "it has received that the node is rebuilt");
         meet_and_ping(&peer, &node, stored + 30);
         assert!(votes(&node));
         drop((node, older_peer));
         let older_peer = start(2, 0, &place("older peer"), 0);
         assert_eq!(connect(&older_peer, &start(2, 1, &path, stored + 30)), (true, true), "nor after its own restart");
 
-        // What it has forgotten since is another matter, even where it is less than what was lost at first.
+        // What it has lost since is another matter, even where it is less than what was lost at first.
         let copy = start(2, 1, &place("after"), stored + 10);
         connect(&copy, &peer);
         assert_eq!(copy.vote_state(), VoteState::Rebuilding, "it had got to {}", stored + 30);
@@ -343,7 +344,7 @@ fn a_node_that_dies_while_its_rebuilding_is_noted_as_ended_rebuilds_anew_and_the
     std::fs::create_dir(&rebuilt).unwrap();
     node.restore(&PartitionSet::all(), 5).unwrap_err();
     assert!(node.vote_state() == VoteState::Rebuilding && !node.is_rebuilt());
-    assert!(wiped.join("REBUILDING").exists(), "or nobody who remembers less would stop it from voting");
+    assert!(wiped.join("REBUILDING").exists(), "or a peer that remembers less would let it vote");
     drop(node);
     std::fs::remove_dir(&rebuilt).unwrap();
     let node = start(2, 1, &wiped, 5);

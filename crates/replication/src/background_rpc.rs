@@ -1,8 +1,8 @@
 //! Questions of a shard's background work, to peers and to this node, and their answers. An answer here counts
 //! for no quorum, so nodes without a vote give theirs as well.
 //!
-//! Every call ends: with its answer, when the connection ends, or when its future is dropped (whoever calls
-//! keeps a deadline). Bounded by what the callers keep under way.
+//! Every call ends: with its answer, when the connection ends, or when its future is dropped (the caller keeps a
+//! deadline). Bounded by what the callers keep under way.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ struct WaitingCall {
     tell: oneshot::Sender<Reply>,
 }
 
-/// Forgets a call when its future ends.
+/// Removes a call when its future ends.
 struct CallGuard<'a> {
     calls: &'a BackgroundRpc,
     number: u32,
@@ -188,7 +188,7 @@ impl BackgroundRpc {
             | Message::Pong { .. } => return Err(ProtocolError::NotAnAnswer),
         };
         if let Some(WaitingCall { tell, .. }) = waiting {
-            // Whoever asked may have given up.
+            // The caller may have given up.
             let _ = tell.send(reply);
         }
         Ok(())
@@ -196,7 +196,7 @@ impl BackgroundRpc {
 
     /// The connection to `node` has ended.
     pub fn fail_all(&self, node: NodeId) {
-        // Whoever waits is told by the end of its channel.
+        // The end of its channel shows that to the caller.
         self.waiting.borrow_mut().retain(|_, waiting| waiting.node != node);
     }
 }

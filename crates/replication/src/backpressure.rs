@@ -1,4 +1,4 @@
-//! Keeps an eye on what the store owes its disk, for those who write.
+//! Watches the store's debt to its disk, for coordinators.
 //!
 //! On the background shard: a look takes a lock of the engine, so the read pool does it. What it finds goes to this
 //! node's coordinators at once and to its peers with the next pong ([`kvorum_core::backpressure`]).
@@ -11,7 +11,7 @@ use kvorum_base::task::BoxedTask;
 use kvorum_peer::membership::Membership;
 use kvorum_storage::Store;
 
-/// Between two looks. What a store owes changes within seconds.
+/// Between two looks. A store's debt changes within seconds.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Looks until the node stops.

@@ -1,9 +1,9 @@
 //! Scrub: reads all that this node stores, page by page, verifies every record's digest, and has what is damaged
 //! repaired by the other replicas.
 //!
-//! A damaged record is read through the coordinator: this node's own answer is a failure and the others' decide.
-//! What they say is stored here as repair stores it. So nothing here decides anything. It runs on the background
-//! shard, slowly and without end, and at full speed where a pass was asked for.
+//! A damaged record is read through the coordinator: this node's own answer is a failure and the others' decide. Their
+//! answer is stored here as repair stores it. So nothing here decides anything. It runs on the background shard, slowly
+//! and without end, and at full speed where a pass was asked for.
 //!
 //! Does not promise to find damage under what the engine's cache holds: it shows when that has let it go.
 
@@ -24,11 +24,11 @@ use tokio::sync::Notify;
 use crate::background_scan::BackgroundScan;
 use crate::coordinator::{Coordinator, ReadResult, WithReceipt};
 
-/// What is read at a time: a quarter of a millisecond, for which whoever wakes up may have to wait.
+/// What is read at a time: a quarter of a millisecond, for which a thread that wakes up may have to wait.
 const PAGE: PageLimit = PageLimit { records: 128, bytes: 32 * 1024 };
 /// Where a block is damaged each of its records is looked up by itself.
 const DAMAGED_PAGE: PageLimit = PageLimit { records: 64, bytes: 64 * 1024 };
-/// Between two passes that nobody asked for.
+/// Between two automatic passes.
 const PAUSE: Duration = Duration::from_secs(60);
 /// Between two looks, or two attempts.
 const RETRY: Duration = Duration::from_millis(100);
@@ -39,7 +39,7 @@ const LOOKS_MAX: u32 = 50;
 /// What was found so far.
 #[derive(Debug, Default)]
 pub struct Scrub {
-    /// Bytes a second of the passes that nobody asked for; zero if there are none.
+    /// Bytes a second of automatic passes; zero if there are none.
     rate: u64,
     asked: Notify,
     /// Passes begun.
@@ -107,7 +107,7 @@ enum PassEnd {
 
 /// Scrubs what a node stores, on one of its shards.
 pub struct Scrubber {
-    /// The other nodes, who have to be there to help.
+    /// The other nodes, which have to be there to help.
     pub peers: Rc<Peers>,
     /// Reads what is stored.
     pub scan: BackgroundScan,
@@ -149,7 +149,7 @@ impl Scrubber {
         })
     }
 
-    /// Right after a start nobody could help yet. Waits for the peers, but not for one that is away.
+    /// Right after a start no peer can help yet. Waits for the peers, but not for one that is away.
     async fn until_connected(&self) {
         for _ in 0..LOOKS_MAX {
             if self.peers.iter().all(|peer| peer.is_up()) {
@@ -197,7 +197,7 @@ impl Scrubber {
             salvaged_from.salvage(&damaged)
         });
         let nodes = self.nodes;
-        // Where the damage is in this byte nobody is found who has the record.
+        // Where the damage is in this byte no node with the record is found.
         let claimed = salvaged.await.ok_or(STOPPING)?.and_then(|bytes| Record::claimed_from(&bytes));
         let from = claimed.filter(|from| (1..=nodes).contains(from)).unwrap_or(nodes);
         let quorum = Quorum::new(majority(from), from).expect("a majority is not more than all");
@@ -246,7 +246,7 @@ fn judge(page: Page, is_sound: impl Fn(&Key, &Bytes) -> bool) -> Checked {
     for (key, record) in page.records {
         checked.records += 1;
         checked.bytes += u64::try_from(key.len() + record.len()).expect("lengths fit");
-        // What is no key was never stored under it: its bytes are damaged, and nobody knows what they were.
+        // What is no key was never stored under it: its bytes are damaged, and what they were is lost.
         let Ok(key) = Key::new(key) else { continue };
         if !is_sound(&key, &record) {
             checked.damaged.push(key);

@@ -248,8 +248,8 @@ fn http(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
         ],
     )?;
     page.counter("http_malformed", "Heads that were no HTTP, or too large", sum(|shard| &shard.malformed))?;
-    page.counter("http_shed", "Connections and requests turned away for want of room", sum(|shard| &shard.shed))?;
-    page.counter("http_defects", "Requests that met a defect", sum(|shard| &shard.defects))?;
+    page.counter("http_shed", "Connections and requests turned away for lack of room", sum(|shard| &shard.shed))?;
+    page.counter("http_defects", "Requests that ran into a defect", sum(|shard| &shard.defects))?;
     page.counter("http_ranges_broken", "Ranges cut short by a damaged record", sum(|shard| &shard.ranges_broken))
 }
 
@@ -279,12 +279,12 @@ fn coordinator(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
     )?;
     page.counter(
         "coordinator_delayed_behind",
-        "Writes that waited because the replicas' stores owed their disks too much",
+        "Writes that waited because of the debt of the replicas' stores",
         sum(|shard| &shard.delayed_behind),
     )?;
     page.counter(
         "coordinator_refused_behind",
-        "Writes refused because the replicas' stores owed their disks too much",
+        "Writes refused because of the debt of the replicas' stores",
         sum(|shard| &shard.refused_behind),
     )?;
     page.counter(
@@ -293,8 +293,8 @@ fn coordinator(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
         sum(|shard| &shard.timestamp_retries),
     )?;
     page.counter("coordinator_stale_answers", "Stores refused as stale", sum(|shard| &shard.stale_answers))?;
-    page.counter("coordinator_corrupt_answers", "Damaged records met by reads", sum(|shard| &shard.corrupt_answers))?;
-    page.counter("coordinator_late_answers", "Answers to forgotten requests", sum(|shard| &shard.late_answers))?;
+    page.counter("coordinator_corrupt_answers", "Damaged records found by reads", sum(|shard| &shard.corrupt_answers))?;
+    page.counter("coordinator_late_answers", "Answers to dropped requests", sum(|shard| &shard.late_answers))?;
     page.counter(
         "coordinator_unconfirmed_stores",
         "Stores that no answer confirmed",
@@ -439,7 +439,7 @@ fn repair(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
         load(&metrics.whole_rounds),
     )?;
     page.counter("repair_scanned_bytes", "Bytes of records looked at", load(&metrics.scanned_bytes))?;
-    page.counter("repair_damaged_records", "Damaged records met by scans", load(&metrics.damaged))?;
+    page.counter("repair_damaged_records", "Damaged records found by scans", load(&metrics.damaged))?;
     page.counter("repair_copied_records", "Records given to nodes that lacked them", load(&metrics.copied))?;
     page.counter(
         "repair_copied_bytes",
@@ -506,9 +506,9 @@ fn store(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
     let stalled = ConstCounter::new(float(stats.stall_micros) * MICROS);
     page.encode("store_stall_seconds", "For how long commits were held back", &stalled)?;
     page.counter("store_background_errors", "Failures of background work", stats.background_errors)?;
-    page.counter("store_damaged_compactions", "Damaged files met by compaction", stats.damaged_compactions)?;
+    page.counter("store_damaged_compactions", "Damaged files found by compaction", stats.damaged_compactions)?;
     page.counter("store_recoveries", "Recoveries from a full disk", stats.recoveries)?;
-    page.counter("store_corrupt_reads", "Reads that met damage", stats.corrupt_reads)?;
+    page.counter("store_corrupt_reads", "Reads that found damage", stats.corrupt_reads)?;
     page.counter("store_dropped_records", "Deletions and expired records dropped by compaction", stats.dropped)?;
     let scrub = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     page.counter("scrub_passes", "Passes over everything that is stored, ended", scrub(&view.scrub.ended))?;

@@ -1,11 +1,10 @@
-//! One node, wired together: with `runtime.rs`, which does the same for a shard, the only place that sees
-//! the configuration and knows all parts.
+//! One node, wired together: with `runtime.rs`, which does the same for a shard, the only place with the configuration
+//! and all parts.
 //!
 //! Starting: listener, data directory, store, commit thread, read pool, background shard, shards. The listener
 //! comes first, so that a port in use leaves the directory alone. Stopping is the same backwards: nothing new is
-//! taken, what is under way is finished, the queue of writes is drained, the store flushed. Connections are taken
-//! until the last shard is done, so that clients are told; two threads see to it that the process ends
-//! in time whatever the disk does.
+//! taken, what is under way is finished, the queue of writes is drained, the store flushed. Connections are taken until
+//! the last shard is done, so that clients get an answer; two threads end the process in time whatever the disk does.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -57,7 +56,7 @@ const READ_QUEUE_MAX: usize = 4096;
 /// Pages of scans that wait for their thread. There is a handful of scans, and each has one page under way.
 const SCAN_QUEUE_MAX: usize = 64;
 
-/// Why a node does not start. Each says what to do.
+/// Why a node does not start, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The address cannot be listened on.
@@ -97,7 +96,7 @@ pub enum StartError {
     Thread(#[from] std::io::Error),
 }
 
-/// Runs a node until it is told to stop by SIGTERM or SIGINT.
+/// Runs a node until SIGTERM or SIGINT.
 ///
 /// # Errors
 /// [`StartError`]; nothing has been changed then.
@@ -235,7 +234,7 @@ impl Node {
         Ok(Self { view, shards, background, drain, store, reaper, commit, pools: [pool_threads, scan_thread], notes })
     }
 
-    /// Tells the shards to finish, and sees to it that the process ends in time.
+    /// Has the shards finish, and the process end in time.
     fn drain(&self) {
         self.view.membership.drain();
         self.drain.send_replace(true);
@@ -248,7 +247,7 @@ impl Node {
                 tracing::warn!("stopping takes long: compactions and the writes that wait for them are given up");
             }
         };
-        // A thread of its own, which does nothing that could block: whoever reads the log may hang, too.
+        // A thread of its own, which does nothing that could block: the log's reader may hang, too.
         let exit = || {
             std::thread::sleep(EXIT_AFTER);
             std::process::exit(0);
@@ -258,7 +257,7 @@ impl Node {
             std::thread::Builder::new().name("exit".to_owned()).spawn(exit),
         ];
         for error in threads.into_iter().filter_map(Result::err) {
-            tracing::warn!(%error, "nobody watches how long stopping takes");
+            tracing::warn!(%error, "no thread limits how long stopping takes");
         }
     }
 
@@ -336,7 +335,7 @@ fn start_background(
     Ok(BackgroundThread { stop, thread })
 }
 
-/// Hands connections to the shards in turn, until the node has been told to stop and the shards are done.
+/// Hands connections to the shards in turn, until the node is stopping and the shards are done.
 async fn accept(listener: TcpListener, node: &Node) -> std::io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let mut terminate = signal(SignalKind::terminate())?;

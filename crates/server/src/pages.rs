@@ -66,7 +66,7 @@ pub(crate) fn cluster(view: &NodeView) -> Vec<u8> {
     serde_json::to_vec_pretty(&page).expect("plain values are JSON")
 }
 
-/// What is said of a backup, as JSON.
+/// A backup, as JSON.
 pub(crate) fn backup(path: &std::path::Path, label: &Label) -> Vec<u8> {
     let Label { cluster, node, wall_ms, sequence } = label;
     let page = json!({
@@ -79,7 +79,7 @@ pub(crate) fn backup(path: &std::path::Path, label: &Label) -> Vec<u8> {
     serde_json::to_vec_pretty(&page).expect("plain values are JSON")
 }
 
-/// `/v0/repair`: rounds of anti-entropy, as this node drives them and has been told their results.
+/// `/v0/repair`: rounds of anti-entropy that this node drives, and the results that it has received.
 pub(crate) fn repair(view: &NodeView) -> Vec<u8> {
     let mut page = view.anti_entropy.show();
     if let Some(page) = page.as_object_mut() {
@@ -140,7 +140,7 @@ fn scrub(scrub: &Scrub) -> Value {
     })
 }
 
-/// Asks for a pass, and tells its number, as JSON.
+/// Asks for a pass, and returns its number, as JSON.
 pub(crate) fn scrub_asked(view: &NodeView) -> Vec<u8> {
     serde_json::to_vec_pretty(&json!({ "pass": view.scrub.ask() })).expect("plain values are JSON")
 }

@@ -66,7 +66,7 @@ pub(crate) fn run_shard(config: &Config, parts: ThreadParts) {
     block_on(serve(config, parts));
 }
 
-/// Runs the background shard until it is told to stop.
+/// Runs the background shard until it is to stop.
 pub(crate) fn run_background(config: &Config, parts: BackgroundParts) {
     priority::lower_to(priority::WORK);
     let BackgroundParts { index, clock, view, mailbox, stop } = parts;
@@ -112,7 +112,7 @@ async fn serve(config: &Config, parts: ThreadParts) {
         drained = tokio::time::timeout(drain_max(), http.drained()) => if drained.is_err() {
             tracing::warn!(shard = index, connections = http.connections(), "connections did not finish in time");
         },
-        // Who comes now is told that the node is stopping.
+        // A new connection gets the answer that the node is stopping.
         () = take(&mut connections, &http) => {}
     }
     drop(drain);
@@ -258,7 +258,7 @@ impl Admin for NodeHttp {
         let view = self.view.clone();
         let job = move || {
             let taken = view.take_backup().map(|(path, label)| crate::pages::backup(&path, &label));
-            // Who asked may have gone: the backup is there all the same.
+            // The caller may have gone: the backup is there all the same.
             let _ = send.send(taken);
         };
         let submitted = self.view.pool.submit(Box::new(job)).is_ok();

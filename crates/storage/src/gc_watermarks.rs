@@ -1,10 +1,10 @@
 //! Up to where each partition is proven converged: what a key that is absent there answers as its version, and
 //! what lets a compaction drop deletions.
 //!
-//! Owns the published watermarks of one store. The commit thread raises them, after it has made them durable;
-//! everybody reads them without a lock. Promises that a GC watermark never falls while the store is open, and that
-//! nothing is dropped above one. A GC watermark is the last version of a clock reading, so the reading is all that is
-//! kept of it.
+//! Owns the published watermarks of one store. The commit thread raises them, after it has made them durable; all
+//! others read them without a lock. Promises that a GC watermark never falls while the store is open, and that nothing
+//! is dropped above one. A GC watermark is the last version of a clock reading, so the reading is all that is kept of
+//! it.
 
 use bytes::Bytes;
 use kvorum_base::sync::atomic::{AtomicU64, Ordering};
@@ -39,7 +39,8 @@ impl GcWatermarks {
     /// The reading that it is the last version of.
     #[must_use]
     pub fn reading(&self, partition: PartitionId) -> Hlc {
-        // Acquire: who sees that a record is gone, or is about to drop it, sees the GC watermark that allows it.
+        // Acquire: a thread that sees that a record is gone, or is about to drop it, sees the GC watermark that allows
+        // it.
         Hlc::from_raw(self.slot(partition).load(Ordering::Acquire))
     }
 
@@ -84,7 +85,7 @@ impl GcWatermarks {
         Ok(())
     }
 
-    /// Forgets all of them, as a restart does before they are loaded.
+    /// Drops all of them, as a restart does before they are loaded.
     pub(super) fn clear(&self) {
         self.0.iter().for_each(|slot| slot.store(0, Ordering::Release));
     }
@@ -136,7 +137,7 @@ mod tests {
         assert!(!may_drop(&value), "a value is no deletion");
         let mut damaged = tombstone(99).to_vec();
         *damaged.last_mut().unwrap() ^= 1;
-        assert!(!may_drop(&damaged), "nobody knows what it was");
+        assert!(!may_drop(&damaged), "what it was is unknown");
         let other = Key::new(Bytes::from_static(b"of another partition")).unwrap();
         let record = Record::tombstone(&other, version(50), 3).bytes().clone();
         assert!(!gc_watermarks.may_drop(other.as_bytes(), &record, || 1_000_000));

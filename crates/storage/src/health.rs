@@ -31,8 +31,8 @@ pub enum Stall {
 #[derive(Debug, Default)]
 pub struct Health {
     disk_full: AtomicBool,
-    /// Bytes of the commit that did not fit beside the space that is left to the engine; zero if all did. What the
-    /// engine itself has met is `disk_full`.
+    /// Bytes of the commit that did not fit beside the space that is left to the engine; zero if all did. The engine's
+    /// own lack of space is `disk_full`.
     refused_bytes: AtomicUsize,
     /// Why no commit succeeds until a restart. Set once.
     poison: OnceLock<String>,
@@ -41,11 +41,11 @@ pub struct Health {
     pub stalls: AtomicU64,
     /// Failures of background work.
     pub background_errors: AtomicU64,
-    /// Of these, damaged files met by compaction.
+    /// Of these, damaged files found by compaction.
     pub damaged_compactions: AtomicU64,
     /// Recoveries from a full disk.
     pub recoveries: AtomicU64,
-    /// Reads that met damage.
+    /// Reads that found damage.
     pub corrupt_reads: AtomicU64,
 }
 
@@ -108,10 +108,10 @@ impl Health {
         }
     }
 
-    /// A compaction has met a damaged block, and will be tried again: it is said once.
+    /// A compaction has found a damaged block, and will be tried again: it is logged once.
     pub fn note_damaged_compaction(&self, reason: &str) {
         if self.damaged_compactions.fetch_add(1, Ordering::Relaxed) == 0 {
-            tracing::error!(reason, "compaction met a damaged block: reads that need it fail, all else goes on");
+            tracing::error!(reason, "compaction found a damaged block: reads that need it fail, all else goes on");
         }
     }
 

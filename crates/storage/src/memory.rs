@@ -17,20 +17,20 @@ use super::{
     Tier,
 };
 
-/// What the next commits meet.
+/// What happens to the next commits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
     /// Nothing.
     #[default]
     None,
-    /// No space, until told otherwise.
+    /// No space, until that is changed.
     DiskFull,
     /// The sync fails: the store is poisoned.
     SyncFails {
         /// Whether the commit is found after the crash.
         survives: bool,
     },
-    /// Commits take until told otherwise. Not for a simulator: they block.
+    /// Commits take until that is changed. Not for a simulator: they block.
     Hangs,
 }
 
@@ -72,7 +72,7 @@ impl MemoryState {
 impl Contents {
     fn apply(&mut self, batch: &Batch) {
         for (key, record) in batch.records() {
-            // Copies, as a file has: who handed them in need not keep them.
+            // Copies, as a file has: the caller need not keep them.
             self.records.insert(Bytes::copy_from_slice(key.as_bytes()), Bytes::copy_from_slice(record));
             self.sequence += 1;
         }
@@ -98,11 +98,11 @@ impl Contents {
 }
 
 impl MemoryStore {
-    /// What the commits from now on meet. [`Fault::None`] makes space again, and repairs no poison.
+    /// What happens to the commits from now on. [`Fault::None`] makes space again, and repairs no poison.
     pub fn set_fault(&self, fault: Fault) {
         self.state().fault = fault;
         match fault {
-            Fault::DiskFull => self.health().set_disk_full("told to be full"),
+            Fault::DiskFull => self.health().set_disk_full("set to be full"),
             _ => self.health().set_space(),
         }
     }
@@ -120,7 +120,7 @@ impl MemoryStore {
         state.unsynced.clear();
         state.fault = Fault::None;
         *self.health() = Health::default();
-        // Whoever starts again loads what is durable of them.
+        // A restart loads what is durable of them.
         self.gc_watermarks.clear();
     }
 
@@ -170,7 +170,7 @@ impl Store for MemoryStore {
         }
         state.cold.remove(key);
         if state.unreadable.contains(key) {
-            return Err(StoreError::Corrupt("told to be".to_owned()));
+            return Err(StoreError::Corrupt("set to be".to_owned()));
         }
         Ok(state.visible.records.get(key.as_bytes()).cloned())
     }
@@ -186,7 +186,7 @@ impl Store for MemoryStore {
         let state = self.state();
         let page = page(&state.visible.records, start, end, limit);
         if page.records.iter().any(|(key, _)| state.is_unreadable(key)) {
-            return Err(StoreError::Corrupt("told to be".to_owned()));
+            return Err(StoreError::Corrupt("set to be".to_owned()));
         }
         Ok(page)
     }
@@ -209,9 +209,9 @@ impl Store for MemoryStore {
         match state.fault {
             Fault::DiskFull => return Err(StoreError::DiskFull),
             Fault::SyncFails { survives } => {
-                health.set_poisoned("told to fail");
+                health.set_poisoned("set to fail");
                 state.limbo = survives.then(|| batch.clone());
-                return Err(StoreError::Poisoned("told to fail".to_owned()));
+                return Err(StoreError::Poisoned("set to fail".to_owned()));
             }
             Fault::None | Fault::Hangs => {}
         }

@@ -2,16 +2,16 @@
 //! its blocks are cached, more than all else that a replica does for a read.
 //!
 //! Promises that a hit is what the engine would have answered. A commit makes what is kept of its keys worthless before
-//! any of it becomes visible, so whatever is found is the present. And each set counts its *changes*: odd while a commit
-//! that touches it is being written, even otherwise. What the engine answered is kept only if the count is even and what
-//! it was *before* the engine was asked: so what was read on either side of a commit is never taken for the present. (A
-//! sequence lock: Lameter, "Effective synchronization on Linux/NUMA systems", 2005, with the cache as the optimistic
-//! reader.)
+//! any of it becomes visible, so whatever is found is the present. And each set counts its *changes*: odd while a
+//! commit that touches it is being written, even otherwise. What the engine answered is kept only if the count is even
+//! and what it was *before* the engine was asked: so what was read on either side of a commit is never taken for the
+//! present. (A sequence lock: Lameter, "Effective synchronization on Linux/NUMA systems", 2005, with the cache as the
+//! optimistic reader.)
 //!
 //! What a hit costs is mostly misses of the processor's caches that wait for each other, so there are two (decision
-//! 0059): the sets are a table, of one cache line each, found by the key's hash; an entry is one allocation, with the key
-//! and the record behind each other, and a hit is a copy of the record. A full set gives up what is worth least, the
-//! oldest of several, and what is over the bytes allowed goes by the clock (Corbató, "A Paging Experiment with the
+//! 0059): the sets are a table, of one cache line each, found by the key's hash; an entry is one allocation, with the
+//! key and the record behind each other, and a hit is a copy of the record. A full set gives up what is worth least,
+//! the oldest of several, and what is over the bytes allowed goes by the clock (Corbató, "A Paging Experiment with the
 //! Multics System", 1968), with counts of uses for its bits.
 
 use std::sync::PoisonError;
@@ -28,14 +28,14 @@ const RECORD_BYTES_MAX: usize = 4096;
 const WAYS: usize = 5;
 /// Entries of a set, on average, that the number of sets is chosen for: then one key of ninety finds no room.
 const WAYS_USUAL: usize = 2;
-/// The size of entry that the number of sets is chosen for: somewhat more than a key of 16 bytes takes with a value of 100.
+/// The size of entry that the number of sets is chosen for: a little more than a key of 16 bytes with a value of 100.
 const ENTRY_BYTES_USUAL: usize = 192;
 /// What is used more often is not worth more.
 const WORTH_MAX: u8 = 4;
 /// Sets at which the clock's hand finds too little to take before it takes what is worth one more.
 const PATIENCE: usize = 64;
 
-/// The key's length, the key, and its record, in one piece of memory. Its handle is one pointer, which nobody shares.
+/// The key's length, the key, and its record, in one piece of memory. Its handle is one pointer, not shared.
 #[derive(Default)]
 struct CacheEntry(Option<ThinArc<(), u8>>);
 
@@ -67,7 +67,7 @@ impl CacheEntry {
 struct CacheSet {
     entries: [CacheEntry; WAYS],
     changes: u32,
-    /// Of each entry's key, a part of the hash by which no set is chosen: who differs in it is not looked at.
+    /// Of each entry's key, a part of the hash by which no set is chosen: an entry that differs in it is not looked at.
     tags: [u8; WAYS],
     /// One for an entry, and one for each use of late, up to [`WORTH_MAX`]. What has changed has none.
     worth: [u8; WAYS],
@@ -259,7 +259,7 @@ impl RecordCache {
         }
     }
 
-    /// Forgets the record.
+    /// Evicts the record.
     pub fn forget(&self, key: &Key) {
         let hash = key.hash();
         self.set(hash).devalue(hash);

@@ -133,8 +133,8 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError::NeedsDisk`] with [`Tier::Cache`] only; [`StoreError::Corrupt`]; [`StoreError::Io`].
     fn get(&self, key: &Key, tier: Tier) -> Result<Option<Bytes>, StoreError>;
 
-    /// Whatever bytes can still be read of a record that [`Store::get`] calls corrupt, checked by nobody:
-    /// good for nothing but the version that they claim. Blocks on the disk.
+    /// Whatever bytes can still be read of a record that [`Store::get`] calls corrupt, not checked: good for nothing
+    /// but the version that they claim. Blocks on the disk.
     fn salvage(&self, key: &Key) -> Option<Bytes>;
 
     /// One page of the keys in `start..end`. It opens and closes its iterator, so no snapshot outlives the
@@ -163,8 +163,8 @@ pub trait Store: Send + Sync + 'static {
     /// survives the process. Gives way to commits, of writes and of space. Blocks.
     ///
     /// # Errors
-    /// [`StoreError::Busy`] where writes are held back; [`StoreError::DiskFull`], of which the store's health
-    /// knows nothing if it was a lack of space for hints alone; [`StoreError::Poisoned`].
+    /// [`StoreError::Busy`] where writes are held back; [`StoreError::DiskFull`], which the store's health does not
+    /// show if it was a lack of space for hints alone; [`StoreError::Poisoned`].
     fn change_hints(&self, changes: &[HintChange]) -> Result<(), StoreError>;
 
     /// One page of what is kept under the names in `start..end`; otherwise as [`Store::scan`].
@@ -188,8 +188,8 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError::Corrupt`], [`StoreError::DiskFull`], [`StoreError::Io`].
     fn compact(&self) -> Result<(), StoreError>;
 
-    /// Grows with every commit, and says after a restart how much of the log was recovered: at least as much as it
-    /// said before, unless a commit was lost. Hints, which are not synced, do not count.
+    /// Grows with every commit, and shows after a restart how much of the log was recovered: at least as much as
+    /// before, unless a commit was lost. Hints, which are not synced, do not count.
     fn sequence(&self) -> u64;
 
     /// Writes everything out, for a quick start after a clean stop. Blocks.
@@ -201,7 +201,7 @@ pub trait Store: Send + Sync + 'static {
     /// Whether it takes writes. Cheap: for every request.
     fn health(&self) -> HealthState;
 
-    /// Looks at what is owed to the disk, has background work keep up with it, and says what to ask of coordinators.
+    /// Looks at the debt to the disk, has background work keep up with it, and returns what to ask of coordinators.
     /// Takes a lock of the engine: for a few times a second.
     fn backpressure(&self) -> Backpressure {
         Backpressure::NONE
@@ -276,11 +276,11 @@ pub struct StoreStats {
     pub stall_micros: u64,
     /// Failures of the engine's background work.
     pub background_errors: u64,
-    /// Of these, damaged files met by compaction.
+    /// Of these, damaged files found by compaction.
     pub damaged_compactions: u64,
     /// Recoveries from a full disk.
     pub recoveries: u64,
-    /// Reads that met damage.
+    /// Reads that found damage.
     pub corrupt_reads: u64,
     /// Deletions and expired records that compactions have dropped.
     pub dropped: u64,

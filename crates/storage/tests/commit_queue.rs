@@ -24,7 +24,7 @@ use kvorum_storage::{
 const LONG: Duration = Duration::from_secs(20);
 const WALL_MS: u64 = 1_000_000;
 
-/// The twin, with a gate before every commit and memory that forgets everything.
+/// The twin, with a gate before every commit and memory that keeps nothing.
 #[derive(Default)]
 struct Gated {
     inner: MemoryStore,
@@ -270,7 +270,7 @@ fn cold_records_are_looked_up_through_the_pool() {
     rig.store.always_cold.store(true, Ordering::Relaxed);
     rig.queue.submit(work(1, 0, WALL_MS)).unwrap();
     assert_eq!(rig.answers(1), [accepted(0, 1)], "the same version again");
-    // The works of a thread that is told to stop come back from the pool too.
+    // The works of a thread that has to stop come back from the pool too.
     rig.queue.submit(work(1, 0, WALL_MS)).unwrap();
     let _ = rig.thread.stop();
     let (_, done) = rig.answers.try_recv().unwrap();

@@ -77,7 +77,7 @@ struct Arrival {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    // Few versions, so that equal, older and overwritten ones meet; some beyond the permitted skew.
+    // Few versions, so that equal, older and overwritten ones come together; some beyond the permitted skew.
     let arrival = (0..3_usize, 0..40_u64, 1..3_u32, any::<bool>()).prop_map(|(key, second, incarnation, repair)| {
         Arrival { key, millis: EPOCH_MS - 5_000 + second * 1_000, incarnation, repair }
     });
@@ -97,12 +97,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..40)
 }
 
-/// What the rules say, with unlimited memory and no thought for speed.
+/// The rules, with unlimited memory and no thought for speed.
 struct Specification {
     current: BTreeMap<usize, Version>,
     /// Every accept of this life, and when.
     accepted: Vec<(usize, Version, Duration)>,
-    /// Whether the recent set may forget early.
+    /// Whether the recent set may drop early.
     forgetful: bool,
 }
 
@@ -132,7 +132,7 @@ impl Specification {
             }
             StoreAnswer::StaleUnknown(what) => {
                 assert_eq!(what, here);
-                assert!(self.forgetful, "it must know");
+                assert!(self.forgetful, "it must be sure");
             }
             StoreAnswer::Failed(failure) => panic!("{failure:?}"),
         }
@@ -572,7 +572,7 @@ fn a_gc_watermark_is_what_an_absent_key_answers_and_no_mark_is_below_it() {
             assert_eq!(
                 answer(&mut committer, old),
                 StoreAnswer::Stale(gc_watermark),
-                "below the floor, whoever sends it"
+                "below the floor, from any sender"
             );
         }
         store.crash(0);

@@ -1,4 +1,4 @@
-//! No acknowledged write is lost: whoever accepted it holds it or something newer, durably.
+//! No acknowledged write is lost: each replica that accepted it holds it or something newer, durably.
 
 use std::rc::Rc;
 
@@ -26,7 +26,7 @@ fn check_one(
     let ClientOutcome::Written(version) = operation.outcome else { return Ok(()) };
     let key = key(seed, operation.key);
     let (ack, from) = (operation.quorum.required(), operation.quorum.replicas());
-    // One that was overwritten at once by others may be at less than a majority: at too few for it never to meet
+    // One that was overwritten at once by others may be at less than a majority: at too few for it never to overlap
     // theirs.
     let needed = if operation.quorum.is_quorum() { from - majority(from) + 1 } else { ack };
     let replicas = layout.preference_list(key.hash().partition()).iter().take(usize::from(from));

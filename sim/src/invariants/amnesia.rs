@@ -16,7 +16,7 @@ pub fn check(machine: &Machine) -> Result<(), String> {
     Ok(())
 }
 
-/// Looks at one machine once it has met the others, all of which know better than its backup.
+/// Looks at one machine once it has connected to the others, all of which have notes beyond its backup.
 ///
 /// # Errors
 /// If it votes.

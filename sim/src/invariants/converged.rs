@@ -10,7 +10,7 @@ use kvorum_storage::Store;
 use crate::history::key;
 use crate::machine::{Loss, Machine};
 
-/// Looks for a replica that lacks what a watermark says all have. At any time.
+/// Looks for a replica that lacks what all have by a watermark. At any time.
 ///
 /// # Errors
 /// Which.

@@ -3,7 +3,8 @@
 //!
 //! Searched as by Wing and Gong, "Testing and verifying concurrent objects" (1993), with Lowe's memory of what
 //! was seen ("Testing for linearizability", 2017): a set of operations done and the value after them is
-//! explored once. What helps is that values are unique, deletions apart. Not by zones of values, which needs every value to be unique, and deletions are not.
+//! explored once. What helps is that values are unique, deletions apart. Not by zones of values, which needs every
+//! value to be unique, and deletions are not.
 
 use std::collections::{HashMap, HashSet};
 
@@ -166,7 +167,7 @@ impl<'a> LinearizationSearch<'a> {
         let is_read_next = |value| next.iter().any(|call| !calls[*call].is_write && calls[*call].value == value);
         writes.retain(|write| calls[*write].end != u64::MAX || is_read_next(calls[*write].value));
         writes.sort_by_key(|write| std::cmp::Reverse(calls[*write].end));
-        // What nobody reads is overwritten at once by whatever write comes next.
+        // What is not read is overwritten at once by whatever write comes next.
         let mut overwritten = state.clone();
         blind.iter().for_each(|write| overwritten.set_done(*write));
         let with = |write: usize| {

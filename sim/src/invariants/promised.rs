@@ -1,5 +1,5 @@
-//! A write starts over with another timestamp only once its first can never be seen: so all who ever see a value, its
-//! writer included, see it with one version.
+//! A write starts over with another timestamp only once its first can never be seen: so all clients that ever see a
+//! value, its writer included, see it with one version.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
-//! Deletions and those who missed them: rounds in which some keys are written, a node goes away, these keys are
-//! deleted, the others compact and compare, and the node comes back, as it was or with an older disk. No deleted
-//! key comes back, and all of what is deleted is forgotten in the end.
+//! Deletions and nodes that missed them: rounds in which some keys are written, a node goes away, these keys are
+//! deleted, the others compact and compare, and the node comes back, as it was or with an older disk. No deleted key
+//! comes back, and all of what is deleted is dropped in the end.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -18,10 +18,10 @@ use crate::world::World;
 
 /// Rounds of one seed.
 pub const ROUNDS: u64 = 10;
-/// Pongs have told everybody how far a node has got.
+/// Pongs have shown all others how far a node has got.
 const HEARD: Duration = Duration::from_secs(3);
-/// After the return of the node everything is forgotten within this time. A node with an older disk counts again
-/// only when the clocks are past everything that it may have forgotten.
+/// After the return of the node everything is dropped within this time. A node with an older disk counts again only
+/// when the clocks are past everything that it may have lost.
 const FORGOTTEN_MAX: Duration = Duration::from_secs(120);
 
 /// What was done.
@@ -46,7 +46,7 @@ enum Absence {
 /// Plays [`ROUNDS`] rounds.
 ///
 /// # Errors
-/// What came back, or was never forgotten, or any other violation.
+/// What came back, or was never dropped, or any other violation.
 pub fn run(seed: u64) -> Result<DeletionsDone, String> {
     simulate(seed, move |directory| story(seed, directory)).unwrap_or_else(|panic| Err(format!("panic: {panic}")))
 }
@@ -70,11 +70,11 @@ async fn round(world: &Rc<World>, chance: &mut SimRandom, done: &mut DeletionsDo
         ask(world, chance, number, ClientAction::Put(world.next_value()), &world.machines).await?;
     }
     let machine = Rc::clone(chance.pick(&world.machines));
-    // Else the last one, which may have what was deleted in an earlier round and is forgotten.
+    // Else the last one, which may have what was deleted in an earlier round and is dropped.
     if chance.happens(500) || machine.backup_sequence().is_none() {
         machine.back_up();
     }
-    // Beyond the backup: otherwise nobody could tell.
+    // Beyond the backup: otherwise no peer's note shows it.
     for &number in &keys {
         ask(world, chance, number, ClientAction::Put(world.next_value()), &world.machines).await?;
     }
@@ -116,7 +116,7 @@ fn leave(world: &World, machine: &Rc<Machine>, absence: Absence) {
     }
 }
 
-/// Whether it came back with an older disk: only if all others know that it once held more.
+/// Whether it came back with an older disk: only if all others have notes that it once held more.
 fn come_back(world: &World, machine: &Rc<Machine>, absence: Absence) -> bool {
     world.trace.event(&format!("node {} comes back", machine.index));
     let mut is_restored = false;
@@ -138,7 +138,7 @@ fn come_back(world: &World, machine: &Rc<Machine>, absence: Absence) -> bool {
     is_restored
 }
 
-/// Waits until no disk has anything of any key, and everybody votes.
+/// Waits until no disk has anything of any key, and all nodes vote.
 async fn forget(world: &Rc<World>) -> Result<(), String> {
     let begin = world.trace.now();
     let remains = || {

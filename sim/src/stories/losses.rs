@@ -1,7 +1,7 @@
-//! Lost disks and who misses them: rounds in which every key is written while one replica is cut off, a replica that
+//! Lost disks and what misses them: rounds in which every key is written while one replica is cut off, a replica that
 //! acknowledged it loses its disk, and as soon as that one votes again the last that has everything is cut off. What
-//! was acknowledged is there. In every other round the last one has in the meantime got something newer that reached
-//! nobody else: then that or what was acknowledged is there.
+//! was acknowledged is there. In every other round the last one has in the meantime got something newer that reached no
+//! other: then that or what was acknowledged is there.
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;

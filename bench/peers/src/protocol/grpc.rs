@@ -1,4 +1,4 @@
-//! etcd: gRPC, unary calls over HTTP/2, as its own clients speak it.
+//! etcd: gRPC, unary calls over HTTP/2, as its own clients send them.
 //!
 //! By hand, because it is little: the client chooses what it sends, and of the answers' headers nothing has to be
 //! decoded. A call that failed has no message (its status is in the trailers), and one that succeeded has one. Headers
@@ -15,7 +15,7 @@ const FRAME_HEAD_BYTES: usize = 9;
 const FRAME_BYTES_MAX: usize = 16_384;
 /// Of a connection, until the server says otherwise.
 const WINDOW_BYTES: i64 = 65_535;
-/// What the server may send before it is told that it may send more.
+/// What the server may send before its window is raised.
 const RECEIVE_WINDOW_BYTES: u32 = 1 << 30;
 
 const DATA: u8 = 0;
@@ -94,7 +94,7 @@ pub(crate) struct Grpc {
     message: Vec<u8>,
     /// How many bytes the server takes on this connection.
     send_window: i64,
-    /// How many bytes came since it was told that it may send more.
+    /// Bytes received since the server's window was raised.
     received: u32,
     body: Vec<u8>,
 }

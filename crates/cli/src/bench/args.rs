@@ -16,7 +16,7 @@ use kvorum_load::scenario::SCENARIOS;
 use kvorum_load::target::Target;
 use kvorum_load::workload::{Api, KeyOrder, ValueSize, Workload, bytes};
 
-/// Load tests: drive a cluster, or any HTTP store, and tell how it did.
+/// Load tests: drive a cluster, or any HTTP store, and report how it did.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
     Run(RunArgs),
@@ -27,7 +27,7 @@ pub enum BenchCommand {
     Scenario(ScenarioArgs),
 }
 
-/// Whom requests go to, over what, and with which keys and values.
+/// Where requests go to, over what, and with which keys and values.
 #[derive(Debug, Args)]
 pub struct TargetArgs {
     /// The targets; connections go to them in turn.
@@ -71,7 +71,7 @@ pub struct TargetArgs {
     pub timeout: Duration,
 }
 
-/// Whom the load goes to, and in what shape.
+/// Where the load goes to, and in what shape.
 #[derive(Debug, Args)]
 pub struct LoadArgs {
     #[command(flatten)]
@@ -191,7 +191,7 @@ impl CompareArgs {
     }
 }
 
-/// Send requests at a constant rate, and tell how long they took.
+/// Send requests at a constant rate, and report how long they took.
 ///
 /// Open loop: a request is due at its time whether or not earlier ones were answered, and its latency runs from then.
 /// With `--rate max` the loop is closed: each connection sends when it has its answer.
@@ -260,8 +260,8 @@ pub struct KneeArgs {
     /// What a rate must meet to count, besides 99 % of it being achieved without an error.
     #[arg(long, value_name = "P=TIME,…", default_value = "p99=50ms")]
     pub objective: Objective,
-    /// Search also for the rate that holds for so long: p99 of every 10 s within the objective, and debt bounded. Probes
-    /// have a fifth of that time.
+    /// Search also for the rate that holds for so long: p99 of every 10 s within the objective, and debt bounded.
+    /// Probes have a fifth of that time.
     #[arg(long, value_name = "DURATION", value_parser = at_least_a_moment)]
     pub sustained: Option<Duration>,
     /// Write knee.json, report.html, and the runs at the knee, at half of it and at the sustained knee there.
@@ -272,7 +272,7 @@ pub struct KneeArgs {
 /// Send requests at a constant rate for long, and judge: a verdict and a report.
 ///
 /// Passed if at most 1 second in 100 is over the objective, there is no error, nothing is unsent, and the debt of the
-/// nodes' stores is bounded. Each slow second is told with what the nodes did then.
+/// nodes' stores is bounded. Each slow second is shown with what the nodes did then.
 #[derive(Debug, Args)]
 #[command(mut_arg("duration", |duration| duration.default_value("1h")))]
 #[command(after_help = "\
@@ -325,7 +325,7 @@ pub struct CompareArgs {
     /// Requests a second, or max; needed where the sides are live.
     #[arg(long, value_name = "N|max")]
     pub rate: Option<Rate>,
-    /// Runs of each side; fewer than 8 cannot tell anything, 8 only what all of them show.
+    /// Runs of each side; fewer than 8 prove nothing, 8 only what all of them show.
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = up_to::<1_000>)]
     pub pairs: usize,
     /// Write compare.json there, and each run below `a` and `b`.

@@ -1,4 +1,4 @@
-//! What `bench` says while it works, a line each.
+//! What `bench` prints while it works, a line each.
 
 use std::io::{self, Write};
 
@@ -17,7 +17,7 @@ pub(super) fn warn(line: std::fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "kvorum: {line}");
 }
 
-/// Tells each probe in a line.
+/// Prints each probe in a line.
 pub(super) struct Lines;
 
 impl SearchObserver for Lines {
@@ -35,7 +35,7 @@ impl SearchObserver for Lines {
     }
 }
 
-/// Tells each run of a comparison in a line.
+/// Prints each run of a comparison in a line.
 pub(super) fn tell_turn(turn: Turn<'_>) {
     let (document, latency) = (turn.document, &turn.document.latency_ms);
     let errors = document.failures();

@@ -48,8 +48,8 @@ pub(crate) fn bench(command: &BenchCommand, commit: &str) -> Result<ExitOutcome>
     })
 }
 
-/// Set by the first Ctrl-C, SIGTERM or SIGHUP: what runs ends and is reported. The second one ends the process, unless it
-/// is SIGHUP: who closes a terminal has it from the kernel and again from the shell.
+/// Set by the first Ctrl-C, SIGTERM or SIGHUP: what runs ends and is reported. The second one ends the process, unless
+/// it is SIGHUP: a closed terminal sends it from the kernel and again from the shell.
 fn stop_on_signals() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let asked = stop.clone();
@@ -103,7 +103,7 @@ fn soak(args: &SoakArgs, stop: &Arc<AtomicBool>) -> Result<ExitOutcome> {
     Ok(if passed { ExitOutcome::Done } else { ExitOutcome::NotFound })
 }
 
-/// Runs, tells and saves; none if nothing was measured before an interrupt.
+/// Runs, prints and saves; none if nothing was measured before an interrupt.
 fn measured(
     plan: &RunPlan,
     out: Option<&Path>,
@@ -129,7 +129,7 @@ fn measured(
         // Of nothing there is nothing to keep in the place of an earlier run.
         return told.map(|()| None).map_err(Into::into);
     }
-    // Also where nobody reads the text any more.
+    // Also where the text is read no more.
     if let Some(dir) = out {
         save(dir, &outcome, &document)?;
     }

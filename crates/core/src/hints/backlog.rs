@@ -144,14 +144,14 @@ impl Backlog {
         self.buckets.back().map(|bucket| bucket.id)
     }
 
-    /// `more` of a bucket was delivered: it is not pending, and takes its room until all of the bucket is forgotten.
+    /// `more` of a bucket was delivered: it is not pending, and takes its room until all of the bucket is removed.
     pub fn note_delivered(&mut self, id: BucketId, more: Size) {
         if let Some(bucket) = self.buckets.iter_mut().find(|bucket| bucket.id == id) {
             bucket.delivered = bucket.delivered.plus(more);
         }
     }
 
-    /// Forgets a bucket; what it held, if it was still there.
+    /// Removes a bucket; what it held, if it was still there.
     pub fn remove(&mut self, id: BucketId) -> Option<Size> {
         let index = self.buckets.iter().position(|bucket| bucket.id == id)?;
         let is_last = index + 1 == self.buckets.len();
@@ -159,7 +159,7 @@ impl Backlog {
         self.buckets.remove(index).map(|bucket| bucket.size)
     }
 
-    /// Forgets the oldest bucket if there is too much or it is too old: to be called until there is none.
+    /// Removes the oldest bucket if there is too much or it is too old: to be called until there is none.
     pub fn drop_excess(&mut self, now_ms: u64) -> Option<(BucketId, Size, OverBound)> {
         let oldest = *self.buckets.front()?;
         if self.buckets.len() == 1 && self.is_written {

@@ -1,5 +1,5 @@
-//! Hints: writes kept for a replica that did not confirm them. The policy alone: what is kept, for how long, how
-//! fast and in which order it is delivered. Who keeps and who delivers is in `kvorum-replication`.
+//! Hints: writes kept for a replica that did not confirm them. The policy alone: what is kept, for how long, how fast
+//! and in which order it is delivered. `kvorum-replication` keeps and delivers.
 //!
 //! Hints are an optimisation: whatever is dropped here, anti-entropy finds. A hint is never an ack nor an answer,
 //! and no reader sees one.

@@ -9,7 +9,8 @@ const STEP: Duration = Duration::from_millis(100);
 const STEPS_TO_FULL: u64 = 32;
 /// The rate never falls below this part of the greatest.
 const SLOWEST: u64 = 64;
-/// An answer is late if it takes more than `LATE` times the usual latency and `ALWAYS`, which a slow disk may always take.
+/// An answer is late if it takes more than `LATE` times the usual latency and `ALWAYS`, which a slow disk may always
+/// take.
 const LATE: u32 = 4;
 const ALWAYS: Duration = Duration::from_millis(25);
 /// The usual latency follows a smaller one at once, and a greater one by this part each time.

@@ -42,13 +42,12 @@
 //! | | to 50 | 1.07, 1.25 | 1.01, 1.10 |
 //! | | to 100 | 1.30, 1.75 | 1.03, 1.15 |
 //!
-//! Two first layouts differ by more because a function of the nodes alone cannot remember what it gave
-//! to whom: with 41 partitions a node, independent choices stray by 15 % (11 % with strata), and holding
-//! a hundred nodes within 10 % moves more than the ideal. A successor remembers. It gives a node that
-//! comes exactly its share, and passes on exactly what one that goes had, so its loads come out more even
-//! than those of a first layout: after chains of successors a node is the primary of at most 1.06 of its
-//! share (1.02 while nodes come), and has at most 1.01 of it in three copies. Deeper ranks follow the
-//! order of the old lists, and weights there only as far as the old lists did.
+//! Two first layouts differ by more because a function of the nodes alone has no memory of what it gave to which: with
+//! 41 partitions a node, independent choices stray by 15 % (11 % with strata), and holding a hundred nodes within 10 %
+//! moves more than the ideal. A successor has it. It gives a node that comes exactly its share, and passes on exactly
+//! what one that goes had, so its loads come out more even than those of a first layout: after chains of successors a
+//! node is the primary of at most 1.06 of its share (1.02 while nodes come), and has at most 1.01 of it in three
+//! copies. Deeper ranks follow the order of the old lists, and weights there only as far as the old lists did.
 
 use std::collections::{BTreeSet, BinaryHeap};
 
@@ -72,7 +71,7 @@ impl NodeId {
     }
 }
 
-/// A node as a layout knows it.
+/// A node in a layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayoutNode {
     /// Where it listens; its name, which alone decides what it is given.
@@ -111,8 +110,8 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The layout of these nodes, in whatever order they are given. `version` tells layouts of one
-    /// cluster apart and moves nothing. Takes some tens of milliseconds for 100 nodes.
+    /// The layout of these nodes, in whatever order they are given. `version` distinguishes layouts of one cluster and
+    /// moves nothing. Takes some tens of milliseconds for 100 nodes.
     ///
     /// # Errors
     /// [`LayoutError`] if there are none, too many, two with one URL or one without weight.
@@ -219,7 +218,7 @@ fn costs(node: &LayoutNode, strata: &[u64]) -> Vec<PlacementCost> {
     let mut costs = vec![PlacementCost(0); PARTITIONS];
     for (&(hash, partition), logarithm) in order.iter().zip(strata) {
         let cost = (logarithm << 16) / u64::from(node.weight);
-        // Two nodes of one weight meet in one stratum now and then: the low bits of the hash decide.
+        // Two nodes of one weight are in one stratum now and then: the low bits of the hash decide.
         *costs.get_mut(usize::from(partition)).expect("one of the partitions") =
             PlacementCost((cost << 20) | (hash & 0xf_ffff));
     }

@@ -1,11 +1,11 @@
 //! The preference lists of a layout that follows another: see [`Layout::succeed`].
 //!
 //! Two things are placed with care, the primary and the *set* of the first [`COPIES`] replicas:
-//! 1. Whoever was in them stays, unless it is gone, its zone is now there twice, or its weight fell.
-//! 2. A node that is new or has gained weight is given what its share has risen by: first what is
-//!    nobody's any more, then what the fullest have.
-//! 3. What then is nobody's, or more than a node may have, goes to the least full of those that can
-//!    take it without another copy.
+//! 1. A node in them stays, unless it is gone, its zone is now there twice, or its weight fell.
+//! 2. A node that is new or has gained weight is given what its share has risen by: first what is unassigned, then what
+//!    the fullest have.
+//! 3. What then is unassigned, or more than a node may have, goes to the least full of those that can take it without
+//!    another copy.
 //!
 //! So what moves is what the nodes that came are due, or what those that went had, and never both for
 //! one node. Fullness is load over weight; ties are broken by hash, or by the order of the old lists. In
@@ -162,8 +162,8 @@ impl<'a> Succession<'a> {
         self.drafts.push(Draft { primary, set, rest });
     }
 
-    /// Says what the nodes are due that are new or have gained weight, and takes copies from those that
-    /// have lost some: as many as their share has changed by.
+    /// Notes what is due to nodes that are new or have gained weight, and takes copies from those that have lost some:
+    /// as many as their share has changed by.
     fn apply_weights(&mut self, old: &Layout) {
         let (before, after) = (shares(&old.nodes, 1000), shares(self.nodes, 1000));
         for ((node, id), share) in self.nodes.iter().zip(self.ids()).zip(after) {
@@ -221,9 +221,9 @@ impl<'a> Succession<'a> {
         zones.len()
     }
 
-    /// Who leaves a set for a node to enter it: nobody if there is a place, else the fullest of those whose leaving
-    /// lets the set be in the most zones, and the primary only if it must. (A set that has lost the only node of
-    /// its second zone is in one, whoever leaves, until it is filled.)
+    /// Which node leaves a set for another to enter it: none if there is a place, else the fullest of those whose
+    /// leaving lets the set be in the most zones, and the primary only if it must. (A set that has lost the only node
+    /// of its second zone is in one, whichever leaves, until it is filled.)
     fn leaver(&self, draft: &Draft, node: NodeId) -> Option<NodeId> {
         if draft.set.len() < self.set_size && self.are_apart(&draft.set, None, node) {
             return None;

@@ -231,7 +231,7 @@ pub enum StoreAnswer {
 
 impl StoreAnswer {
     /// Whether the replica needs not be sent `version` again: it holds that or something newer, durably. A replica
-    /// without a vote does what it is told all the same.
+    /// without a vote stores what it receives all the same.
     #[must_use]
     pub fn settles(self, version: Version) -> bool {
         match self {
@@ -241,9 +241,9 @@ impl StoreAnswer {
         }
     }
 
-    /// What the answer says of a store that went out later than its record got its version. The replica may have
-    /// restarted in between: by then others may have given it the record, and it has forgotten what it accepted before.
-    /// So it promises nothing (decision 0060).
+    /// The answer to a store that went out later than its record got its version. The replica may have restarted in
+    /// between, got the record from others, and lost what it had accepted before. So it promises nothing (decision
+    /// 0060).
     #[must_use]
     pub fn of_deferred(self) -> Self {
         match self {
@@ -253,8 +253,8 @@ impl StoreAnswer {
     }
 }
 
-/// What is held for a key, as of one moment. `R` is `Bytes` as they came from a disk or a peer, and [`Record`] once their
-/// digest was checked.
+/// What is held for a key, as of one moment. `R` is `Bytes` as they came from a disk or a peer, and [`Record`] once
+/// their digest was checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Held<R> {
     /// This record: a value, a tombstone, or expired.

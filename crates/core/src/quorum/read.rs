@@ -1,7 +1,8 @@
-//! One GET: whom to ask, when a version is known to be held well enough, what to answer.
+//! One GET: which replicas to ask, when a version is known to be held well enough, what to answer.
 //!
 //! Owns what each replica is known to hold and what has been asked of it. The coordinator carries out
-//! the [`ReadCommand`]s, feeds in the outcome of each (once, matched by its request id; records checked) and keeps the deadline. What comes twice all the same costs at most the answer, never its truth.
+//! the [`ReadCommand`]s, feeds in the outcome of each (once, matched by its request id; records checked) and keeps the
+//! deadline. What comes twice all the same costs at most the answer, never its truth.
 //!
 //! Promises: at quorum, [`ReadCommand::Done`] never carries a version that is not known to be held by a
 //! majority, so that no later quorum read returns an older one; and never one older than what a
@@ -9,19 +10,19 @@
 //! expiry, which is the wall clock's, and sends nothing after its answer: [`Read::outdated`] and
 //! [`Read::to_repair`] say which replicas the coordinator should send to.
 //!
-//! How: everything is derived again from what is known each time something is learnt. Known is, for
-//! each replica, the newest thing that it said it holds; the newest record known is the *target*. A
-//! replica that turns out unable to give the record it spoke of is treated as if it had never
-//! answered: any `ack` other answers are as good, because each of them was true after the read began.
+//! How: everything is derived again from what is known with each answer. Known is, for each replica, the newest thing
+//! that it has reported to hold; the newest record known is the *target*. A replica that cannot give the record it
+//! reported is treated as if it had never answered: any `ack` other answers are as good, because each of them was true
+//! after the read began.
 //!
 //! A GC watermark is no such answer: it says that what a replica lacks was superseded, not whether by a deletion or
 //! by a newer value that the same replica lacks too. So a value at or below it is not taken for deleted;
 //! its holders are asked once more (to answer `404` at once could miss an overwritten key, as a random history showed:
 //! `docs/decisions/0014-a-floor-is-no-deletion.md`).
 //!
-//! Invariants: only answers to reads and refusals (which tell what is held *now*) count toward `ack`; an
-//! `Accepted` does not, since it may speak of the past; the record in hand is never fetched twice; a
-//! failed replica is neither asked nor counted again; nothing follows `Done` or `Hopeless`.
+//! Invariants: only answers to reads and refusals (which report what is held *now*) count toward `ack`; an `Accepted`
+//! does not, since it may be of the past; the record in hand is never fetched twice; a failed replica is neither asked
+//! nor counted again; nothing follows `Done` or `Hopeless`.
 //!
 //! Source: Attiya, Bar-Noy, Dolev (1995); `docs/explanation/consistency.md`, "The protocol".
 
@@ -35,14 +36,14 @@ use crate::version::Version;
 pub enum ReadCommand {
     /// Ask this replica, perhaps for the second time.
     Ask {
-        /// Whom.
+        /// Which.
         rank: Rank,
         /// For what.
         wanted: Wanted,
     },
     /// Write the newest record back to this replica (exempt from its fence).
     Store {
-        /// To whom.
+        /// To which.
         rank: Rank,
         /// What.
         record: Record,
@@ -59,7 +60,7 @@ pub struct Read {
     quorum: Quorum,
     record_from: Rank,
     known: Slots,
-    /// Asked at least once, or told what they hold without being asked.
+    /// Asked at least once, or has reported without that what it holds.
     asked: ReplicaSet,
     /// Asked what they hold, and not yet answered.
     pending: ReplicaSet,
@@ -131,13 +132,13 @@ impl Read {
         }
     }
 
-    /// The hedge's delay has passed without an answer to the client: asks everybody not asked yet, and
-    /// where the record is being fetched, one more holder. May be called again.
+    /// The hedge's delay has passed without an answer to the client: asks all not asked yet, and where the record is
+    /// being fetched, one more holder. May be called again.
     pub fn on_hedge(&mut self, sink: &mut dyn FnMut(ReadCommand)) {
         if self.closed {
             return;
         }
-        // Who has not sent the newest record by now may be the slow one: ask another for it as well.
+        // A replica that has not sent the newest record by now may be the slow one: ask another for it as well.
         let newest = self.newest();
         let wanted = !self.has_record(newest);
         self.ask_rest(wanted, sink);
@@ -174,8 +175,8 @@ impl Read {
         };
         self.pending.remove(rank);
         self.pending_record.remove(rank);
-        // What is older than what the replica said before was overtaken on the way: it is no answer
-        // to the fetch, which came after.
+        // What is older than the replica's answer before was overtaken on the way: it is no answer to the fetch, which
+        // came after.
         if self.learn(rank, current) && has_record {
             self.fetching.remove(rank);
         }
@@ -248,7 +249,8 @@ impl Read {
 
     /// Whether `current` is at least as new as what was known of the replica, and so known now.
     fn learn(&mut self, rank: Rank, current: Current) -> bool {
-        // Of a record and a GC watermark of one version the GC watermark came later: a GC watermark never gives way to it.
+        // Of a record and a GC watermark of one version the GC watermark came later: a GC watermark never gives way to
+        // it.
         let age = |current: Current| (current.version(), matches!(current, Current::GcWatermark(_)));
         let newer = self.known.get(rank).is_none_or(|known| age(known) <= age(current));
         if newer {
@@ -257,8 +259,8 @@ impl Read {
         newer
     }
 
-    /// The replica counts for nothing from now on, as if it had never answered: any `ack` others do as
-    /// well, and what only it knew of cannot have been acknowledged by a majority that they would miss.
+    /// The replica counts for nothing from now on, as if it had never answered: any `ack` others do as well, and what
+    /// only it held cannot have been acknowledged by a majority that they would miss.
     fn fail(&mut self, rank: Rank, failure: Failure) {
         self.exclude(rank);
         if failure == Failure::Corrupt {
@@ -274,8 +276,8 @@ impl Read {
         self.known.set(rank, None);
     }
 
-    /// The newest version known: of what the replicas said they hold and of the record in hand, which
-    /// outlives the failure of the replica that sent it.
+    /// The newest version known: of the replicas' answers and of the record in hand, which outlives the failure of the
+    /// replica that sent it.
     fn newest(&self) -> Option<Version> {
         let told = self.known.iter().filter_map(|(_, current)| match current {
             Current::Record(version) => Some(version),
@@ -295,10 +297,10 @@ impl Read {
 
     /// The replicas that shall hold `record`, as far as this read addresses them: its n.
     ///
-    /// A reader may address more replicas than the record asked for. Then the majority is one of *its*
-    /// replicas: quorums of its writers and of readers that use its `from` lie within them and meet
-    /// there, while a copy further down the list, where an older record had drawn it, is met by none
-    /// of them. For the same reason a GC watermark further down says nothing about it.
+    /// A reader may address more replicas than the record asked for. Then the majority is one of *its* replicas:
+    /// quorums of its writers and of readers that use its `from` lie within them and overlap there. A copy further down
+    /// the list, where an older record had drawn it, is in none of them. For the same reason a GC watermark further
+    /// down says nothing about it.
     fn scope(&self, record: &Record) -> ReplicaSet {
         ReplicaSet::first(record.from().min(self.quorum.replicas()))
     }
@@ -317,8 +319,8 @@ impl Read {
         }
         let newest = self.newest();
         if !rules::has_enough_answers(self.answered().len(), self.quorum) {
-            // Not enough answers yet. A failed one is replaced at once; the record is asked for again
-            // only if nobody who may still send it was asked.
+            // Not enough answers yet. A failed one is replaced at once; the record is asked for again only if no
+            // replica that may still send it was asked.
             if !self.failed.is_empty() {
                 self.ask_rest(self.pending_record.is_empty() && !self.has_record(newest), sink);
             }
@@ -350,22 +352,22 @@ impl Read {
         if self.write_back.version != version {
             self.write_back = WriteBack { version, ..WriteBack::default() };
         }
-        // 1. A majority holds it (what the others hold is older, and every later quorum read will meet
-        //    it). Below quorum the client has chosen not to wait for that.
+        // 1. A majority holds it (what the others hold is older, and every later quorum read will find it). Below
+        //    quorum the client has chosen not to wait for that.
         let confirmed = self.holders(version).or(self.write_back.accepted).minus(self.failed);
         let absent = || self.known.filter(|current| matches!(current, Current::GcWatermark(_)));
         let held = rules::holders(confirmed, self.write_back.sent, absent);
         if rules::may_be_answered(held.and(scope).len(), scope.len(), self.quorum.is_quorum()) {
             return self.close(ReadCommand::Done(Held::Record(record)), sink);
         }
-        // 3. It may be half written: make a majority hold it before anybody hears of it.
+        // 3. It may be half written: make a majority hold it before it is answered.
         let records = self.known.filter(|current| matches!(current, Current::Record(_)));
         let owed = scope.or(records).minus(held).minus(self.failed).minus(self.write_back.sent);
         let possible = held.or(owed).or(self.write_back.sent.minus(self.write_back.refused).minus(self.failed));
         if possible.and(scope).len() < majority(scope.len()) {
             return self.close(ReadCommand::Hopeless, sink);
         }
-        // Who was not asked may hold it: to say so costs less than to take it once more, and no sync.
+        // A replica not asked may hold it: that answer costs less than another store, and no sync.
         self.ask_rest(false, sink);
         for rank in owed.and(self.answered()).iter() {
             self.write_back.sent.insert(rank);
@@ -373,10 +375,10 @@ impl Read {
         }
     }
 
-    /// Values of `version` and a GC watermark above it do not go together: when the GC watermark rose, every holder already
-    /// had something newer, be it a deletion below the GC watermark or a value above it, which the GC watermark's own
-    /// replica may lack. So the holders have answered before that and are asked once more; who gives the
-    /// same again (a reader that was under way brought it back) counts for nothing.
+    /// Values of `version` and a GC watermark above it do not go together: when the GC watermark rose, every holder
+    /// already had something newer, be it a deletion below the GC watermark or a value above it, which the GC
+    /// watermark's own replica may lack. So the holders have answered before that and are asked once more; one that
+    /// gives the same again (a reader that was under way brought it back) counts for nothing.
     fn ask_again(&mut self, version: Version, sink: &mut dyn FnMut(ReadCommand)) {
         self.record = None;
         for rank in self.holders(version).iter() {
@@ -422,7 +424,7 @@ impl Read {
         }
     }
 
-    /// Asks everybody not asked yet, the first of them for the record if it is `wanted`.
+    /// Asks all not asked yet, the first of them for the record if it is `wanted`.
     fn ask_rest(&mut self, mut wanted: bool, sink: &mut dyn FnMut(ReadCommand)) {
         let rest = ReplicaSet::first(self.quorum.replicas()).minus(self.asked);
         for rank in rest.iter() {

@@ -1,8 +1,7 @@
 //! What a replica decides when a record arrives: apply it, or answer why not.
 //!
-//! Owns the order of the rules and nothing else: what is held, what was accepted lately and the fence
-//! are the caller's to know and to keep. Pure, and the whole of a replica's part in the protocol: it
-//! never compares anything but versions.
+//! Owns the order of the rules and nothing else: what is held, what was accepted lately and the fence are the caller's
+//! to keep. Pure, and the whole of a replica's part in the protocol: it never compares anything but versions.
 //!
 //! Promises, given true arguments: a version answered [`StoreAnswer::Stale`] has not been accepted
 //! here and never will be; a version once accepted is [`StoreAnswer::Accepted`] again for as long as
@@ -18,7 +17,7 @@ use super::rules;
 use crate::quorum::{Current, StoreAnswer};
 use crate::version::Version;
 
-/// What the caller knows of the key without, or after, a look at the disk.
+/// What is known of the key without, or after, a look at the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KnownVersion {
     /// Nothing newer than the mark of the key's stripe is held or was ever accepted here, and the
@@ -35,12 +34,12 @@ pub enum Recent {
     Accepted,
     /// They were not.
     NotAccepted,
-    /// Nobody knows: the set had to forget early.
+    /// Unknown: the set had to drop some early.
     /// To be given only for what the set does not contain: what it contains was accepted.
     Unsure,
 }
 
-/// Who sends the record, which decides whether the fence holds for it.
+/// Where the record comes from, which decides whether the fence holds for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// A client's write, or a hint of one: a straggler if it is at or below the fence.
@@ -57,12 +56,12 @@ pub enum Decision {
     Apply,
     /// Write nothing, answer this.
     Answer(StoreAnswer),
-    /// The mark does not tell: read what is held and decide again with [`KnownVersion::Exactly`].
+    /// The mark does not decide it: read what is held and decide again with [`KnownVersion::Exactly`].
     LookUp,
 }
 
-/// The rules, in their order. `fence` is the node's, the same for all partitions; [`Version::ZERO`] before the first round.
-/// `recent` is asked only when `version` is not newer than everything here.
+/// The rules, in their order. `fence` is the node's, the same for all partitions; [`Version::ZERO`] before the first
+/// round. `recent` is asked only when `version` is not newer than everything here.
 #[must_use]
 pub fn decide(
     version: Version,
@@ -85,13 +84,13 @@ pub fn decide(
     }
     if rules::is_superseded(version, current) {
         return Decision::Answer(match recent() {
-            // It was here, and what replaced it is newer: whoever counts copies may count this one.
-            // Before the fence and the GC watermark, because it is a fact and they are refusals.
+            // It was here, and what replaced it is newer: it counts as a copy. Before the fence and the GC watermark,
+            // because it is a fact and they are refusals.
             Recent::Accepted => StoreAnswer::Accepted,
             // Never accepted, and never will be, because what is held only grows: a promise on which
             // the coordinator may start over.
             Recent::NotAccepted => StoreAnswer::Stale(current),
-            // It may have been accepted and forgotten: no promise.
+            // It may have been accepted and dropped: no promise.
             Recent::Unsure => StoreAnswer::StaleUnknown(current),
         });
     }

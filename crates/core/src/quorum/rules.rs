@@ -2,15 +2,16 @@
 //! ([`crate::mutant`]): a test shows that each is noticed. `is_kept` has none: the orders of faults that would show it
 //! are in `tests/quorum_cases.rs`.
 //!
-//! The state machines ([`super::write`], [`super::read`]) and the replica ([`super::replica`]) call rules by name. What a
-//! rule is for is said here; why all of them together give a linearizable register is in the documents ("Consistency").
+//! The state machines ([`super::write`], [`super::read`]) and the replica ([`super::replica`]) call rules by name. What
+//! a rule is for stands here; why all of them together give a linearizable register is in the documents
+//! ("Consistency").
 
 use super::{Current, Quorum, ReplicaSet, StoreAnswer, majority};
 use crate::mutant::{Mutant, is_on};
 use crate::version::Version;
 
-/// **A write is held once a majority of its replicas has accepted it.** Any two majorities share a replica, so every later
-/// read meets it.
+/// **A write is held once a majority of its replicas has accepted it.** Any two majorities share a replica, so every
+/// later read finds it.
 #[inline]
 pub(super) fn is_held_by_majority(accepted: u8, from: u8) -> bool {
     let required = majority(from);
@@ -37,8 +38,8 @@ pub(super) fn can_never_be_held(promises: u8, from: u8) -> bool {
     promises > from - majority(from) || is_on(Mutant::RetryUnblocked) && promises > 0
 }
 
-/// **Only a write that has started over may count as overwritten.** Its second version is above all that beat the first,
-/// so what beats it too was written at the same time.
+/// **Only a write that has started over may count as overwritten.** Its second version is above all that beat the
+/// first, so what beats it too was written at the same time.
 #[inline]
 pub(super) fn may_be_overwritten(is_first_attempt: bool) -> bool {
     !is_first_attempt || is_on(Mutant::OverwrittenAtOnce)
@@ -75,15 +76,15 @@ pub(super) fn is_copy(answer: StoreAnswer) -> bool {
     }
 }
 
-/// **Who holds what is read: those that said so, and those that have confirmed a write-back.** Neither one that a
-/// write-back was only `sent` to, nor one whose record is `absent`.
+/// **What is read is held by the replicas that reported it, and those that have confirmed a write-back.** Neither one
+/// that a write-back was only `sent` to, nor one whose record is `absent`.
 #[inline]
 pub(super) fn holders(confirmed: ReplicaSet, sent: ReplicaSet, absent: impl FnOnce() -> ReplicaSet) -> ReplicaSet {
     let confirmed = if is_on(Mutant::WriteBackUnconfirmed) { confirmed.or(sent) } else { confirmed };
     if is_on(Mutant::AbsentAsHeld) { confirmed.or(absent()) } else { confirmed }
 }
 
-/// **A read at a quorum answers what a majority holds:** every later read will meet it. Below a quorum the client has
+/// **A read at a quorum answers what a majority holds:** every later read will find it. Below a quorum the client has
 /// chosen not to wait for that.
 #[inline]
 pub(super) fn may_be_answered(held: u8, scope: u8, is_quorum: bool) -> bool {

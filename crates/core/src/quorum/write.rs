@@ -1,13 +1,11 @@
 //! One PUT or DELETE: when it is done, when it starts over, when it is lost.
 //!
-//! Owns the counting of answers, nothing else. The coordinator timestamps, sends to all `from` replicas,
-//! feeds every answer in, and does what the step says; the deadline is its own (at the
-//! deadline the outcome is unknown).
+//! Owns the counting of answers, nothing else. The coordinator timestamps, sends to all `from` replicas, feeds every
+//! answer in, and does the step; the deadline is its own (at the deadline the outcome is unknown).
 //!
-//! Promises: at quorum, [`WriteStep::Done`] means that every later quorum read of the key returns this
-//! write or a newer one. It does *not* keep what an answer said beyond what the rules need: the failure's
-//! kind and the time of each answer, wanted in a receipt, stay with the coordinator, which has both in
-//! hand when the answer comes.
+//! Promises: at quorum, [`WriteStep::Done`] means that every later quorum read of the key returns this write or a newer
+//! one. It does *not* keep more of an answer than the rules need: the failure's kind and the time of each answer,
+//! needed in a receipt, stay with the coordinator.
 //!
 //! Invariants: an answer is counted once per replica and attempt; answers of an earlier attempt
 //! count for nothing (they are about another version) but their versions still raise the next timestamp;
@@ -61,8 +59,8 @@ pub enum WriteStep {
     },
     /// Answer the client: success.
     Done(WriteOutcome),
-    /// Every replica has answered or failed, and the write can no longer succeed: `504` at once
-    /// instead of at the deadline. Not before the last answer, so that the `504` names all who accepted.
+    /// Every replica has answered or failed, and the write can no longer succeed: `504` at once instead of at the
+    /// deadline. Not before the last answer, so that the `504` names all that accepted.
     Hopeless,
 }
 
@@ -179,7 +177,7 @@ impl Write {
         [self.accepted, self.stale, self.stale_unknown, self.failed].iter().any(|set| set.contains(rank))
     }
 
-    /// Replicas that said something about the key, whatever it was.
+    /// Replicas with an answer about the key, whatever it was.
     fn answered(&self) -> u8 {
         self.accepted.len() + self.stale.len() + self.stale_unknown.len()
     }
@@ -198,14 +196,14 @@ impl Write {
         if rules::can_never_be_held(self.stale.len(), from) {
             return self.blocked();
         }
-        // 3. Otherwise the outcome is unknown, at the deadline, or as soon as nobody is left to answer.
+        // 3. Otherwise the outcome is unknown, at the deadline, or as soon as no replica is left to answer.
         self.hopeless_if_all_answered()
     }
 
     fn blocked(&self) -> WriteStep {
-        // The second timestamp is newer than all that blocked the first, which met every majority that
-        // had completed a write before we began. So the records that block it too are concurrent with
-        // us, and every later read meets one of them: ours came just before, and is overwritten.
+        // The second timestamp is newer than all that blocked the first, which overlapped every majority that had
+        // completed a write before we began. So the records that block it too are concurrent with us, and every later
+        // read finds one of them: ours came just before, and is overwritten.
         if rules::may_be_overwritten(self.attempt == Attempt::FIRST) && !self.gc_watermark_among_stale {
             // As many copies of it, or of something newer, as of any write that is acknowledged: with an even n fewer
             // are enough to block.
@@ -215,14 +213,14 @@ impl Write {
             }
             return self.hopeless_if_all_answered();
         }
-        // A GC watermark is no write: a read that found only the GC watermark would return nothing, although
-        // nobody deleted. So a block with a GC watermark in it never excuses us.
+        // A GC watermark is no write: a read that found only the GC watermark would return nothing, although nothing
+        // was deleted. So a block with a GC watermark in it never excuses us.
         self.retry_or(WriteStep::Hopeless)
     }
 
     /// The client chose availability: any `ack` accepts do, and none of the above is promised. A replica
-    /// that holds something newer, promise or not, shows that our clock is behind: once more, so that
-    /// what is acknowledged is newer than what those who acknowledge it held.
+    /// that holds something newer, promise or not, shows that our clock is behind: once more, so that what is
+    /// acknowledged is newer than what the acknowledging replicas held.
     fn available_step(&self) -> WriteStep {
         if self.accepted.len() >= self.quorum.required() {
             return WriteStep::Done(WriteOutcome::Held);

@@ -1,13 +1,12 @@
-//! Anti-entropy: how replicas find out where they differ, and what each of them needs.
+//! Anti-entropy: where replicas differ, and what each of them needs.
 //!
 //! A *round* compares, for every partition, what its replicas hold up to a version W that lies well behind all
 //! clocks. Its *driver*, any node, asks each node to raise its fence to W and to build [`trees::Trees`] over one
-//! scan of its store; [`round::Round`] compares them and selects the leaves to be listed; [`merge::Merge`] puts
-//! the lists together by key, and [`round::Round::plan`] says who needs which record. Partitions in which nothing
+//! scan of its store; [`round::Round`] compares them and selects the leaves to be listed; [`merge::Merge`] puts the
+//! lists together by key, and [`round::Round::plan`] returns which node needs which record. Partitions in which nothing
 //! is left to differ are *proven* converged up to W: their gc watermark.
 //!
-//! Pure: the driver and its helpers, in the node, carry out what is said here. [`wire`] is what they say to each
-//! other.
+//! Pure: the driver and its helpers, in the node, carry out what is decided here. [`wire`] has their messages.
 //!
 //! Why it is sound. After its fence a node takes nothing at or below W but repair and write-backs, which bring
 //! what another replica has or had. What a node holds when it is scanned is replaced only by newer things, so a
@@ -27,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::placement::NodeId;
 use crate::version::{Hlc, Version};
 
-/// Names a round: up to where it compares, and who drives it. A node takes part in the greatest it has heard of.
+/// Names a round: up to where it compares, and its driver. A node takes part in the greatest it has received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RoundId {
     /// W is the last version of this reading.

@@ -1,8 +1,8 @@
-//! One round as its driver sees it: who takes part, what differs, who needs what, and what is proven.
+//! One round at its driver: the nodes in it, what differs, what each needs, and what is proven.
 //!
-//! Owns no connection and no clock. Nodes are *present* until [`Round::lose`] is told otherwise. Promises: a
-//! partition is in [`Round::proven`] only if every node of the layout stayed present, nothing of it was left
-//! unsettled, and every leaf in which two nodes differed, or that a node marked, was listed by all.
+//! Owns no connection and no clock. Nodes are *present* until [`Round::lose`]. Promises: a partition is in
+//! [`Round::proven`] only if every node of the layout stayed present, nothing of it was left unsettled, and every leaf
+//! in which two nodes differed, or that a node marked, was listed by all.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +15,14 @@ use crate::placement::{Layout, NodeId};
 use crate::quorum::{Current, StoreAnswer};
 use crate::version::Version;
 
-/// Who is to be given what.
+/// What is to be copied to which nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyPlan {
     /// The newest record.
     pub newest: Holding,
-    /// Who has it, in the order of preference.
+    /// Which have it, in the order of preference.
     pub holders: Vec<NodeId>,
-    /// Who needs it.
+    /// Which need it.
     pub targets: Vec<NodeId>,
     /// Only nodes without a vote have anything of the key. What they have may have been deleted long ago: then a
     /// GC watermark of those that vote refuses it, and what is left of it is to be deleted too.
@@ -73,14 +73,14 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// A node has begun, and says whether it has a vote.
+    /// A node has begun, with or without a vote.
     pub fn on_begun(&mut self, node: NodeId, vote: MemberVote) {
         if let Some(voting) = self.voting.get_mut(node.index()) {
             *voting = vote == MemberVote::Counts;
         }
     }
 
-    /// Whether a node said that it votes.
+    /// Whether a node began with a vote.
     #[must_use]
     pub fn is_voting(&self, node: NodeId) -> bool {
         self.voting.get(node.index()).copied().unwrap_or(false)
@@ -103,17 +103,17 @@ impl<'a> Round<'a> {
         self.present.iter().all(|present| *present)
     }
 
-    /// The roots of a node's trees of one class. A class of which nothing is said has none.
+    /// The roots of a node's trees of one class. A class that is not given has none.
     pub fn on_roots(&mut self, node: NodeId, class: u8, roots: Vec<u64>) {
         self.roots.entry(class).or_default().insert(node, roots);
     }
 
-    /// The leaves that a node wants listed whatever the others have.
+    /// The leaves that a node has marked to be listed whatever the others have.
     pub fn on_marked(&mut self, marked: impl IntoIterator<Item = (PartitionId, LeafSet)>) {
         marked.into_iter().for_each(|(partition, leaves)| self.select(partition, leaves));
     }
 
-    /// The partitions in which some class has different roots among those who share it.
+    /// The partitions in which some class has different roots among the nodes that share it.
     #[must_use]
     pub fn differing(&self) -> PartitionSet {
         let differs = |partition: &PartitionId| {
@@ -165,18 +165,18 @@ impl<'a> Round<'a> {
         all.filter(|(_, leaves)| leaves.0 != 0).collect()
     }
 
-    /// Who needs what of a key, if anybody does. `held` is what the present nodes have listed for it.
+    /// Which nodes need what of a key, if any does. `held` is what the present nodes have listed for it.
     ///
-    /// The rule for the stored `from`: who holds something older gets the newest; who holds nothing gets it only
-    /// if it is among the record's first `from`. A deletion that a holder may drop is proven to have been
-    /// everywhere: nobody without a record needs it.
+    /// The rule for the stored `from`: a node with something older gets the newest; one with nothing gets it only if it
+    /// is among the record's first `from`. A deletion that a holder may drop is proven to have been everywhere: no node
+    /// without a record needs it.
     pub fn plan(&mut self, partition: PartitionId, held: &[(NodeId, Holding)]) -> Option<CopyPlan> {
         let (limit, is_restoring) = (self.id.version(), self.is_restoring());
         let whole =
             |holding: &Holding| holding.kind != RecordKind::Damaged && (is_restoring || holding.version <= limit);
         let newest = held.iter().map(|(_, holding)| *holding).filter(whole).max_by_key(|holding| holding.version);
         let Some(newest) = newest else {
-            // Newer than the round, or damaged everywhere: then nobody knows what it is.
+            // Newer than the round, or damaged everywhere: then it is unknown.
             if held.iter().any(|(_, holding)| holding.kind == RecordKind::Damaged) {
                 self.unsettled.insert(partition);
             }
@@ -242,9 +242,9 @@ impl<'a> Round<'a> {
     }
 
     /// At the end: the partitions in which a node that has no vote has got back whatever it may have acknowledged.
-    /// They are proven, and for every stored `from` that counts the node in, a majority of the *others* among the
-    /// first `from` votes: so every quorum that it once was in had somebody among those whom it was compared with.
-    /// A node alone has nobody to get anything back from.
+    /// They are proven, and for every stored `from` that counts the node in, a majority of the *others* among the first
+    /// `from` votes: so every quorum that it once was in had a node among those that it was compared with. A node alone
+    /// has none to get anything back from.
     #[must_use]
     pub fn restored(&self, node: NodeId) -> PartitionSet {
         let has_majorities = |partition: &PartitionId| {

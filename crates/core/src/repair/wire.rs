@@ -1,7 +1,7 @@
 //! What a driver asks of the nodes, and what they answer: payloads of frames, at most [`BYTES_MAX`] long.
 //!
-//! Encoded with `postcard`, because it is cold and many-shaped; what is decoded is valid as far as its types say,
-//! and nothing is allocated for a length that the payload does not have.
+//! Encoded with `postcard`, because it is cold and many-shaped; what is decoded is valid as far as its types go, and
+//! nothing is allocated for a length that the payload does not have.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -116,9 +116,9 @@ pub enum RoundResponse {
         /// Where it ends; nothing at the end of the list.
         next: Option<Cursor>,
     },
-    /// The node takes part in a greater round, or has forgotten this one.
+    /// The node takes part in a greater round, or has dropped this one.
     Superseded {
-        /// Up to where the greatest that it knows compares.
+        /// Up to where the greatest known to it compares.
         by: Hlc,
     },
     /// It could not be done.
@@ -149,7 +149,7 @@ impl Tree {
     }
 }
 
-/// A payload that says nothing known.
+/// A payload that is no known message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("malformed message of anti-entropy")]
 pub struct MalformedPayload;

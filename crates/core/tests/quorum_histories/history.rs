@@ -192,7 +192,7 @@ impl World {
         }
     }
 
-    /// What happens without anybody asking for it.
+    /// What happens without a request.
     fn stir(&mut self) {
         if self.chance.happens(self.settings.restarts) {
             let at = self.chance.index(self.nodes.len());
@@ -209,8 +209,8 @@ impl World {
         }
     }
 
-    /// Connections end with it: what their coordinators sent to store, or was answered to that, is lost. (What
-    /// readers write back may arrive all the same, as if it was sent again: nobody takes a promise from that.)
+    /// Connections end with it: what their coordinators sent to store, or was answered to that, is lost. (What readers
+    /// write back may arrive all the same, as if it was sent again: its answer promises nothing.)
     fn restart(&mut self, at: usize) {
         self.nodes[at].restart();
         if self.without != Without::Connections {
@@ -234,7 +234,7 @@ impl World {
         for number in 0..self.operations.len() {
             let Some(operation) = self.operations[number].as_mut() else { continue };
             if self.now - operation.started > self.settings.deadline_ms {
-                self.note(|| format!("#{number} meets its deadline"));
+                self.note(|| format!("#{number} reaches its deadline"));
                 self.end_unanswered(number);
             } else if let Kind::Read { machine, hedge_at } = &mut operation.kind
                 && hedge_at.is_some_and(|at| at <= self.now)
@@ -299,7 +299,7 @@ impl World {
     }
 
     fn timestamp(&mut self, coordinator: usize) -> Version {
-        // Nobody's wall clock is before 1970 because the history begins 300 ms, the greatest skew, later.
+        // No wall clock is before 1970 because the history begins 300 ms, the greatest skew, later.
         let wall_ms = (300 + self.now).checked_add_signed(self.settings.skew_ms[coordinator]).expect("after 1970");
         let clock = &mut self.clocks[coordinator];
         *clock = clock.tick(wall_ms);
@@ -529,8 +529,8 @@ impl World {
         self.counts.answered > before
     }
 
-    /// Whether a slow write-back has brought a value back below another replica's GC watermark. Whoever has what
-    /// superseded the value must then be up: nobody else can tell whether it was deleted or overwritten.
+    /// Whether a slow write-back has brought a value back below another replica's GC watermark. The node that has what
+    /// superseded the value must then be up: only its answer shows whether it was deleted or overwritten.
     fn has_resurrected(&self) -> bool {
         let gc_watermark = self.nodes.iter().map(|node| node.gc_watermark).max().unwrap_or(Version::ZERO);
         let values = self.nodes.iter().filter_map(|node| node.record.as_ref()).filter(|record| !record.is_tombstone());

@@ -27,8 +27,8 @@ use rules::Without;
 const HISTORIES: u64 = 30_000;
 /// Histories within which a missing rule must show.
 const HISTORIES_UNTIL_NOTICED: u64 = 20_000;
-/// The same where it is rare that it matters: since an excuse needs a majority (decision 0044), a GC watermark gives one seldom;
-/// and of a quarter of the histories a deferred store must meet a restart.
+/// The same where it is rare that it matters: since an excuse needs a majority (decision 0044), a GC watermark gives
+/// one seldom; and in a quarter of the histories a deferred store must arrive after a restart.
 const RARE_UNTIL_NOTICED: u64 = 100_000;
 
 fn seeds() -> Range<u64> {
@@ -63,6 +63,6 @@ fn every_missing_rule_is_noticed() {
             !ended.linearizable || !ended.live
         });
         println!("without {without:?}: seed {noticed:?}");
-        assert!(noticed.is_some(), "nobody misses {without:?}");
+        assert!(noticed.is_some(), "no history misses {without:?}");
     }
 }

@@ -5,7 +5,7 @@
 pub enum Without {
     /// All rules hold.
     Nothing,
-    /// Replicas remember no accepted versions, and do not even know that they do not.
+    /// Replicas keep no accepted versions, and answer as if they did.
     Recent,
     /// A write reaches replicas that were restarted after it was sent, and their answers from before count.
     Connections,

@@ -30,7 +30,7 @@ pub struct Scenario {
     /// Those of them that are deletions.
     pub tombstones: Vec<u64>,
     pub gc_watermarks: Vec<u64>,
-    /// Whether a write-back may meet something newer.
+    /// Whether a write-back may find something newer.
     pub refusals: bool,
     /// Whether the hedge's timer may fire.
     pub hedge: bool,
@@ -41,8 +41,8 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// Reads of `ack` of `from` that may meet records of `versions` and `gc_watermarks`, ask the first
-    /// replicas first, and meet everything but noise.
+    /// Reads of `ack` of `from` that may find records of `versions` and `gc_watermarks`, ask the first replicas first,
+    /// and get everything but noise.
     pub fn new(ack: u8, from: u8, versions: &[(u64, usize)], gc_watermarks: &[u64]) -> Self {
         let (versions, gc_watermarks) = (versions.to_vec(), gc_watermarks.to_vec());
         let (first, record_from) = ((0..ack).collect(), 0);
@@ -237,7 +237,7 @@ impl Explorer {
         records.chain(gc_watermarks).filter(move |told| told.version() >= version)
     }
 
-    /// What must change nothing: answers that nobody asked for, duplicates, ranks that were not addressed.
+    /// What must change nothing: answers without a request, duplicates, ranks that were not addressed.
     fn make_noise(&self, read: &mut Read, facts: &Facts) {
         let handshake_error = facts.replicas.len();
         let mut quiet: Vec<usize> = vec![handshake_error];
@@ -291,7 +291,7 @@ impl Explorer {
         }
     }
 
-    /// After the answer: whom to repair and to repair, and silence whatever comes.
+    /// After the answer: which replicas to repair, and silence whatever comes.
     fn check_afterwards(&self, read: &Read, facts: &Facts, said: &[Said]) {
         let (mut mend, mut outdated) = (ReplicaSet::EMPTY, ReplicaSet::EMPTY);
         if let [Said::Answer(version)] = said {

@@ -1,10 +1,10 @@
 //! The read machine against a plain specification (`spec.rs`), through everything that can happen
 //! (`explore.rs`): every order of every mix of answers, failures, hedges and answers to write-backs.
 //!
-//! Up to three replicas: three versions with each of two GC watermarks, two versions with three GC watermarks. With four
-//! and five the states multiply: two versions with each of two GC watermarks; and for five, where replicas that differ
-//! only in name are explored once, three versions without hedge, and below `ack=5` without refused
-//! write-backs. The rest is left to chance in `quorum_histories`.
+//! Up to three replicas: three versions with each of two GC watermarks, two versions with three GC watermarks. With
+//! four and five the states multiply: two versions with each of two GC watermarks; and for five, where replicas that
+//! differ only in name are explored once, three versions without hedge, and below `ack=5` without refused write-backs.
+//! The rest is left to chance in `quorum_histories`.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -30,7 +30,7 @@ fn three(from: u8) -> Vec<(u64, usize)> {
 fn run(scenario: &Scenario) {
     let explored = Explorer::run(scenario);
     println!("{} states, endings {:?}: {scenario:?}", explored.states(), explored.endings);
-    assert!(explored.endings.iter().all(|count| *count > 0), "some ending was never met: {scenario:?}");
+    assert!(explored.endings.iter().all(|count| *count > 0), "some ending never came: {scenario:?}");
 }
 
 /// Every set of `ack` of `from` replicas, with every choice of one of them.

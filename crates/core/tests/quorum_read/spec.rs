@@ -1,7 +1,7 @@
 //! A plain specification of a read: the facts so far, replica by replica, and what they call for. Written
 //! over lists, without the machine's sets, and derived from nothing but docs/explanation/consistency.md.
 
-/// What a replica has said it holds. Versions are plain numbers here.
+/// What a replica has reported to hold. Versions are plain numbers here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Told {
     Record(u64),
@@ -47,7 +47,7 @@ pub struct Replica {
     /// A record that it is known to hold has been asked of it.
     pub fetch: bool,
     pub told: Option<Told>,
-    /// It counts for nothing, because it said that it failed, or for another reason.
+    /// It counts for nothing, because it has failed, or for another reason.
     pub failed: bool,
     pub said_failed: bool,
     /// It was asked once more because of a GC watermark.
@@ -151,7 +151,7 @@ impl Facts {
             && (replica.told == Some(Told::Record(version)) || replica.stores.contains(&(version, Stored::Accepted)))
     }
 
-    /// The replicas that have said that they hold it.
+    /// The replicas that have reported it.
     fn tellers(&self, version: u64) -> Vec<usize> {
         (0..self.replicas.len()).filter(|rank| self.replicas[*rank].told == Some(Told::Record(version))).collect()
     }
@@ -178,7 +178,7 @@ impl Facts {
         }
     }
 
-    /// The value, if the newest is one in hand, that a GC watermark of one who should hold it has overtaken.
+    /// The value, if the newest is one in hand, that a GC watermark of one that should hold it has overtaken.
     fn overtaken(&self) -> Option<u64> {
         let newest = self.newest().filter(|_| !self.over && self.voters() >= self.ack)?;
         let value = self.in_hand == Some(newest) && !self.tombstones.contains(&newest);
@@ -190,7 +190,7 @@ impl Facts {
         told.filter(|told| !told.is_record()).any(|gc_watermark| gc_watermark.version() >= version)
     }
 
-    /// Its holders have not answered yet, as it were; who says so twice has failed. And everybody else is asked.
+    /// Its holders count as not having answered yet; one that answers so twice has failed. All others are asked.
     fn ask_again(&mut self, version: u64) -> Vec<Said> {
         self.in_hand = None;
         let mut asked = Vec::new();
@@ -258,7 +258,7 @@ impl Facts {
         if may_hold.count() * 2 <= scope {
             return vec![Said::Hopeless];
         }
-        // To those who have said that they lack it; the others are asked first.
+        // To those that have answered that they lack it; the others are asked first.
         let owed = (0..self.replicas.len()).filter(|rank| {
             let replica = &self.replicas[*rank];
             let shall = replica.told.is_some_and(|told| *rank < scope || told.is_record());
@@ -347,7 +347,7 @@ impl Facts {
         if replica.failed {
             return;
         }
-        // It has told what it holds without being asked.
+        // It has reported what it holds without being asked.
         let unasked = replica.first == First::Unasked;
         replica.first = if unasked { First::Settled } else { replica.first };
         if replica.told.is_none_or(|known| known.age() <= told.age()) {

@@ -87,7 +87,7 @@ fn a_reader_that_pauses_pauses_the_scan() {
             pages > 0 && pages == before && read(&node.metrics.in_flight) == 1
         })
         .await;
-        assert!(pages < 900, "{pages} of some 1000 pages were read for nobody");
+        assert!(pages < 900, "{pages} of some 1000 pages were read for no client");
         let answer = client.answer(false).await;
         assert_eq!(answer.chunks.len(), 2000);
         assert!(node.ranges.pages.get() > pages);

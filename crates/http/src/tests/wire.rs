@@ -503,7 +503,7 @@ fn draining_finishes_what_is_in_flight_and_closes_the_rest() {
         node.shard.drain();
         assert_eq!(silent.rest().await, b"");
         assert_eq!(used.rest().await, b"");
-        assert_eq!(node.shard.connections(), 1, "whoever owes nothing is not waited for: only the busy one is left");
+        assert_eq!(node.shard.connections(), 1, "what is idle is not waited for: only the busy one is left");
         let mut late = node.connect().await;
         late.send("GET /livez HTTP/1.1\r\nHost: x\r\n\r\n").await;
         assert_eq!(last_answer(&mut late).await.status, 503);
@@ -522,7 +522,7 @@ fn a_request_that_came_just_before_the_drain_is_answered() {
         let mut client = node.connect().await;
         client.assert_alive().await;
         client.send("PUT /v0/entity?id=k HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nv").await;
-        // Nobody has read it: tasks run only while this one waits.
+        // It is unread: tasks run only while this one waits.
         node.shard.drain();
         assert_eq!(client.answer(false).await.status, 201);
         assert_eq!(client.rest().await, b"");

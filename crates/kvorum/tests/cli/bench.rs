@@ -26,7 +26,7 @@ fn serve_with(answer: &'static str) -> String {
     serve_by(move || answer)
 }
 
-/// The same with what this says then.
+/// The same with what this returns then.
 fn serve_by(answer: impl Fn() -> &'static str + Clone + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -80,7 +80,7 @@ fn the_command_line_of_the_documentation_runs_and_its_json_has_every_name() {
     assert!(out.join("report.html").is_file() && out.join("latency.hdr").is_file());
 }
 
-/// What is asked for where nothing is said.
+/// What is asked for by default.
 #[test]
 fn the_defaults_are_those_of_the_documentation() {
     for (command, option, value) in [
@@ -253,7 +253,7 @@ fn a_run_without_a_success_has_no_latency_and_one_that_measured_nothing_keeps_th
     let args = ["bench", "run", "--url", &url, "--rate", "100", "--out"];
     assert_eq!(run(kvorum(&args).arg(&out).args(SHORT)).code, 0);
     let saved = json(&out.join("run.json"));
-    // 0 would meet every objective.
+    // 0 would pass every objective.
     assert!(saved["latency_ms"]["p99"].is_null() && saved["refused_ms"]["p99"].as_f64().unwrap() > 0.0, "{saved}");
     let args = ["bench", "run", "--url", &url, "--rate", "100", "--duration", "1s", "--warmup", "1h", "--out"];
     let (code, text) = interrupted(kvorum(&args).arg(&out), &url);
@@ -337,7 +337,7 @@ fn live_sides_take_turns_and_their_runs_can_be_compared_again() {
     let (a, b) = (out.join("a"), out.join("b"));
     let compare = ["bench", "compare", a.to_str().unwrap(), b.to_str().unwrap()];
     let saved = run(kvorum(&compare).env("KVORUM_URL", &url));
-    assert!(saved.code == 0 && saved.stdout.contains("too little to tell"), "{}", saved.stdout);
+    assert!(saved.code == 0 && saved.stdout.contains("too little to compare"), "{}", saved.stdout);
     let mixed = run(kvorum(&["bench", "compare", &url, b.to_str().unwrap(), "--rate", "10"]).args(SHORT));
     assert!(mixed.code == 2 && mixed.stdout.is_empty() && mixed.stderr.contains("the other live"), "{}", mixed.stderr);
     let refused = run(kvorum(&compare).args(["--rate", "10", "--value-size", "5"]));

@@ -19,7 +19,7 @@ const SOON: Duration = Duration::from_secs(20);
 struct Dev {
     child: Child,
     base_port: u16,
-    /// The lines that it tells to paste.
+    /// The lines that it prints to paste.
     curls: Vec<String>,
 }
 
@@ -43,7 +43,7 @@ impl Dev {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Its exit code (none if a signal killed it) and what it said, once its nodes are gone too.
+    /// Its exit code (none if a signal killed it) and its output, once its nodes are gone too.
     fn end(self) -> (Option<i32>, String) {
         let output = self.child.wait_with_output().unwrap();
         wait_for(|| ports(self.base_port).all(is_free));

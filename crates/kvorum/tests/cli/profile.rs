@@ -14,7 +14,8 @@ const HEAD: &str = "HTTP/1.1 200 OK\r\nkvorum-profile-unit: microseconds\r\nkvor
     kvorum-profile-samples: 1\r\nkvorum-profile-lost: 0\r\nkvorum-profile-truncated-percent: 0.0\r\n\
     kvorum-profile-note: none\r\n";
 
-/// What `profile` says with exit code 4 of a node whose answer begins so and has no end, and how much it took of that.
+/// What `profile` prints with exit code 4 about a node whose answer begins so and has no end, and how much it took of
+/// that.
 fn endless(head: &str) -> (String, usize) {
     let (url, listener) = listen();
     let dir = tempfile::tempdir().unwrap();
@@ -65,7 +66,7 @@ fn a_profile_of_another_kind_is_refused_before_the_node_is_asked() {
     let dir = tempfile::tempdir().unwrap();
     let (url, listener) = listen();
     drop(listener);
-    // Whoever asks fails with 4: nobody listens.
+    // A request fails with 4: nothing listens.
     for (name, code) in [("cpu.collapsed", 2), ("alloc.collapsed", 2), ("lock.collapsed", 4), ("cpu-before", 4)] {
         let old = dir.path().join(name);
         std::fs::write(&old, "a 1\n").unwrap();

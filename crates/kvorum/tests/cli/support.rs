@@ -1,4 +1,4 @@
-//! The binary as a process, without the variables of whoever runs the tests; and a server of canned answers.
+//! The binary as a process, without the variables of the test run; and a server of canned answers.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -32,7 +32,7 @@ pub(crate) fn run(command: &mut Command) -> Ended {
     Ended { code: output.status.code().unwrap(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-/// Answers one connection with these bytes, and hands back what was asked once `wanted` is in it.
+/// Answers one connection with these bytes, and hands back the request once `wanted` is in it.
 pub(crate) fn canned(answer: &'static str, wanted: &'static str) -> (String, JoinHandle<String>) {
     let (url, listener) = listen();
     (url, std::thread::spawn(move || answer_one(&listener, answer, wanted)))

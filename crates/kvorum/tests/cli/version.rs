@@ -1,4 +1,4 @@
-//! What the binary says that it is built of.
+//! What the binary shows that it is built of.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

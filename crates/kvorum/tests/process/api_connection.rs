@@ -1,4 +1,4 @@
-//! HTTP/1.1 as clients really speak it: keep-alive, pipelining, chunks, Expect, old and new versions.
+//! HTTP/1.1 as clients really use it: keep-alive, pipelining, chunks, Expect, old and new versions.
 
 use std::time::Duration;
 

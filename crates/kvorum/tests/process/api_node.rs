@@ -1,4 +1,4 @@
-//! What a node says about itself.
+//! What a node shows of itself.
 
 use crate::support::{Cluster, entity, wait_until};
 

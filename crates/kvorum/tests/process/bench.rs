@@ -109,7 +109,7 @@ fn a_node_on_another_machine_is_asked_for_what_a_request_costs_it() {
         assert!(seconds.iter().any(|second| second["slow_commits"].is_u64()), "{run}");
         assert!(node["resident_bytes_max"].as_f64().is_some_and(|bytes| bytes > 1e6), "{text}");
         for name in ["syscalls_per_request", "sleeps_per_request", "disk_read_bytes_per_request"] {
-            assert!(node[name].is_null(), "only its own machine could tell: {name}\n{text}");
+            assert!(node[name].is_null(), "only its own machine shows that: {name}\n{text}");
         }
     };
     match Network::build(1) {
@@ -160,7 +160,7 @@ fn commands_are_started_filled_and_stopped_in_turn() {
         let line = text.lines().find(|line| line.starts_with(turn)).unwrap_or_else(|| panic!("no {turn} in {text}"));
         assert!(line.ends_with(" 0 errors"), "{line}");
     }
-    assert!(text.contains("too little to tell"), "{text}");
+    assert!(text.contains("too little to compare"), "{text}");
     // Or it says in how many runs a sample came so late that a part of what requests cost is missing.
     let is_told = text.lines().any(|line| line.starts_with("cpu ") || line.contains(": cpu is not compared"));
     assert!(is_told, "what a request cost the nodes: {text}");

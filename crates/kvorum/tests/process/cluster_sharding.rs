@@ -64,7 +64,7 @@ fn exactly_from_copies_are_kept_and_each_set_is_part_of_the_larger_one() {
     for number in 0..40 {
         for from in 1..=4 {
             clients[(number + from) % 4].put(&entity_at(format!("k{number}"), from, from), b"v");
-            // All `from` have answered, and nobody else was asked.
+            // All `from` have answered, and no other was asked.
             let holding: Vec<usize> = (0..4).filter(|&index| holds(&cluster, index, number)).collect();
             assert_eq!(holding.len(), from, "key {number}");
         }

@@ -105,7 +105,7 @@ fn a_log_shorter_than_what_was_synced_makes_the_node_rebuild() {
     let log = live_log(&cluster.node(2).data_dir);
     rewrite(&log, |content| content.truncate(content.len() / 2));
     cluster.restart(2);
-    wait_until("the node knows that it has lost something", || is_rebuilding(&cluster, 2));
+    wait_until("the node has found the loss", || is_rebuilding(&cluster, 2));
     for index in 0..3 {
         assert!(cluster.client(index).value(&entity("k199")) == value(199));
     }
@@ -142,7 +142,7 @@ fn a_wiped_data_directory_votes_for_nothing() {
     cluster.kill(2);
     std::fs::remove_dir_all(&cluster.node(2).data_dir).unwrap();
     cluster.restart(2);
-    wait_until("the node is told that it has lost something", || is_rebuilding(&cluster, 2));
+    wait_until("its peers report the loss", || is_rebuilding(&cluster, 2));
     for index in 0..3 {
         assert_eq!(cluster.client(index).value(&entity("k")), b"v", "the two others are a quorum");
     }
@@ -150,7 +150,7 @@ fn a_wiped_data_directory_votes_for_nothing() {
     // Nor after a restart, with a directory that is now its own.
     cluster.kill(2);
     cluster.restart(2);
-    wait_until("it still knows", || is_rebuilding(&cluster, 2));
+    wait_until("it still rebuilds", || is_rebuilding(&cluster, 2));
     counts_for_nothing(&mut cluster, 2, "k");
 }
 
@@ -171,13 +171,13 @@ fn a_directory_restored_from_before_votes_for_nothing() {
     let stored = cluster.metric(1, "kvorum_store_sequence");
     let heard = format!("kvorum_peer_sequence{{peer=\"{}\"}}", cluster.node(1).url());
     for index in [0, 2] {
-        wait_until("the others have heard how far it got", || cluster.metric(index, &heard) >= stored);
+        wait_until("the others have received how far it got", || cluster.metric(index, &heard) >= stored);
     }
     cluster.kill(1);
     std::fs::remove_dir_all(&directory).unwrap();
     copy(&backup, &directory);
     cluster.restart(1);
-    wait_until("the node is told that it has lost something", || is_rebuilding(&cluster, 1));
+    wait_until("its peers report the loss", || is_rebuilding(&cluster, 1));
     for index in 0..3 {
         assert_eq!(cluster.client(index).value(&entity("k")), b"new", "the two others are a quorum");
     }
@@ -185,7 +185,7 @@ fn a_directory_restored_from_before_votes_for_nothing() {
     // Nor after a restart, with a store that has got further since.
     cluster.kill(1);
     cluster.restart(1);
-    wait_until("it still knows", || is_rebuilding(&cluster, 1));
+    wait_until("it still rebuilds", || is_rebuilding(&cluster, 1));
     counts_for_nothing(&mut cluster, 1, "k");
 }
 

@@ -1,5 +1,5 @@
 //! A full disk: writes are refused, reads go on, and writing resumes by itself.
-//! Needs a small file system of its own, hence root; without it the tests say loudly that they were skipped.
+//! Needs a small file system of its own, hence root; without it the tests are loudly skipped.
 
 use std::time::{Duration, Instant};
 

@@ -12,7 +12,7 @@ use crate::support::{Cluster, entity, entity_at, number_from_environment, wait_u
 /// How long clients wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Kills all nodes under load once `moment` says so, `rounds` times, and looks for all that was acknowledged.
+/// Kills all nodes under load at each `moment`, `rounds` times, and looks for all that was acknowledged.
 fn kill_all(cluster: &mut Cluster, seen: &Seen, rounds: usize, mut moment: impl FnMut(&Cluster, usize, &mut Random)) {
     let mut random = Random::new(Random::seed());
     let addresses: Vec<SocketAddr> = (0..3).map(|index| cluster.node(index).address).collect();
@@ -42,8 +42,8 @@ fn killing_all_nodes_20_times_loses_no_acknowledged_write() {
     kill_all(&mut Cluster::start(3), &seen, rounds, |_, _, random| seen.after_writes(random.below(1_500)));
 }
 
-/// With the memory that a node has by default a flush is of six to eight memtables, each with a log of its own. In every
-/// second round the nodes are killed about when node 0 is at one. A third as many rounds, and two at least.
+/// With the memory that a node has by default a flush is of six to eight memtables, each with a log of its own. In
+/// every second round the nodes are killed about when node 0 is at one. A third as many rounds, and two at least.
 #[test]
 fn killing_all_nodes_with_many_memtables_loses_no_acknowledged_write() {
     let seen = Seen::with_bytes(20_000);
@@ -58,7 +58,7 @@ fn killing_all_nodes_with_many_memtables_loses_no_acknowledged_write() {
     });
 }
 
-/// Writers use two nodes while something happens to the third: nobody may notice, and nothing may be lost.
+/// Writers use two nodes while something happens to the third: no writer may notice, and nothing may be lost.
 fn unnoticed(rounds: usize, disturb: fn(&mut Cluster, &Seen, usize)) {
     let mut random = Random::new(Random::seed());
     let mut cluster = Cluster::start(3);

@@ -65,7 +65,7 @@ fn whoever_comes_during_the_drain_is_told_so() {
     let mut idle = cluster.client(0);
     idle.put(&entity("k"), b"v");
     cluster.signal(0, Signal::TERM);
-    // Each shard learns it for itself, and closes what is idle at that moment without a word.
+    // Each shard notices it for itself, and closes what is idle at that moment without a word.
     wait_until("all shards drain", || {
         let probe = || cluster.client(0).send("GET", "/readyz", &[], None);
         (0..4).all(|_| probe().is_ok_and(|response| response.status == 503 && response.closes()))
@@ -86,7 +86,7 @@ fn whoever_comes_during_the_drain_is_told_so() {
     cluster.client(0).absent(&entity("late"));
 }
 
-/// A node whose threads hang as soon as they log: nobody reads what it says, and the pipe is full.
+/// A node whose threads hang as soon as they log: its output is not read, and the pipe is full.
 #[test]
 fn a_node_that_hangs_while_it_stops_ends_all_the_same() {
     let mut cluster = Cluster::prepare(1, &[("KVORUM_LOG_LEVEL", "info")]);
@@ -101,7 +101,7 @@ fn a_node_that_hangs_while_it_stops_ends_all_the_same() {
     cluster.client(0).put(&entity("k"), b"v");
     let (filler, stop) = (AtomicI32::new(0), AtomicBool::new(false));
     let (status, mut log) = thread::scope(|scope| {
-        // Dropped here if something fails: then nobody waits for room in the pipe.
+        // Dropped here if something fails: then nothing waits for room in the pipe.
         let mut log = log;
         scope.spawn(|| {
             filler.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Relaxed);
@@ -110,7 +110,7 @@ fn a_node_that_hangs_while_it_stops_ends_all_the_same() {
             }
         });
         wait_until("the pipe is full", || {
-            // Not even a byte has room if who fills it sleeps; one that only waits for a processor is running.
+            // Not even a byte has room if its filler sleeps; one that only waits for a processor is running.
             let stat = format!("/proc/self/task/{}/stat", filler.load(Ordering::Relaxed));
             std::fs::read_to_string(stat)
                 .is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S')))
@@ -135,7 +135,7 @@ fn a_node_that_hangs_while_it_stops_ends_all_the_same() {
         let status = wait_within(LIMIT, "the node exits", || child.try_wait().unwrap());
         eprintln!("it took {:?}", begin.elapsed());
         stop.store(true, Ordering::Relaxed);
-        // Room for whoever waits.
+        // Room for the threads that wait.
         assert_eq!(log.read(&mut [0; 4096]).unwrap(), 4096);
         (status, log)
     });

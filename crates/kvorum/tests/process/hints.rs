@@ -234,7 +234,7 @@ fn a_node_that_lost_its_directory_takes_hints_too() {
     (0..2).for_each(|index| wait_delivered(&cluster, index));
     assert_eq!(held(&cluster, AWAY), held(&cluster, 0), "each of the 300 keys was changed");
     assert!(cluster.status_text(0).contains("rebuilding"));
-    // What it stores without a vote is stored, and owed to it no more.
+    // What it stores without a vote is stored, and no hint of it is kept.
     let kept = cluster.metric(0, "kvorum_hints_kept_total");
     cluster.client(0).put(&entity("z"), b"v");
     wait_until("it stores what it is sent", || !cluster.local(AWAY, "z").is_empty());
@@ -286,7 +286,8 @@ fn a_read_below_quorum_brings_what_it_saw_to_the_replicas_that_are_behind() {
 fn hints_go_no_faster_than_hints_rate() {
     const HINTS: usize = 600;
     const RATE: f64 = 65_536.0;
-    // What each hint counts at least; and what may go before anything waits: a page, and the burst of a tenth of a second.
+    // What each hint counts at least; and what may go before anything waits: a page, and the burst of a tenth of a
+    // second.
     const HINT_BYTES: f64 = 512.0;
     const AT_ONCE: f64 = 128.0 * 700.0 + RATE / 10.0;
     // Of the processor it may have all: here only the bytes count.

@@ -2,12 +2,12 @@
 //!
 //! Where a new test goes: `api_*` one node and what a client sees; `attack` all faults under load; `backup` backups and
 //! restored nodes; `cli` the client's commands; `cluster_*` several healthy or missing nodes; `crash_*` death, damage
-//! and full disks; `malformed` what is no request and no frame, in numbers; `peer_*` bad peers, crowds and large values;
-//! `profile` profiles and the admin listener; `ready` that what says it is ready answers; `start` refusals to start;
-//! `drain` SIGTERM; `memory` the budget; `hints` what a node that is away misses; `recipes` what docs/how-to
-//! tells to do; `repair_*` anti-entropy, dropped deletions and rebuilt nodes; `scrub` damage that nobody reads;
-//! `scenario` the published measurements; `upgrade` older data. `support` is what they share.
-//! A test is named by its rule. Nothing waits a fixed time: `support::wait` asks until a deadline.
+//! and full disks; `malformed` what is no request and no frame, in numbers; `peer_*` bad peers, crowds and large
+//! values; `profile` profiles and the admin listener; `ready` that a ready node answers; `start` refusals to start;
+//! `drain` SIGTERM; `memory` the budget; `hints` what a node that is away misses; `recipes` the commands of
+//! docs/how-to; `repair_*` anti-entropy, dropped deletions and rebuilt nodes; `scrub` damage that no request reads;
+//! `scenario` the published measurements; `upgrade` older data. `support` is what they share. A test is named by its
+//! rule. Nothing waits a fixed time: `support::wait` asks until a deadline.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
-//! Malformed requests and frames against a live node, more than a node ever meets: it answers each as it must,
-//! serves others meanwhile, and is afterwards what it was before. `KVORUM_TEST_MALFORMED` says how many.
+//! Malformed requests and frames against a live node, more than a node ever gets: it answers each as it must, serves
+//! others meanwhile, and is afterwards what it was before. `KVORUM_TEST_MALFORMED` says how many.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -173,7 +173,7 @@ impl Attack<'_> {
         self.note("frame", "closed for", 1);
     }
 
-    /// What somebody else sees meanwhile: perhaps a refusal of a busy node, never a wrong value.
+    /// What another client sees meanwhile: perhaps a refusal of a busy node, never a wrong value.
     fn bystand(&self, over: &AtomicBool) -> (u64, u64) {
         let (mut client, mut served, mut refused) = (self.client(), 0, 0);
         while !over.load(Ordering::Relaxed) {

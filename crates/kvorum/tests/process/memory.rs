@@ -25,8 +25,8 @@ fn fill_megabytes() -> usize {
     std::env::var("KVORUM_TEST_FILL_MB").ok().and_then(|text| text.parse().ok()).unwrap_or(300)
 }
 
-/// Values of all sizes, as fast as eight clients can who wait for every copy: a replica that is behind refuses
-/// what is too much for it, and the range of one node shall have everything.
+/// Values of all sizes, as fast as eight clients can that wait for every copy: a replica that is behind refuses what is
+/// too much for it, and the range of one node shall have everything.
 fn fill(cluster: &Cluster, megabytes: usize) {
     let sizes = [100, 1_000, 10_000, 100_000, 1_000_000];
     thread::scope(|scope| {

@@ -26,7 +26,7 @@ fn idle_connections(cluster: &Cluster) -> Vec<TcpStream> {
     (0..room.min(IDLE)).map(|_| TcpStream::connect(address).expect("a connection")).collect()
 }
 
-/// A client that behaves, and counts what it got done until it is told to stop.
+/// A client that behaves, and counts what it got done until `stop` is set.
 fn honest(cluster: &Cluster, number: usize, stop: &AtomicBool, done: &AtomicU64) {
     let mut client = cluster.client(0).timeout(Duration::from_secs(30));
     let mut round = 0;
@@ -51,7 +51,7 @@ fn garbage(cluster: &Cluster, stop: &AtomicBool) {
     }
 }
 
-/// Half requests, bodies that trickle, answers that nobody reads: held open until told to stop.
+/// Half requests, bodies that trickle, answers that are not read: held open until `stop` is set.
 fn slow(cluster: &Cluster, stop: &AtomicBool) {
     let half_head = request("GET", &entity("big"), &[], None);
     let half_body = request("PUT", &entity("never"), &[], Some(&[1; 1_000_000]));

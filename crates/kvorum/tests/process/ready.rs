@@ -1,5 +1,5 @@
-//! A node that says it is ready answers requests, and so do the others for it; and one that has only started has those
-//! wait that come before its cluster is there (decision 0060). No request may fail here.
+//! A ready node answers requests, and so do the others for it; and one that has only started has those wait that come
+//! before its cluster is there (decision 0060). No request may fail here.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, RwLock};
@@ -110,7 +110,7 @@ fn what_polls_readyz_and_then_asks_gets_its_answer_through_any_node() {
 struct Open(Vec<RwLock<Option<u32>>>);
 
 impl Open {
-    /// Nobody asks it any more, and what was asked is answered.
+    /// It gets no more requests, and all of its requests are answered.
     fn close(&self, index: usize) {
         *self.0[index].write().unwrap() = None;
     }
@@ -119,8 +119,8 @@ impl Open {
         *self.0[index].write().unwrap() = Some(run);
     }
 
-    /// Asks nodes that are open, one request at a time and about a thousand in a second, until it is told to stop. Its
-    /// keys are its own: two writes that meet while a replica is away may leave neither with a majority.
+    /// Asks nodes that are open, one request at a time and about a thousand in a second, until `stop` is set. Its keys
+    /// are its own: two concurrent writes while a replica is away may leave neither with a majority.
     fn ask(&self, cluster: &RwLock<Cluster>, tally: &Tally, number: u64, stop: &AtomicBool) {
         let mut random = Random::new(number);
         let mut clients: Vec<(u32, Client)> =

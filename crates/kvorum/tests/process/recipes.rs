@@ -32,7 +32,7 @@ fn commands(page: &str) -> Vec<String> {
     commands
 }
 
-/// A recipe in the hands of somebody who has this cluster, with this node in trouble.
+/// A recipe for an operator of this cluster, with this node in trouble.
 struct Recipe {
     commands: std::vec::IntoIter<String>,
     subject: usize,
@@ -60,7 +60,7 @@ impl Recipe {
         all.split_whitespace().map(str::to_owned).collect()
     }
 
-    /// Runs the next command; it must end well. What it says.
+    /// Runs the next command; it must end well. Its output.
     #[track_caller]
     fn run(&mut self, cluster: &Cluster, begin: &str) -> String {
         let words = self.next(cluster, begin);
@@ -179,7 +179,7 @@ fn a_node_is_replaced() {
     let said = recipe.run(&cluster, "kvorum status ");
     assert!(said.contains(" up ") && !said.contains("rebuilding"), "{said}");
     recipe.serve(&mut cluster);
-    wait_until("it knows that it replaces another", || cluster.status_text(SUBJECT).contains("rebuilding"));
+    wait_until("it rebuilds in place of another", || cluster.status_text(SUBJECT).contains("rebuilding"));
     wait_rebuilt(&cluster, SUBJECT);
     let said = recipe.run(&cluster, "kvorum status ");
     assert!(said.contains("is ready") && !said.contains("rebuilding"), "{said}");
@@ -209,7 +209,7 @@ fn a_node_that_cannot_be_scanned_is_rebuilt() {
     assert!(cluster.terminate(SUBJECT).success());
     recipe.run(&cluster, "mv ");
     recipe.serve(&mut cluster);
-    wait_until("it knows what it lost", || cluster.status_text(SUBJECT).contains("rebuilding"));
+    wait_until("it rebuilds", || cluster.status_text(SUBJECT).contains("rebuilding"));
     wait_rebuilt(&cluster, SUBJECT);
     recipe.run(&cluster, "kvorum repair --wait ");
     assert!(!cluster.status_text(SUBJECT).contains("cannot be scanned"));
@@ -230,7 +230,7 @@ fn a_backup_of_one_node_is_restored() {
     std::fs::remove_dir_all(&cluster.node(SUBJECT).data_dir).unwrap();
     recipe.run(&cluster, "kvorum restore ");
     cluster.restart(SUBJECT);
-    wait_until("it knows what it lacks", || cluster.status_text(SUBJECT).contains("restored from a backup of"));
+    wait_until("it rebuilds", || cluster.status_text(SUBJECT).contains("restored from a backup of"));
     wait_rebuilt(&cluster, SUBJECT);
     recipe.run(&cluster, "kvorum repair --wait ");
     assert_eq!(cluster.try_local(0), cluster.try_local(SUBJECT));

@@ -1,5 +1,5 @@
-//! Anti-entropy on real nodes: replicas that differ become identical, deletions are forgotten only when that is
-//! safe, and no round depends on one node.
+//! Anti-entropy on real nodes: replicas that differ become identical, deletions are dropped only when that is safe, and
+//! no round depends on one node.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -39,7 +39,7 @@ fn watermark_ms(cluster: &Cluster, index: usize) -> u64 {
     page(&mut cluster.client(index))["watermark"]["lowest_ms"].as_u64().expect("a number")
 }
 
-/// How far the clock of a node that was restarted may be ahead of the wall, and with it everybody's.
+/// How far the clock of a node that was restarted may be ahead of the wall, and with it all others.
 const AHEAD_MS: u64 = 2500;
 
 /// Has node `driver` drive rounds until everything written before now is proven converged.
@@ -95,7 +95,7 @@ fn repair_gives_a_record_exactly_its_copies() {
     for number in 0..200 {
         let from = 1 + number % 3;
         let response = client.send("PUT", &entity_at(key(number), 1, from), &[], Some(b"v")).unwrap();
-        // With one copy, and that on the node which is away, nobody can take it.
+        // With one copy, and that on the node which is away, no node can take it.
         put += usize::from(response.status == 201);
     }
     assert!(put > 150, "{put}");
@@ -265,7 +265,7 @@ fn a_round_whose_driver_dies_holds_up_nothing() {
 fn a_round_of_a_fast_clock_does_not_hold_up_one_of_a_slow_clock() {
     let settings = [SETTINGS[0], SETTINGS[1], ("KVORUM_CLOCK_SKEW_MAX", "10m")];
     let mut cluster = Cluster::prepare(3, &settings);
-    // Nobody could wait until the slow clocks are where the fast one is.
+    // No test can wait until the slow clocks are where the fast one is.
     Clocks::prepare(&mut cluster).set(2, Duration::from_secs(300));
     cluster.spawn_all();
     cluster.wait_whole();
@@ -291,7 +291,7 @@ fn rounds_come_by_themselves() {
 fn rebuilt(cluster: &Cluster, index: usize) {
     wait_within(2 * SOON, "the node votes again", || (cluster.metric(index, "kvorum_node_votes") == 1.0).then_some(()));
     let others: Vec<usize> = (0..cluster.len()).filter(|other| *other != index).collect();
-    wait_until("its peers know", || others.iter().all(|other| cluster.metric(*other, "kvorum_peer_rebuilding") == 0.0));
+    wait_until("peers count it", || others.iter().all(|other| cluster.metric(*other, "kvorum_peer_rebuilding") == 0.0));
 }
 
 #[test]
@@ -313,7 +313,7 @@ fn a_wiped_node_is_rebuilt_and_votes_again() {
     cluster.kill(2);
     std::fs::remove_dir_all(&cluster.node(2).data_dir).unwrap();
     cluster.restart(2);
-    wait_until("it knows what it lost", || cluster.status_text(2).contains("votes for 0 of 4096"));
+    wait_until("it rebuilds", || cluster.status_text(2).contains("votes for 0 of 4096"));
     rebuilt(&cluster, 2);
     assert_eq!(cluster.local(2, "k"), before);
     // It is one half of every quorum now.
@@ -326,18 +326,19 @@ fn a_wiped_node_is_rebuilt_and_votes_again() {
     cluster.client(0).put(&entity_at(key(50), 2, 3), b"newer");
     cluster.resume(1);
     cluster.wait_whole();
-    // Nobody reproaches it after a restart with what is made good.
+    // After a restart what is made good counts against it no more.
     assert!(cluster.terminate(2).success());
     cluster.restart(2);
     cluster.wait_whole();
     assert_eq!(cluster.metric(2, "kvorum_node_votes"), 1.0);
     assert_eq!(cluster.client(2).value(&entity_at(key(50), 3, 3)), b"newer");
-    // Nor a peer whose older disk remembers the directory that was lost; else there would be no majority any more.
+    // Nor does it to a peer whose older disk remembers the directory that was lost; else there would be no majority any
+    // more.
     cluster.kill(0);
     std::fs::remove_dir_all(&data).unwrap();
     std::fs::rename(&older, &data).unwrap();
     cluster.restart(0);
-    wait_until("it knows what it lost", || voting_partitions(&cluster.status_text(0)).is_some());
+    wait_until("it rebuilds", || voting_partitions(&cluster.status_text(0)).is_some());
     assert_eq!(cluster.metric(2, "kvorum_node_votes"), 1.0);
     rebuilt(&cluster, 0);
     assert_eq!(cluster.client(0).value(&entity_at(key(50), 3, 3)), b"newer");
@@ -347,7 +348,7 @@ fn copy_directory(from: &Path, to: &Path) {
     assert!(Command::new("cp").args(["-a".as_ref(), from.as_os_str(), to.as_os_str()]).status().unwrap().success());
 }
 
-/// For how many partitions a node that rebuilds votes, as `kvorum status` says.
+/// For how many partitions a node that rebuilds votes, as `kvorum status` shows.
 fn voting_partitions(status: &str) -> Option<u64> {
     let (_, rest) = status.split_once("it votes for ")?;
     rest.split(' ').next()?.parse().ok()
@@ -368,9 +369,9 @@ fn a_node_that_rebuilds_shows_its_round_and_the_partitions_that_it_has_back() {
     cluster.kill(2);
     std::fs::remove_dir_all(&cluster.node(2).data_dir).unwrap();
     cluster.restart(2);
-    wait_until("it knows what it lost", || voting_partitions(&cluster.status_text(2)) == Some(0));
+    wait_until("it rebuilds", || voting_partitions(&cluster.status_text(2)) == Some(0));
     assert!(cluster.status_text(2).contains("between two rounds"), "{}", cluster.status_text(2));
-    wait_until("it tells of the round that copies", || cluster.status_text(2).contains("step 4 of 5, copy: "));
+    wait_until("it shows the round that copies", || cluster.status_text(2).contains("step 4 of 5, copy: "));
     let mut client = cluster.client(0);
     let some = wait_for("it votes for some partitions", || {
         for number in 500..600 {
@@ -411,7 +412,7 @@ fn a_restored_directory_brings_no_forgotten_deletion_back() {
     std::fs::remove_dir_all(&data).unwrap();
     std::fs::rename(&copy, &data).unwrap();
     cluster.restart(2);
-    wait_until("it knows what it lost", || cluster.status_text(2).contains("votes for 0 of 4096"));
+    wait_until("it rebuilds", || cluster.status_text(2).contains("votes for 0 of 4096"));
     rebuilt(&cluster, 2);
     converge(&cluster, 1);
     for index in 0..3 {

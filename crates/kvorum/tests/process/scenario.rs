@@ -36,7 +36,7 @@ fn children(child: &Child) -> Vec<Pid> {
     all.iter().flat_map(|text| text.split_whitespace()).filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
 }
 
-/// Reads what it tells until this line.
+/// Reads its output until this line.
 #[track_caller]
 fn read_until(lines: &mut Lines<BufReader<ChildStdout>>, wanted: &str) {
     assert!(lines.by_ref().map(Result::unwrap).any(|line| line == wanted), "it ended before: {wanted}");
@@ -48,7 +48,7 @@ fn started(root: &Path) -> (Child, Lines<BufReader<ChildStdout>>) {
     searching(scenario("quorum", root, &["--duration", "1h"]))
 }
 
-/// As [`started`], with SIGHUP as `env` is told.
+/// As [`started`], with SIGHUP handled as this option of `env` says.
 fn started_with(hangup: &str, root: &Path) -> (Child, Lines<BufReader<ChildStdout>>) {
     let command = scenario("quorum", root, &["--duration", "1h"]);
     let mut env = Command::new("env");
@@ -334,7 +334,7 @@ fn a_scenario_that_nobody_reads_goes_on_to_its_report() {
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
     drop(child.stderr.take());
     assert_eq!(first, "== quorum 3-nodes: start\n");
-    // Both pipes are closed. What it tells next, it tells nobody.
+    // Both pipes are closed: what it prints next is lost.
     let searches = root.path().join("reports/quorum.new/runs/3-nodes-put");
     let deadline = Instant::now() + SOON;
     let begun = wait_within(LONG, "an end of that", || {

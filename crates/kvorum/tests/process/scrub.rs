@@ -1,4 +1,4 @@
-//! Damage that nobody reads is found and repaired by `kvorum scrub`, and by the node itself.
+//! Damage that no request reads is found and repaired by `kvorum scrub`, and by the node itself.
 
 use crate::support::cluster::flip;
 use crate::support::random::Random;
@@ -46,7 +46,7 @@ fn what_is_damaged_is_replaced_by_the_other_replicas_on_request() {
     let [records, damaged, mended] = numbers[..] else { panic!("{numbers:?}") };
     assert_eq!((code, records), (Some(0), KEYS));
     assert!(damaged >= 4 && mended == damaged, "a block has many records: {numbers:?}");
-    // Now they are read from there, and by nobody else: all three must answer.
+    // Now they are read from there alone: all three must answer.
     let mut client = cluster.client(2);
     for number in 0..KEYS {
         assert_eq!(client.value(&entity_at(format!("k{number:03}"), 3, 3)), value(number));

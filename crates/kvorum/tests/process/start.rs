@@ -22,7 +22,7 @@ fn ends(cluster: &Cluster, command: &mut Command) -> Output {
     Output { status, stdout: std::fs::read(out).unwrap(), stderr: std::fs::read(err).unwrap() }
 }
 
-/// Checks that node 0 refuses to start and that what it says contains one of each group of words.
+/// Checks that node 0 refuses to start and that its output contains one of each group of words.
 #[track_caller]
 fn refuses(cluster: &Cluster, command: &mut Command, words: &[&[&str]]) {
     let output = ends(cluster, command);
@@ -138,7 +138,7 @@ fn a_new_node_says_whom_it_waits_for() {
     cluster.spawn(1);
     let missing = cluster.node(2).url();
     for index in 0..2 {
-        wait_until("it has met the other", || {
+        wait_until("it has connected to the other", || {
             let response = cluster.client(index).send("GET", "/readyz", &[], None);
             response.is_ok_and(|response| response.text().contains("registered by 1 of the 2 peers needed"))
         });
@@ -168,7 +168,7 @@ fn nodes_with_different_lists_do_not_peer() {
         wait_until("the node is alive", || {
             cluster.client(index).send("GET", "/livez", &[], None).is_ok_and(|response| response.status == 200)
         });
-        // A new node that has met no majority of its cluster does not know yet that it replaces nobody: 503 or 504.
+        // A new node without a handshake with a majority of its cluster may replace a lost one: 503 or 504.
         let response = cluster.client(index).ok("PUT", &entity("k"), Some(b"v"));
         assert!(matches!(response.status, 503 | 504), "{response:?}");
         wait_until("the refusal is logged", || {

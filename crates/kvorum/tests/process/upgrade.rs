@@ -1,10 +1,10 @@
 //! Data directories of an older format: taken over in place, and refused by nothing.
 //!
 //! `fixtures/format-1.tar.xz` has those of three nodes, `http://10.77.0.1:8080` to `.3`, written by the build of
-//! commit 892cb31, the last whose stores had neither hints nor GC watermarks. With 3/3, `k000` to `k199` were put, the first
-//! 50 again and the next 50 deleted; then all nodes were stopped and started, so that this is in tables. `k200` to
-//! `k249` were put and `k250` to `k259` put and deleted, at 2/3, and all were killed with `kill -9`, so that this is in
-//! logs. The engine's own logs (`store/LOG*`) were left out.
+//! commit 892cb31, the last whose stores had neither hints nor GC watermarks. With 3/3, `k000` to `k199` were put, the
+//! first 50 again and the next 50 deleted; then all nodes were stopped and started, so that this is in tables. `k200`
+//! to `k249` were put and `k250` to `k259` put and deleted, at 2/3, and all were killed with `kill -9`, so that this is
+//! in logs. The engine's own logs (`store/LOG*`) were left out.
 
 use std::process::Command;
 

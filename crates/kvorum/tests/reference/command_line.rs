@@ -41,7 +41,7 @@ fn row(argument: &Arg) -> [String; 3] {
     [code(&spelling(argument)), default, sentence(&help) + &values]
 }
 
-/// Arguments of commands that stand beside each other and take them alike are told once.
+/// Arguments of commands that stand beside each other and take them alike are listed once.
 const TAKERS_MIN: usize = 3;
 
 fn rows(command: &Command) -> Vec<[String; 3]> {

@@ -1,5 +1,5 @@
-//! What doc comments say of the fields of a struct and of the variants of an enum: read from the source, since a program
-//! does not know its comments. Relies on `cargo fmt`.
+//! The doc comments of the fields of a struct and of the variants of an enum: read from the source, since a program
+//! does not contain its comments. Relies on `cargo fmt`.
 
 use crate::root;
 
@@ -9,7 +9,7 @@ pub(crate) struct Field {
     /// As in Rust; of a variant, nothing.
     pub(crate) kind: String,
     pub(crate) doc: String,
-    /// What serde is told.
+    /// Its attributes, serde's among them.
     pub(crate) attributes: String,
 }
 
@@ -19,7 +19,7 @@ impl Field {
         self.attributes.contains("flatten")
     }
 
-    /// Whether it is left out where there is nothing to say.
+    /// Whether it is left out where there is no value.
     pub(crate) fn may_be_absent(&self) -> bool {
         self.attributes.contains("skip_serializing_if")
     }

@@ -1,7 +1,8 @@
 //! The reference in `docs/reference`, held to the code: its tables are written from what the program has, and compared.
 //!
 //! A page is written by hand, but for what stands between `<!-- from the code: NAME -->` and `<!-- end -->`. `RECORD=1`
-//! writes that anew. What a table cannot be made from, such as the fields of a page of JSON, a test looks for in the text.
+//! writes that anew. What a table cannot be made from, such as the fields of a page of JSON, a test looks for in the
+//! text.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 

@@ -23,7 +23,7 @@ use crate::target::Target;
 /// For a server to start and to stop.
 const START_DEADLINE: Duration = Duration::from_secs(120);
 const STOP_DEADLINE: Duration = Duration::from_secs(20);
-/// For whoever serves at a command's place to go away.
+/// For an earlier server at a command's targets to go away.
 const FREE_DEADLINE: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(50);
 /// What was found, beside the runs.
@@ -97,12 +97,12 @@ pub struct PairedRuns<'a> {
 }
 
 /// Runs A B A B. Blocks. If it is stopped or fails, the pairs that were whole are returned. The runs of an earlier
-/// contest in the same directory, and what was found of them, are removed before the first of these is saved: they would
-/// be compared with these.
+/// contest in the same directory, and what was found of them, are removed before the first of these is saved: they
+/// would be compared with these.
 ///
 /// # Errors
-/// Beside those pairs, those of [`run()`] and [`fill()`], and [`Error::Refused`] if a command's server does not start, or
-/// a run has no success; else the first of removing and saving, which ends nothing.
+/// Beside those pairs, those of [`run()`] and [`fill()`], and [`Error::Refused`] if a command's server does not start,
+/// or a run has no success; else the first of removing and saving, which ends nothing.
 pub fn live(
     contest: &PairedRuns<'_>,
     a: &Side,
@@ -128,7 +128,7 @@ impl Turns<'_> {
             let mut pair = Vec::new();
             for (name, side) in [('A', a), ('B', b)] {
                 let turn = self.turn(name, side, number);
-                // Also where it failed: a server that is not up yet is no reproach then.
+                // Also where it failed: a server that is not up yet is no error then.
                 if self.contest.stop.load(Ordering::Relaxed) {
                     return Ok(());
                 }
@@ -229,13 +229,13 @@ impl Server {
     }
 }
 
-/// Waits until nobody serves at the targets: whoever did would be measured instead.
+/// Waits until nothing serves at the targets: it would be measured instead.
 fn wait_free(command: &str, plan: &RunPlan) -> Result<(), Error> {
     let deadline = Instant::now() + FREE_DEADLINE;
     for target in &plan.targets {
         while reach(target).is_ok() {
             if Instant::now() > deadline {
-                let text = format!("somebody serves at {target} already, and would be measured instead of `{command}`");
+                let text = format!("a server is at {target} already, and would be measured instead of `{command}`");
                 return Err(Error::Refused(text));
             }
             thread::sleep(POLL);

@@ -1,10 +1,10 @@
 //! Two sides compared, percentile by percentile, by runs that were repeated.
 //!
-//! A difference is one if a rank test says so, for all figures together with a chance of 5 % for a false alarm, *and* it
-//! is at least 2 %. Runs of live sides are interleaved, A B A B, so that what changes with time on the machine meets both
-//! runs of a pair, and it is pairs that are tested: their ratios lack what both had. Saved runs belong to no pairs, and
-//! are tested as two sets. Of a single saved run on each side the seconds are taken in blocks instead: that tells whether
-//! these two runs differ, not whether others would.
+//! A difference is one if a rank test says so, for all figures together with a chance of 5 % for a false alarm, *and*
+//! it is at least 2 %. Runs of live sides are interleaved, A B A B, so that what changes with time on the machine
+//! affects both runs of a pair, and it is pairs that are tested: their ratios lack what both had. Saved runs belong to
+//! no pairs, and are tested as two sets. Of a single saved run on each side the seconds are taken in blocks instead:
+//! that shows whether these two runs differ, not whether others would.
 
 mod live;
 mod measurement;
@@ -218,7 +218,7 @@ fn row(figure: &str, [a, b]: [&[f64]; 2], probability: f64, kind: Pairing, rando
 fn verdict(rows: &[ComparedFigure], enough: bool, kind: Pairing) -> String {
     if !enough {
         let what = if kind == Pairing::Pairs { "pairs" } else { "runs of each" };
-        return format!("too little to tell: at least {} {what} are needed", kind.runs_min());
+        return format!("too little to compare: at least {} {what} are needed", kind.runs_min());
     }
     let of = |change: Change| -> Vec<String> {
         let rows = rows.iter().filter(|row| row.change == change);
@@ -242,7 +242,7 @@ fn hidden(rows: &[ComparedFigure]) -> &'static str {
     let far = |ratio: f64| (ratio - 1.0).abs() > INTERVAL_WIDE;
     match rows.iter().any(|row| far(row.ratio_low) || far(row.ratio_high)) {
         true => {
-            " to be told from noise: runs, or pairs, differ so much that even a large one could hide; more of them, or a quieter machine, would tell"
+            " beyond noise: runs, or pairs, differ so much that even a large one could hide; more of them, or a quieter machine, would show it"
         }
         false => "",
     }
@@ -346,7 +346,7 @@ fn unlike(a: &[Saved], b: &[Saved]) -> Vec<String> {
         values
     };
     let text = |values: BTreeSet<String>| values.into_iter().collect::<Vec<_>>().join(", ");
-    // What a run of an earlier version does not tell is not known to differ.
+    // What a run of an earlier version lacks is not known to differ.
     let known = |values: &BTreeSet<String>| !values.contains("");
     let both = values(a).into_iter().zip(values(b).into_values()).filter(|((_, a), b)| known(a) && known(b));
     let differing = both.filter(|((_, a), b)| a.union(b).count() > 1);

@@ -31,15 +31,16 @@ pub(super) fn rank_test(a: &[f64], b: &[f64]) -> f64 {
     float(tried.0) / float(tried.1)
 }
 
-/// The probability, two-sided, that the ratios of pairs are as far to one side of 1, by their ranks, if the sides are alike.
-/// Pairs without a difference are left out.
+/// The probability, two-sided, that the ratios of pairs are as far to one side of 1, by their ranks, if the sides are
+/// alike. Pairs without a difference are left out.
 pub(super) fn signed_rank_test(ratios: &[f64]) -> f64 {
     let changes: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).filter(|change| *change != 0.0).collect();
     let ranks = ranks(&changes.iter().map(|change| change.abs()).collect::<Vec<_>>());
     let observed: f64 = ranks.iter().zip(&changes).filter(|(_, change)| **change > 0.0).map(|(rank, _)| rank).sum();
     let expected = ranks.iter().sum::<f64>() / 2.0;
     let distance = (observed - expected).abs() - 1e-9;
-    // Each change is as likely up as down. By twice the sum of those that are up, which is whole where ranks are shared.
+    // Each change is as likely up as down. By twice the sum of those that are up, which is whole where ranks are
+    // shared.
     let mut chances = vec![1.0];
     for rank in &ranks {
         let up = index(whole(rank * 2.0));

@@ -27,7 +27,7 @@ const HALF_WARMUP_MIN: Duration = Duration::from_secs(5);
 /// Connections of the last point of the scalability curve at most.
 const SCALE_CONNECTIONS_MAX: usize = 256;
 
-/// What the search tells while it goes on.
+/// What the search reports while it goes on.
 pub trait SearchObserver {
     /// A probe has ended, or with a name a run at full length: `knee` if it was to confirm one, `half` at half of it,
     /// `sustain` if it was a probe for the sustained knee, and `sustained` if it was to confirm that.
@@ -125,7 +125,7 @@ impl Bench<'_> {
         (duration / PROBE_SHARE).max(least).min(duration)
     }
 
-    /// Runs at a rate, and notes and tells how it went: at full length if it is saved under a name. None if it was
+    /// Runs at a rate, and notes and reports the result: at full length if it is saved under a name. None if it was
     /// interrupted: what there was of it is not of that rate.
     fn probe(
         &mut self,

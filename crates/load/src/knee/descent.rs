@@ -29,7 +29,7 @@ impl Descent {
         Self { first: burst_knee, good: None, bad: None, refuted: 0, is_confirmed: false }
     }
 
-    /// What to do next; the same until something is told.
+    /// What to do next; the same until the next result.
     pub(super) fn next(&self) -> SearchStep {
         match (self.good, self.bad) {
             (Some(good), _) if self.is_confirmed => SearchStep::Done(Some(good)),

@@ -1,8 +1,8 @@
 //! The knee: the highest constant rate that is sustained under an objective, and what bends the curve.
 //!
-//! Every probe is an open-loop run with its own warm-up. When it is interrupted, the runs that were whole are kept. Probes
-//! of seconds end before a store's debt has to be paid: `sustained` says whether it grew, and the sustained knee is looked
-//! for with probes of minutes.
+//! Every probe is an open-loop run with its own warm-up. When it is interrupted, the runs that were whole are kept.
+//! Probes of seconds end before a store's debt has to be paid: `sustained` is whether it grew, and the sustained knee
+//! is looked for with probes of minutes.
 
 mod bench;
 mod descent;
@@ -39,8 +39,8 @@ const KNEE_FILE: &str = "knee.json";
 /// its end, also of a search that is interrupted or fails; but without a knee it does not replace one that has one.
 ///
 /// # Errors
-/// Beside what was found until then, those of [`run()`](crate::run::run()), else the first of writing. A target that dies on the way ends
-/// the search with [`Error::Unreachable`]; what cannot be written does not, but for `dir` itself.
+/// Beside what was found until then, those of [`run()`](crate::run::run()), else the first of writing. A target that
+/// dies on the way ends the search with [`Error::Unreachable`]; what cannot be written does not, but for `dir` itself.
 pub fn knee(hunt: &SearchInput<'_>, watch: &mut dyn SearchObserver) -> (Knee, Result<(), Error>) {
     let SearchInput { plan, objective, dir, stop, .. } = hunt;
     let knee = Knee {

@@ -62,7 +62,7 @@ impl Probe {
         }
     }
 
-    /// Whether this confirmation is the one to tell of, where `best` is the latencies of the best before it at its rate.
+    /// Whether this confirmation is the one to report, where `best` is the latencies of the best before it at its rate.
     pub(super) fn is_better_than(&self, best: Option<Percentiles>) -> bool {
         self.passed && best.is_none_or(|best| self.latency_ms.p99 < best.p99)
     }

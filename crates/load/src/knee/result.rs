@@ -32,8 +32,8 @@ pub struct Knee {
     pub knee_rate: Option<u64>,
     /// At the knee: the better confirmation.
     pub latency_ms: Option<Percentiles>,
-    /// Whether debt was bounded in the confirmation, and, where a sustained knee was searched for, whether it is this one;
-    /// none if the run was too short to tell, or nobody told.
+    /// Whether debt was bounded in the confirmation, and, where a sustained knee was searched for, whether it is this
+    /// one; none if the run was too short, or no node showed it.
     #[serde(default)]
     pub sustained: Option<bool>,
     /// At half of it.
@@ -68,9 +68,9 @@ pub struct SustainedKnee {
     pub latency_ms: Option<Percentiles>,
     /// Windows of 10 s.
     pub windows: Vec<WindowRow>,
-    /// Whether debt was bounded; none if nobody told, or not for long enough.
+    /// Whether debt was bounded; none if no node showed it, or not for long enough.
     pub debt_bounded: Option<bool>,
-    /// Of each node that told.
+    /// Of each node that showed it.
     pub debt: Vec<NodeDebt>,
     /// Every probe and confirmation, in order.
     pub probes: Vec<Probe>,

@@ -86,7 +86,7 @@ pub fn fit(over: Over, points: &[Point]) -> Option<Scalability> {
 }
 
 impl Scalability {
-    /// Says that the generator bends the curve, where it was the limit (and why) of the last of the points at least.
+    /// Notes that the generator bends the curve, where it was the limit (and why) of the last of the points at least.
     pub(super) fn with_generator(mut self, limits: &[Option<String>]) -> Self {
         let free = limits.iter().rposition(Option::is_none).map_or(0, |last| last + 1);
         if let Some((point, why)) = self.points.get(free).zip(limits.last().and_then(Option::as_ref)) {
@@ -120,7 +120,7 @@ fn r_squared(points: &[Point], parameters: [f64; 3]) -> f64 {
     if total > 0.0 { 1.0 - residual / total } else { 1.0 }
 }
 
-/// Weighted least squares over the parameters of a set, the others 0; none if the points do not tell them apart.
+/// Weighted least squares over the parameters of a set, the others 0; none if the points do not separate them.
 #[expect(clippy::indexing_slicing, reason = "a matrix of three by four, indexed below three and four")]
 fn least_squares(points: &[Point], set: &[usize]) -> Option<[f64; 3]> {
     let size = set.len();

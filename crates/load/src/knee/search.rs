@@ -1,11 +1,11 @@
 //! The search for the highest rate that is sustained: pure, fed with how probes went.
 //!
-//! Grows from a first rate until one fails, then bisects, then confirms at full length. It doubles while that is far from
-//! what a closed loop achieved, and takes small steps from there: what is asked too much leaves a store with work that
-//! the next probe is measured beside. One failure proves nothing on a busy machine: a probe fails if it fails twice in a
-//! row, and the knee holds if two of at most three full-length probes pass; else it is looked for a step lower. Nor do two
-//! where the next rate is still far from the closed loop's: that one is tried, too, and if it passes it was the machine.
-//! How far a step is and where it begins is its [`Effort`].
+//! Grows from a first rate until one fails, then bisects, then confirms at full length. It doubles while that is far
+//! from what a closed loop achieved, and takes small steps from there: what is asked too much leaves a store with work
+//! that the next probe is measured beside. One failure proves nothing on a busy machine: a probe fails if it fails
+//! twice in a row, and the knee holds if two of at most three full-length probes pass; else it is looked for a step
+//! lower. Nor do two where the next rate is still far from the closed loop's: that one is tried, too, and if it passes
+//! it was the machine. How far a step is and where it begins is its [`Effort`].
 
 use crate::numbers::{float, whole};
 
@@ -96,7 +96,7 @@ impl KneeSearch {
         Self { effort, first, near, good: None, bad: None, doubted: None, failures: 0, confirmed: 0, refuted: 0 }
     }
 
-    /// What to do next; the same until something is told.
+    /// What to do next; the same until the next result.
     #[must_use]
     pub fn next(&self) -> SearchStep {
         let (growth, precision) = self.effort.steps();
@@ -230,7 +230,7 @@ mod tests {
                     }
                 }
             };
-            // Where twice of it fails as well, it is believed.
+            // Where twice of it fails as well, it counts.
             let expected = if bad_moment * 2 <= knee { knee * 95 / 100..=knee } else { 3_500..=bad_moment };
             assert!(expected.contains(&found), "{found} after {bad_moment}");
         }

@@ -17,13 +17,13 @@ use crate::run::{Rate, RunPlan, run};
 const PROBE_PART: u32 = 5;
 
 impl Objective {
-    /// Why a run at a rate does not show that it is sustained; none if it does: the objective holds in all of the run and
-    /// in each window of 10 s, and debt is bounded, as far as that can be told.
+    /// Why a run at a rate does not show that it is sustained; none if it does: the objective holds in all of the run
+    /// and in each window of 10 s, and debt is bounded, as far as that is known.
     fn missed_for_long(&self, run: &Document) -> Option<String> {
         let bad: Vec<String> = run.windows.iter().filter_map(|window| self.missed_by(&window.latency_ms)).collect();
         let worst = run.windows.iter().map(|window| window.latency_ms.p99).fold(0.0, f64::max);
         let number = run.windows.len();
-        // Not of one window: that has been said.
+        // Not of one window: that is there already.
         let windows = (!bad.is_empty() && number > 1)
             .then(|| format!("{} of {number} windows of 10 s missed it, with a p99 of up to {worst:.2} ms", bad.len()));
         let grew = run

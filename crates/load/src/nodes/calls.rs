@@ -1,4 +1,4 @@
-//! System calls, counted by the kernel where it tells: a tracepoint on each thread of the processes.
+//! System calls, counted by the kernel where it can: a tracepoint on each thread of the processes.
 
 use std::fs::{self, File};
 use std::io;
@@ -29,7 +29,7 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// Of all threads that there are. None where the kernel does not tell, for which it takes root, or tracefs and
+    /// Of all threads that there are. None where the kernel does not count, for which it takes root, or tracefs and
     /// `CAP_PERFMON`; or where there is no time for it until `end`.
     pub(super) fn until(end: Instant, processes: &[ProcDir]) -> Option<Self> {
         if processes.is_empty() || end.saturating_duration_since(Instant::now()) < TIME_MIN {
@@ -65,7 +65,7 @@ impl Calls {
     }
 }
 
-/// A file of tracefs where nobody has mounted it: of a mount that has no place, and is gone with this. Root can.
+/// A file of tracefs where it is not mounted: of a mount that has no place, and is gone with this. Root can.
 fn read_unmounted(path: &str) -> io::Result<String> {
     let context = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_create(context.as_fd())?;

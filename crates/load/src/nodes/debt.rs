@@ -9,7 +9,7 @@ use super::debt_row::{Debt, DebtRow, FACES, Face};
 use super::sample::{NodeSecond, Sample, Series};
 use crate::numbers::{count, float, index};
 
-/// A shorter run tells nothing of debt, unless it clearly grows.
+/// A shorter run shows nothing of debt, unless it clearly grows.
 const TELLING_SECONDS: f64 = 30.0;
 /// Of a run between its first and last sample, at least. It cannot be all of it: a sample is taken when it is due and
 /// comes a little later, the first one under load the latest.
@@ -19,12 +19,12 @@ const GROWTH_SHARE: f64 = 0.1;
 /// Of the samples of a third, the part at either end that may be chance.
 const ODD_SHARE: f64 = 0.05;
 
-/// Whether nothing grows in what was sampled at these seconds of a run of `run_s`: none if that cannot be told. A saw
+/// Whether nothing grows in what was sampled at these seconds of a run of `run_s`: none if that is not clear. A saw
 /// tooth is bounded if its teeth do not grow, and so is what stays below what is `usual`.
 ///
-/// The last third of the time is held against the middle one: what the first one brings is how a load begins. Growing is
-/// what has risen in its troughs, its mean and its peaks. A short time tells only what rises from third to third so that
-/// the least of one is more than the most of the one before.
+/// The last third of the time is held against the middle one: what the first one brings is how a load begins. Growing
+/// is what has risen in its troughs, its mean and its peaks. A short time shows only what rises from third to third so
+/// that the least of one is more than the most of the one before.
 fn is_bounded(points: &[(f64, f64)], run_s: f64, usual: f64) -> Option<bool> {
     let span = points.last()?.0 - points.first()?.0;
     // By their number: one that comes late is of another second, and not of another third.
@@ -65,7 +65,7 @@ impl Third {
     }
 }
 
-/// Of several, of which some cannot be told: no if one is no, and yes if all are.
+/// Of several, of which some are not known: no if one is no, and yes if all are.
 pub(crate) fn all_bounded(each: impl IntoIterator<Item = Option<bool>>) -> Option<bool> {
     let each: Vec<_> = each.into_iter().collect();
     match each.contains(&Some(false)) {
@@ -75,13 +75,13 @@ pub(crate) fn all_bounded(each: impl IntoIterator<Item = Option<bool>>) -> Optio
 }
 
 impl Series {
-    /// The first sample that tells how much the engine was given, or the first.
+    /// The first sample that shows how much the engine was given, or the first.
     pub(super) fn first_written(&self) -> Option<&Sample> {
         let samples = || self.samples.iter().map(|(_, sample)| sample);
         samples().find(|sample| sample.written_bytes.is_some()).or_else(|| samples().next())
     }
 
-    /// None if the node told of no debt.
+    /// None if the node showed no debt.
     pub(super) fn debt(&self) -> Option<DebtRow> {
         let told = || self.samples.iter().filter(|(_, sample)| !sample.debt.is_unknown());
         let (_, last) = told().next_back()?;
@@ -90,7 +90,7 @@ impl Series {
         let of = |face: &Face| {
             let point = |(at, sample): &(Duration, Sample)| Some((at.as_secs_f64(), float((face.of)(&sample.debt)?)));
             let points: Vec<_> = told().filter_map(point).collect();
-            // What an engine does not have says nothing.
+            // What an engine does not have shows nothing.
             (!points.is_empty()).then(|| (is_bounded(&points, run_s, float(face.usual)), grew(face.name, &points)))
         };
         let faces: Vec<_> = FACES.iter().filter_map(of).collect();
@@ -111,8 +111,8 @@ fn grew(name: &str, points: &[(f64, f64)]) -> String {
     format!("{name} {} to {}", at(points.first()), at(points.last()))
 }
 
-/// Bytes that were written for each that the engine was given between two samples; none if nobody tells, or nothing was
-/// given.
+/// Bytes that were written for each that the engine was given between two samples; none if that is not known, or
+/// nothing was given.
 fn write_amplification(then: &Sample, now: &Sample) -> Option<f64> {
     let since = |of: fn(&Sample) -> Option<u64>| of(now)?.checked_sub(of(then)?).map(float);
     let given = since(|sample| sample.written_bytes).filter(|bytes| *bytes > 0.0)?;

@@ -1,8 +1,8 @@
-//! What a store has yet to do, as it is told.
+//! What a store has yet to do, as reported.
 
 use serde::{Deserialize, Serialize};
 
-/// What a store has yet to do at a moment. What nobody told is none.
+/// What a store has yet to do at a moment. What is not known is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Debt {
     /// Bytes that compaction has yet to rewrite.
@@ -27,7 +27,7 @@ pub struct DebtRow {
     pub stall_seconds: Option<f64>,
     /// Bytes that flushes and compactions wrote, for each byte that the engine was given.
     pub write_amplification: Option<f64>,
-    /// Whether it stayed bounded; none if the run was too short to tell, or the node did not tell all the time.
+    /// Whether it stayed bounded; none if the run was too short, or the node did not show it all the time.
     pub bounded: Option<bool>,
     /// What grew, in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -52,7 +52,7 @@ pub(super) const FACES: [Face; 3] = [
 ];
 
 impl Debt {
-    /// Whether nobody told anything.
+    /// Whether nothing is known.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         *self == Self::default()

@@ -1,4 +1,4 @@
-//! What a node tells of itself over HTTP.
+//! What a node shows of itself over HTTP.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::client::Client;
 use crate::numbers::whole;
 use crate::target::Target;
 
-/// The nodes of the cluster, if this one tells; those whose URL is of another form are left out.
+/// The nodes of the cluster, if this one lists them; those whose URL is of another form are left out.
 pub(super) fn cluster(client: &mut Client) -> Vec<Target> {
     let page = client.get("/v0/cluster").ok().filter(|page| page.status == 200);
     let page: Option<Value> = page.and_then(|page| serde_json::from_slice(&page.body).ok());
@@ -16,13 +16,13 @@ pub(super) fn cluster(client: &mut Client) -> Vec<Target> {
     urls.filter_map(|url| url.parse().ok()).collect()
 }
 
-/// What `/metrics` says of the process; none if there is no such page, or nothing of that on it.
+/// What `/metrics` has of the process; none if there is no such page, or nothing of that on it.
 pub(super) fn sample(client: &mut Client) -> Option<Sample> {
     let page = client.get("/metrics").ok().filter(|page| page.status == 200)?;
     Some(parse(&String::from_utf8_lossy(&page.body))).filter(|sample| *sample != Sample::default())
 }
 
-/// The names are those that Prometheus' clients agree on, and those of kvorum's own that tell of costs.
+/// The names are those that Prometheus' clients agree on, and those of kvorum's own that show costs.
 fn parse(text: &str) -> Sample {
     let mut sample = Sample::default();
     for line in text.lines() {
@@ -60,7 +60,7 @@ fn commit_bucket(name: &str) -> Option<f64> {
     name.strip_prefix("kvorum_commit_sync_duration_seconds_bucket{le=\"")?.strip_suffix("\"}")?.parse().ok()
 }
 
-/// What a page of metrics says under each of these names, over all labels; none for a name that is not on it.
+/// What a page of metrics has under each of these names, over all labels; none for a name that is not on it.
 pub(super) fn sums<'a>(text: &'a str, names: &[&str]) -> Vec<Option<f64>> {
     let parts = |line: &'a str| line.rsplit_once("} ").or_else(|| line.split_once(' '));
     let lines = || text.lines().filter(|line| !line.starts_with('#')).filter_map(parts);

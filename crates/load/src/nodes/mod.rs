@@ -55,7 +55,7 @@ impl WatchedNodes {
         let of_cluster = |target: &Target| metrics::cluster(&mut Client::new(target.clone(), PAGE_TIMEOUT));
         let mut all: Vec<(Target, Vec<SocketAddr>)> = Vec::new();
         for target in targets.iter().cloned().chain(targets.iter().flat_map(of_cluster)) {
-            // One name of a node may be another one's address. What has no address is told apart by its name.
+            // One name of a node may be another one's address. What has no address is distinguished by its name.
             let addresses = target.addresses().unwrap_or_default();
             let is_same = |(one, known): &(Target, Vec<SocketAddr>)| {
                 *one == target || known.iter().any(|address| addresses.contains(address))
@@ -67,8 +67,8 @@ impl WatchedNodes {
         Self(all.into_iter().map(|(target, _)| WatchedNode::new(target)).collect())
     }
 
-    /// Samples every node at `begin` and then every second, and once more at `end`; each by a thread of its own, so that
-    /// one which is silent costs the others nothing. Blocks until then, or `stop`.
+    /// Samples every node at `begin` and then every second, and once more at `end`; each by a thread of its own, so
+    /// that one which is silent costs the others nothing. Blocks until then, or `stop`.
     pub(crate) fn watch(self, begin: Instant, end: Instant, stop: &AtomicBool) -> Vec<Series> {
         thread::scope(|scope| {
             let watch = |node: WatchedNode| scope.spawn(move || node.watch(begin, end, stop));
@@ -134,8 +134,8 @@ impl WatchedNode {
 }
 
 impl WatchedNodes {
-    /// Waits until no store has more debt than is usual, `most` at most, or until `stop`. A node that tells nothing is not
-    /// waited for.
+    /// Waits until no store has more debt than is usual, `most` at most, or until `stop`. A node that shows no debt is
+    /// not waited for.
     pub(crate) fn settle(mut self, most: Duration, stop: &AtomicBool) {
         let deadline = Instant::now() + most;
         while !stop.load(Ordering::Relaxed) && Instant::now() < deadline {
@@ -154,7 +154,7 @@ fn wait_until(time: Instant, stop: &AtomicBool) {
     }
 }
 
-/// What a node's `/metrics` says under each of these names, over all labels. Blocks for a second at most.
+/// What a node's `/metrics` has under each of these names, over all labels. Blocks for a second at most.
 ///
 /// # Errors
 /// [`Error::Unreachable`] if it has no such page, or one without one of them.

@@ -13,8 +13,8 @@ use crate::numbers::{count, float};
 #[derive(Clone, Debug)]
 pub(super) struct ProcDir(PathBuf);
 
-/// The processes that have a listening socket of one of these addresses, or of all of the machine's, as far as this user
-/// may look; a server that forks has several.
+/// The processes that have a listening socket of one of these addresses, or of all of the machine's, as far as this
+/// user may look; a server that forks has several.
 pub(super) fn listening_on(addresses: &[SocketAddr]) -> Vec<ProcDir> {
     let names: Vec<String> = addresses.iter().flat_map(names).collect();
     let sockets: Vec<PathBuf> = ["/proc/net/tcp", "/proc/net/tcp6"]
@@ -123,7 +123,7 @@ mod tests {
     fn a_listening_process_is_found_and_read() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        // Another address of this machine, where somebody else may have the same port.
+        // Another address of this machine, where another process may have the same port.
         assert!(listening_on(&[([127, 0, 0, 2], address.port()).into()]).is_empty());
         let processes = listening_on(&[address]);
         assert_eq!(processes.len(), 1);

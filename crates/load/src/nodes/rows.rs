@@ -59,7 +59,7 @@ impl Series {
         })
     }
 
-    /// Those of each second that it told of: what lies between two samples is of the second in which their middle lies.
+    /// Those of each second that it showed: what lies between two samples is of the second in which their middle lies.
     fn slow_commits(&self) -> BTreeMap<usize, u64> {
         let slow = |sample: &Sample| Some(sample.commits?.saturating_sub(sample.quick_commits?));
         let mut told = BTreeMap::new();
@@ -73,8 +73,8 @@ impl Series {
     }
 }
 
-/// Commits of all nodes that were slow, for each of so many seconds; none where nobody tells of them, or a node that does
-/// did not tell of that second.
+/// Commits of all nodes that were slow, for each of so many seconds; none where no node shows them, or one that does
+/// lacks that second.
 pub(crate) fn slow_commits(nodes: &[Series], seconds: usize) -> Vec<Option<u64>> {
     let told: Vec<_> = nodes.iter().map(Series::slow_commits).filter(|told| !told.is_empty()).collect();
     let sum = |second| told.iter().map(|told| told.get(&second).copied()).sum::<Option<u64>>();

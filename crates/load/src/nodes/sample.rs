@@ -1,4 +1,4 @@
-//! What a node is asked for, and what it has told over a run.
+//! What a node is asked for, and what it has shown over a run.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::debt_row::{Debt, DebtRow};
 /// A commit that takes longer than this is slow: of the writes of its second, those that wait for it are the p99.
 pub(crate) const SLOW_COMMIT_SECONDS: f64 = 0.016;
 
-/// Counts of a process, or of several that serve one port, since they began. What nobody told is none.
+/// Counts of a process, or of several that serve one port, since they began. What is not known is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Sample {
     pub(super) cpu_seconds: Option<f64>,
@@ -47,7 +47,7 @@ pub enum Source {
     Proc,
     /// Its `/metrics`.
     Metrics,
-    /// Nowhere: it tells nothing.
+    /// Nowhere: it shows none.
     None,
 }
 
@@ -83,20 +83,20 @@ pub struct NodeRow {
     pub source: Source,
     /// Processor time, in µs, user and system.
     pub cpu_us_per_request: Option<f64>,
-    /// Bytes that it allocated, if its metrics tell.
+    /// Bytes that it allocated, if its metrics show that.
     pub allocated_bytes_per_request: Option<f64>,
-    /// System calls, where the kernel tells (root, or tracefs and `CAP_PERFMON`): those of the last second of the warm-up,
-    /// since to count them makes every call on the machine longer; none without a warm-up.
+    /// System calls, where the kernel counts them (root, or tracefs and `CAP_PERFMON`): those of the last second of the
+    /// warm-up, since to count them makes every call on the machine longer; none without a warm-up.
     pub syscalls_per_request: Option<f64>,
     /// Times that a thread went to sleep.
     pub sleeps_per_request: Option<f64>,
-    /// What `/proc/PID/io` says was read from a disk: what came from the system's cache is not in it.
+    /// What was read from a disk, by `/proc/PID/io`: what came from the system's cache is not in it.
     pub disk_read_bytes_per_request: Option<f64>,
-    /// Blocks that came into the store's own cache, if its metrics tell: fetched, or of tables written meanwhile.
+    /// Blocks that came into the store's own cache, if its metrics show that: fetched, or of tables written meanwhile.
     pub block_reads_per_request: Option<f64>,
-    /// Reads that asked a replica more than they need, if its metrics tell.
+    /// Reads that asked a replica more than they need, if its metrics show that.
     pub hedges_per_request: Option<f64>,
-    /// Commits: batches of writes that share what a sync of the log costs, if its metrics tell.
+    /// Commits: batches of writes that share what a sync of the log costs, if its metrics show that.
     #[serde(default)]
     pub commits_per_request: Option<f64>,
     /// What one took, in ms: the mean.
@@ -104,7 +104,7 @@ pub struct NodeRow {
     pub commit_ms: Option<f64>,
     /// The most.
     pub resident_bytes_max: u64,
-    /// What its store had yet to do, if its metrics tell.
+    /// What its store had yet to do, if its metrics show that.
     #[serde(default)]
     pub debt: Option<DebtRow>,
     /// Second by second.

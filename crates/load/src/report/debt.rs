@@ -10,7 +10,7 @@ use crate::numbers::{bytes, float};
 /// Lines over time at most; of a long run each is of several windows.
 const LINES_MAX: usize = 10;
 
-/// Nothing where no node tells of its debt.
+/// Nothing where no node shows its debt.
 pub(super) fn write(out: &mut String, document: &Document) -> std::fmt::Result {
     let nodes = || document.nodes.iter().filter_map(|node| Some((node, node.debt.as_ref()?)));
     if nodes().next().is_none() {
@@ -45,7 +45,7 @@ pub(super) fn write(out: &mut String, document: &Document) -> std::fmt::Result {
     Ok(())
 }
 
-/// `yes`, `no`, or that it cannot be told.
+/// `yes`, `no`, or that it is not known.
 fn said(bounded: Option<bool>) -> &'static str {
     match bounded {
         Some(true) => "yes",

@@ -25,7 +25,7 @@ fn none() -> Percentiles {
     Percentiles::NONE
 }
 
-/// Milliseconds, as lines tell them; `-` if nothing was measured.
+/// Milliseconds, as lines show them; `-` if nothing was measured.
 #[must_use]
 pub fn told_ms(value: f64) -> String {
     if value.is_nan() { "-".into() } else { format!("{value:.2} ms") }
@@ -48,10 +48,10 @@ pub struct Generator {
     pub cpu_us_per_request: f64,
     /// Part of the time that its threads were running, 1 for all of it.
     pub busy_share: f64,
-    /// Part of the time that its threads were ready and others had the processors; none if the system does not say.
+    /// Part of the time that its threads were ready and others had the processors; none if the system does not show it.
     pub kept_waiting_share: Option<f64>,
     /// Part of the time of all processors that the machine's host gave to others, the warm-up included; none if the
-    /// system does not say.
+    /// system does not show it.
     pub stolen_share: Option<f64>,
     /// How late requests were sent although a connection was free.
     pub lag_ms: Percentiles,
@@ -93,7 +93,7 @@ pub struct SecondRow {
     pub unsent: Option<u64>,
     /// As the generator's, of this second.
     pub stolen_share: Option<f64>,
-    /// Commits of all nodes that took longer than 16 ms; none if a node did not tell of this second, or none tells.
+    /// Commits of all nodes that took longer than 16 ms; none if a node lacks this second, or none shows them.
     #[serde(default)]
     pub slow_commits: Option<u64>,
 }
@@ -118,7 +118,8 @@ pub struct Document {
     pub targets: Vec<String>,
     /// As on the command line.
     pub workload: String,
-    /// Where the target keeps a key, as on the command line; empty in a run that was saved before this was written down.
+    /// Where the target keeps a key, as on the command line; empty in a run that was saved before this was written
+    /// down.
     #[serde(default)]
     pub path: String,
     /// As on the command line.
@@ -154,21 +155,21 @@ pub struct Document {
     pub rate_asked: RateAsked,
     /// Successes that came before the end, or in the grace after it, per second.
     pub rate_achieved: f64,
-    /// From when a request was due to the end of its answer; successes only. Three digits, 1 µs to 60 s; what took longer
-    /// counts as 60 s.
+    /// From when a request was due to the end of its answer; successes only. Three digits, 1 µs to 60 s; what took
+    /// longer counts as 60 s.
     pub latency_ms: Percentiles,
     /// From when it was sent: what a generator sees that does not correct for coordinated omission.
     pub service_ms: Percentiles,
-    /// As `latency_ms`, of answers that are no success: how soon the target says no.
+    /// As `latency_ms`, of answers that are no success: how soon the target refuses.
     #[serde(default = "none")]
     pub refused_ms: Percentiles,
     /// Operations that ended: successes, errors and timeouts.
     pub requests: u64,
     /// Answers by status, but those that came after their timeout.
     pub statuses: BTreeMap<String, u64>,
-    /// What went wrong, by status (400 and above; a 404 is no error of a workload that deletes), or `connect` (a connection
-    /// could not be made), `reset`, `closed` (before the answer was whole), `protocol` (no HTTP), `unasked` (something came
-    /// behind the answers). `connect` and `unasked` had no request, and are not among `requests`.
+    /// What went wrong, by status (400 and above; a 404 is no error of a workload that deletes), or `connect` (a
+    /// connection could not be made), `reset`, `closed` (before the answer was whole), `protocol` (no HTTP), `unasked`
+    /// (something came behind the answers). `connect` and `unasked` had no request, and are not among `requests`.
     pub errors: BTreeMap<String, u64>,
     /// Requests without an answer within the limit. After up to 100 ms more the connection is made anew.
     pub timeouts: u64,
@@ -176,8 +177,8 @@ pub struct Document {
     pub late_sends: u64,
     /// Requests that were due and never sent.
     pub unsent: u64,
-    /// Requests under way when an interrupt ended the run, before their limit had passed: neither successes nor errors, and
-    /// not among `requests`.
+    /// Requests under way when an interrupt ended the run, before their limit had passed: neither successes nor errors,
+    /// and not among `requests`.
     #[serde(default)]
     pub unanswered: u64,
     /// By operation.
@@ -195,7 +196,7 @@ pub struct Document {
     /// The same in windows of 10 s; the last one has what is left, if that is less.
     #[serde(default)]
     pub windows: Vec<WindowRow>,
-    /// Whether the debt of all stores stayed bounded; none if nobody told, or the run was too short to tell.
+    /// Whether the debt of all stores stayed bounded; none if no node showed it, or the run was too short.
     #[serde(default)]
     pub debt_bounded: Option<bool>,
     /// The verdict, if it was a soak.
@@ -322,7 +323,7 @@ impl Document {
     /// How slow the seconds were in which a node's commits took long; none if they were like the others.
     #[must_use]
     pub fn slow_commits(&self) -> Option<String> {
-        // A commit that nobody waited for is not why a second was slow.
+        // A commit that no request waited for is not why a second was slow.
         let slower = self.slower(SLOW_COMMIT_SECONDS * 1e3, |second| Some(second.slow_commits? > 0))?;
         Some(format!("commits took more than 16 ms in {slower}"))
     }
@@ -409,7 +410,7 @@ fn generator(plan: &RunPlan, outcome: &RunOutcome) -> Generator {
 
 /// Of the time that the machine's host took from it, so much that the figures are no longer the target's alone.
 const STOLEN_SHARE: f64 = 0.05;
-/// So much slower than the others are seconds that are told of.
+/// So much slower than the others are seconds that are mentioned.
 const SLOWER: f64 = 1.5;
 
 impl Generator {

@@ -29,7 +29,7 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Error> {
         fs::rename(&partial, path)
     };
     write().map_err(|cause: io::Error| {
-        // What is left of it is of no use, and the space is wanted.
+        // What is left of it is of no use, and the space is needed.
         let _ = fs::remove_file(&partial);
         Error::System { what: path.display().to_string(), cause }
     })

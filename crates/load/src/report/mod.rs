@@ -1,4 +1,4 @@
-//! How a run is told: as text in the shape of wrk2's, as JSON, as a log of histograms, as a page.
+//! How a run is reported: as text in the shape of wrk2's, as JSON, as a log of histograms, as a page.
 
 mod debt;
 mod document;

@@ -56,7 +56,7 @@ impl Percentiles {
         }
     }
 
-    /// Each with its name, in the order in which they are told.
+    /// Each with its name, in the order of reports.
     #[must_use]
     pub fn named(&self) -> [(&'static str, f64); 7] {
         [

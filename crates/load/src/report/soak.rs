@@ -9,7 +9,7 @@ use super::windows::WindowRow;
 
 /// Lines of windows at most; of a long run each is of several.
 const WINDOW_LINES_MAX: usize = 30;
-/// Slow seconds that are told one by one.
+/// Slow seconds that are listed one by one.
 const SLOW_LINES_MAX: usize = 60;
 
 pub(super) fn write(out: &mut String, document: &Document, soak: &Soak) -> std::fmt::Result {

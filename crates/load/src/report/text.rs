@@ -208,7 +208,7 @@ fn write_nodes(out: &mut String, document: &Document) -> std::fmt::Result {
             bytes(float(node.resident_bytes_max))
         )?;
     }
-    writeln!(out, "  * in the warm-up; where the kernel tells: root, or tracefs and CAP_PERFMON")?;
+    writeln!(out, "  * in the warm-up; where the kernel counts: root, or tracefs and CAP_PERFMON")?;
     if document.requests > 0 && document.nodes.iter().any(|node| node.cpu_us_per_request.is_none()) {
         writeln!(out, "  - not known: neither on this machine nor in its /metrics, or not of nine tenths of the run")?;
     }

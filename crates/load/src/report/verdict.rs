@@ -42,9 +42,9 @@ pub struct SlowSecond {
     pub requests: u64,
     /// Latencies of the successes.
     pub latency_ms: Percentiles,
-    /// Part of the processors' time that the machine's host gave to others; none if the system does not say.
+    /// Part of the processors' time that the machine's host gave to others; none if the system does not show it.
     pub stolen_share: Option<f64>,
-    /// What each node did that told of it.
+    /// What each node did that showed it.
     pub nodes: Vec<SlowNode>,
 }
 

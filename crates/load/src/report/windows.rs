@@ -48,7 +48,7 @@ impl WindowRow {
 }
 
 /// The windows of a run, of `each` seconds; the last one is longer, by what is left, and has what came after the end.
-/// `slow`: the slow commits of each second. A second of which nothing was told is there, and empty.
+/// `slow`: the slow commits of each second. A second of which nothing is known is there, and empty.
 pub(crate) fn windows(outcome: &RunOutcome, each: usize, slow: &[Option<u64>], is_open: bool) -> Vec<WindowRow> {
     let measured = outcome.measured.as_secs_f64();
     let number = (index(outcome.measured.as_secs()) / each).max(1);

@@ -1,6 +1,6 @@
-//! Answers, taken from a stream of bytes: statuses and ends. Bodies are skipped, or kept for who wants them.
+//! Answers, taken from a stream of bytes: statuses and ends. Bodies are skipped, or kept for callers that need them.
 //!
-//! Bounded: a head has at most 16 KiB and 64 headers. Bodies that are kept are bounded by who hands out the bytes.
+//! Bounded: a head has at most 16 KiB and 64 headers. Bodies that are kept are bounded by the caller.
 
 use crate::numbers::{count, index};
 

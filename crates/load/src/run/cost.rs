@@ -53,7 +53,7 @@ pub(super) struct MachineTicks {
 }
 
 impl MachineTicks {
-    /// None where the system does not say.
+    /// None where the system does not show it.
     pub(super) fn now() -> Option<Self> {
         Self::of(&std::fs::read_to_string("/proc/stat").ok()?)
     }

@@ -35,7 +35,7 @@ use worker::{Timeline, Worker, WorkerJob, WorkerMessage};
 
 /// For a connection to a target, before anything is measured.
 const REACH_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often progress is told.
+/// How often progress is reported.
 const PROGRESS: Duration = Duration::from_millis(100);
 /// Files that are open beside the connections: sockets to the nodes that are watched, and what it was started with.
 const OTHER_FILES: u64 = 64;
@@ -145,7 +145,7 @@ pub struct Second {
     pub sent: u64,
     /// Requests due by its end, and not sent by then.
     pub unsent: u64,
-    /// Part of the processors' time that this machine's host gave to others in it; none if the system does not say.
+    /// Part of the processors' time that this machine's host gave to others in it; none if the system does not show it.
     pub stolen_share: Option<f64>,
 }
 
@@ -164,7 +164,7 @@ pub struct RunOutcome {
     pub interrupted: bool,
     /// What the nodes used, if they were watched.
     pub(crate) nodes: Vec<Series>,
-    /// Part of the processors' time that this machine's host gave to others; none if the system does not say.
+    /// Part of the processors' time that this machine's host gave to others; none if the system does not show it.
     pub stolen_share: Option<f64>,
     /// Keys whose write failed, where operations were counted; at most 100,000 of a thread.
     pub failed_keys: Vec<u64>,
@@ -228,7 +228,7 @@ pub fn run(plan: &RunPlan, stop: &Arc<AtomicBool>, progress: &mut dyn FnMut(RunP
         let ticks = MachineTicks::now();
         let timeline = timeline(plan);
         for start in starts.iter().filter(|_| settled) {
-            // A thread that is gone has failed, which joining it tells.
+            // A thread that is gone has failed, which joining it shows.
             let _ = start.send(timeline);
         }
         drop(starts);
@@ -285,7 +285,7 @@ fn work(
     let mut worker = Worker::new(job, notes)?;
     worker.settle()?;
     let _ = ready.send(());
-    // Whoever counts those that are ready finds out that there will be no more.
+    // Shows the count of ready threads that there will be no more.
     drop(ready);
     // Without a timeline another thread has failed: there is nothing to do.
     match started.recv() {
@@ -352,12 +352,12 @@ pub(crate) fn allow_open_files(connections: usize) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Usage(format!(
-        "--connections {connections}: this process may have {most} files open (`ulimit -Hn` tells), {OTHER_FILES} of them \
+        "--connections {connections}: this process may have {most} files open (`ulimit -Hn`), {OTHER_FILES} of them \
          for something else"
     )))
 }
 
-/// Seconds of which not every thread has told yet.
+/// Seconds that not every thread has reported yet.
 #[derive(Default)]
 struct PendingSeconds {
     first: usize,

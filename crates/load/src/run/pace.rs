@@ -69,8 +69,8 @@ impl DueTimes {
 /// keeps the time (decision 0052).
 const ALARM_INTERVAL: Duration = Duration::from_micros(200);
 
-/// When a thread may have its timer wake it: rates of up to 1/[`ALARM_INTERVAL`] keep to the nanosecond, and what is due
-/// sooner than that after an alarm goes out with the next one, or with whatever else wakes the thread.
+/// When a thread may have its timer wake it: rates of up to 1/[`ALARM_INTERVAL`] keep to the nanosecond, and what is
+/// due sooner than that after an alarm goes out with the next one, or with whatever else wakes the thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Alarm {
     earliest: Instant,
@@ -81,8 +81,8 @@ impl Alarm {
         Self { earliest: now }
     }
 
-    /// When to sleep until for something that is to be done at `due`: then, within an interval of the `end`, after which
-    /// nothing is sent.
+    /// When to sleep until for something that is to be done at `due`: then, within an interval of the `end`, after
+    /// which nothing is sent.
     pub(crate) fn at(&self, due: Instant, end: Instant) -> Instant {
         if due + ALARM_INTERVAL < end { due.max(self.earliest) } else { due }
     }

@@ -41,7 +41,7 @@ const READS_MAX: usize = 16;
 const EVENTS_MAX: usize = 512;
 /// How much later than asked the system may wake a thread, in ns; by default 50 µs.
 const TIMER_SLACK: NonZeroU64 = NonZeroU64::MIN;
-/// The status by which a target says that it has no room.
+/// The status of a target without room.
 const NO_ROOM: u16 = 503;
 /// Keys whose write failed that are remembered.
 const FAILED_KEYS_MAX: usize = 100_000;
@@ -64,7 +64,7 @@ pub(super) struct WorkerJob {
     pub(super) values: Arc<Values>,
     pub(super) keys: KeySource,
     pub(super) stop: Arc<AtomicBool>,
-    /// Operations that succeeded so far, of all threads: for whoever shows progress.
+    /// Operations that succeeded so far, of all threads: to show progress.
     pub(super) done: Arc<AtomicU64>,
 }
 
@@ -78,10 +78,10 @@ pub(super) struct Timeline {
     pub(super) last: Instant,
 }
 
-/// What a thread tells while it runs, and at its end.
+/// What a thread reports while it runs, and at its end.
 #[derive(Debug)]
 pub(super) enum WorkerMessage {
-    /// A second of the measured time has passed; each thread tells each second once, in order.
+    /// A second of the measured time has passed; each thread reports each second once, in order.
     Second(Box<Interval>),
     /// The thread has ended: what it counted, keys whose write failed, and when it stopped sending.
     Done(Box<Tally>, Vec<u64>, Instant),
@@ -158,7 +158,7 @@ impl Worker {
             job,
         };
         for id in 0..worker.connections.len() {
-            // Where no port is free the system takes long to say so.
+            // Where no port is free the system takes long to fail.
             if worker.job.stop.load(Ordering::Relaxed) {
                 break;
             }
@@ -427,8 +427,8 @@ impl Worker {
         }
     }
 
-    /// Edge-triggered: reads all there is, if need be in several turns. Where less came than there was room for, nothing
-    /// is left.
+    /// Edge-triggered: reads all there is, if need be in several turns. Where less came than there was room for,
+    /// nothing is left.
     fn read(&mut self, id: usize, ended: bool) {
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut reads = 0;
@@ -542,7 +542,7 @@ impl Worker {
         }
     }
 
-    /// The counts of the current second; those of the seconds before it are told.
+    /// The counts of the current second; those of the seconds before it are reported.
     fn interval_at(&mut self, now: Instant) -> &mut Interval {
         let second = second(self.timeline.measure, now);
         while self.second < second {
@@ -552,7 +552,7 @@ impl Worker {
             // What was due at the very end is on its way.
             let due = end.min(self.timeline.end).checked_sub(LATE).unwrap_or(end);
             interval.unsent = self.pace.map_or(0, |pace| pace.unsent(due));
-            // Nobody listens any more: then nobody will report it either.
+            // The receiver may be gone: then it reports nothing.
             let _ = self.notes.send((self.job.thread, WorkerMessage::Second(Box::new(interval))));
         }
         &mut self.interval

@@ -16,7 +16,7 @@ pub struct Scenario {
     pub title: &'static str,
     /// What is done otherwise here, in sentences.
     pub about: &'static str,
-    /// With how much the report measured, for how long and over what, as far as it says.
+    /// With how much the report measured, for how long and over what, as far as it states that.
     pub published: &'static str,
     /// Of the runs of the report: those that stand beside them take as long. Of several, the longest.
     pub published_duration: Duration,

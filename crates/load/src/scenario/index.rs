@@ -1,5 +1,5 @@
-//! `index.md`: all scenarios, from what was saved of each. What the profiles showed is written by hand, in a file beside
-//! each report.
+//! `index.md`: all scenarios, from what was saved of each. What the profiles showed is written by hand, in a file
+//! beside each report.
 
 use std::fmt::Write;
 use std::path::Path;

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter, Serializer};
 
-/// What is nested deeper is in one line: thousands of lines of one figure each would tell nobody more.
+/// What is nested deeper is in one line: thousands of lines of one figure each would show no more.
 const DEPTH_MAX: usize = 4;
 
 /// A document as text.

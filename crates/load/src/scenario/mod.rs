@@ -1,10 +1,11 @@
 //! The five published measurements, to be done again with kvorum: what each one is, as data.
 //!
-//! Owns the descriptions ([`SCENARIOS`]), the published figures ([`published`]), what a scenario came to ([`ScenarioReport`]),
-//! and how that is told. It starts nothing: who interprets a description brings the nodes (`kvorum bench scenario`).
+//! Owns the descriptions ([`SCENARIOS`]), the published figures ([`published`]), what a scenario came to
+//! ([`ScenarioReport`]), and how that is reported. It starts nothing: the interpreter of a description brings the nodes
+//! (`kvorum bench scenario`).
 //!
 //! Promises: figures of kvorum stand beside those of the report that were taken of the same thing, and what was done
-//! otherwise than there (less data, a shorter time, no memory limit) is said in every report.
+//! otherwise than there (less data, a shorter time, no memory limit) stands in every report.
 
 mod catalog;
 mod evenness;

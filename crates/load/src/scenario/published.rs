@@ -1,4 +1,4 @@
-//! What the five reports measured, as data. Latencies in ms, rates per second; what a report does not say is none.
+//! What the five reports measured, as data. Latencies in ms, rates per second; what a report does not state is none.
 //!
 //! Source: the reports of five implementations of the protocol in Java (2020, 2022, 2024), each loaded by wrk2.
 

@@ -91,7 +91,7 @@ pub struct ProfileReport {
     pub kind: String,
     /// Its directory, below the report's.
     pub dir: String,
-    /// The head of the table of where it went, as far as `report.md` tells it: none at half of the knee.
+    /// The head of the table of where it went, as far as `report.md` shows it: none at half of the knee.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub table: String,
     /// Why there is none.
@@ -171,7 +171,7 @@ const GENERATOR_ENDED: &str = "where the GENERATOR ended the search";
 const HALF_MISSED: &str = "where half of the knee MISSED the objective";
 
 impl KneeReport {
-    /// Why it says nothing of the nodes, if so.
+    /// Why it shows nothing of the nodes, if so.
     pub(super) fn is_none_because(&self) -> Option<&'static str> {
         let half_missed = self.half_missed.as_ref().map(|_| HALF_MISSED);
         self.generator_limit.as_ref().map(|_| GENERATOR_ENDED).or(half_missed)

@@ -119,7 +119,7 @@ impl KeySource {
         }
     }
 
-    /// A key that is not there yet; tell [`KeySource::inserted`] when its write has ended.
+    /// A key that is not there yet; call [`KeySource::inserted`] when its write has ended.
     pub(crate) fn fresh(&self) -> u64 {
         self.keys.inserts.fresh()
     }

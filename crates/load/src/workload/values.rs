@@ -1,4 +1,4 @@
-//! Values, made from their key and who writes it: every fill with the same options writes the same, and every run, which
+//! Values, made from their key and their writer: every fill with the same options writes the same, and every run, which
 //! writes other ones. So a fill that is taken up again does not take what a run wrote here and there for its own.
 
 use std::fmt;

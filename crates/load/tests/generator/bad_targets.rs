@@ -157,9 +157,9 @@ fn a_target_that_dies_half_way_leaves_a_report_of_both_halves() {
     })
     .unwrap();
     let tally = &outcome.tally;
-    assert!(tally.latency.len() > 100, "what was before is told");
+    assert!(tally.latency.len() > 100, "what was before is reported");
     assert!(tally.failures.get(&RequestFailure::Connect).is_some_and(|count| *count > 0), "{:?}", tally.failures);
-    assert!(tally.unsent > 0, "what could not be sent is told");
+    assert!(tally.unsent > 0, "what could not be sent is reported");
     assert!(outcome.seconds.len() >= 2, "seconds in which the target was dead are seconds, too");
     assert!(outcome.seconds.last().is_some_and(|second| second.errors > 0), "{:?}", outcome.seconds.last());
     let document = Document::new(&plan, &outcome);

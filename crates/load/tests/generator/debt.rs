@@ -1,4 +1,4 @@
-//! What is told of the debt of a target's store.
+//! What is reported of the debt of a target's store.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -14,7 +14,7 @@ use kvorum_load::run::{Rate, RunOutcome, RunPlan};
 
 use crate::support::{Server, answer, go, millis, plan};
 
-/// A store whose metrics say this, by the seconds since they were first asked for.
+/// A store whose metrics are this, by the seconds since they were first asked for.
 pub(crate) fn telling(metrics: impl Fn(f64) -> String + Send + Sync + 'static) -> Server {
     let begin = OnceLock::new();
     Server::start(move |request| match request.path.as_str() {
@@ -76,7 +76,7 @@ fn of_a_short_run_whose_debt_does_not_grow_nothing_is_known() {
     let (_, _, document) = run(&server, 2500);
     let debt = document.nodes[0].debt.clone().unwrap();
     assert_eq!((document.debt_bounded, debt.bounded), (None, None));
-    assert_eq!(debt.last, Debt { level0_files: Some(90), ..Debt::default() }, "what nobody told is absent");
+    assert_eq!(debt.last, Debt { level0_files: Some(90), ..Debt::default() }, "what is not known is absent");
     assert_eq!((debt.stall_seconds, debt.write_amplification), (None, None));
 }
 
@@ -122,7 +122,7 @@ fn what_is_answered_503_is_told_apart_from_other_errors_with_its_latencies() {
     assert_eq!((document.seconds[0].unsent, document.windows[0].unsent), (None, None), "nothing is due");
 }
 
-/// Takes 10 ms for each answer, and gets deeper into debt as long as anybody asks for keys.
+/// Takes 10 ms for each answer, and gets deeper into debt as long as keys are requested.
 fn living_on_credit() -> Server {
     let [begun, last] = [(); 2].map(|()| Mutex::new(None::<Instant>));
     Server::start(move |request| {
@@ -210,7 +210,7 @@ fn a_rate_that_holds_for_as_long_as_is_asked_is_the_sustained_knee() {
     };
     assert!(Some(rate) <= found.knee_rate && knee.latency_ms.is_some_and(|latency| latency.p50 >= 10.0), "{knee:?}");
     assert!((knee.seconds - 6.0).abs() < 1e-9 && knee.windows.len() == 1, "{knee:?}");
-    assert_eq!((knee.debt.len(), knee.debt[0].debt.bounded), (1, None), "six seconds tell nothing");
+    assert_eq!((knee.debt.len(), knee.debt[0].debt.bounded), (1, None), "six seconds show nothing");
     let run = read_document(&dir.path().join("sustained").join(RUN_FILE)).unwrap();
     assert_eq!(run.rate_asked, RateAsked::PerSecond(rate));
     assert_eq!(found.sustained, (Some(rate) != found.knee_rate).then_some(false));

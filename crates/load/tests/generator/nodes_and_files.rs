@@ -1,4 +1,4 @@
-//! What is told of nodes, and what is written to files.
+//! What is reported of nodes, and what is written to files.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -89,7 +89,7 @@ fn nodes_on_this_machine_are_read_from_proc() {
     assert!(node.resident_bytes_max > 1 << 20 && !node.seconds.is_empty(), "{node:?}");
 }
 
-/// A store that writes nothing for 400 ms, once, and tells of its commits, of which each PUT is one.
+/// A store that writes nothing for 400 ms, once, and shows its commits, of which each PUT is one.
 pub(crate) fn stalling_once() -> Server {
     let (begin, writing) = (OnceLock::new(), Mutex::new(()));
     let (commits, slow) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -130,13 +130,13 @@ fn a_second_that_a_slow_commit_made_slow_is_told_of() {
     let text = text(&plan, &outcome, &document, Spectrum::Hidden);
     assert!(text.contains(told), "{text}\n{:?}", document.seconds);
     let objective = "p99=50ms".parse().unwrap();
-    assert!(Probe::of(500, &document, &objective).line().contains(told), "a search for a knee tells it, too");
+    assert!(Probe::of(500, &document, &objective).line().contains(told), "a search for a knee shows it, too");
     let with = |p99: [f64; 2]| {
         let mut document = document.clone();
         document.seconds.iter_mut().for_each(|second| second.p99 = p99[usize::from(second.slow_commits == Some(1))]);
         document.slow_commits()
     };
-    assert_eq!(with([90.0, 90.0]), None, "what makes no difference is not told");
+    assert_eq!(with([90.0, 90.0]), None, "what makes no difference is not shown");
     assert_eq!(with([1.0, 9.0]), None, "nobody waited for that commit");
     assert!(with([1.0, 90.0]).is_some());
 }
@@ -179,7 +179,7 @@ fn what_a_request_cost_each_node_is_a_table() {
 Per request:         CPU us    syscalls*    sleeps   allocated   disk read     commits   each taking   peak memory
   10.0.0.1:8080          23.5         4.12      0.50      1.50KB       0.00B       0.087      300.00us        3.00MB
   10.0.0.2:8080             -            -         -           -           -           -             -         0.00B
-  * in the warm-up; where the kernel tells: root, or tracefs and CAP_PERFMON
+  * in the warm-up; where the kernel counts: root, or tracefs and CAP_PERFMON
   - not known: neither on this machine nor in its /metrics, or not of nine tenths of the run
 ";
     let text = text(&plan, &outcome, &document, Spectrum::Hidden);
@@ -188,7 +188,7 @@ Per request:         CPU us    syscalls*    sleeps   allocated   disk read     c
 
 #[test]
 fn the_other_nodes_of_a_cluster_are_found_and_asked() {
-    // Not on this machine, as far as anybody can tell: nothing answers there.
+    // Not on this machine: nothing answers there.
     let other = "http://192.0.2.1:8080";
     let cluster = format!("{{\"nodes\": [{{\"url\": \"{other}\"}}]}}");
     let server = Server::start(move |request| match request.path.as_str() {
@@ -249,7 +249,7 @@ fn saved_runs_are_compared() {
     save(&dir.path().join("c"), &outcome, &document).unwrap();
     let single = compare_saved(&dir.path().join("c"), &dir.path().join("c")).unwrap();
     assert!(single.blocks && single.runs[0] == 2 && single.text().contains("blocks of one run"));
-    // A log that ends before its run does, as of a target that died, says nothing of the rest.
+    // A log that ends before its run does, as of a target that died, shows nothing of the rest.
     let longer = Document { duration_s: 99.0, ..document.clone() };
     save(&dir.path().join("d"), &outcome, &longer).unwrap();
     let short = compare_saved(&dir.path().join("c"), &dir.path().join("d")).unwrap_err().to_string();
@@ -262,7 +262,7 @@ fn saved_runs_are_compared() {
     assert!(compare_saved(&dir.path().join("a"), &dir.path().join("b")).unwrap_err().to_string().contains("run.json"));
 }
 
-/// A server that refuses requests if this says so of their number.
+/// A server that refuses the requests of these numbers.
 fn refusing(is_refused: fn(u64) -> bool) -> Server {
     let requests = AtomicU64::new(0);
     Server::start(move |_| match is_refused(requests.fetch_add(1, Ordering::SeqCst)) {

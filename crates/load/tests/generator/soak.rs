@@ -64,7 +64,7 @@ fn one_second_in_a_hundred_may_be_slow_and_one_without_an_answer_is() {
         let soak = judged(&run, OBJECTIVE, None);
         assert_eq!((soak.passed, soak.slow_seconds.len(), soak.seconds), (passes, slow, 200));
     }
-    // Its target fell silent, and nothing more was told.
+    // Its target fell silent, and nothing more was reported.
     run.1.seconds.truncate(190);
     assert_eq!(judged(&run, OBJECTIVE, None).slow_seconds.last().map(|second| second.at_s), Some(199));
 }

@@ -106,7 +106,7 @@ pub(crate) fn serve(mut stream: TcpStream, handler: &dyn Fn(&Request) -> Reply) 
                 return;
             }
             Reply::Reset => {
-                // To take a connection's peer away resets it, whoever else has the socket (connect(2)).
+                // To take a connection's peer away resets it, whatever else has the socket (connect(2)).
                 rustix::net::connect_unspec(&stream).unwrap();
                 return;
             }

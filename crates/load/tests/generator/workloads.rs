@@ -263,7 +263,7 @@ fn a_fill_that_waits_for_its_connections_is_interrupted() {
     assert!(filled.interrupted && begin.elapsed() < millis(30_000), "{:?}", begin.elapsed());
 }
 
-/// As servers do that do not know an answer's length when they begin it.
+/// As servers do that begin an answer before its length is known.
 fn chunked(status: u16, body: &[u8]) -> Reply {
     let mut bytes = format!("HTTP/1.1 {status} X\r\nTransfer-Encoding: chunked\r\n\r\n").into_bytes();
     for chunk in body.chunks(1000) {

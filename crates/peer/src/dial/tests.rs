@@ -52,7 +52,7 @@ fn a_refusal_is_reported_by_the_problems_detail_however_it_arrives() {
 fn a_refusal_that_is_no_problem_is_reported_as_it_is_within_bounds() {
     let answer = "HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\nwhat?";
     assert_eq!(answered(answer, 50).unwrap_err().to_string(), "refused: 404: what?");
-    // It ends before it said.
+    // It ends before its length.
     let answer = "HTTP/1.1 404 Not Found\r\nContent-Length: 50\r\n\r\nwhat?";
     assert_eq!(answered(answer, 50).unwrap_err().to_string(), "refused: 404: what?");
     let endless = format!("HTTP/1.1 500 No\r\nContent-Length: 999999999\r\n\r\n{}", "x".repeat(100_000));

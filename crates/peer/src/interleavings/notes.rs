@@ -1,4 +1,4 @@
-//! What was heard of a peer is written down, whoever asks for it and when; stopping writes the rest.
+//! What was received from a peer is written down, whichever thread asks for it and when; stopping writes the rest.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn url(node: u8) -> String {
     format!("http://node-{node}:8080")
 }
 
-/// Node 0 of two, which has met the other.
+/// Node 0 of two, after a handshake with the other.
 fn start(directory: &Path) -> Arc<Membership> {
     let nodes = (0..2).map(|node| LayoutNode { url: url(node), weight: 1, zone: None });
     let layout = Layout::new(1, nodes.collect()).unwrap();
@@ -54,7 +54,7 @@ fn what_was_heard_of_a_peer_is_written_down_and_no_wake_up_is_missed() {
                 thread::spawn(move || {
                     membership.note_sequence(OTHER, RunId(5), sequence);
                     membership.write_notes_now();
-                    // A connection of another shard, made meanwhile, which heard less.
+                    // A connection of another shard, made meanwhile, which received less.
                     membership.register_peer(OTHER, Incarnation(9), run(sequence / 2), RemembersUs::Yes).unwrap();
                 })
             })

@@ -95,7 +95,7 @@ fn no_more_large_frames_are_begun_than_may_be_under_way_and_none_waits_for_ever(
         assert!(decoder.partial_bytes() <= INTERLEAVED_MAX * 5 * CHUNK_BYTES);
         assert_eq!(outgoing.large_bytes, outgoing.large.iter().map(LargeFrame::bytes_left).sum::<usize>());
     }
-    // The last two have less company, but nobody is overtaken by one that began later.
+    // The last two have less company, but none is overtaken by one that began later.
     assert_eq!(ended, (0..10).collect::<Vec<_>>());
 }
 

@@ -18,7 +18,7 @@ use crate::dial::Tcp;
 use crate::link::Flusher;
 use crate::link::tests::{pair, receive, run};
 
-/// Node 0 of two, which has met nobody.
+/// Node 0 of two, before any handshake.
 pub(crate) fn context(dir: &TempDir, flusher: &Rc<Flusher>) -> Rc<PeerContext> {
     let node = |url: &str| LayoutNode { url: url.to_owned(), weight: 1, zone: None };
     let layout = Layout::new(1, vec![node("http://a:1"), node("http://b:1")]).unwrap();

@@ -1,4 +1,4 @@
-//! What a driver does for a key that somebody lacks: fetches its newest record, and gives it to those.
+//! What a driver does for a key that some node lacks: fetches its newest record, and sends it there.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(super) const ANSWER_MAX: Duration = Duration::from_secs(15);
 const ATTEMPTS_MAX: u32 = 6;
 /// Before the second attempt; doubled with each.
 const RETRY: Duration = Duration::from_millis(50);
-/// What became of a key that somebody lacked.
+/// What became of a key that some node lacked.
 pub(super) struct Copied {
     pub(super) partition: PartitionId,
     pub(super) is_settled: bool,
@@ -33,7 +33,7 @@ pub(super) struct Copier {
 }
 
 impl Copier {
-    /// Gives everybody who needs it the newest record of a key.
+    /// Sends the newest record of a key to all that need it.
     pub(super) async fn copy(self: Rc<Self>, pace: Rc<ScanPace>, key: Key, plan: CopyPlan) -> Copied {
         let mut copied = Copied { partition: key.hash().partition(), is_settled: false, records: 0, bytes: 0 };
         let Some(record) = self.fetch(&key, &plan).await else { return copied };
@@ -54,8 +54,8 @@ impl Copier {
         copied
     }
 
-    /// Deletes what is left of a key that those who vote have deleted and forgotten: their GC watermarks say so. Whether
-    /// that is so, and done.
+    /// Deletes what is left of a key that the voters have deleted and dropped: their GC watermarks say so. Whether that
+    /// is so, and done.
     async fn bury(&self, key: &Key, plan: &CopyPlan, refusals: &[StoreAnswer]) -> bool {
         let gc_watermark = |answer: &StoreAnswer| match answer {
             StoreAnswer::Stale(Current::GcWatermark(gc_watermark))
@@ -80,8 +80,8 @@ impl Copier {
         true
     }
 
-    /// The newest record, or what has replaced it since where that is wanted by as many: from this node if it has
-    /// it, or else from the first who gives it.
+    /// The newest record, or what has replaced it since where as many need that: from this node if it has it, or else
+    /// from the first that gives it.
     async fn fetch(&self, key: &Key, plan: &CopyPlan) -> Option<Record> {
         let own = self.own;
         let Holding { version, from, .. } = plan.newest;

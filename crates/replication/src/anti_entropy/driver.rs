@@ -1,8 +1,8 @@
 //! Drives rounds: one at a time, on one shard of the node.
 //!
-//! Automatic rounds are driven by the lowest-numbered node that is up; others begin one when none has been
-//! heard of for several intervals. A round that meets a greater one gives way. Whatever ends a round early, what
-//! was copied until then stays, and the next one begins anew.
+//! Automatic rounds are driven by the lowest-numbered node that is up; others begin one when none has been seen for
+//! several intervals. A round gives way to a greater one. Whatever ends a round early, what was copied until then
+//! stays, and the next one begins anew.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -41,9 +41,9 @@ const COPY_PARTS: u32 = 2;
 const PARTITIONS_AT_ONCE: usize = 64;
 /// A node without a vote drives rounds at least so often, once it may get it back.
 const RESTORE_AFTER: Duration = Duration::from_secs(10);
-/// How often the nodes hear that a round is at work.
+/// How often a round is announced to the nodes.
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
-/// A driver that is not heard of for so long is not at work any more.
+/// A driver that sends nothing for so long is not at work any more.
 const SILENCE_MAX: Duration = Duration::from_secs(6);
 /// A node that is not the first of those up waits for so many intervals.
 const PATIENCE: u32 = 3;
@@ -51,7 +51,7 @@ const PATIENCE: u32 = 3;
 /// Why a round ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RoundAborted {
-    /// A greater round is known to somebody.
+    /// A greater round is known to a node.
     Superseded {
         /// What that one compares.
         by: Hlc,
@@ -93,7 +93,7 @@ impl Driver {
                         if let RoundAborted::Superseded { by } = ended {
                             self.exceed(by);
                         }
-                        // Whoever superseded it is at work.
+                        // The driver that superseded it is at work.
                         tokio::time::sleep(TICK).await;
                         anti_entropy.wake.notify_one();
                     }
@@ -110,7 +110,7 @@ impl Driver {
         let is_up = |node: &NodeId| membership.peer(*node).links.load(Ordering::Relaxed) > 0;
         let is_first = !membership.others().take_while(|node| *node < membership.own()).any(|node| is_up(&node));
         let now = clock.boot();
-        // Whoever waits for its vote does not wait for others to begin.
+        // A node without its vote does not wait for others to begin.
         let may_be_restored =
             membership.vote_state() == VoteState::Rebuilding && now >= anti_entropy.note_rebuilding(clock);
         let state = anti_entropy.state();
@@ -150,7 +150,7 @@ impl Driver {
     }
 
     /// W: far enough behind the clock that only stragglers are below it. The clock itself is brought to the present
-    /// first, and the others' with every frame from now on, also where nobody has written for long.
+    /// first, and the others' with every frame from now on, also where nothing was written for long.
     fn propose(&self) -> RoundId {
         let clock = &self.member.clock;
         clock.observe(Hlc::from_millis(clock.wall_ms()));
@@ -225,7 +225,7 @@ struct Driving<'a> {
     driver: &'a Rc<Driver>,
     id: RoundId,
     round: Round<'a>,
-    /// Keys that somebody lacked.
+    /// Keys that some node lacked.
     differing: u64,
     copied: u64,
 }
@@ -245,7 +245,7 @@ impl Driving<'_> {
         if self.round.is_present(self.driver.member.membership.own()) { Ok(()) } else { Err(RoundAborted::Unable) }
     }
 
-    /// Has the nodes hear of this round for as long as the set lives, however long the driver has nothing to ask.
+    /// Announces this round to the nodes for as long as the set lives, however long the driver has nothing to ask.
     fn keep_alive(&self) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
         for node in self.round.present() {
@@ -266,7 +266,7 @@ impl Driving<'_> {
         rebuilding.map(|node| (node, self.round.restored(node))).collect()
     }
 
-    /// Asks all present nodes at once; who fails is lost to the round.
+    /// Asks all present nodes at once; one that fails is lost to the round.
     async fn ask_all(
         &mut self,
         request: impl Fn(NodeId) -> RoundRequest,
@@ -372,7 +372,7 @@ impl Driving<'_> {
         Ok(true)
     }
 
-    /// Has the selected leaves listed by all, and gives everybody what it lacks.
+    /// Has the selected leaves listed by all, and gives each what it lacks.
     async fn list_and_copy(&mut self) -> Result<(), RoundAborted> {
         let leaves = self.round.selection();
         if leaves.is_empty() {

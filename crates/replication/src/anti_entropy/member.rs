@@ -1,8 +1,8 @@
 //! A node's answers to the driver of a round.
 //!
 //! Promises: what is summed up or listed was held after the fence was durable; a round that is not the greatest
-//! heard of gets no answer but that. Damaged records are met here as nowhere else: their leaf is listed, and
-//! repair replaces them.
+//! received gets no answer but that. Damaged records are found here as nowhere else: their leaf is listed, and repair
+//! replaces them.
 
 #[cfg(test)]
 mod tests;
@@ -54,7 +54,7 @@ pub struct Member {
     pub pool: ReadPool,
     /// Reads what is stored.
     pub scan: BackgroundScan,
-    /// What all shards know of rounds.
+    /// What all shards share of rounds.
     pub anti_entropy: Arc<AntiEntropy>,
 }
 
@@ -64,7 +64,7 @@ impl Member {
         let anti_entropy = &self.anti_entropy;
         let round = request.round();
         let member = usize::from(round.driver.0) < self.membership.layout().nodes().len();
-        // A driver's clock has come with its question, unless it is too far ahead to be believed: and then so is W.
+        // A driver's clock has come with its question, unless it is too far ahead: and then so is W.
         let is_past = round.until <= self.clock.reading();
         if !member || !is_past || self.membership.abstains() == Some(Failure::NotServing) {
             return RoundResponse::Failed;
@@ -110,7 +110,8 @@ impl Member {
         if self.make_durable(Promise::GcWatermarks(proven, round.until)).await.is_err() {
             return RoundResponse::Failed;
         }
-        // Not before the GC watermarks are durable: a voter that answers less than its GC watermark is as bad as one that forgot.
+        // Not before the GC watermarks are durable: a voter that answers less than its GC watermark is as bad as one
+        // that lost a write.
         if !restored.is_empty() && anti_entropy.may_restore(round, self.clock.boot(), self.clock.skew_max_ms()) {
             let (membership, stored) = (self.membership.clone(), self.replica.sequence());
             match self.pool.run(move || membership.restore(&restored, stored)).await {
@@ -232,8 +233,8 @@ impl AntiEntropy {
         since.boot + self.settings.retention.max(skew_max + self.settings.lag + Duration::from_millis(1))
     }
 
-    /// Whether what the round compares reaches past everything that this node may have acknowledged before it lost
-    /// it, whatever the clocks, and whether nobody counts on those answers any more.
+    /// Whether what the round compares reaches past everything that this node may have acknowledged before it lost it,
+    /// whatever the clocks, and whether no coordinator counts on those answers any more.
     fn may_restore(&self, round: RoundId, now: Duration, skew_max_ms: u64) -> bool {
         self.state().rebuilding.is_some_and(|since| {
             now >= since.boot + self.settings.retention
@@ -295,7 +296,7 @@ impl AntiEntropy {
         }
         if let Some(part) = self.state().part.as_mut().filter(|part| part.round == round) {
             part.selection = Some(selection.into());
-            // How much a node has that lost its data says nothing of how much there is to be listed.
+            // How much a node has that lost its data does not show how much there is to be listed.
             part.pass = ScanPass { scanned: 0, records: if votes { part.pass.scanned } else { 0 } };
         }
     }

@@ -27,7 +27,7 @@ use tokio::sync::Notify;
 /// Questions that are answered at a time: a driver has a handful under way, and a node takes part in one round.
 const QUESTIONS_MAX: usize = 64;
 
-/// What the settings say.
+/// The settings.
 #[derive(Clone, Copy, Debug)]
 pub struct RepairSettings {
     /// From the end of one automatic round to the begin of the next.
@@ -36,9 +36,9 @@ pub struct RepairSettings {
     pub rate: u64,
     /// Bytes of this node's trees: what does not fit is listed in every round.
     pub tree_bytes_max: usize,
-    /// How far W lies behind the clock: a write that takes longer to arrive meets the fence.
+    /// How far W lies behind the clock: the fence refuses a write that takes longer to arrive.
     pub lag: Duration,
-    /// How long somebody may still count on an answer after it was given.
+    /// How long an answer may still be counted after it was given.
     pub retention: Duration,
 }
 
@@ -46,7 +46,7 @@ pub struct RepairSettings {
 pub struct AntiEntropy {
     settings: RepairSettings,
     state: Mutex<RepairState>,
-    /// Somebody wants a round.
+    /// A round is to begin.
     wake: Notify,
     /// Questions of drivers that are being answered.
     questions: AtomicUsize,
@@ -63,7 +63,7 @@ pub struct AntiEntropy {
 pub struct RepairMetrics {
     /// Bytes of records scanned.
     pub scanned_bytes: AtomicU64,
-    /// Damaged records met by scans.
+    /// Damaged records found by scans.
     pub damaged: AtomicU64,
     /// Records given to nodes that lacked them, by this node as a driver.
     pub copied: AtomicU64,
@@ -78,9 +78,9 @@ pub struct RepairMetrics {
 #[derive(Default)]
 struct RepairState {
     part: Option<Part>,
-    /// The greatest round heard of, also once it is over.
+    /// The greatest round received, also once it is over.
     newest: Option<RoundId>,
-    /// When a round was last heard of, by the boot clock.
+    /// When a frame of a round last came, by the boot clock.
     heard_at: Duration,
     /// The number of the last round that was asked for here.
     wanted: u64,
@@ -115,7 +115,8 @@ struct Part {
 #[derive(Clone, Copy)]
 struct ScanPass {
     scanned: u64,
-    /// What there is to scan: first the store's estimate, then what the first scan has met; zero where nobody knows.
+    /// What there is to scan: first the store's estimate, then what the first scan has found; zero where that is
+    /// unknown.
     records: u64,
 }
 

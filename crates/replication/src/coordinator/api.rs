@@ -58,13 +58,13 @@ pub struct ReadResult {
 pub enum Refused {
     /// A queue is full.
     Overloaded,
-    /// The stores of too many of the replicas owe their disks too much.
+    /// The stores of too many of the replicas have too much debt.
     Behind,
     /// The disk refuses, and the other replicas cannot be enough.
     CannotWrite,
     /// The clock is too far from most peers', or ahead of the wall clock.
     Fenced,
-    /// The directory is new, and too few peers have been met within the deadline.
+    /// The directory is new, and too few peers have registered it within the deadline.
     NotServing,
     /// Fewer replicas than required answered before the deadline; a write may still take effect.
     NotEnough {

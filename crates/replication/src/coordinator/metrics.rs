@@ -29,13 +29,13 @@ pub struct CoordinatorMetrics {
     pub stale_answers: AtomicU64,
     /// Replicas that answered a read with a damaged record.
     pub corrupt_answers: AtomicU64,
-    /// Answers that came after their request was forgotten.
+    /// Answers that came after their request was dropped.
     pub late_answers: AtomicU64,
     /// Stores that no answer confirmed.
     pub unconfirmed_stores: AtomicU64,
-    /// Writes that waited because the replicas' stores owed their disks too much.
+    /// Writes that waited because of the debt of the replicas' stores.
     pub delayed_behind: AtomicU64,
-    /// Writes refused because the replicas' stores owed their disks too much.
+    /// Writes refused because of the debt of the replicas' stores.
     pub refused_behind: AtomicU64,
     /// Requests that too few replicas answered.
     pub not_enough_replicas: AtomicU64,

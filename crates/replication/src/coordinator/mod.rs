@@ -1,12 +1,11 @@
 //! The coordinator: takes a client's request, asks the key's replicas, answers at the `ack`-th of `from`.
 //!
-//! [`Coordinator`] is what `http` calls; [`operations`] holds the requests under way and does what the
-//! state machines of `kvorum_core::quorum` say; [`hedge`] decides when a read asks more replicas, `timers`
-//! sees to it, and to deadlines; `slow_start` knows whom to ask last; `repair` sends what was read to replicas that are
-//! behind.
+//! [`Coordinator`] is what `http` calls; [`operations`] holds the requests under way and drives the state machines of
+//! `kvorum_core::quorum`; [`hedge`] decides when a read asks more replicas, `timers` sees to it, and to deadlines;
+//! `slow_start` decides which to ask last; `repair` sends what was read to replicas that are behind.
 //!
-//! Cancel safety: dropping one of the futures gives up the *answer*. A write that was sent goes on, and
-//! may take effect; a read is forgotten.
+//! Cancel safety: dropping one of the futures gives up the *answer*. A write that was sent goes on, and may take
+//! effect; a read is dropped.
 
 pub mod api;
 pub mod fan_out;
@@ -68,7 +67,7 @@ impl Coordinator {
         timers::run(self.operations).await;
     }
 
-    /// The shard stops: forgets all requests, so that what they owe is kept.
+    /// The shard stops: drops all requests, so that hints of their pending stores are kept.
     pub fn end(&self) {
         self.operations.end();
     }
@@ -160,8 +159,8 @@ impl Coordinator {
         }
     }
 
-    /// Lets a request in: where its cluster is just coming up, once that is there, within the deadline. When it came, if
-    /// it has waited: there is one deadline.
+    /// Lets a request in: where its cluster is just coming up, once that is there, within the deadline. When it came,
+    /// if it has waited: there is one deadline.
     async fn admit(&self) -> Result<Option<Duration>, Refused> {
         let membership = &self.operations.membership;
         if membership.is_fenced() {
@@ -181,7 +180,8 @@ impl Coordinator {
         }
     }
 
-    /// Admits a write and timestamps it, without asking anybody first. With its version, when it came if it has waited.
+    /// Admits a write and timestamps it, without a question to its replicas first. With its version, when it came if it
+    /// has waited.
     async fn admit_and_timestamp(
         &self,
         key: &Key,
@@ -207,7 +207,7 @@ impl Coordinator {
             | Failure::Rebuilding
             | Failure::NotServing => Refused::CannotWrite,
         })?;
-        // It may have space again: whoever asks for a write is who finds out.
+        // It may have space again: a write shows it.
         if self.operations.replica.disk_refuses() && self.needs_own(key, quorum) {
             match self.operations.raise_bound(self.operations.clock.past_bound()).await {
                 Ok(()) => {}
@@ -218,8 +218,8 @@ impl Coordinator {
         Ok((version, came))
     }
 
-    /// For how long a write of so many bytes waits so that its replicas' stores can pay what they owe. Refuses as many
-    /// as they ask for.
+    /// For how long a write of so many bytes waits so that its replicas' stores can pay their debt. Refuses as many as
+    /// they request.
     fn give_way(&self, key: &Key, quorum: Quorum, bytes: usize) -> Result<Duration, Refused> {
         let operations = &self.operations;
         let membership = &operations.membership;
@@ -238,7 +238,7 @@ impl Coordinator {
         Ok(asked.delay(bytes))
     }
 
-    /// Whether a write cannot succeed without this node's own disk: then nobody else is bothered.
+    /// Whether a write cannot succeed without this node's own disk: then nothing is sent.
     fn needs_own(&self, key: &Key, quorum: Quorum) -> bool {
         let membership = &self.operations.membership;
         let replicas = membership.layout().preference_list(key.hash().partition());

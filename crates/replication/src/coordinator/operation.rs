@@ -1,4 +1,4 @@
-//! One request: who was asked, who has answered what, and what its client gets.
+//! One request: which replicas were asked, their answers, and what its client gets.
 
 use std::rc::Rc;
 use std::task::Waker;
@@ -60,7 +60,7 @@ pub(super) struct Operation {
     pub(super) is_sent: bool,
     /// When a read that is still undecided is hedged again.
     pub(super) hedge_at: Duration,
-    /// A read that cannot succeed, and waits a moment for those whom it has asked: its `504` counts them.
+    /// A read that cannot succeed, and waits a moment for those that it has asked: its `504` counts them.
     pub(super) is_hopeless: bool,
     pub(super) outcome: Option<Result<Outcome, Refused>>,
     /// Decided: nothing more goes to the client.
@@ -129,8 +129,8 @@ impl Operation {
         }
     }
 
-    /// Nobody waits for it: neither its client nor one of the replicas that have a write to confirm, or may turn
-    /// out to be behind what was read.
+    /// Nothing waits for it: neither its client nor one of the replicas that have a write to confirm, or may turn out
+    /// to be behind what was read.
     pub(super) fn is_over(&self) -> bool {
         self.is_released && self.is_over_when_released()
     }
@@ -144,8 +144,8 @@ impl Operation {
         }
     }
 
-    /// Answers that count, for the body of a `504`. What was answered may be enough in number and still not
-    /// in what it says; then the one that is missing is a replica that holds what was read.
+    /// Answers that count, for the body of a `504`. The answers may be enough in number and still not in content; then
+    /// the one that is missing is a replica that holds what was read.
     pub(super) fn acked(&self) -> u8 {
         let acked = match &self.machine {
             StateMachine::Write { machine, .. } => machine.acked(),

@@ -83,7 +83,7 @@ pub struct CoordinatorParts {
     pub metrics: Arc<CoordinatorMetrics>,
     /// When reads ask more replicas.
     pub hedging: Hedging,
-    /// Whom a read asks first.
+    /// Which replicas a read asks first.
     pub fan_out: FanOut,
     /// The whole of a request, both attempts.
     pub deadline: Duration,
@@ -116,9 +116,9 @@ pub struct Operations {
     /// Those that do.
     lingering_live: Cell<usize>,
     lingering_max: usize,
-    /// Stores for nobody so far: each has an id of its own, by which its chunks are put together.
+    /// Stores without a request so far: each has an id of its own, by which its chunks are put together.
     last_of_nobody: Cell<u32>,
-    /// Which writes give way to what replicas owe their disks.
+    /// Which writes give way to the debt of replicas.
     pub(super) admission: RefCell<Admission>,
     /// Writes that are delayed for that now.
     pub(super) delayed: Cell<usize>,
@@ -174,7 +174,7 @@ impl Operations {
         let NewOperation { now, came, partition, with_receipt } = begin;
         let started = came.unwrap_or(now);
         let generation = self.generation.get().wrapping_add(1) & 0x00ff_ffff;
-        // Zero is nobody's.
+        // Zero is for stores without a request.
         let generation = generation.max(1);
         self.generation.set(generation);
         let mut table = self.table.borrow_mut();
@@ -224,7 +224,7 @@ impl Operations {
         id
     }
 
-    /// Sends the current attempt of a write to everybody: peers first, whose way is longer.
+    /// Sends the current attempt of a write to all: peers first, whose way is longer.
     pub(super) fn send_write(&self, id: OperationId) {
         let (key, record, replicas) = {
             let mut table = self.table.borrow_mut();
@@ -261,7 +261,7 @@ impl Operations {
         operation.is_sent |= is_sent;
         operation.deferred = operation.deferred.or(deferred);
         if !operation.is_sent && is_overloaded {
-            // Nobody has heard of it: the client may try again without a doubt about what it did.
+            // It was sent to no replica: the client may try again without a doubt about what it did.
             operation.decide(Err(Refused::Overloaded));
         }
     }
@@ -290,7 +290,7 @@ impl Operations {
         }
     }
 
-    /// An id for a store whose answer nobody reads: no request has this generation.
+    /// An id for a store whose answer is not read: no request has this generation.
     pub(super) fn id_of_nobody(&self) -> OperationId {
         let number = self.last_of_nobody.get().wrapping_add(1);
         self.last_of_nobody.set(number);
@@ -381,14 +381,14 @@ impl Operations {
         self.inbox.borrow_mut().push_back(Response { id, node, answer });
     }
 
-    /// The client's future is gone: forgets the request, or keeps it for its last replicas.
+    /// The client's future is gone: drops the request, or keeps it for its last replicas.
     fn release(&self, id: OperationId) {
         if let Some(oldest) = self.linger(id) {
             self.remove(oldest);
         }
     }
 
-    /// Whom to forget, now that the client of `id` is gone.
+    /// Which request to drop, now that the client of `id` is gone.
     fn linger(&self, id: OperationId) -> Option<OperationId> {
         let mut table = self.table.borrow_mut();
         let operation = find(&mut table, id)?;
@@ -416,8 +416,8 @@ impl Operations {
         evicted
     }
 
-    /// Forgets a request; what a write owes to its replicas becomes a hint. Of a write that nobody is known to have
-    /// accepted nothing is kept: after its `504` it takes effect through those who have it, or not at all.
+    /// Drops a request; a write's pending stores become a hint. Nothing is kept of a write that no replica is known to
+    /// have accepted: after its `504` it takes effect through those that have it, or never.
     pub(super) fn remove(&self, id: OperationId) {
         let mut table = self.table.borrow_mut();
         if find(&mut table, id).is_none() {

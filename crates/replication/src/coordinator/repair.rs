@@ -1,7 +1,7 @@
-//! What a read brings up to date behind its answer: a copy that it has met damaged; below a quorum also a replica
+//! What a read brings up to date behind its answer: a copy that it has found damaged; below a quorum also a replica
 //! that was seen to be behind, within a budget. At a quorum the read has seen to a majority itself, before the answer.
 //!
-//! Nobody waits for any of this, and nobody reads what is answered to it: what is lost, the next read finds again.
+//! Nothing waits for any of this, and its answers are not read: what is lost, the next read finds again.
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ impl Operations {
     }
 
     /// Replaces what this node holds damaged by what a quorum answered. The read alone does not always: where the
-    /// others answer first, nobody waits to hear of the damage.
+    /// others answer first, the read does not wait for the damaged one.
     pub(crate) fn repair_own(&self, key: &Key, record: &Record) {
         // What cannot be queued is still damaged when the caller looks, or in the next pass.
         let _ = self.send_store(self.id_of_nobody(), self.membership.own(), key, record, StoreReason::Repair);

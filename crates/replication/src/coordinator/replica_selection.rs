@@ -1,4 +1,4 @@
-//! Whom a read asks first.
+//! Which replicas a read asks first.
 
 use std::time::Duration;
 

@@ -49,7 +49,7 @@ impl Operations {
         };
         let Some(rank) = operation.rank(&self.membership, response.node) else { return NextStep::Nothing };
         if now > operation.deadline {
-            // Past it the replicas have forgotten what they promised: the answer must not be used.
+            // Past it the replicas may have dropped what they promised: the answer must not be used.
             return NextStep::Nothing;
         }
         let took = now.saturating_sub(operation.started);
@@ -73,8 +73,8 @@ impl Operations {
         step
     }
 
-    /// Only answers that count tell how fast a replica is. One that fails fast must not look fast, or it is
-    /// asked first by every read.
+    /// Only answers that count show how fast a replica is. One that fails fast must not look fast, or it is asked first
+    /// by every read.
     fn note_latency(&self, node: NodeId, answer: &ReadAnswer<Record>, took: Duration) {
         let Some(peer) = self.peers.get(node) else { return };
         if let ReadAnswer::Failed(_) = answer {
@@ -264,7 +264,7 @@ impl Operations {
         let (required, acked, receipt) =
             (operation.quorum.required(), operation.acked(), operation.receipt(&self.membership));
         let overloaded = failure_name(Failure::Overloaded);
-        // A read has no effect, and where somebody had no room for it now there may be some later.
+        // A read has no effect, and where a replica had no room for it now there may be some later.
         if matches!(operation.machine, StateMachine::Read { .. })
             && receipt.replicas.iter().any(|replica| replica.outcome == overloaded)
         {
@@ -326,7 +326,7 @@ impl Operations {
             drop(table);
             return self.retry_with_higher_timestamp(id, above);
         }
-        // A copy, and charged as one for as long as the first is on its way to anybody.
+        // A copy, and charged as one for as long as the first is on its way.
         let Ok(retried) = self.large_values.keep(record.with_version(&operation.key, version)) else {
             return self.decide_not_enough(operation);
         };

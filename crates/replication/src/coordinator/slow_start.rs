@@ -17,11 +17,11 @@ const BEHIND: Duration = Duration::from_secs(1);
 const STEP: Duration = Duration::from_millis(200);
 const STEPS: u32 = 12;
 
-/// How long a replica may owe all answers until one that is behind is asked instead of it: what the latter was not
-/// given the read writes to it, which takes longer than most pauses.
+/// How long all answers of a replica may be due until one that is behind is asked instead of it: what the latter was
+/// not given the read writes to it, which takes longer than most pauses.
 const SILENT: Duration = Duration::from_millis(100);
 
-/// Who is asked before whom.
+/// The order in which reads ask replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ReplicaHealth {
     Well,
@@ -83,7 +83,7 @@ impl SlowStart {
         }
     }
 
-    /// Of a node that answers. `is_overdue` tells whether it has been silent for longer, `delay` is a hedge's.
+    /// Of a node that answers. `is_overdue` returns whether it has been silent for longer, `delay` is a hedge's.
     pub(super) fn health(
         &self,
         node: NodeId,

@@ -1,5 +1,5 @@
-//! The coordinator on a shard with real parts: store in memory, commit thread, connections over loopback.
-//! Only the peers are played: they say what a test tells them to, when it tells them to.
+//! The coordinator on a shard with real parts: store in memory, commit thread, connections over loopback. Only the
+//! peers are played: a test decides what they answer, and when.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod dials;
@@ -48,7 +48,7 @@ fn record_of(record: &Record) -> Message {
     Message::ReadAnswer(ReadAnswer::Held(Held::Record(record.bytes().clone())))
 }
 
-/// A record by somebody else, a little newer than anything timestamped so far.
+/// A record of another node, a little newer than anything timestamped so far.
 fn newer(rig: &Rig, key: &Key) -> Record {
     let hlc = Hlc::from_millis(rig.shard.clock.wall_ms() + 2000);
     Record::value(key, Version { hlc, incarnation: Incarnation(77) }, 3, None, b"newer")
@@ -136,7 +136,7 @@ fn a_coordinator_whose_disk_refuses_succeeds_through_the_others() {
             last = written.version;
         }
         let refused = rig.put(&key("k"), quorum((3, 3))).await.unwrap();
-        assert_eq!(refused, Err(Refused::CannotWrite), "nobody was bothered");
+        assert_eq!(refused, Err(Refused::CannotWrite), "no peer was bothered");
         rig.store.set_fault(Fault::None);
         let put = rig.put(&key("k"), quorum(QUORUM));
         let store = rig.next(0).await;
@@ -174,7 +174,7 @@ fn a_coordinator_whose_disk_hangs_succeeds_through_the_others() {
     });
 }
 
-/// A read at a quorum, whose peers answer whatever they are asked; what this node is said to have done for it.
+/// A read at a quorum, whose peers answer whatever they are asked; what this node is reported to have done for it.
 async fn read_with(rig: &mut Rig, record: &Record) -> &'static str {
     let mut get = rig.get(&key("k"), quorum(QUORUM));
     let found = loop {
@@ -203,7 +203,7 @@ fn a_coordinator_whose_disk_hangs_reads_from_the_others() {
         while rig.shard.coordinator.operations.hedging.can_spend() {
             rig.shard.coordinator.operations.hedging.spend();
         }
-        // The first read finds out, without the budget; the second does not ask it.
+        // The first read shows it, without the budget; the second does not ask it.
         for _ in 0..2 {
             // The others, to which the rig has just connected, are tried by one read at first.
             let operations = &rig.shard.coordinator.operations;
@@ -225,7 +225,7 @@ fn a_write_that_a_full_queue_refused_was_sent_to_nobody() {
         rig.put(&key("k"), quorum((1, 1))).await.unwrap().unwrap();
         rig.stop_commits();
         assert_eq!(rig.put(&key("k"), quorum((1, 1))).await.unwrap(), Err(Refused::Overloaded));
-        assert_eq!(rig.metrics().unconfirmed_stores.load(Ordering::Relaxed), 0, "and owes nobody anything");
+        assert_eq!(rig.metrics().unconfirmed_stores.load(Ordering::Relaxed), 0, "and leaves nothing pending");
         assert_eq!(rig.shard.coordinator.operations.under_way(), 0);
     });
 }
@@ -260,7 +260,7 @@ fn a_holder_that_goes_silent_while_the_record_is_fetched_is_hedged_too() {
         let newer = newer(&rig, &key("k"));
         let begin = Instant::now();
         let get = rig.get(&key("k"), quorum(QUORUM));
-        // One peer is asked first and keeps still; the hedge asks the other, who knows of something newer.
+        // One peer is asked first and keeps still; the hedge asks the other, which holds something newer.
         let (slow, first) = rig.next_of_any().await;
         let other = 1 - slow;
         let asked = rig.next(other).await;
@@ -470,7 +470,7 @@ fn a_read_that_finds_no_room_for_its_record_is_refused_and_holds_none() {
     });
 }
 
-/// Who is owed a hint of a write at 2/3 whose second replica is lost, in the order of ranks.
+/// Which replica a hint is kept for, of a write at 2/3 whose second replica is lost, in the order of ranks.
 async fn owed_after(answer: StoreAnswer) -> (Rig, usize) {
     let mut rig = Rig::start(3, Settings::default()).await;
     let put = rig.put(&key("k"), quorum(QUORUM));
@@ -555,7 +555,8 @@ fn a_shard_that_stops_keeps_what_its_writes_owe() {
     });
 }
 
-/// A read at 1/3 that was answered with `newest` by this node, while its peers still hold what they are about to say.
+/// A read at 1/3 that was answered with `newest` by this node, while its peers still hold what they are about to
+/// answer.
 async fn read_ahead_of_its_peers(from: u8) -> (Rig, Record, [Frame; 2]) {
     let mut rig = Rig::start(3, Settings { fan_out: FanOut::All, ..Settings::default() }).await;
     // The key's record is meant for its first replica alone where `from` is 1, and that is this node.
@@ -705,7 +706,7 @@ fn over_its_budget_a_read_repairs_nothing() {
     });
 }
 
-/// Node 0 of two with a new directory, and the peer that it has not met. Its own answer is enough.
+/// Node 0 of two with a new directory, and the peer that it has no handshake with yet. Its own answer is enough.
 async fn unmet(deadline: Duration) -> (Rig, rig::Idle, tokio::task::JoinHandle<Result<super::WriteResult, Refused>>) {
     let settings = Settings { deadline, ..Settings::default() };
     let (rig, mut idle) = Rig::unmet(2, settings, Box::new(kvorum_peer::dial::Tcp)).await;

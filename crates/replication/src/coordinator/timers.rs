@@ -39,7 +39,7 @@ impl Operations {
         self.handle_inbox(now);
     }
 
-    /// Asks whom it has not asked yet. For as long as a read is undecided, whoever it waits for then may be the
+    /// Asks the replicas it has not asked yet. For as long as a read is undecided, the one it waits for then may be the
     /// slow one: the next sweep after another delay comes here again.
     fn hedge(&self, id: OperationId, now: Duration) {
         let mut commands = self.commands.take();
@@ -60,7 +60,7 @@ impl Operations {
                     continue;
                 };
                 is_forced |= peer.is_suspect(now, delay);
-                // Whoever made this necessary took at least so long.
+                // The replica that made this necessary took at least so long.
                 peer.note_read(operation.waited_for(rank, now));
             }
             if operation.is_hopeless {
@@ -83,7 +83,7 @@ impl Operations {
         self.commands.replace(commands);
     }
 
-    /// The shard stops: forgets all requests, so that what they owe is kept.
+    /// The shard stops: drops all requests, so that hints of their pending stores are kept.
     pub(super) fn end(&self) {
         let all = |(slot, operation): (usize, &Operation)| OperationId::new(slot, operation.generation, 0);
         let all: Vec<OperationId> = self.table.borrow().iter().map(all).collect();

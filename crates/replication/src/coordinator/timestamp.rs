@@ -44,8 +44,8 @@ impl Operations {
         })
     }
 
-    /// [`Failure::Disk`] also if the disk has not answered after a part of the deadline: the others need not wait for it.
-    /// Until it has, the clock says so, and the node is not ready.
+    /// [`Failure::Disk`] also if the disk has not answered after a part of the deadline: the others need not wait for
+    /// it. Until it has, the clock shows it, and the node is not ready.
     pub(super) async fn raise_bound(&self, to: Hlc) -> Result<(), Failure> {
         let (send, mut receive) = tokio::sync::oneshot::channel();
         self.replica.raise_bound(to, ReplyTo::Durable(send)).map_err(|_| Failure::Overloaded)?;
@@ -54,7 +54,7 @@ impl Operations {
         }
         let late = self.clock.note_late_raise();
         tokio::task::spawn_local(async move {
-            // Whatever it answers: it does again, and the store's health says the rest.
+            // Whatever it answers: it does again, and the store's health shows the rest.
             let _ = receive.await;
             drop(late);
         });

@@ -1,6 +1,6 @@
-//! Delivers the hints for one node, while there is a connection to it: from the newest bucket to the oldest, a page
-//! at a time. A page's answers are all in before the next is sent, which is the window; a bucket is forgotten when
-//! all of it was answered. What is interrupted goes on where it was.
+//! Delivers the hints for one node, while there is a connection to it: from the newest bucket to the oldest, a page at
+//! a time. A page's answers are all in before the next is sent, which is the window; a bucket is removed when all of it
+//! was answered. What is interrupted goes on where it was.
 
 use std::future::Future;
 use std::rc::Rc;
@@ -21,7 +21,7 @@ use super::names;
 use super::names::Name;
 use crate::background_rpc::BackgroundRpc;
 
-/// How often a hint sender looks whether there is something to deliver, and somebody to deliver to.
+/// How often a hint sender looks whether there is something to deliver, and a connection.
 const LOOK: Duration = Duration::from_millis(200);
 /// A page: the most that is under way to a node; a larger record goes alone. More would make longer commits there, for
 /// which clients' commits wait; fewer would make more syncs (decision 0041).

@@ -144,7 +144,7 @@ impl HintStore {
         self.note_pending(target);
     }
 
-    /// Forgets a bucket that was delivered, or cannot be.
+    /// Removes a bucket that was delivered, or cannot be.
     pub(super) fn forget(&self, target: &HintTarget, bucket: BucketId) {
         if target.backlog.borrow_mut().remove(bucket).is_some() {
             self.drops.borrow_mut().push(names::bucket(target.id, bucket));

@@ -2,9 +2,9 @@
 //! is back. The policy is `kvorum_core::hints`; this is what carries it out.
 //!
 //! The path of a hint: a shard [`offer`](HintQueue::offer)s it when its write has come to its end; the background
-//! shard's [`hint_store`] writes what has gathered, in bulk and without a sync of its own; its hint senders, one for each
-//! other node, deliver. It is forgotten, on the disk too, only after the target has said that it holds the version
-//! or a newer one.
+//! shard's [`hint_store`] writes what has gathered, in bulk and without a sync of its own; its hint senders, one for
+//! each other node, deliver. It is removed, on the disk too, only after the target has answered that it holds the
+//! version or a newer one.
 //!
 //! Promises: no answer waits for a hint. What is kept is bounded in bytes and age for each target, what waits to be
 //! written in bytes; what is over a bound is dropped and counted. What was written survives the process, not the
@@ -12,7 +12,8 @@
 //! gets a round at its return if hints for it were dropped.
 //!
 //! A hint is no ack and no answer: shards put hints in and never take any out, readers see the other column family,
-//! and what a target answers goes to [`BackgroundRpc`](crate::background_rpc::BackgroundRpc), which no request of a client is in.
+//! and what a target answers goes to [`BackgroundRpc`](crate::background_rpc::BackgroundRpc), which no request of a
+//! client is in.
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
@@ -57,7 +58,7 @@ impl HintSettings {
         Self { bounds: BacklogBounds { bytes_max: 0, age_max: Duration::ZERO }, rate: 0, queue_bytes_max: 0 };
 }
 
-/// A write, and the replicas that it is owed to, by their rank.
+/// A write, and the replicas without it, by their rank.
 pub struct Hint {
     key: Key,
     record: Record,
@@ -187,7 +188,7 @@ impl HintQueue {
         // One of any size finds room where there is no other.
         if waiting.bytes > 0 && waiting.bytes + hint.bytes() > self.settings.queue_bytes_max {
             drop(waiting);
-            // Whoever they are: one round too many does no harm.
+            // Whichever they are: one round too many does no harm.
             self.targets.iter().for_each(|target| target.missed.store(true, Ordering::Relaxed));
             return self.count_dropped(Dropped::QueueFull, u64::from(owed.len()));
         }
@@ -249,7 +250,7 @@ impl HintQueue {
         self.dropped.get(why as usize).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
-    /// The ranks that the hints which wait are owed to.
+    /// The ranks that the waiting hints are for.
     #[cfg(test)]
     pub(crate) fn owed(&self) -> Vec<Vec<usize>> {
         let ranks = |hint: &Hint| hint.owed.iter().map(|rank| usize::from(rank.0)).collect();

@@ -67,7 +67,7 @@ fn a_take_that_is_given_up_loses_nothing() {
         senders(&mailbox);
         let (mut taken, mut seen) = (Vec::new(), [0; SENDERS as usize]);
         for _ in 0..3 {
-            // Asked once, and dropped whatever it says.
+            // Polled once, and dropped whatever it returns.
             block_on(async {
                 let mut take = pin!(mailbox.take(&mut taken));
                 poll_fn(|cx| {

@@ -1,8 +1,8 @@
 //! This node as a replica, seen from one shard: reads from the cache at once, or from the disk through
 //! the read pool; stores through the commit thread.
 //!
-//! Whoever asks gets exactly one answer for each question that was taken; what comes back from another
-//! thread finds who asked by a token.
+//! Each question that was taken gets exactly one answer; what comes back from another thread finds its asker by a
+//! token.
 
 mod mailbox;
 pub mod peer_reply;
@@ -42,7 +42,7 @@ pub enum StoreReason {
     Repair,
 }
 
-/// This node's replica. `A` is what remembers who asked.
+/// This node's replica. `A` names the asker.
 pub struct Replica<A> {
     shard: u16,
     store: Arc<dyn Store>,
@@ -189,12 +189,12 @@ impl<A> Replica<A> {
         self.queue.submit(Work::MakeDurable { promise, token }).map_err(|_| self.redeem(token))
     }
 
-    /// The store, for whoever looks at all of it.
+    /// The store, to look at all of it.
     pub fn records(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
-    /// Who asked, and why the answer counts for nothing, if so: this node has no vote, perhaps since it was asked.
+    /// The asker, and why the answer counts for nothing, if so: this node has no vote, perhaps since it was asked.
     pub fn answered(&self, token: CompletionToken) -> (A, Option<Failure>) {
         let WaitingRequests { reply_to, partition } = self.take(token);
         (reply_to, partition.and_then(|partition| self.membership.abstains_for(partition)))
@@ -205,7 +205,7 @@ impl<A> Replica<A> {
         CompletionToken { shard: self.shard, id: u64::try_from(slot).expect("a slot is a small number") }
     }
 
-    /// Who asked; each token is redeemed once.
+    /// The asker; each token is redeemed once.
     ///
     /// # Panics
     /// If a token comes back twice.
@@ -225,8 +225,8 @@ impl<A> Replica<A> {
 }
 
 impl Checks {
-    /// Turns what the store found into what the replica says: nothing unchecked leaves it, nor anything large that
-    /// there is no memory for.
+    /// Turns what the store found into the replica's answer: nothing unchecked leaves it, nor anything large that there
+    /// is no memory for.
     fn held(&self, key: &Key, found: Result<Held<Bytes>, StoreError>) -> ReadAnswer<Record> {
         let bytes = match found {
             Ok(Held::Absent { gc_watermark }) => return ReadAnswer::Held(Held::Absent { gc_watermark }),

@@ -1,4 +1,4 @@
-//! Who waits for an answer from another thread.
+//! What waits for an answer from another thread.
 
 use kvorum_core::quorum::Failure;
 use tokio::sync::oneshot;
@@ -7,7 +7,7 @@ use super::peer_reply::PeerReply;
 use crate::operation_id::OperationId;
 use crate::reply::Reply;
 
-/// Who waits for an answer from another thread.
+/// What waits for an answer from another thread.
 pub enum ReplyTo {
     /// A request that this shard coordinates.
     Operation(OperationId),
@@ -15,6 +15,6 @@ pub enum ReplyTo {
     Peer(PeerReply),
     /// Background work of this shard.
     Call(oneshot::Sender<Reply>),
-    /// Whoever waits for something to be durable: the clock's bound, a fact of anti-entropy.
+    /// What waits for something to be durable: the clock's bound, a fact of anti-entropy.
     Durable(oneshot::Sender<Result<(), Failure>>),
 }

@@ -28,7 +28,7 @@ use crate::replica::reply_to::ReplyTo;
 use crate::replica::{AnswerCounts, Event, Mailbox, Replica, StoreReason};
 use crate::reply::Reply;
 
-/// Knows the parts of a shard that something may be for.
+/// Has the parts of a shard that something may be for.
 pub(super) struct Dispatch {
     pub(super) clock: Arc<Clock>,
     pub(super) membership: Arc<Membership>,
@@ -69,7 +69,7 @@ impl Dispatch {
         match event {
             Event::Commit(Completion::Stored { token, answer }) => {
                 let (reply_to, abstains) = self.replica.answered(token);
-                // What failed has failed all the same: `Rebuilding` says that it was carried out.
+                // What failed has failed all the same: `Rebuilding` means that it was carried out.
                 let answer = match answer {
                     StoreAnswer::Failed(_) => answer,
                     _ => abstains.map_or(answer, StoreAnswer::Failed),
@@ -77,7 +77,7 @@ impl Dispatch {
                 match reply_to {
                     ReplyTo::Peer(reply) => reply.stored(&self.clock, answer),
                     ReplyTo::Operation(id) => self.coordinator.on_stored(self.membership.own(), id.get(), answer),
-                    // Whoever asked may have given up.
+                    // The caller may have given up.
                     ReplyTo::Call(waiting) => _ = waiting.send(Reply::Stored(answer)),
                     ReplyTo::Durable(_) => unreachable!("that asks for no store"),
                 }
@@ -92,7 +92,7 @@ impl Dispatch {
                 match reply_to {
                     ReplyTo::Peer(reply) => reply.read(&self.clock, answer),
                     ReplyTo::Operation(id) => self.coordinator.on_held(id.get(), answer),
-                    // Whoever asked may have given up.
+                    // The caller may have given up.
                     ReplyTo::Call(waiting) => _ = waiting.send(Reply::Read(answer)),
                     ReplyTo::Durable(_) => unreachable!("that asks for no read"),
                 }
@@ -102,7 +102,7 @@ impl Dispatch {
 
     fn tell_durable(&self, token: CompletionToken, result: Result<(), Failure>) {
         if let ReplyTo::Durable(waiting) = self.replica.redeem(token) {
-            // Whoever asked may have given up.
+            // The caller may have given up.
             let _ = waiting.send(result);
         }
     }
@@ -147,7 +147,7 @@ impl Dispatch {
             let response = member.answer(request).await;
             drop(admitted);
             let answer = Frame { id, hlc: clock.reading(), message: Message::RepairAnswer(response.encode()) };
-            // A link that broke loses it, and the driver knows.
+            // A link that broke loses it, and the driver sees the end.
             let _ = link.answer(&answer);
         });
         Ok(())

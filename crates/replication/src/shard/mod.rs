@@ -47,7 +47,7 @@ pub struct ShardParts {
     pub index: u16,
     /// Limits and times of its connections to peers.
     pub peers: PeerSettings,
-    /// Whom a read asks first.
+    /// Which replicas a read asks first.
     pub fan_out: FanOut,
     /// When reads ask more replicas.
     pub hedging: Hedging,
@@ -61,7 +61,7 @@ pub struct ShardParts {
     pub store: Arc<dyn Store>,
     /// The way to the commit thread.
     pub queue: CommitQueue,
-    /// What may block on the disk and somebody waits for.
+    /// What may block on the disk and a request waits for.
     pub pool: ReadPool,
     /// Scans of what the node holds.
     pub scans: ReadPool,
@@ -83,13 +83,13 @@ pub struct ShardParts {
     pub first_dials: Vec<FirstDial>,
 }
 
-/// The parts of one shard, for whoever wires them to the outside. None of them is given this.
+/// The parts of one shard, to be wired to the outside. None of them is given this.
 pub struct Shard {
     /// The node's clock.
     pub clock: Arc<Clock>,
     /// The node's identity and standing.
     pub membership: Arc<Membership>,
-    /// What may block on the disk and somebody waits for.
+    /// What may block on the disk and a request waits for.
     pub pool: ReadPool,
     /// Scans of what the node holds.
     pub scans: ReadPool,

@@ -78,16 +78,16 @@ pub(super) fn take(pass: &mut SamplingWait<'_>) -> Result<Profile, Refusal> {
     Ok(profile)
 }
 
-/// A stack, from its outermost name to the one that wants the memory, whatever it has that asked for.
+/// A stack, from its outermost name to the one that needs the memory, whatever allocates it.
 fn who_allocates<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut stack: Vec<&str> = names.take_while(|name| !is_allocator(name)).collect();
     let wants = stack.iter().rposition(|name| !is_on_the_way(name));
-    // Nobody else is in it: then it is told whole.
+    // No other is in it: then it is shown whole.
     stack.truncate(wants.map_or(stack.len(), |last| last + 1));
     stack
 }
 
-/// Whether everybody's allocations come through it: collections and boxes, and what is between them and jemalloc.
+/// Whether all allocations come through it: collections and boxes, and what is between them and jemalloc.
 fn is_on_the_way(name: &str) -> bool {
     const FILES: [&str; 2] = ["(library/alloc/src/", "(library/core/src/"];
     const FUNCTIONS: [&str; 4] = ["operator new", "__rust_alloc", "strdup", "ZSTD_customMalloc"];
@@ -146,14 +146,14 @@ impl Account {
     }
 }
 
-/// A file that is in no directory: nobody else can prepare it, and it ends with the process, however that ends. With its
-/// path, and a 0 behind that. It is kept, because jemalloc takes only names that stay.
+/// A file that is in no directory: no other process can prepare it, and it ends with the process, however that ends.
+/// With its path, and a 0 behind that. It is kept, because jemalloc takes only names that stay.
 fn memory_file() -> rustix::io::Result<&'static (File, String)> {
     static FILE: OnceLock<(File, String)> = OnceLock::new();
     if let Some(file) = FILE.get() {
         return Ok(file);
     }
-    // Some systems refuse one that could be executed; Linux before 6.3 knows no other.
+    // Some systems refuse one that could be executed; Linux before 6.3 has no other.
     let create = |flags| memfd_create("kvorum-heap", MemfdFlags::CLOEXEC | flags);
     let file = create(MemfdFlags::NOEXEC_SEAL).or_else(|_| create(MemfdFlags::empty()))?;
     let path = format!("/proc/self/fd/{}\0", file.as_raw_fd());

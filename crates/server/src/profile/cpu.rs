@@ -21,7 +21,7 @@ const STACKS_MAX: usize = 32_768;
 const THREADS_MAX: usize = 1024;
 /// Ticks between two looks for new threads.
 const LOOK_EVERY: u32 = 5;
-/// Values from here on are no addresses, but say whose addresses follow.
+/// Values from here on are no addresses, but name the origin of those that follow.
 const CONTEXTS: u64 = 0_u64.wrapping_sub(4095);
 /// `PERF_RECORD_MISC_CPUMODE_MASK` and `PERF_RECORD_MISC_KERNEL` of linux/perf_event.h.
 const MODE_MASK: u16 = 7;
@@ -34,7 +34,7 @@ struct Thread {
 
 struct Sampling {
     frequency: u32,
-    /// Time in the kernel is only told to those who may know.
+    /// Time in the kernel takes a right of its own.
     with_kernel: bool,
     threads: HashMap<i32, Thread>,
     counts: HashMap<Stack, u64>,

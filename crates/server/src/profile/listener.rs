@@ -20,7 +20,7 @@ const CONNECTIONS_MAX: usize = 8;
 const HEAD_BYTES_MAX: usize = 4096;
 /// For a request to arrive, and for an answer to be taken.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// For whoever waits for a profile to be told that the node is stopping.
+/// For the last answers to clients that wait for a profile.
 const FAREWELL: Duration = Duration::from_secs(3);
 const DEFAULT_SECONDS: u32 = 30;
 /// Not a round number: what happens every 10 ms would be seen always or never.
@@ -64,7 +64,7 @@ impl AdminListener {
         Ok(Self { shared, address, thread })
     }
 
-    /// Takes no more connections, has profiles given up, and waits a little for their clients to be told.
+    /// Takes no more connections, has profiles given up, and waits a little for their clients' answers.
     pub(crate) fn stop(self) {
         self.shared.stopping.store(true, Ordering::Relaxed);
         // Wakes the thread: without that it ends with the process.
@@ -127,7 +127,7 @@ fn serve(mut stream: TcpStream, slot: Option<&AdminSlot>) -> io::Result<()> {
             Err(answer) => answer,
             Ok(request) => match profile(&stream, &slot.0, request)? {
                 Ok(profile) => AdminResponse::profile(request, &profile),
-                // The client has gone, as far as anybody can tell: whoever still listens is told nothing untrue.
+                // The client seems gone: if it is not, an end without an answer is nothing untrue.
                 Err(Refusal::Unwanted) if !slot.0.stopping.load(Ordering::Relaxed) => return Ok(()),
                 Err(refusal) => AdminResponse::refusal(&refusal),
             },

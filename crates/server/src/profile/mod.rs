@@ -2,7 +2,7 @@
 //!
 //! One at a time, for at most two minutes, and only where an operator has opened the admin listener. Nothing is armed
 //! while none runs, but for jemalloc's own counter between samples. A profile is a sum over stacks: it holds a limited
-//! number of them, and says what it had no room for and what it could not unwind.
+//! number of them, and counts what it had no room for and what it could not unwind.
 
 pub(crate) mod allocations;
 mod cpu;

@@ -8,7 +8,7 @@ use kvorum_base::waits::{WaitKind, WaitWatch};
 use super::sample::{Profile, ProfileRequest, Refusal, SampleKind, SamplingWait};
 use super::{allocations, cpu};
 
-/// Between two looks at whether it is still wanted.
+/// Between two looks at whether it is still needed.
 const TICK: Duration = Duration::from_millis(20);
 
 /// Takes one profile at a time.
@@ -16,7 +16,7 @@ const TICK: Duration = Duration::from_millis(20);
 pub(crate) struct Profiler(Mutex<()>);
 
 impl Profiler {
-    /// Takes a profile. Blocks until it is complete, or not `wanted` any more: that is asked all the time.
+    /// Takes a profile. Blocks until it is complete, or not `wanted` any more, which is read all the time.
     ///
     /// # Errors
     /// [`Refusal`].
@@ -95,11 +95,11 @@ mod tests {
         };
         let first = profiler.take(request(SampleKind::Lock, 60_000), &mut wanted);
         assert!(matches!(first, Err(Refusal::Unwanted)), "{first:?}");
-        assert!(!kvorum_base::waits::is_watched(), "nothing is armed that nobody wants");
+        assert!(!kvorum_base::waits::is_watched(), "nothing is armed without need");
         assert!(profiler.take(request(SampleKind::Lock, 1), &mut || true).is_ok());
     }
 
-    /// A profile in which a thread wants a lock that is held for half of the time.
+    /// A profile in which a thread waits for a lock that is held for half of the time.
     fn profile_of_a_contended_lock() -> Profile {
         let lock = kvorum_base::sync::Mutex::new(String::new());
         std::thread::scope(|scope| {

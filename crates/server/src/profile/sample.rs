@@ -89,7 +89,7 @@ impl Profile {
 pub(crate) enum Refusal {
     #[error("another profile is being taken")]
     Busy,
-    #[error("the profile was given up: nobody waits for it any more")]
+    #[error("the profile was given up: it is needed no more")]
     Unwanted,
     #[error("{0}")]
     Impossible(String),

@@ -76,7 +76,7 @@ fn names(address: u64) -> Vec<String> {
     names
 }
 
-/// What has lines was compiled with names that lack their module: the file tells more than generic arguments do.
+/// What has lines was compiled with names that lack their module: the file shows more than generic arguments do.
 fn title(name: &str, file: Option<&Path>) -> String {
     let Some(file) = file else { return name.to_owned() };
     let function = name.find('<').filter(|at| *at > 0).map_or(name, |at| name.split_at(at).0);

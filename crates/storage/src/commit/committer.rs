@@ -7,7 +7,8 @@
 //! Invariants: the persisted clock bound is never below the timestamp of anything applied, because it is raised
 //! in the same atomic batch; so after a restart marks at the bound are true.
 //!
-//! The rules themselves are [`kvorum_core::quorum::replica`]'s; source: `docs/explanation/consistency.md`, "The protocol".
+//! The rules themselves are [`kvorum_core::quorum::replica`]'s; source: `docs/explanation/consistency.md`, "The
+//! protocol".
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,7 +82,7 @@ pub struct Committer<S> {
     cold: Vec<NeedsDisk>,
 }
 
-/// A record whose lookup needs the disk: to be read by somebody else and handed in as [`Work::Retry`].
+/// A record whose lookup needs the disk: to be read elsewhere and handed in as [`Work::Retry`].
 #[derive(Debug)]
 pub struct NeedsDisk {
     /// The record.
@@ -342,7 +343,7 @@ impl<S: Store> Committer<S> {
         if self.batch.is_empty() {
             return Ok(());
         }
-        // What others rely on when they forget a deletion must not be forgotten by a machine that dies.
+        // What others rely on when they drop a deletion must not be lost by a machine that dies.
         let durability = if self.promises.is_empty() { self.config.durability } else { Durability::Fsync };
         let durability = if is_on(Mutant::AckBeforeSync) { Durability::Os } else { durability };
         self.store.commit(&self.batch, durability).map_err(|error| match error {

@@ -1,11 +1,11 @@
-//! What the commit thread counts. Written by it alone, read by whoever exports it.
+//! What the commit thread counts. Written by it alone, read to export it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use kvorum_base::histogram::Histogram;
 use kvorum_core::quorum::{Failure, StoreAnswer};
 
-/// Every failure, for those who export one series each.
+/// Every failure, to export one series each.
 pub const FAILURES: [Failure; 9] = [
     Failure::Unreachable,
     Failure::Timeout,

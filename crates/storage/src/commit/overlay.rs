@@ -1,7 +1,7 @@
 //! What the batch in the making already applies: the newest version per key.
 //!
-//! By the key's hash, with a chain for keys that share one: hashes are not secret, so somebody may make
-//! many keys with the same. Few batches look anything up, and the others have no index.
+//! By the key's hash, with a chain for keys that share one: hashes are not secret, so a client may make many keys with
+//! the same. Few batches look anything up, and the others have no index.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -51,7 +51,7 @@ impl Overlay {
         None
     }
 
-    /// Forgets everything and keeps its memory.
+    /// Removes everything and keeps its memory.
     pub fn clear(&mut self) {
         self.entries.clear();
         self.last.clear();

@@ -17,8 +17,8 @@ use crate::store::{Batch, Durability, Store};
 const FENCE: &str = "fence";
 const GC_WATERMARKS: &str = "floors";
 
-/// Forgets up to where partitions were proven converged, durably: for a store whose peers go back to an earlier
-/// state, too, and may lack what was proven. Blocks.
+/// Durably removes how far partitions were proven converged: for a store whose peers go back to an earlier state, too,
+/// and may lack what was proven. Blocks.
 ///
 /// # Errors
 /// As [`Store::metadata`] and [`Store::commit`].
@@ -38,7 +38,7 @@ pub(super) struct Promises {
     /// What of `fence` is durable.
     durable: Hlc,
     gc_watermarks: Vec<(PartitionSet, Hlc)>,
-    /// Whom to tell after the commit.
+    /// Which to answer after the commit.
     tokens: Vec<CompletionToken>,
 }
 
@@ -85,7 +85,7 @@ impl Promises {
         }
     }
 
-    /// After the commit's attempt: publishes the GC watermarks and tells who asked. The highest new GC watermark, if any.
+    /// After the commit's attempt: publishes the GC watermarks and answers. The highest new GC watermark, if any.
     pub(super) fn finish(
         &mut self,
         result: Result<(), Failure>,

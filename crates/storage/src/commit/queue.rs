@@ -3,9 +3,9 @@
 //! Bounded in works and bytes, from their submission to their answer; full gives the work back. While one
 //! batch is synced the next one gathers: that is the group commit, and no timer is needed for it.
 //!
-//! Every work that was taken is answered exactly once, also when the thread is told to stop. Works whose
-//! lookup needs the disk wait in the read pool, and count here until they are answered: they come back past
-//! the bounds, because they were let in before.
+//! Every work that was taken is answered exactly once, also when the thread has to stop. Works whose lookup needs the
+//! disk wait in the read pool, and count here until they are answered: they come back past the bounds, because they
+//! were let in before.
 
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ pub struct QueueLimits {
     pub bytes_max: usize,
 }
 
-/// The present, from whoever owns the clocks.
+/// The present, from the owner of the clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct TurnTime {
     /// Since boot, suspend included.
@@ -70,7 +70,7 @@ struct QueueState {
     waiting: Load,
     /// Works out with the read pool.
     warming: usize,
-    /// Whether who runs the turns sleeps: nobody wakes it while it does not.
+    /// Whether the runner of the turns sleeps: only then is it woken.
     idle: bool,
     stopping: bool,
 }
@@ -249,7 +249,7 @@ impl QueueShared {
     }
 }
 
-/// Decides and commits what is queued, turn by turn: on a thread of its own, or wherever a simulator wants it.
+/// Decides and commits what is queued, turn by turn: on a thread of its own, or wherever a simulator needs it.
 pub struct CommitRunner<S, K, N> {
     shared: Arc<QueueShared>,
     committer: Committer<S>,

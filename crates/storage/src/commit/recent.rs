@@ -2,12 +2,12 @@
 //!
 //! A queue of sets, *generations*. The youngest takes what is inserted; the oldest is dropped when all it has is older
 //! than `retention`. A generation ends after a small part of `retention`, so what is inserted now goes into a set that
-//! fits a processor's cache; and each knows the timestamps between which its own are, so a late write, little older than what
-//! its key has, is looked for in few of them (decision 0056).
+//! fits a processor's cache; and each has the timestamps between which its own are, so a late write, little older than
+//! what its key has, is looked for in few of them (decision 0056).
 //!
-//! Bounded: where there are too many, the oldest generation is dropped before its time, and then this cannot know for a
-//! while what it does not contain ([`Recent::Unsure`]). What an earlier run accepted need not be known: no store outlives
-//! the connection that it was sent on, and so the run (decision 0032).
+//! Bounded: where there are too many, the oldest generation is dropped before its time, and then what it does not
+//! contain is unsure for a while ([`Recent::Unsure`]). What an earlier run accepted need not be known: no store
+//! outlives the connection that it was sent on, and so the run (decision 0032).
 //!
 //! An entry is 64 bits of a hash of key and version, so one lookup in 10^13 or so is answered "accepted" for
 //! something that was not; every record's digest takes the same chance.
@@ -118,7 +118,7 @@ impl RecentSet {
         }
     }
 
-    /// Before each batch: forgets what may be forgotten, and what must be.
+    /// Before each batch: drops what may be dropped, and what must be.
     pub fn advance(&mut self, now: Duration) {
         let (age_max, len_max) = (self.retention / PARTS, self.entries_max.div_ceil(PARTS as usize));
         let young = self.young();
@@ -257,7 +257,7 @@ mod tests {
             assert!(recent.len() <= 3);
         }
         assert_eq!(recent.contains(entry(5), at(102)), Recent::Accepted);
-        assert_eq!(recent.contains(entry(0), at(102)), Recent::Unsure, "was forgotten early");
+        assert_eq!(recent.contains(entry(0), at(102)), Recent::Unsure, "was dropped early");
         assert_eq!(recent.contains(entry(0), at(112)), Recent::NotAccepted);
     }
 

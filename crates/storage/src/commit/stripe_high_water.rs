@@ -1,14 +1,14 @@
 //! The greatest timestamp applied, per stripe of the key hash: what spares most writes the lookup.
 //!
 //! Invariant: no key of a stripe holds, or ever held, anything newer than the last version of the stripe's mark. So a
-//! version above that is newer than whatever its key has. No partition's GC watermark is above a mark either. A mark that is
-//! too high costs a lookup, no more.
+//! version above that is newer than whatever its key has. No partition's GC watermark is above a mark either. A mark
+//! that is too high costs a lookup, no more.
 
 use kvorum_core::key::{KeyHash, STRIPES};
 use kvorum_core::version::{Hlc, Version};
 
-/// One timestamp per stripe: 512 KiB, every part of which is as likely to be needed next. So most of it is in no cache of the
-/// processor (decision 0056).
+/// One timestamp per stripe: 512 KiB, every part of which is as likely to be needed next. So most of it is in no cache
+/// of the processor (decision 0056).
 #[derive(Debug)]
 pub struct StripeHighWater(Box<[Hlc]>);
 

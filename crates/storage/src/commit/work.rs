@@ -28,7 +28,7 @@ pub struct Submission {
     pub record: Bytes,
     /// Whether it is a reader's write-back or repair, and not a client's write or a hint of one.
     pub repair: bool,
-    /// Whom to tell.
+    /// Which to answer.
     pub token: CompletionToken,
 }
 
@@ -45,16 +45,16 @@ impl Submission {
 pub enum Prefetch {
     /// It was read so many times.
     Ahead(u8),
-    /// Nobody had the time.
+    /// There was no time for it.
     Refused,
 }
 
 /// One thing for the commit thread to do.
 #[derive(Debug)]
 pub enum Work {
-    /// Store a record, if the rules say so.
+    /// Store a record, if the rules allow it.
     Store(Submission),
-    /// Store a record whose lookup needed the disk: not for shards, but for whoever reads what
+    /// Store a record whose lookup needed the disk: not for shards, but for the reader of what
     /// [`Committer::take_cold`](super::Committer::take_cold) gives.
     Retry {
         /// The record.
@@ -64,16 +64,16 @@ pub enum Work {
     },
     /// Make it durable that timestamps up to `to` may be given.
     RaiseBound {
-        /// The greatest timestamp wanted.
+        /// The greatest timestamp needed.
         to: Hlc,
-        /// Whom to tell.
+        /// Which to answer.
         token: CompletionToken,
     },
     /// Make a promise of anti-entropy durable, and keep it from then on.
     MakeDurable {
         /// What.
         promise: Promise,
-        /// Whom to tell.
+        /// Which to answer.
         token: CompletionToken,
     },
 }
@@ -106,7 +106,7 @@ impl Work {
         }
     }
 
-    /// Whom to tell.
+    /// Which to answer.
     #[must_use]
     pub fn token(&self) -> CompletionToken {
         match self {
@@ -115,7 +115,7 @@ impl Work {
         }
     }
 
-    /// What to tell where it was not done.
+    /// What to answer where it was not done.
     #[must_use]
     pub fn refuse(&self, failure: Failure) -> Completion {
         match self {
@@ -155,7 +155,7 @@ pub enum Completion {
 }
 
 impl Completion {
-    /// Whom to tell.
+    /// Which to answer.
     #[must_use]
     pub fn token(&self) -> CompletionToken {
         match self {

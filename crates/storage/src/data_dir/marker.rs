@@ -19,7 +19,7 @@ pub enum LogState {
         /// How far it was recovered.
         recovered: u64,
     },
-    /// The marker is missing or damaged: nobody knows, so it must be taken for shortened.
+    /// The marker is missing or damaged: it must be taken for shortened.
     Unknown,
 }
 

@@ -1,4 +1,4 @@
-//! The data directory: whose it is, and what must be known of the past before the store is trusted.
+//! The data directory: whose it is, and what must be known of the past before the store is used.
 //!
 //! ```text
 //! LOCK        flock(2): one process at a time
@@ -17,9 +17,9 @@
 //! ```
 //!
 //! Promises: a second process, a foreign directory, a newer format and another cluster are refused before
-//! anything is changed; what [`DataDir::remember`] and [`DataDir::set_rebuilding`] returned from is durable.
-//! It does *not* tell a directory that was restored from a copy from the original: its peers do, by what
-//! they remember of the [`Run`] before.
+//! anything is changed; what [`DataDir::remember`] and [`DataDir::set_rebuilding`] returned from is durable. It does
+//! *not* distinguish a directory that was restored from a copy from the original: its peers do, by what they remember
+//! of the [`Run`] before.
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -51,14 +51,14 @@ pub use runs::Runs;
 
 /// The layout that this build writes.
 const FORMAT: u32 = 3;
-/// The oldest that it takes over. 1 had no hints and GC watermarks in the store; a build that knows only that one would take
-/// the store for damaged. 2 had no REBUILT; a build that knows only that one would count from the store's own sequence
-/// again, and what its peers then remember would pass for what was made good.
+/// The oldest that it takes over. 1 had no hints and GC watermarks in the store; a build for only that one would take
+/// the store for damaged. 2 had no REBUILT; a build for only that one would count from the store's own sequence again,
+/// and what its peers then remember would pass for what was made good.
 const FORMAT_MIN: u32 = 1;
 /// What FORMAT begins with.
 const FORMAT_NAME: &str = "kvorum data directory, format ";
 
-/// Where Linux says which start of the machine this is.
+/// Where Linux names this start of the machine.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The hash of the list of URLs that a cluster was first started with.
@@ -220,7 +220,7 @@ impl DataDir {
         self.incarnation
     }
 
-    /// Drawn anew at every call, and remembered by nobody.
+    /// Drawn anew at every call, and kept nowhere.
     ///
     /// # Errors
     /// [`DataDirError::Io`], where the operating system has no random numbers.
@@ -234,9 +234,9 @@ impl DataDir {
         self.is_new
     }
 
-    /// The runs of this directory and then this one, which began with `recovered`: durable before it returns. Where
-    /// it cannot be written down, which is logged, the last one goes on: whoever has met that has missed nothing
-    /// that it would have to know of. Blocks.
+    /// The runs of this directory and then this one, which began with `recovered`: durable before it returns. Where it
+    /// cannot be written down, which is logged, the last one goes on: a peer that has that one has missed nothing that
+    /// it needs. Blocks.
     #[must_use]
     pub fn runs(&self, recovered: u64) -> Runs {
         let earlier = || read(&self.path.join("RUNS")).ok().flatten().and_then(|text| Runs::parse(&text));
@@ -251,14 +251,14 @@ impl DataDir {
         }
     }
 
-    /// What is remembered of the peer, if it was ever met.
+    /// What is remembered of the peer, after its first handshake.
     #[must_use]
     pub fn remembered(&self, url: &str) -> Option<PeerNote> {
         self.peers().notes.get(url).copied()
     }
 
-    /// Remembers a peer, durably before it returns. Writes only what is new. Connections that are made at the same
-    /// time each bring what their own handshake said: what is known of the directory from another stays. Blocks.
+    /// Remembers a peer, durably before it returns. Writes only what is new. Connections that are made at the same time
+    /// each bring what was in their own handshake: what is known of the directory from another stays. Blocks.
     ///
     /// # Errors
     /// [`DataDirError::Io`]; the note is not remembered then.
@@ -274,14 +274,14 @@ impl DataDir {
         next.insert(url.to_owned(), note.with(next.get(url)));
         self.write_peers(&next)?;
         let mut peers = self.peers();
-        // More may have been heard while it was written: that is durable with the next notes.
+        // More may have been received while it was written: that is durable with the next notes.
         let note = note.with(peers.notes.get(url));
         peers.notes.insert(url.to_owned(), note);
         Ok(())
     }
 
-    /// Changes what is remembered of a peer, durably only with the next [`DataDir::persist_peers`]; gives
-    /// what was remembered before. Does nothing for a peer that was never met. Does not block.
+    /// Changes what is remembered of a peer, durably only with the next [`DataDir::persist_peers`]; gives what was
+    /// remembered before. Does nothing for a peer without a handshake yet. Does not block.
     pub fn update(&self, url: &str, change: impl FnOnce(&mut PeerNote)) -> Option<PeerNote> {
         let mut peers = self.peers();
         let note = peers.notes.get_mut(url)?;
@@ -383,8 +383,8 @@ impl DataDir {
         self.remove("REBUILDING")
     }
 
-    /// Where the sequence is counted from that peers hear and remember: zero, until this node has got back what it had
-    /// lost. Then it is greater than all that anybody remembered; so what is remembered below it is made good, and
+    /// Where the sequence is counted from that peers receive and remember: zero, until this node has got back what it
+    /// had lost. Then it is greater than all that any peer remembered; so what is remembered below it is made good, and
     /// what is remembered from there on is not older than that.
     #[must_use]
     pub fn rebuilt(&self) -> u64 {

@@ -1,4 +1,4 @@
-//! What is remembered of the peers, by which a node finds out what one of them has lost.
+//! What is remembered of the peers, to show what one of them has lost.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,9 @@
-//! The runs of a data directory, and where each began: by which a node finds out what it has lost.
+//! The runs of a data directory, and where each began: they show what was lost.
 //!
-//! A peer remembers the last run that it met, and how far the store had got in that. What came next must begin with
-//! no less, or the directory is an older copy. *What came next* may be long ago, when the peer was away: so each
-//! run is written down before it serves anybody. A run that is not in the list was not of this directory, or is
-//! older than all that are kept: then the oldest is what came next.
+//! A peer remembers the last run that it received, and how far the store had got in that. What came next must begin
+//! with no less, or the directory is an older copy. *What came next* may be long ago, when the peer was away: so each
+//! run is written down before it serves. A run that is not in the list was not of this directory, or is older than all
+//! that are kept: then the oldest is what came next.
 
 use super::checksum::{with_checksum, without_checksum};
 use super::run::{Run, RunId};
@@ -38,7 +38,7 @@ impl Runs {
         self.present
     }
 
-    /// The first run that somebody has missed who met `met` last; nothing if that is the present one.
+    /// The first run that a peer has missed whose last is `met`; nothing if that is the present one.
     #[must_use]
     pub fn after(&self, met: RunId) -> Option<Run> {
         let all = || self.earlier.iter().chain([&self.present]);

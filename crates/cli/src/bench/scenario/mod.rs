@@ -79,7 +79,7 @@ pub(super) fn scenario(args: &ScenarioArgs, stop: &Arc<AtomicBool>, commit: &str
     Ok(outcome)
 }
 
-/// What was saved, told anew.
+/// Writes the reports of saved results anew.
 fn render(args: &ScenarioArgs) -> Result<ExitOutcome> {
     let mut rendered = 0;
     for scenario in args.chosen() {
@@ -126,11 +126,11 @@ struct Runner<'a> {
     report: ScenarioReport,
     /// Ends what runs: set when the user asks for it, and when a node of the group has died.
     halt: Arc<AtomicBool>,
-    /// What is being done, for whoever watches and for the report of a failure.
+    /// What is being done, for the output and for the report of a failure.
     stage: String,
 }
 
-/// Sets it when it is dropped, also by a panic: nobody who waits for it then waits for ever.
+/// Sets it when it is dropped, also by a panic, so that no wait for it lasts for ever.
 struct AtEnd<'a>(&'a AtomicBool);
 
 impl Drop for AtEnd<'_> {
@@ -174,7 +174,7 @@ impl Runner<'_> {
         self.halt.load(Ordering::Relaxed)
     }
 
-    /// Whether to go on to this; if so, it is told.
+    /// Whether to go on to this; if so, it is printed.
     fn begin(&mut self, cluster: &str, stage: &str) -> bool {
         if self.halted() {
             return false;
@@ -212,7 +212,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Ends early, and as if all were well, when it is told to halt.
+    /// Ends early, and as if all were well, once `halt` is set.
     fn stages(&mut self, group: &Group, running: &[RunningCluster]) -> Result<()> {
         for one in running {
             self.fill(one)?;
@@ -310,8 +310,8 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Waits until compaction has caught up with the fill: it competes with what is measured. A node that is so busy
-    /// with it that it tells nothing has not.
+    /// Waits until compaction has caught up with the fill: it competes with what is measured. A node that is too busy
+    /// with it to answer has not.
     fn settle(&self, nodes: &ScenarioNodes) {
         let deadline = Instant::now() + self.scale.settle_max;
         for target in nodes.targets() {
@@ -380,8 +380,8 @@ impl Runner<'_> {
         done
     }
 
-    /// Of the coordinator, at the knee and at half of it: half first, which is not to be beside what the knee has left to
-    /// do. A try shows that it is done, with the knee.
+    /// Of the coordinator, at the knee and at half of it: half first, which is not to be beside what the knee has left
+    /// to do. A try shows that it is done, with the knee.
     fn profiles(&self, one: &RunningCluster, plan: &RunPlan, points: &[PointReport], own: &str) -> Vec<ProfileReport> {
         let points = points.iter().take(if self.scale.is_quick { 1 } else { points.len() });
         let session = |point: &PointReport| {
@@ -416,8 +416,8 @@ impl Runner<'_> {
         rates
     }
 
-    /// At the knee and at half of it for as long as the report measured, in the place of the shorter runs of the search:
-    /// half of it after a while, so that it is not measured beside what the knee has left to do.
+    /// At the knee and at half of it for as long as the report measured, in the place of the shorter runs of the
+    /// search: half of it after a while, so that it is not measured beside what the knee has left to do.
     fn knee_and_half(
         &self,
         plan: &RunPlan,
@@ -435,8 +435,8 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// At a rate, under a name, for as long as the report measured. Adds nothing if it was interrupted: what there was of
-    /// it is not of that rate.
+    /// At a rate, under a name, for as long as the report measured. Adds nothing if it was interrupted: what there was
+    /// of it is not of that rate.
     fn at(
         &self,
         plan: &RunPlan,

@@ -1,7 +1,7 @@
 //! The nodes of a scenario: processes of this binary, on free ports, with data of their own.
 //!
-//! All of them end when [`ScenarioNodes`] is dropped, whatever happened before; and each watches a pipe on its stdin, so that it
-//! ends even if this process is killed.
+//! All of them end when [`ScenarioNodes`] is dropped, whatever happened before; and each watches a pipe on its stdin,
+//! so that it ends even if this process is killed.
 
 use std::fs::{File, create_dir_all, read_to_string, remove_dir, remove_dir_all};
 use std::net::TcpListener;
@@ -28,7 +28,7 @@ const START_DEADLINE: Duration = Duration::from_secs(120);
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(20);
 const PAGE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Characters of a dead node's log that are told.
+/// Characters of a dead node's log that are printed.
 const LOG_TAIL: usize = 1_000;
 
 /// Ports below those that the system gives to outgoing connections.
@@ -149,7 +149,7 @@ impl ScenarioNodes {
     }
 }
 
-/// Whether a process of ours has ended, without waiting for it: whoever owns it still can.
+/// Whether a process of ours has ended, without waiting for it: its owner still can.
 pub(super) fn has_ended(process: Pid) -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     !matches!(waitid(WaitId::Pid(process), options), Ok(None))

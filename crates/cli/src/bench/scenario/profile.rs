@@ -17,9 +17,9 @@ const KINDS: [&str; 3] = ["cpu", "alloc", "lock"];
 /// For a profile to be sent and written, beyond its time.
 const SLACK: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
-/// Samples a second: a run of seconds has hundreds to tell apart.
+/// Samples a second: a run of seconds has hundreds.
 const FREQUENCY: &str = "499";
-/// Characters of what it says of itself when it fails.
+/// Characters of its own error when it fails.
 const SAID_MAX: u64 = 2_000;
 
 /// What to profile, and where to write it.
@@ -59,7 +59,7 @@ pub(super) fn profiles(session: &Session<'_>) -> Vec<ProfileReport> {
             taken.push(session.told(kind, result));
         }
         ended.store(true, Ordering::Relaxed);
-        // A load that failed is told by its profiles, and by the next stage.
+        // A load that failed shows in its profiles, and in the next stage.
         let _ = load.join();
         taken
     })

@@ -80,10 +80,10 @@ impl Node {
     }
 }
 
-/// `n` nodes that know each other.
+/// `n` nodes that list each other.
 pub struct Cluster {
     nodes: Vec<Node>,
-    /// What each node is told in `--cluster`.
+    /// Each node's `--cluster`.
     lists: Vec<String>,
     environment: Vec<(String, String)>,
     root: TempDir,
@@ -136,7 +136,7 @@ impl Cluster {
         self.nodes[index].variables.push((name.to_owned(), value.to_owned()));
     }
 
-    /// Tells node `index` another list of the cluster's nodes.
+    /// Gives node `index` another list of the cluster's nodes.
     pub fn set_list(&mut self, index: usize, list: String) {
         self.lists[index] = list;
     }
@@ -219,7 +219,7 @@ impl Cluster {
         running.iter().for_each(|&other| self.wait_connected(other, running.len() - 1));
     }
 
-    /// Waits until a node says that it is ready.
+    /// Waits until a node is ready.
     #[track_caller]
     pub fn wait_ready(&mut self, index: usize) {
         wait_for(&format!("node {index} is ready"), || {
@@ -337,7 +337,7 @@ impl Cluster {
         self.nodes[index].child.is_some() && self.nodes[index].exited().is_none()
     }
 
-    /// Whether it has ended without being told to.
+    /// Whether it has ended by itself.
     pub fn has_exited(&mut self, index: usize) -> bool {
         self.nodes[index].exited().is_some()
     }
@@ -350,7 +350,7 @@ impl Cluster {
         }
     }
 
-    /// Whether the node's answers count for everything; not if there is no telling.
+    /// Whether the node's answers count for everything; not if that is unknown.
     pub fn votes(&self, index: usize) -> bool {
         let mut client = self.client(index).timeout(Duration::from_secs(2));
         let metrics = client.send("GET", "/metrics", &[], None);
@@ -398,7 +398,7 @@ impl Cluster {
         chunks.iter().map(|chunk| split_record(chunk)).collect()
     }
 
-    /// Everything that this node itself holds, if it says so to the end: the chunks, one for each record.
+    /// Everything that this node itself holds, if its answer is whole: the chunks, one for each record.
     pub fn try_local(&self, index: usize) -> Option<Vec<Vec<u8>>> {
         let response = self.client(index).send("GET", "/v0/entities?start=%00", &[], None).ok()?;
         response.chunks.filter(|_| response.status == 200)
@@ -425,7 +425,7 @@ pub fn split_record(chunk: &[u8]) -> (String, String) {
 }
 
 fn signal_to(node: &Node, signal: Signal) {
-    // The process may have died by itself: whoever waits for it will see.
+    // The process may have died by itself: the wait for it shows that.
     let _gone = kill_process(pid_of(node), signal);
 }
 

@@ -1,4 +1,4 @@
-//! A small disk that can be filled. Needs root, to mount; where that is missing it says so loudly.
+//! A small disk that can be filled. Needs root, to mount; where that is missing it prints so loudly.
 
 use std::fs::File;
 use std::io::Write;

@@ -6,10 +6,10 @@
 //! effect are left; none left is a violation.
 //!
 //! That the set stays small is due to what histories here are like:
-//! - A written value is unique. A write of unknown outcome that nobody read need not have taken effect; one that was
+//! - A written value is unique. A write of unknown outcome that was not read need not have taken effect; one that was
 //!   read did so before the first read of it ended. A value that is still to be read is not overwritten.
-//! - A read takes effect as soon as the value is there, and a write that nobody reads right before another one: no
-//!   order can do better.
+//! - A read takes effect as soon as the value is there, and a write that is not read right before another one: no order
+//!   can do better.
 //! - Deletions of unknown outcome may take effect at any later time, or never, and are all alike: they are counted.
 
 use std::collections::{HashMap, HashSet};
@@ -18,7 +18,7 @@ use std::time::Duration;
 /// Identifies a written value; `INITIAL` is "nothing here", which deletions write.
 pub type Value = u64;
 pub const INITIAL: Value = 0;
-/// Any value that nobody reads.
+/// Any value that is not read.
 const UNREAD: Value = Value::MAX;
 
 /// One operation. Times are since one common beginning.
@@ -246,7 +246,7 @@ mod tests {
         assert!(check(&[(WRITE, 1, 10, 20), (WRITE, INITIAL, 21, 25), (READ, 1, 30, 40)]).is_some(), "it came back");
     }
 
-    /// The definition: some order of the calls, none of unknown outcome being owed, explains every read.
+    /// The definition: some order of the calls, with or without those of unknown outcome, explains every read.
     fn is_explained(calls: &[Operation], done: u32, value: Value) -> bool {
         let left = |index: &usize| done >> index & 1 == 0;
         let mut owed = (0..calls.len()).filter(left).filter_map(|index| calls[index].end);
@@ -257,7 +257,7 @@ mod tests {
         })
     }
 
-    /// Calls of three clients on a register that holds what it is told, seen up to three values late.
+    /// Calls of three clients on a register that holds what is written, seen up to three values late.
     fn random_history(random: &mut Random, length: u64, staleness: u64) -> Vec<Operation> {
         let (mut values, mut calls, mut free_at) = (vec![INITIAL], Vec::new(), [0; 3]);
         for number in 1..=length {

@@ -240,7 +240,7 @@ impl Client {
         Ok(got)
     }
 
-    /// Waits until the server closes, and tells whether it sent nothing more before that.
+    /// Waits until the server closes, and returns whether it sent nothing more before that.
     pub fn closed_silently(&mut self) -> bool {
         loop {
             match self.fill() {

@@ -6,23 +6,23 @@ use std::net::{TcpListener, TcpStream};
 use super::http::Response;
 use super::{Client, Cluster, SOON, entity};
 
-/// Two real nodes, and what the third one needs to know to be taken for one of theirs.
+/// Two real nodes, and what it takes to pass for the third one.
 pub struct Impostor {
     pub cluster: Cluster,
     pub listener: TcpListener,
-    /// The headers of a real node's handshake, but for who it says it is.
+    /// The headers of a real node's handshake, but for its identity.
     pub hello: Vec<(String, String)>,
 }
 
 impl Impostor {
     pub fn new() -> Self {
-        // The real third node is met once: without it the two others would not vote.
+        // The real third node connects once: without it the two others would not vote.
         let mut cluster = Cluster::with(3, &[("KVORUM_PEER_RECONNECT_DELAY_MAX", "100ms")]);
         cluster.kill(2);
         let listener = TcpListener::bind(cluster.node(2).address).unwrap();
         let mut hello = accept(&listener).1;
         let remembered = hello.iter().find(|(name, _)| name.eq_ignore_ascii_case("kvorum-remembers"));
-        let incarnation = remembered.expect("the third node was met").1.clone();
+        let incarnation = remembered.expect("the third node has connected").1.clone();
         for (name, value) in &mut hello {
             match name.to_ascii_lowercase().as_str() {
                 "kvorum-node" => *value = cluster.node(2).url(),

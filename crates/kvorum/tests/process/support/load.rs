@@ -25,11 +25,11 @@ pub struct Seen {
     shared: Vec<Mutex<Vec<Operation>>>,
     /// Values whose keys are `once-VALUE`.
     once: Mutex<Vec<u64>>,
-    /// Failed connections, and refused writes of keys that nobody else writes: none, while a majority is up. One of
+    /// Failed connections, and refused writes of keys that no other client writes: none, while a majority is up. One of
     /// them.
     pub refused: Mutex<Option<String>>,
-    /// Refused requests to the shared keys: with a replica away, two writes that meet may leave neither with
-    /// a majority, and the contract then says 504.
+    /// Refused requests to the shared keys: with a replica away, two concurrent writes may leave neither with a
+    /// majority, and the contract then says 504.
     pub contended: AtomicU64,
     /// Writes of which it is not known whether they took effect.
     pub unknown: AtomicU64,
@@ -82,7 +82,7 @@ impl Seen {
         let start = self.begin.elapsed();
         let end = match client.send(method, &self.shared_key(slot), &[], body).map(|response| response.status) {
             Ok(201 | 202) => Some(self.begin.elapsed()),
-            // Sent to nobody, the contract says: whoever reads it has found a defect.
+            // Sent to no replica, the contract says: a read that finds it shows a defect.
             Ok(503) => return count(&self.contended),
             _ => {
                 count(&self.contended);
@@ -112,7 +112,7 @@ impl Seen {
         }
     }
 
-    /// One client: a mix of everything through random nodes until it is told to stop.
+    /// One client: a mix of everything through random nodes until `stop` is set.
     fn work(&self, addresses: &[SocketAddr], timeout: Duration, seed: u64, stop: &AtomicBool) {
         let mut random = Random::new(seed);
         let mut clients: Vec<Client> = addresses.iter().map(|&address| Client::new(address).timeout(timeout)).collect();

@@ -67,7 +67,7 @@ impl Network {
         done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Node `index` hears nothing more from another.
+    /// Node `index` receives nothing more from another.
     pub fn deafen(&self, index: usize, to: usize) {
         let from = self.address(to).ip();
         run_in(&self.nodes[index], &format!("iptables -w 5 -A INPUT -s {from} -j DROP")).expect("it worked before");
@@ -100,7 +100,7 @@ impl Network {
 /// A new network namespace, which exists while the file is open.
 fn namespace() -> Result<File, String> {
     let mut command = Command::new("unshare");
-    // It says when it is there, and goes when it has been opened.
+    // It prints when it is there, and goes when it has been opened.
     command
         .args(["--net", "sh", "-c", "echo; cat"])
         .stdin(Stdio::piped())

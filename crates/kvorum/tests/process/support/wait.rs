@@ -11,7 +11,7 @@ pub fn wait_within<T>(limit: Duration, what: &str, ask: impl FnMut() -> Option<T
     poll(limit, Duration::from_millis(10), what, ask)
 }
 
-/// [`wait_for`], with a millisecond between two times that it asks: for who wants to be there first.
+/// [`wait_for`], with a millisecond between two looks: for a test that has to be there first.
 #[track_caller]
 pub fn wait_closely<T>(what: &str, ask: impl FnMut() -> Option<T>) -> T {
     poll(SOON, Duration::from_millis(1), what, ask)

@@ -90,7 +90,7 @@ impl Worker {
     }
 
     /// Gives up what is under way when there is no time left for it. That is within its limit still if there was an
-    /// interrupt: then nobody knows whether it would have been answered.
+    /// interrupt: then it is unknown whether it would have been answered.
     pub(super) fn give_up(&mut self) {
         let now = Instant::now();
         for id in 0..self.connections.len() {

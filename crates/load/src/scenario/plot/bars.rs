@@ -22,7 +22,7 @@ pub(super) struct BarGroup {
     pub(super) bars: Vec<LabelledBar>,
 }
 
-/// A figure, and how it is told.
+/// A figure, and its text.
 #[derive(Debug)]
 pub(super) struct LabelledBar {
     pub(super) series: usize,

@@ -21,7 +21,7 @@ const PERCENTILES: [(&str, &str); 4] = [("p50", "p50"), ("p90", "p90"), ("p99", 
 #[derive(Debug)]
 pub(super) struct ScenarioPlot {
     pub(super) file: &'static str,
-    /// For who cannot see it: what it shows.
+    /// What it shows, for a reader who cannot see it.
     pub(super) alt: String,
     pub(super) svg: String,
 }

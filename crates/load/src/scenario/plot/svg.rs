@@ -90,7 +90,7 @@ impl Drawing {
         self.add(format_args!(r#"<circle cx="{x}" cy="{y}" r="{radius}"/>"#));
     }
 
-    /// The whole file. The title is for who cannot see it.
+    /// The whole file. The title is for a reader who cannot see it.
     pub(super) fn finish(&self, height: f64, title: &str) -> String {
         let title = escaped(title);
         format!(

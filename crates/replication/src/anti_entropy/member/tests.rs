@@ -1,4 +1,5 @@
-//! What a scan costs others: on a shard with a store in memory, in virtual time, the jobs of both pools run by the test.
+//! What a scan costs others: on a shard with a store in memory, in virtual time, the jobs of both pools run by the
+//! test.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::Ordering;

@@ -70,7 +70,7 @@ fn a_request_fails_with_the_dial_that_it_waits_for_and_the_next_at_once() {
         let request = get(&rig);
         turns().await;
         assert!(!request.is_finished());
-        // Whoever is in its queue is reset.
+        // What is in its queue is reset.
         idle[0].close();
         is_unreachable(request).await;
         settled(&rig).await;
@@ -144,7 +144,7 @@ fn a_store_that_waited_for_its_connection_is_answered_without_a_promise() {
     });
 }
 
-/// Never connects; counts who tries.
+/// Never connects; counts the tries.
 struct Nobody(Rc<Cell<u32>>);
 
 impl kvorum_peer::dial::Dial for Nobody {

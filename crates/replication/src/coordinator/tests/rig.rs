@@ -136,7 +136,8 @@ impl Rig {
         rig
     }
 
-    /// Node 0 of `nodes`, which all others know already, and which waits for their answers to its first dials.
+    /// Node 0 of `nodes`, which all others have registered already, and which waits for their answers to its first
+    /// dials.
     pub(crate) async fn dialling(nodes: usize, settings: Settings) -> (Self, Vec<Idle>) {
         Self::dialling_with(nodes, settings, Box::new(Tcp)).await
     }
@@ -148,7 +149,7 @@ impl Rig {
         (rig, idle)
     }
 
-    /// The same, but that node 0 has met nobody yet.
+    /// The same, but node 0 has had no handshake yet.
     pub(crate) async fn unmet(nodes: usize, settings: Settings, dial: Box<dyn Dial>) -> (Self, Vec<Idle>) {
         let mut listeners = Vec::new();
         for _ in 1..nodes {
@@ -173,7 +174,7 @@ impl Rig {
         (rig, idle)
     }
 
-    /// Node 0 meets a peer that knows it.
+    /// Node 0 connects to a peer that has registered it.
     pub(crate) fn meet(&self, idle: &Idle) {
         let theirs = &idle.membership;
         self.shard.membership.register_peer(idle.node, theirs.incarnation(), theirs.run(), RemembersUs::Yes).unwrap();
@@ -184,7 +185,7 @@ impl Rig {
         self.peers.push(Peer::connect(idle, &self.shard.peer_context.settings).await);
     }
 
-    /// A run of a peer says hello to node 0, and gets its answer.
+    /// A run of a peer sends a hello to node 0, and gets its answer.
     pub(crate) fn hello(&self, idle: &Idle, run: u64) {
         let mut hello = idle.hello(&self.shard.peer_context.settings);
         hello.run.id = RunId(run);
