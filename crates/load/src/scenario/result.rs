@@ -91,7 +91,8 @@ pub struct ProfileReport {
     pub kind: String,
     /// Its directory, below the report's.
     pub dir: String,
-    /// The head of the table of where it went, as far as `report.md` shows it: none at half of the knee.
+    /// The frames that spent the most themselves, as far as `report.md` shows them: a line each, of the share in percent
+    /// and the name. None at half of the knee.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub table: String,
     /// Why there is none.
@@ -106,18 +107,19 @@ impl ProfileReport {
     /// What is kept of a profile's page. The whole is a file beside the report.
     #[must_use]
     pub fn head(point: &str, page: &str) -> String {
-        let rows = if point == "knee" { PROFILE_ROWS + 2 } else { 0 };
-        page.lines().filter(|line| line.starts_with('|')).take(rows).flat_map(|line| [line, "\n"]).collect()
+        let rows = page.lines().filter(|line| line.starts_with('|')).skip(2);
+        let rows = rows.take(if point == "knee" { PROFILE_ROWS } else { 0 });
+        let frames = rows.filter_map(|row| {
+            // A name may have the character that parts columns.
+            let mut cells = row.trim_matches(['|', ' ']).splitn(5, '|').map(str::trim);
+            Some(format!("{} {}\n", cells.next()?, cells.nth(3)?))
+        });
+        frames.collect()
     }
 
     /// The frames that spent the most themselves: the share in percent, and the name.
     pub(super) fn frames(&self) -> impl Iterator<Item = (&str, &str)> {
-        let rows = self.table.lines().filter(|line| line.starts_with('|')).skip(2).take(PROFILE_ROWS);
-        rows.filter_map(|row| {
-            // A name may have the character that parts columns.
-            let mut cells = row.trim_matches(['|', ' ']).splitn(5, '|').map(str::trim);
-            Some((cells.next()?, cells.nth(3)?))
-        })
+        self.table.lines().filter_map(|line| line.split_once(' '))
     }
 }
 

@@ -101,9 +101,9 @@ fn draw_curves(out: &mut Drawing, scale: &CurveAxes, panel: &CurvePanel<'_>) {
         let line: Vec<(f64, f64)> = up_to_the_knee(curve).into_iter().map(at).collect();
         out.begin_series(series);
         out.curve(&line);
-        for point in curve.points {
-            if point.met { out.dot(at(point), 3.0) } else { out.ring(at(point)) }
-        }
+        let (met, missed): (Vec<_>, Vec<_>) = curve.points.iter().partition(|point| point.met);
+        out.rings(&missed.into_iter().map(at).collect::<Vec<_>>());
+        out.dots(&met.into_iter().map(at).collect::<Vec<_>>());
         if let Some(point) = best(curve.points).into_iter().find(|point| Some(point.rate) == curve.knee) {
             out.dot(at(point), 6.5);
         }
