@@ -421,7 +421,7 @@ fn a_command_whose_place_is_taken_or_that_does_not_serve_is_refused() {
     let ended = compare("exit 3", &format!("http://{free}"));
     assert!(ended.code == 4 && ended.stderr.contains("ended before it served"), "{}", ended.stderr);
     let ended = compare("sleep 100", &serve());
-    assert!(ended.code == 4 && ended.stderr.contains("serves at"), "{}", ended.stderr);
+    assert!(ended.code == 4 && ended.stderr.contains("a server is at"), "{}", ended.stderr);
 }
 
 fn ended_within(child: &mut Child, limit: Duration) -> i32 {
