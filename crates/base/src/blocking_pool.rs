@@ -3,9 +3,9 @@
 //! Owns a bounded queue of jobs. A full queue gives the job back. A job that was taken is run or, if the
 //! pool stops first, dropped: what must happen in both cases belongs into the `Drop` of what it captures.
 //!
-//! A node has two: the read pool, and the scan pool, whose one thread has the processor only when nothing else of the
-//! machine needs it. Jobs there only read: a writer that is not given the processor would hold up the commit thread,
-//! with which it shares the engine's write queue.
+//! A node has two: the read pool, and the scan pool with one thread, which has the processor only when nothing
+//! else of the machine needs it. Jobs there only read: a writer that is not given the processor would hold up the
+//! commit thread, with which it shares the engine's write queue.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,6 +1,6 @@
 //! A client for one request: HTTP/1.1 over one connection, blocking.
 //!
-//! A range's records are its chunks, whose borders HTTP libraries do not show, and nothing here needs a runtime: so the
+//! A range's records are its chunks. HTTP libraries do not show their borders, and nothing here needs a runtime: so the
 //! few lines are our own. Memory is bounded: a head has 16 KiB, a body streams, or has a limit where it is kept: see
 //! [`ResponseBounds`].
 

@@ -1,9 +1,9 @@
 //! Backpressure: how much a replica asks its coordinators to slow writers down, which writes to refuse, and when.
 //!
-//! A store whose debt to its disk keeps growing ends in a stop that all requests wait for. So a replica reports early,
-//! with every pong, how far it is from that ([`Backpressure`]). A coordinator first has each write wait a little, which
-//! slows down writers that wait for answers. Where that is not enough, because writers do not wait for each other, it
-//! refuses a share of the writes ([`Admission`]). Both come before a write is sent. What is requested follows the debt,
+//! A debt to the disk that keeps growing ends in a stop that all requests wait for. So a replica reports early,
+//! with every pong, how far its store is from that ([`Backpressure`]). A coordinator first has each write wait a little,
+//! which slows down writers that wait for answers. Where that is not enough, because writers do not wait for each
+//! other, it refuses a share of the writes ([`Admission`]). Both come before a write is sent. What is requested follows the debt,
 //! and the debt follows from what is admitted. Both settle where that is what the replica can pay for: a proportional
 //! controller of a process that integrates (Hellerstein, Diao, Parekh, Tilbury, "Feedback Control of Computing
 //! Systems", 2004).

@@ -144,7 +144,7 @@ impl Socket {
         Poll::Ready(Ok(()))
     }
 
-    /// One write, whose outcome is noted for the sweeper.
+    /// One write. Its outcome is noted for the sweeper.
     fn poll_socket(
         &self,
         cx: &mut Context<'_>,

@@ -77,7 +77,7 @@ pub(super) fn is_copy(answer: StoreAnswer) -> bool {
 }
 
 /// **What is read is held by the replicas that reported it, and those that have confirmed a write-back.** Neither one
-/// that a write-back was only `sent` to, nor one whose record is `absent`.
+/// that a write-back was only `sent` to, nor one with an `absent` record.
 #[inline]
 pub(super) fn holders(confirmed: ReplicaSet, sent: ReplicaSet, absent: impl FnOnce() -> ReplicaSet) -> ReplicaSet {
     let confirmed = if is_on(Mutant::WriteBackUnconfirmed) { confirmed.or(sent) } else { confirmed };

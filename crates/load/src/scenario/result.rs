@@ -94,7 +94,7 @@ pub struct ProfileReport {
     /// The frames that spent the most themselves, as far as `report.md` shows them: a line each, of the share in percent
     /// and the name. None at half of the knee.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub table: String,
+    pub top: String,
     /// Why there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
@@ -119,7 +119,7 @@ impl ProfileReport {
 
     /// The frames that spent the most themselves: the share in percent, and the name.
     pub(super) fn frames(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.table.lines().filter_map(|line| line.split_once(' '))
+        self.top.lines().filter_map(|line| line.split_once(' '))
     }
 }
 
@@ -629,13 +629,13 @@ pub(super) mod tests {
             point: point.into(),
             kind: "cpu".into(),
             dir: String::new(),
-            table: ProfileReport::head(point, &page),
+            top: ProfileReport::head(point, &page),
             missing: None,
         };
         let knee = profile("knee");
         let frames: Vec<_> = knee.frames().collect();
         assert_eq!((frames.len(), frames[0], frames[4]), (5, ("0.0", "`f|0`"), ("4.0", "`f|4`")));
-        assert_eq!(profile("half").table, "");
+        assert_eq!(profile("half").top, "");
     }
 
     #[test]

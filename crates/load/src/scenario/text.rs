@@ -272,7 +272,7 @@ mod tests {
             point: "knee".into(),
             kind: "cpu".into(),
             dir: "profiles".into(),
-            table: String::new(),
+            top: String::new(),
             missing: Some("it cannot".into()),
         });
         let text = report.markdown();

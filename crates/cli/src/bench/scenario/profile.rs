@@ -67,14 +67,14 @@ pub(super) fn profiles(session: &Session<'_>) -> Vec<ProfileReport> {
 
 impl Session<'_> {
     fn told(&self, kind: &str, result: Result<String, String>) -> ProfileReport {
-        let (table, missing) = match result {
+        let (top, missing) = match result {
             Ok(page) => (ProfileReport::head(self.point, &page), None),
             Err(why) => {
                 warn(format_args!("no profile: {kind}: {why}"));
                 (String::new(), Some(format!("{kind}: {why}")))
             }
         };
-        ProfileReport { point: self.point.into(), kind: kind.into(), dir: self.dir.clone(), table, missing }
+        ProfileReport { point: self.point.into(), kind: kind.into(), dir: self.dir.clone(), top, missing }
     }
 
     /// One profile: its page.

@@ -79,8 +79,8 @@ impl Drawing {
         self.add(format_args!(r#"<polyline points="{}"/>"#, points.join(" ")));
     }
 
-    /// Rings: of runs that are to be seen and do not count. All of them are one path, which is a third of as many
-    /// elements: each goes once around, but for a tenth.
+    /// Rings: of runs that are to be seen and do not count. One path for all, because an element for each is twice as
+    /// long. An arc cannot end where it begins, so each ends a tenth before.
     pub(super) fn rings(&mut self, points: &[(f64, f64)]) {
         self.path("rings", points, |(x, y)| format!("M{} {}a3 3 0 1 1 0 .1z", Tenths(x - 3.0), Tenths(y)));
     }
