@@ -54,6 +54,8 @@ pub(super) struct Operation {
     pub(super) deferred: ReplicaSet,
     /// Replicas that do not yet hold what is written, for all that is known.
     pub(super) owed: ReplicaSet,
+    /// This node's own answer counts, for it voted.
+    pub(super) is_own_vote_counted: bool,
     pub(super) notes: Vec<ReplicaNote>,
     pub(super) with_receipt: WithReceipt,
     /// A write of which something has left this shard.

@@ -63,6 +63,16 @@ pub(super) enum ResponseKind {
     Own(ReadAnswer<Record>),
 }
 
+impl ResponseKind {
+    /// Whether it is an answer, and not that there is none.
+    pub(super) fn counts(&self) -> bool {
+        !matches!(
+            self,
+            Self::Stored(StoreAnswer::Failed(_)) | Self::Read(ReadAnswer::Failed(_)) | Self::Own(ReadAnswer::Failed(_))
+        )
+    }
+}
+
 /// What a shard's coordinator works with.
 pub struct CoordinatorParts {
     /// The node's clock.
@@ -199,6 +209,7 @@ impl Operations {
             is_sent: false,
             hedge_at: Duration::MAX,
             is_hopeless: false,
+            is_own_vote_counted: false,
             outcome: None,
             is_decided: false,
             is_released: false,

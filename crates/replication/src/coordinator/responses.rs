@@ -52,6 +52,16 @@ impl Operations {
             // Past it the replicas may have dropped what they promised: the answer must not be used.
             return NextStep::Nothing;
         }
+        if response.node == self.membership.own() {
+            operation.is_own_vote_counted |= response.answer.counts();
+        } else if operation.is_own_vote_counted
+            && !operation.is_decided
+            && self.membership.abstains_for(operation.partition).is_some()
+        {
+            // This node has voted, and then a peer has shown that it had lost something before: what that peer answers
+            // comes behind it. The vote cannot be taken back, so nothing may count beside it.
+            return NextStep::Nothing;
+        }
         let took = now.saturating_sub(operation.started);
         let step = match response.answer {
             ResponseKind::Stored(answer) => self.handle_stored(operation, id, rank, answer, took, commands),

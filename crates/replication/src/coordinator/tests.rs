@@ -78,6 +78,35 @@ fn a_far_future_record_costs_its_own_key_a_504_and_nothing_else() {
 }
 
 #[test]
+fn a_vote_that_a_node_gave_before_it_learned_that_it_had_lost_something_counts_beside_nothing() {
+    run(async {
+        let absent = || Message::ReadAnswer(ReadAnswer::Held(Held::Absent { gc_watermark: Version::ZERO }));
+        for is_lost in [false, true] {
+            let mut rig = Rig::start(3, Settings { deadline: Duration::from_millis(300), ..Settings::default() }).await;
+            let (get, put) = (rig.get(&key("k"), quorum(QUORUM)), rig.put(&key("k"), quorum(QUORUM)));
+            let mut asked = Vec::new();
+            for _ in 0..3 {
+                // One peer is asked for the read, and both to store.
+                asked.push(rig.next_of_any().await);
+            }
+            let has_voted = || {
+                let table = rig.shard.coordinator.operations.table.borrow();
+                table.iter().all(|(_, operation)| operation.is_own_vote_counted)
+            };
+            until(has_voted).await;
+            if is_lost {
+                rig.shard.membership.become_rebuilding("an older copy").unwrap();
+            }
+            for (peer, question) in asked {
+                let is_read = matches!(question.message, Message::Read { .. });
+                rig.answer(peer, &question, if is_read { absent() } else { accepted() }).await;
+            }
+            assert_eq!((get.await.unwrap().is_err(), put.await.unwrap().is_err()), (is_lost, is_lost));
+        }
+    });
+}
+
+#[test]
 fn as_many_writes_are_refused_as_enough_of_their_replicas_ask_for_and_no_read() {
     run(async {
         let mut rig = Rig::start(3, Settings::default()).await;
