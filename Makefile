@@ -16,29 +16,29 @@ run: build ## three nodes on 127.0.0.1:8080, 8081 and 8082, their data under ./d
 	@exec $(TARGET)/release/kvorum dev
 
 build: rocksdb ## the binary, in release/kvorum of the target directory
-	cargo build --release --workspace
+	cargo build --release --locked --workspace
 
 check: rocksdb ## format, lints and the tests inside the crates: for use while you change something
 	cargo fmt --all --check
-	cargo clippy --release --workspace --all-targets -- -D warnings
-	cargo test --release --workspace --lib --bins
+	cargo clippy --release --locked --workspace --all-targets -- -D warnings
+	cargo test --release --locked --workspace --lib --bins
 
 test: build docs licences ## format, lints, documentation, licences, and every test
 	cargo fmt --all --check
-	cargo clippy --release --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --no-deps
-	cargo test --release --workspace
-	cargo test --release -p kvorum-sim --features mutants --test mutants
+	cargo clippy --release --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --release --locked --workspace --no-deps
+	cargo test --release --locked --workspace
+	cargo test --release --locked -p kvorum-sim --features mutants --test mutants
 	$(INTERLEAVINGS)
 
 # Each run draws its own seeds and prints them.
 ROUNDS ?= 10
 SEEDS ?= 20000
-INTERLEAVINGS := cargo test --release -p kvorum-base -p kvorum-storage -p kvorum-peer -p kvorum-replication --features interleavings --lib interleavings
-PROCESS := cargo test --release -p kvorum --test process --
+INTERLEAVINGS := cargo test --release --locked -p kvorum-base -p kvorum-storage -p kvorum-peer -p kvorum-replication --features interleavings --lib interleavings
+PROCESS := cargo test --release --locked -p kvorum --test process --
 soak: build ## SEEDS=20000 simulated clusters; ten minutes of attack; the crash tests, ROUNDS=10 times; the fuzz targets; the scenarios; more
 	first=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ') && \
-		cargo run --release -p kvorum-sim -- --seeds $$first..$$((first + $(SEEDS)))
+		cargo run --release --locked -p kvorum-sim -- --seeds $$first..$$((first + $(SEEDS)))
 	KVORUM_TEST_ATTACK_SECONDS=600 $(PROCESS) --nocapture through_every_fault
 	KVORUM_TEST_KILL_ROUNDS=200 $(PROCESS) --nocapture killing_all_nodes
 	KVORUM_TEST_RESURRECTION_ROUNDS=20 $(PROCESS) --nocapture no_deleted_key_returns
@@ -56,7 +56,7 @@ contrib: build ## everything in contrib/ against three nodes; needs wrk, and Mav
 
 docs: ## the book, in book/ of the target directory, and the documents' links, names and sentences
 	mdbook=$$(scripts/tool mdbook) && "$$mdbook" build docs --dest-dir "$(abspath $(TARGET))/book"
-	cargo test --release -p kvorum --test docs
+	cargo test --release --locked -p kvorum --test docs
 
 licences: ## licences and sources of all dependencies, by deny.toml
 	cargo fetch --locked

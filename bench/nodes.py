@@ -57,6 +57,8 @@ class Nodes:
         self.ports = [free_port() for _ in range(count)]
         self.options = options
         self.processes = [None] * count
+        # Of each request of the benchmark itself.
+        self.headers = {}
 
     def __enter__(self):
         try:
@@ -105,7 +107,7 @@ class Nodes:
     def status(self, index, target):
         connection = http.client.HTTPConnection("127.0.0.1", self.ports[index], timeout=10)
         with contextlib.closing(connection), contextlib.suppress(OSError):
-            connection.request("GET", target)
+            connection.request("GET", target, headers=self.headers)
             return connection.getresponse().status
         return None
 
@@ -176,12 +178,18 @@ def wrk(script, url, seconds, connections, threads, keys, value_bytes, first=0):
     return result
 
 
+def key(options):
+    """The option for the client's key, where the nodes want one."""
+    file = getattr(options, "key_file", None)
+    return ["--key-file", file] if file else []
+
+
 def bench(options, url, workload, rate, seconds, warmup=0, meanwhile=lambda run: None):
     """One run of `kvorum bench run`: its run.json. `meanwhile` is called with its process once that was started."""
     with tempfile.TemporaryDirectory(prefix="kvorum-bench-run-") as out:
         command = [options.binary, "bench", "run", "--url", url, "--workload", workload, "--rate", rate]
         command += ["--connections", options.connections, "--keys", options.keys, "--value-size", options.value]
-        command += ["--duration", f"{seconds}s", "--warmup", f"{warmup}s", "--out", out]
+        command += ["--duration", f"{seconds}s", "--warmup", f"{warmup}s", "--out", out, *key(options)]
         command = list(map(str, command))
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
             try:
@@ -203,7 +211,7 @@ def knee(options, url, workload, seconds):
     with tempfile.TemporaryDirectory(prefix="kvorum-bench-knee-") as out:
         command = [options.binary, "bench", "knee", "--url", url, "--workload", workload, "--duration", f"{seconds}s"]
         command += ["--warmup", "1s", "--connections", options.connections, "--keys", options.keys]
-        command += ["--value-size", options.value, "--out", out]
+        command += ["--value-size", options.value, "--out", out, *key(options)]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
         found = pathlib.Path(out) / "knee.json"
         rate = json.loads(found.read_text())["knee_rate"] if found.exists() else None
@@ -217,7 +225,7 @@ def metric(nodes, index, name):
     """The sum of a metric over its labels."""
     connection = http.client.HTTPConnection("127.0.0.1", nodes.ports[index], timeout=60)
     with contextlib.closing(connection):
-        connection.request("GET", "/metrics")
+        connection.request("GET", "/metrics", headers=nodes.headers)
         lines = connection.getresponse().read().decode().splitlines()
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith((name + "{", name + " ")))
 

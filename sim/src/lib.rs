@@ -5,8 +5,8 @@
 //! to do; tasks take the place of threads; all randomness is drawn from the seed. So what a seed has shown once it
 //! shows again, with [`run::run`], and the hash over all events shows that.
 //!
-//! Read in this order: [`world`], [`machine`], [`network`], [`store`], [`clients`], [`faults`], [`invariants`],
-//! [`stories`].
+//! Read in this order: [`world`], [`machine`], [`network`], [`calls`], [`store`], [`clients`], [`faults`],
+//! [`invariants`], [`stories`].
 //!
 //! What is *not* simulated: threads and their interleavings, HTTP, RocksDB, several shards on one node, and
 //! TCP's promise of order (frames have fates of their own, which is harsher).
@@ -14,6 +14,7 @@
 // All of it is a test.
 #![allow(clippy::indexing_slicing, reason = "a broken simulator shall stop")]
 
+pub mod calls;
 pub mod chance;
 pub mod clients;
 pub mod faults;

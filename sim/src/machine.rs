@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::BytesMut;
 use kvorum_base::blocking_pool::ReadPool;
 use kvorum_base::clock::{Clock, TimeSource};
 use kvorum_base::cpu_share::CpuShare;
@@ -19,10 +18,9 @@ use kvorum_core::frame::{INTERLEAVED_MAX, PAYLOAD_OVERHEAD_MAX};
 use kvorum_core::hints::BacklogBounds;
 use kvorum_core::placement::{Layout, NodeId};
 use kvorum_core::{Incarnation, Key};
-use kvorum_peer::context::{PeerContext, PeerSettings};
-use kvorum_peer::handler::FrameHandler;
+use kvorum_peer::context::PeerSettings;
 use kvorum_peer::membership::{Membership, VoteState};
-use kvorum_peer::server;
+use kvorum_peer::room::PeerRoom;
 use kvorum_replication::anti_entropy::{AntiEntropy, RepairSettings};
 use kvorum_replication::coordinator::Coordinator;
 use kvorum_replication::coordinator::hedge::Hedging;
@@ -39,9 +37,10 @@ use kvorum_storage::{Durability, Store};
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, LocalSet};
 
+use crate::calls::{Guard, secret, take_call};
 use crate::chance::SimRandom;
 use crate::invariants::Stored;
-use crate::network::{IncomingCall, Network};
+use crate::network::Network;
 use crate::outbox::Outbox;
 use crate::store::Disk;
 use crate::tasks::{Latency, run_commits, run_jobs, write_notes};
@@ -84,6 +83,8 @@ pub struct MachinePlan {
     pub has_background: bool,
     /// How far rounds lie behind the clocks. The shorter, the more writes under way are below the fence.
     pub fence_lag: Duration,
+    /// Whether peers have to prove something.
+    pub guard: Guard,
 }
 
 /// What is around all machines of a run.
@@ -527,6 +528,8 @@ impl Machine {
             anti_entropy: Arc::new(AntiEntropy::new(repair(plan), boot)),
             metrics: Arc::default(),
             dial: Box::new(self.network.dialler(self.index, plan.urls.clone())),
+            secret: secret(plan.guard, self.index),
+            room: PeerRoom::new(plan.layout.nodes().len(), PEER_LINKS_MAX, 1 << 20),
             first_dials: Vec::new(),
         })
     }
@@ -546,6 +549,9 @@ fn repair(plan: &MachinePlan) -> RepairSettings {
     }
 }
 
+/// A peer has one shard, and a connection whose end was lost stays for a while.
+const PEER_LINKS_MAX: usize = 64;
+
 /// Little, so that its bounds are reached.
 const HINTS: HintSettings = HintSettings {
     bounds: BacklogBounds { bytes_max: 4096, age_max: Duration::from_secs(60) },
@@ -561,22 +567,6 @@ fn commit_config(plan: &MachinePlan) -> CommitConfig {
         bound_lead: BOUND_LEAD,
         batch_bytes_max: plan.queue.bytes_max / 2,
         durability: Durability::Fsync,
-    }
-}
-
-/// What HTTP does with an upgrade.
-async fn take_call(
-    network: Rc<Network>,
-    context: Rc<PeerContext>,
-    handler: Rc<dyn FrameHandler>,
-    incoming: IncomingCall,
-) {
-    match server::answer(&context, Ok(&incoming.hello)) {
-        Ok(ours) => {
-            let (transport, hello) = network.accept(incoming, ours);
-            server::accept(context, handler, transport, hello, BytesMut::new()).await;
-        }
-        Err(handshake_error) => network.refuse(incoming, handshake_error.to_string()),
     }
 }
 

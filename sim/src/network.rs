@@ -413,9 +413,9 @@ impl Network {
     }
 
     /// The called node takes no such call.
-    pub fn refuse(&self, incoming: IncomingCall, reason: String) {
+    pub fn refuse(&self, incoming: IncomingCall, error: ConnectError) {
         let IncomingCall { from, to, reply, .. } = incoming;
-        let answer = Err(ConnectError::Refused(reason));
+        let answer = Err(error);
         self.send(Packet { from: to, to: from, content: Content::Reply { answer, reply } });
     }
 }

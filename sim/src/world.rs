@@ -16,6 +16,7 @@ use kvorum_storage::commit::QueueLimits;
 use kvorum_storage::memory::Fault;
 use kvorum_storage::{HealthState, Store};
 
+use crate::calls::Guard;
 use crate::chance::SimRandom;
 use crate::history::History;
 use crate::invariants::{Stored, acknowledged, amnesia, converged, copies, linearizable, promised};
@@ -110,12 +111,22 @@ impl World {
         Self::with(seed, text, directory, chance, plan, keys)
     }
 
+    /// The same as [`World::calm`], with clocks that may differ by much, and with a secret if it is asked for.
+    pub(crate) fn guarded(seed: u64, directory: &Path, guard: Guard) -> Self {
+        let mut chance = SimRandom::new(seed, 5);
+        let mut plan = calm_plan(&mut chance);
+        (plan.skew_max, plan.guard, plan.has_background) = (Duration::from_secs(60), guard, false);
+        let nodes = plan.urls.len();
+        let from = |chance: &mut SimRandom| u8::try_from(3 + chance.index(nodes - 2)).expect("few nodes");
+        let keys = (0..KEYS).map(|_| KeyPlan { from: from(&mut chance), is_quorum: true }).collect();
+        Self::with(seed, TraceText::Omitted, directory, chance, plan, keys)
+    }
+
     /// Three nodes or more, of which one may be away, and nothing that is cramped.
     pub(crate) fn calm(seed: u64, directory: &Path) -> Self {
         let mut chance = SimRandom::new(seed, 5);
-        let nodes = 3 + chance.index(3);
-        let roomy = |plan: &MachinePlan| plan.queue.works_max > 3;
-        let plan = std::iter::repeat_with(|| plan(&mut chance, nodes)).find(roomy).expect("some are");
+        let plan = calm_plan(&mut chance);
+        let nodes = plan.urls.len();
         let from = |chance: &mut SimRandom| u8::try_from(3 + chance.index(nodes - 2)).expect("few nodes");
         let keys = (0..KEYS).map(|_| KeyPlan { from: from(&mut chance), is_quorum: true }).collect();
         Self::with(seed, TraceText::Omitted, directory, chance, plan, keys)
@@ -132,7 +143,8 @@ impl World {
         let nodes = plan.urls.len();
         let trace = Arc::new(Trace::new(text));
         let usual = Noise::none(*chance.pick(&[2, 10, 40]));
-        let network = Network::new(nodes, usual, SimRandom::new(seed, 2), trace.clone());
+        // One more place than nodes: from there strangers call.
+        let network = Network::new(nodes + 1, usual, SimRandom::new(seed, 2), trace.clone());
         let stored: Arc<Mutex<Stored>> = Arc::default();
         let has_drift = chance.happens(300);
         let around = Environment { network: network.clone(), trace: trace.clone(), stored: stored.clone() };
@@ -184,7 +196,7 @@ impl World {
     }
 
     /// The first start: every node votes before anything goes wrong, so that none has a past without a note of it.
-    async fn begin(&self) {
+    pub(crate) async fn begin(&self) {
         let all_vote = || self.machines.iter().all(|machine| machine.vote_state() == Some(VoteState::Voting));
         while !all_vote() {
             if self.trace.now() > START_MAX {
@@ -324,6 +336,12 @@ impl World {
     }
 }
 
+fn calm_plan(chance: &mut SimRandom) -> MachinePlan {
+    let nodes = 3 + chance.index(3);
+    let roomy = |plan: &MachinePlan| plan.queue.works_max > 3;
+    std::iter::repeat_with(|| plan(chance, nodes)).find(roomy).expect("some are")
+}
+
 fn plan(chance: &mut SimRandom, nodes: usize) -> MachinePlan {
     let urls: Rc<[String]> = (0..nodes).map(|node| format!("http://node-{node}:8080")).collect();
     let members = urls.iter().map(|url| LayoutNode { url: url.clone(), weight: 1, zone: None });
@@ -350,6 +368,7 @@ fn plan(chance: &mut SimRandom, nodes: usize) -> MachinePlan {
         large_bytes_max: if is_cramped { 200 * 1024 } else { 16 << 20 },
         has_background: chance.happens(400),
         fence_lag: Duration::from_millis(*chance.pick(&[1500, 1500, 100, 0])),
+        guard: Guard::Open,
     }
 }
 

@@ -7,11 +7,11 @@
 
 use kvorum_core::mutant::{DEFECTS, plant};
 use kvorum_sim::run::run;
-use kvorum_sim::stories::{deletions, losses};
+use kvorum_sim::stories::{deletions, losses, strangers};
 use kvorum_sim::trace::TraceText;
 
 const FILE: &str = "tests/mutants.txt";
-const STORIES: [&str; 2] = ["deletions", "losses"];
+const STORIES: [&str; 3] = ["deletions", "losses", "strangers"];
 /// Of random runs.
 const RUNS_MAX: u64 = 1000;
 /// Of each story.
@@ -26,7 +26,11 @@ fn by_chance() -> Option<String> {
 }
 
 fn by_story(name: &str) -> bool {
-    let fails = |seed| if name == "deletions" { deletions::run(seed).is_err() } else { losses::run(seed).is_err() };
+    let fails = |seed| match name {
+        "deletions" => deletions::run(seed).is_err(),
+        "losses" => losses::run(seed).is_err(),
+        _ => strangers::run(seed).is_err(),
+    };
     (0..STORIES_MAX).any(fails)
 }
 

@@ -1,9 +1,11 @@
 //! The stories of `sim/src/stories`.
 
-use kvorum_sim::stories::{deletions, losses};
+use kvorum_sim::stories::{deletions, losses, strangers};
 
 /// Rounds of deletions altogether.
 const DELETIONS_MIN: u64 = 1000;
+/// Seeds of strangers: a third of them without a secret, with one, and with one that was stolen.
+const STRANGERS: u64 = 30;
 /// Seeds of losses.
 const LOSSES: u64 = 20;
 
@@ -18,6 +20,13 @@ fn no_deleted_key_comes_back() {
     }
     println!("{total:?}");
     assert!(total.rounds >= DELETIONS_MIN && total.restored > total.rounds / 20, "{total:?}");
+}
+
+#[test]
+fn nothing_that_calls_in_the_name_of_a_node_changes_anything() {
+    for seed in 0..STRANGERS {
+        strangers::run(seed).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+    }
 }
 
 #[test]

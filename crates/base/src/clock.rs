@@ -1,8 +1,8 @@
 //! The node's hybrid logical clock, and the sources of time that everything else is given.
 //!
 //! Promises: a timestamp is greater than every timestamp before it, across restarts too, and greater than
-//! every version this node has observed. The second part holds up to `skew_max` ahead of the wall clock: a later
-//! version does not move it.
+//! every version this node has observed. The second part holds up to `skew_max` ahead of the wall clock, and for what a
+//! peer's frames show up to a little more than that peer's clock is ahead: a later version does not move it.
 //!
 //! Across restarts it holds because no timestamp passes the *bound*, a reading that is durable in the
 //! store before it is used; a restarted clock begins above it. While the store takes no writes, timestamps
@@ -19,6 +19,9 @@ use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::{Hlc, Incarnation, Version};
 
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// A frame of a peer moves the clock no further ahead of the wall clock than the peer's is known to be, and so much.
+pub const PEER_AHEAD_MAX_MS: u64 = 5000;
 
 /// Where time comes from: the system's clocks, or a simulator's.
 pub trait TimeSource: Send + Sync + 'static {
@@ -152,6 +155,22 @@ impl Clock {
         }
     }
 
+    /// The same for what a peer's frame has shown, whose wall clock is ahead by `offset_ms`: no further than that
+    /// clock, and [`PEER_AHEAD_MAX_MS`], although all clocks may differ by `skew_max`. One frame then moves the clock
+    /// by little.
+    pub fn observe_peer(&self, seen: Hlc, offset_ms: impl FnOnce() -> i64) {
+        if seen.raw() <= self.last.load(Ordering::Relaxed) {
+            return;
+        }
+        let ahead = u64::try_from(offset_ms()).unwrap_or(0).saturating_add(PEER_AHEAD_MAX_MS);
+        let farthest = self.time.wall_ms().saturating_add(ahead.min(self.skew_max_ms));
+        if seen.millis() <= farthest {
+            self.last.fetch_max(seen.raw(), Ordering::Relaxed);
+        } else if is_on(Mutant::PeersMoveClocks) {
+            self.observe(seen);
+        }
+    }
+
     /// The reading that goes out with every frame.
     #[must_use]
     pub fn reading(&self) -> Hlc {
@@ -250,6 +269,18 @@ mod tests {
         let (clock, _, bound) = clock(100, 5000);
         bound.store(u64::MAX, Ordering::Release);
         assert!(clock.timestamp(Hlc::ZERO).unwrap().hlc > Hlc::from_millis(5000));
+    }
+
+    #[test]
+    fn a_peer_moves_the_clock_no_further_than_its_own_and_five_seconds() {
+        let seen = |offset_ms: i64, ahead_ms: u64| {
+            let (clock, _, _) = clock(1000, 0);
+            clock.observe_peer(Hlc::from_millis(1000 + ahead_ms), || offset_ms);
+            clock.reading() > Hlc::ZERO
+        };
+        assert_eq!([seen(0, 5000), seen(0, 5001), seen(-9000, 5000), seen(-9000, 5001)], [true, false, true, false]);
+        assert_eq!([seen(20_000, 25_000), seen(20_000, 25_001)], [true, false]);
+        assert_eq!([seen(59_000, 60_000), seen(59_000, 60_001), seen(i64::MAX, 60_001)], [true, false, false]);
     }
 
     #[test]

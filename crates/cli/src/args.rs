@@ -11,6 +11,8 @@ use clap::{Args, Parser, Subcommand};
 use kvorum_config::{NodeUrl, SETTINGS, duration, node_url};
 
 use crate::bench::args::BenchCommand;
+use crate::key_file::{ClientKey, client_key};
+use crate::keys::args::{AuditCommand, AuthCommand, KeyCommand, SecretCommand};
 
 const AFTER: &str = "\
 Try it:
@@ -64,6 +66,18 @@ pub enum Command {
     #[command(subcommand)]
     Bench(BenchCommand),
     Profile(ProfileArgs),
+    /// Make, list, rotate and revoke keys of clients.
+    #[command(subcommand)]
+    Key(KeyCommand),
+    /// Check a file of keys, or show what it allows.
+    #[command(subcommand)]
+    Auth(AuthCommand),
+    /// Make the secret of a cluster.
+    #[command(subcommand)]
+    Secret(SecretCommand),
+    /// Verify an audit.
+    #[command(subcommand)]
+    Audit(AuditCommand),
     /// Check or show the settings of a node.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -108,6 +122,9 @@ Example, the second of three nodes:
 pub struct ServeArgs {
     #[command(flatten)]
     pub node: NodeArgs,
+    /// Listen beyond this machine although whoever reaches the port may do everything.
+    #[arg(long)]
+    pub insecure: bool,
     /// Stop when stdin ends: a parent that dies takes its nodes with it.
     #[arg(long, hide = true)]
     pub stop_on_stdin_eof: bool,
@@ -149,6 +166,9 @@ pub struct DevArgs {
     /// Holds one directory per node.
     #[arg(long, value_name = "DIR", default_value = "./data")]
     pub data_dir: PathBuf,
+    /// Have nodes prove a secret to each other and clients show a key; both are made below the data directory.
+    #[arg(long)]
+    pub secure: bool,
     /// Opens the nodes' admin listeners, for `kvorum profile`: the first one's port; the others follow it.
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..=65_000))]
     pub admin_base_port: Option<u16>,
@@ -160,6 +180,9 @@ pub struct ServerArgs {
     /// Any node of the cluster.
     #[arg(long, value_name = "URL", env = "KVORUM_URL", default_value = "http://127.0.0.1:8080", value_parser = node_url)]
     pub url: NodeUrl,
+    /// The file with the client's key, where the node wants one.
+    #[arg(long, value_name = "FILE", env = "KVORUM_KEY_FILE", value_parser = client_key)]
+    pub key_file: Option<ClientKey>,
     /// Longest silence to bear.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = timeout)]
     pub timeout: Duration,
@@ -224,7 +247,8 @@ pub struct RepairArgs {
     pub server: ServerArgs,
 }
 
-/// Print the records that one node holds, sorted by key: the key, a tab, the value, a newline.
+/// Print the records that one node holds, sorted by key: the key, a tab, the value, a newline. Control characters of
+/// keys are escaped.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  kvorum range user:              from there on\n  kvorum range a b                from a to before b"
@@ -253,10 +277,22 @@ pub struct ScrubArgs {
 /// Run it on the node's machine, as a user who may write to its data directory. Where DIR is on the same file
 /// system, tables are hard links, and the backup costs no space until the node has rewritten them.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  kvorum backup /var/backups/kvorum-monday --url http://10.0.0.2:8080 --timeout 10m")]
+#[command(after_help = "\
+Examples:
+  kvorum backup /var/backups/kvorum-monday --config /etc/kvorum.toml --url http://10.0.0.2:8080 --timeout 10m
+  kvorum backup /media/disk/kvorum-monday --data-dir /var/lib/kvorum --copy")]
 pub struct BackupArgs {
     /// Where to put it; must not exist.
     pub dir: PathBuf,
+    /// The node's data directory, from where alone a backup is taken; by default that of its settings.
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<String>,
+    /// The TOML file of the node's settings.
+    #[arg(long, value_name = "FILE", env = "KVORUM_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Copy tables as well, so that the backup shares nothing with the node.
+    #[arg(long)]
+    pub copy: bool,
     #[command(flatten)]
     pub server: ServerArgs,
 }
@@ -295,6 +331,9 @@ pub struct ProfileArgs {
     /// The node's admin listener.
     #[arg(long, value_name = "URL", value_parser = node_url)]
     pub url: NodeUrl,
+    /// The file with the client's key, where the node wants one.
+    #[arg(long, value_name = "FILE", env = "KVORUM_KEY_FILE", value_parser = client_key)]
+    pub key_file: Option<ClientKey>,
     /// Processor time, bytes allocated, or time spent waiting.
     #[arg(long)]
     pub kind: ProfileKind,

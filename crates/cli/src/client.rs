@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use kvorum_config::NodeUrl;
 
+use crate::key_file::ClientKey;
 use crate::outcome::Unreachable;
+use crate::printable::printable_bytes;
 
 const HEAD_BYTES_MAX: u64 = 16 << 10;
 const KEY_BYTES_MAX: u64 = 2048;
@@ -23,6 +25,8 @@ pub(crate) struct ClientRequest<'a> {
     /// Whether the answer shall carry a receipt.
     pub(crate) trace: bool,
     pub(crate) body: &'a [u8],
+    /// Whose it is.
+    pub(crate) key: Option<&'a ClientKey>,
 }
 
 /// What an answer may cost.
@@ -138,6 +142,9 @@ fn connect(url: &NodeUrl, bounds: ResponseBounds) -> io::Result<TcpStream> {
 fn write_request(stream: &mut TcpStream, url: &NodeUrl, request: &ClientRequest<'_>) -> io::Result<()> {
     let mut head =
         format!("{} {} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n", request.method, request.target, url.address());
+    if let Some(key) = request.key {
+        head.push_str(&format!("Authorization: Bearer {}\r\n", key.text()));
+    }
     if request.trace {
         head.push_str("Kvorum-Trace: 1\r\n");
     }
@@ -214,7 +221,7 @@ impl ClientResponse {
         }
     }
 
-    /// Copies a range: each chunk, which is a key, a newline and a value, as a key, a tab, a value and a newline.
+    /// Copies a range: each chunk, which is a key, a newline and a value, as a printable key, a tab, a value and a newline.
     ///
     /// # Errors
     /// Of the network (also if the body ends early or is not a range), or of `out`.
@@ -228,7 +235,7 @@ impl ClientResponse {
             if key.pop() != Some(b'\n') {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "the answer is not a range"));
             }
-            out.write_all(&key)?;
+            out.write_all(printable_bytes(&key).as_bytes())?;
             out.write_all(b"\t")?;
             copy_exactly(stream, length - u64::try_from(read).expect("a length fits 64 bits"), out)?;
             out.write_all(b"\n")
@@ -289,7 +296,7 @@ mod tests {
                     thread::sleep(Duration::from_millis(20));
                 }
             });
-            let request = ClientRequest { method: "GET", target: "/", trace: false, body: b"" };
+            let request = ClientRequest { method: "GET", target: "/", trace: false, body: b"", key: None };
             let mut answer = send(&url, bounds, &request).map_err(|error| error.cause)?;
             let mut body = Vec::new();
             answer.copy_body(&mut body).map(|()| body)

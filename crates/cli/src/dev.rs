@@ -20,6 +20,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::args::DevArgs;
 use crate::client::{ClientRequest, ResponseBounds, send};
+use crate::keys::dev::DevSecrets;
 use crate::outcome::ExitOutcome;
 
 /// For all nodes to become ready; a large log takes a while to recover.
@@ -30,6 +31,8 @@ const POLL: Duration = Duration::from_millis(50);
 
 /// `kvorum dev`
 pub(crate) fn dev(args: &DevArgs) -> Result<ExitOutcome> {
+    // The nodes' directories are their owner's alone.
+    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(run(args))
 }
@@ -58,22 +61,24 @@ impl StopAll {
 async fn run(args: &DevArgs) -> Result<ExitOutcome> {
     let mut stop = StopAll { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? };
     let mut deaths = signal(SignalKind::child())?;
-    let mut nodes = start(args)?;
+    let secrets = args.secure.then(|| DevSecrets::prepare(&args.data_dir)).transpose()?;
+    let key = secrets.as_ref().map(DevSecrets::key).transpose()?;
+    let mut nodes = start(args, secrets.as_ref())?;
     let urls: Vec<NodeUrl> = nodes.iter().map(|node| node.url.clone()).collect();
     let outcome = tokio::select! {
         () = stop.asked() => ExitOutcome::Done,
         (url, status) = first_death(&mut nodes, &mut deaths) => report_death(&url, status),
-        ready = serve(&urls, &args.data_dir) => ready,
+        ready = serve(&urls, &args.data_dir, secrets.as_ref().zip(key.as_deref())) => ready,
     };
     let stopped = stop_all(&mut nodes, &mut deaths, &mut stop).await;
     Ok(if outcome == ExitOutcome::Done { stopped } else { outcome })
 }
 
 /// Waits until all are ready, prints that, and stays. Returns only if they do not become ready.
-async fn serve(urls: &[NodeUrl], data_dir: &Path) -> ExitOutcome {
+async fn serve(urls: &[NodeUrl], data_dir: &Path, secured: Option<(&DevSecrets, &str)>) -> ExitOutcome {
     match timeout(START_DEADLINE, all_ready(urls)).await {
         // Its reader may be gone: the nodes run all the same.
-        Ok(()) => drop(writeln!(std::io::stdout(), "{}", welcome(urls, data_dir))),
+        Ok(()) => drop(writeln!(std::io::stdout(), "{}", welcome(urls, data_dir, secured))),
         Err(_) => {
             say(format!("kvorum: the nodes are not ready after {} s; their logs say why", START_DEADLINE.as_secs()));
             return ExitOutcome::NotFound;
@@ -82,7 +87,7 @@ async fn serve(urls: &[NodeUrl], data_dir: &Path) -> ExitOutcome {
     std::future::pending().await
 }
 
-fn start(args: &DevArgs) -> Result<Vec<DevNode>> {
+fn start(args: &DevArgs, secrets: Option<&DevSecrets>) -> Result<Vec<DevNode>> {
     let ports: Vec<u16> = (args.base_port..).take(usize::from(args.nodes)).collect();
     let admins: Vec<Option<u16>> = match args.admin_base_port {
         Some(first) => (first..).take(ports.len()).map(Some).collect(),
@@ -112,6 +117,7 @@ fn start(args: &DevArgs) -> Result<Vec<DevNode>> {
         let is_set = |name: &str| std::env::var_os(name).is_some() || std::env::var_os("KVORUM_CONFIG").is_some();
         command.envs(shares(args.nodes).into_iter().filter(|(name, _)| !is_set(name)));
         command.envs(admin.map(|port| ("KVORUM_ADMIN_LISTEN", format!("127.0.0.1:{port}"))));
+        command.envs(secrets.map(DevSecrets::variables).into_iter().flatten());
         let child = command.spawn().context("a node's process")?;
         nodes.push(DevNode { url, child });
     }
@@ -147,7 +153,7 @@ async fn all_ready(urls: &[NodeUrl]) {
     for url in urls {
         loop {
             let probe = url.clone();
-            let request = ClientRequest { method: "GET", target: "/readyz", trace: false, body: b"" };
+            let request = ClientRequest { method: "GET", target: "/readyz", trace: false, body: b"", key: None };
             let bounds = ResponseBounds::Silence(Duration::from_secs(1));
             let ask = move || send(&probe, bounds, &request).is_ok_and(|answer| answer.status == 200);
             if tokio::task::spawn_blocking(ask).await.unwrap_or(false) {
@@ -219,16 +225,23 @@ async fn all_dead(nodes: &mut [DevNode], deaths: &mut Signals) {
     }
 }
 
-fn welcome(urls: &[NodeUrl], data_dir: &Path) -> String {
+fn welcome(urls: &[NodeUrl], data_dir: &Path, secured: Option<(&DevSecrets, &str)>) -> String {
     let lines: Vec<String> = (1..)
         .zip(urls)
         .map(|(number, url)| format!("  {url}  {}", data_dir.join(format!("node-{number}")).display()))
         .collect();
+    let header = secured.map_or_else(String::new, |(_, key)| format!(" -H 'Authorization: Bearer {key}'"));
+    let commands = secured.map_or_else(String::new, |(secrets, _)| {
+        format!(
+            "\n\nkvorum's own commands read the key from its file:\n\n  export KVORUM_KEY_FILE={}",
+            secrets.key_file().display()
+        )
+    });
     let (first, last) = (urls.first().expect("at least one node"), urls.last().expect("at least one node"));
     format!(
         "\n{} nodes are ready, each with its data:\n\n{}\n\nStore through one, read through another:\n\n  \
-         curl -i -X PUT --data-binary 'hello' '{first}/v0/entity?id=greeting'\n  \
-         curl -i '{last}/v0/entity?id=greeting'\n\nCtrl-C stops them all; the data stays.\n",
+         curl -i{header} -X PUT --data-binary 'hello' '{first}/v0/entity?id=greeting'\n  \
+         curl -i{header} '{last}/v0/entity?id=greeting'{commands}\n\nCtrl-C stops them all; the data stays.\n",
         urls.len(),
         lines.join("\n"),
     )

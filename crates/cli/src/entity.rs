@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::args::{KeyArgs, PutArgs, RangeArgs, RequestArgs, ServerArgs};
 use crate::client::{ClientRequest, ClientResponse, ResponseBounds, percent_encode, send};
 use crate::outcome::{ExitOutcome, Unreachable};
+use crate::printable::printable;
 
 /// `kvorum put`
 pub(crate) fn put(args: &PutArgs) -> Result<ExitOutcome> {
@@ -40,7 +41,8 @@ pub(crate) fn range(args: &RangeArgs) -> Result<ExitOutcome> {
         target.push_str("&end=");
         target.push_str(&percent_encode(end.as_bytes()));
     }
-    let request = ClientRequest { method: "GET", target: &target, trace: false, body: b"" };
+    let request =
+        ClientRequest { method: "GET", target: &target, trace: false, body: b"", key: args.server.key_file.as_ref() };
     let mut answer = send(&args.server.url, ResponseBounds::Silence(args.server.timeout), &request)?;
     match answer.status {
         200 => print(&args.server.url, |out| answer.copy_records(out)),
@@ -66,7 +68,7 @@ pub(crate) fn print(
 /// # Errors
 /// [`Unreachable`], or what could not be written.
 pub fn ask_json(server: &ServerArgs, method: &str, target: &str) -> Result<Result<Value, ExitOutcome>> {
-    let request = ClientRequest { method, target, trace: false, body: b"" };
+    let request = ClientRequest { method, target, trace: false, body: b"", key: server.key_file.as_ref() };
     let mut answer = send(&server.url, ResponseBounds::Silence(server.timeout), &request)?;
     if !(200..300).contains(&answer.status) {
         return Ok(Err(finish(answer)?));
@@ -99,14 +101,14 @@ fn explain(status: u16, body: &[u8]) -> String {
         return if status == 404 { "not found".into() } else { format!("the node answered {status}") };
     };
     let member = |name: &str| problem.get(name).and_then(serde_json::Value::as_str);
-    let mut text = member("title").map_or_else(|| format!("the node answered {status}"), str::to_owned);
+    let mut text = member("title").map_or_else(|| format!("the node answered {status}"), printable);
     if let Some(detail) = member("detail") {
-        text = format!("{text}: {detail}");
+        text = format!("{text}: {}", printable(detail));
     }
     for (name, value) in
         problem.iter().filter(|(name, _)| !["type", "title", "status", "detail"].contains(&name.as_str()))
     {
-        text = format!("{text}\n  {name}: {value}");
+        text = format!("{text}\n  {}: {}", printable(name), printable(&value.to_string()));
     }
     text
 }
@@ -118,12 +120,13 @@ fn ask(method: &str, key: &OsStr, args: &RequestArgs, body: &[u8]) -> Result<Cli
             target.push_str(&format!("&{name}={number}"));
         }
     }
-    let request = ClientRequest { method, target: &target, trace: args.trace, body };
+    let request =
+        ClientRequest { method, target: &target, trace: args.trace, body, key: args.server.key_file.as_ref() };
     let answer = send(&args.server.url, ResponseBounds::Silence(args.server.timeout), &request)?;
     if args.trace {
         for (name, label) in [("server-timing", "Server-Timing"), ("kvorum-replicas", "Kvorum-Replicas")] {
             if let Some(value) = answer.header(name) {
-                eprintln!("{label}: {value}");
+                eprintln!("{label}: {}", printable(value));
             }
         }
     }

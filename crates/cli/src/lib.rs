@@ -8,7 +8,10 @@ mod client;
 mod dev;
 mod documents;
 mod entity;
+mod key_file;
+mod keys;
 pub mod outcome;
+mod printable;
 mod profile;
 mod repair;
 mod scrub;
@@ -21,6 +24,7 @@ use anyhow::Result;
 pub use entity::ask_json;
 
 use args::{BackupArgs, Command, ConfigCommand, NodeArgs, RestoreArgs, ServeArgs};
+use keys::args::{AuditCommand, SecretCommand};
 use outcome::ExitOutcome;
 
 /// The commands that take a node or its engine, which are not in this crate.
@@ -59,6 +63,10 @@ pub fn run(command: &Command, node: &NodeCommands, commit: &str) -> Result<ExitO
         Command::Profile(args) => profile::profile(args),
         Command::Config(ConfigCommand::Check { file }) => (node.check)(file),
         Command::Config(ConfigCommand::Print(args)) => (node.print)(args),
+        Command::Key(command) => keys::key(command),
+        Command::Auth(command) => keys::auth(command),
+        Command::Secret(SecretCommand::New { file }) => keys::secret::new_secret(file),
+        Command::Audit(AuditCommand::Verify { files }) => keys::secret::verify(files),
         Command::Completions { shell } => documents::completions(*shell),
         Command::Man { dir } => documents::man(dir.as_deref()),
     }

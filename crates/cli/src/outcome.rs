@@ -3,6 +3,8 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use crate::printable::printable_lines;
+
 /// The exit codes. Scripts rely on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitOutcome {
@@ -26,7 +28,7 @@ impl ExitOutcome {
             return Self::Done;
         }
         // Where it cannot be said the exit code says it.
-        let _ = writeln!(io::stderr(), "kvorum: {error:#}");
+        let _ = writeln!(io::stderr(), "kvorum: {}", printable_lines(&format!("{error:#}")));
         if error.is::<Unreachable>() { Self::Refused } else { Self::Usage }
     }
 }

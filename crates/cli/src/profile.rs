@@ -17,7 +17,9 @@ use kvorum_load::report::write_file;
 
 use crate::args::{ProfileArgs, ProfileKind};
 use crate::client::{ClientRequest, ClientResponse, ResponseBounds, send};
+use crate::key_file::ClientKey;
 use crate::outcome::{ExitOutcome, Unreachable};
+use crate::printable::printable_lines;
 
 /// Rows of the table.
 const TOP: usize = 20;
@@ -40,7 +42,7 @@ pub(crate) fn profile(args: &ProfileArgs) -> Result<ExitOutcome> {
     let title = format!("{kind} profile of {}", args.url);
     let text = format!("# {title}\n\n{}\n\n{}", facts.text(), table(&collapsed, &facts.unit));
     // First, so that a full disk does not lose it; and a reader that leaves does not lose the files.
-    let printed = io::stdout().write_all(text.as_bytes());
+    let printed = io::stdout().write_all(printable_lines(&text).as_bytes());
     let files = Files { dir: &args.out, kind: &kind };
     files.write("collapsed", collapsed.as_bytes())?;
     files.write("md", text.as_bytes())?;
@@ -113,9 +115,9 @@ fn take(args: &ProfileArgs, kind: &str) -> Result<TakenProfile> {
         if args.kind == ProfileKind::Cpu { format!("&frequency={}", args.frequency) } else { String::new() };
     let target = format!("/debug/profile/{kind}?seconds={}{frequency}", args.seconds);
     let deadline = Instant::now() + Duration::from_secs(u64::from(args.seconds)) + AFTERWARDS;
-    let url = args.url.clone();
-    let asking =
-        thread::spawn(move || ask(&url, &target, ResponseBounds::Whole { deadline, bytes_max: ANSWER_BYTES_MAX }));
+    let bounds = ResponseBounds::Whole { deadline, bytes_max: ANSWER_BYTES_MAX };
+    let (url, key) = (args.url.clone(), args.key_file.clone());
+    let asking = thread::spawn(move || ask(&url, &target, bounds, key.as_ref()));
     let bar = ProgressBar::new(u64::from(args.seconds));
     bar.set_style(ProgressStyle::with_template("{wide_bar} {pos}/{len} s  {msg}").expect("a valid template"));
     bar.set_message(format!("{kind} profile"));
@@ -129,8 +131,8 @@ fn take(args: &ProfileArgs, kind: &str) -> Result<TakenProfile> {
 }
 
 /// What the head says is looked at before a body is kept.
-fn ask(url: &NodeUrl, target: &str, bounds: ResponseBounds) -> Result<TakenProfile> {
-    let request = ClientRequest { method: "GET", target, trace: false, body: b"" };
+fn ask(url: &NodeUrl, target: &str, bounds: ResponseBounds, key: Option<&ClientKey>) -> Result<TakenProfile> {
+    let request = ClientRequest { method: "GET", target, trace: false, body: b"", key };
     let mut answer = send(url, bounds, &request).context("does the node listen there (admin.listen)?")?;
     let failed = |cause| Unreachable { url: url.to_string(), cause };
     if answer.status != 200 {

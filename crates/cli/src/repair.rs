@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::args::RepairArgs;
 use crate::entity::ask_json;
 use crate::outcome::ExitOutcome;
+use crate::printable::printable;
 
 /// Between two looks at how far it is.
 const POLL: Duration = Duration::from_millis(200);
@@ -43,7 +44,7 @@ pub(crate) fn repair(args: &RepairArgs) -> Result<ExitOutcome> {
         };
         if let Some(trouble) = trouble {
             bar.finish_and_clear();
-            eprintln!("kvorum: {} drives no round: {trouble}", server.url);
+            eprintln!("kvorum: {} drives no round: {}", server.url, printable(trouble));
             return Ok(ExitOutcome::Refused);
         }
         let (full, text) = progress(driving);
@@ -79,6 +80,7 @@ fn progress(driving: Option<&Value>) -> (u64, String) {
     let within = (share * BAR as f64) as u64;
     let full = (step.saturating_sub(1) * BAR + within).checked_div(steps).unwrap_or_default().min(BAR);
     let (listed, copied) = (number(driving, "listed"), number(driving, "copied"));
+    let phase = printable(phase);
     (full, format!("step {step} of {steps}, {phase}: {listed} keys compared one by one, {copied} records copied"))
 }
 
@@ -92,7 +94,7 @@ fn conclude(last: &Value) -> ExitOutcome {
     );
     let missing = last.get("missing").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     for node in missing {
-        let node = node.as_str().unwrap_or("-");
+        let node = printable(node.as_str().unwrap_or("-"));
         eprintln!("kvorum: {node} did not take part; `kvorum status --url {node}` says why, if it is up");
     }
     if last.get("clean").and_then(Value::as_bool) == Some(true) {

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::args::ScrubArgs;
 use crate::entity::ask_json;
 use crate::outcome::ExitOutcome;
+use crate::printable::printable;
 
 /// Between two looks at how far it is.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -43,7 +44,7 @@ pub(crate) fn scrub(args: &ScrubArgs) -> Result<ExitOutcome> {
     let (damaged, mended) = (grown("damaged"), grown("mended"));
     writeln!(io::stdout(), "{} records verified, {damaged} damaged, {mended} of them replaced", grown("records"))?;
     if let Some(trouble) = now.get("trouble").and_then(Value::as_str) {
-        eprintln!("kvorum: {trouble}");
+        eprintln!("kvorum: {}", printable(trouble));
         return Ok(ExitOutcome::Refused);
     }
     Ok(if mended < damaged { ExitOutcome::Refused } else { ExitOutcome::Done })

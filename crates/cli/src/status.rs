@@ -4,13 +4,18 @@
 //! node.
 
 use std::io::Write;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde_json::Value;
 
+use kvorum_config::node_url;
+
 use crate::args::ServerArgs;
+use crate::client::{ClientRequest, ResponseBounds, send};
 use crate::entity::{ask_json, print};
 use crate::outcome::ExitOutcome;
+use crate::printable::printable;
 
 const REBUILDING: &str = "\
   This node may have lost writes that it had acknowledged. It answers, but counts for no quorum.
@@ -18,19 +23,50 @@ const REBUILDING: &str = "\
   copy) and start it again. If that data is gone, leave all nodes running: rounds of anti-entropy give it
   back what the others have, and then its vote. Meanwhile, at `ack` = a majority, the others serve without it.";
 
+/// Of another node's page.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
+const PAGE_BYTES_MAX: u64 = 1 << 20;
+
 /// `kvorum status`
 pub(crate) fn status(args: &ServerArgs) -> Result<ExitOutcome> {
     match ask_json(args, "GET", "/v0/cluster")? {
-        Ok(cluster) => print(&args.url, |out| out.write_all(table(&cluster).as_bytes())),
+        Ok(cluster) => {
+            let text = table(&cluster) + &other_keys(args, &cluster);
+            print(&args.url, |out| out.write_all(text.as_bytes()))
+        }
         Err(refused) => Ok(refused),
     }
+}
+
+/// Names the nodes whose file of keys is another than this node's: a key may be good at one and not at the other.
+fn other_keys(args: &ServerArgs, cluster: &Value) -> String {
+    let Some(own) = cluster.get("auth_digest").and_then(Value::as_str) else { return String::new() };
+    let digest_of = |url: &str| {
+        let url = node_url(url).ok()?;
+        let key = args.key_file.as_ref();
+        let request = ClientRequest { method: "GET", target: "/v0/cluster", trace: false, body: b"", key };
+        let deadline = Instant::now() + args.timeout.min(ANSWER_MAX);
+        let bounds = ResponseBounds::Whole { deadline, bytes_max: PAGE_BYTES_MAX };
+        let mut answer = send(&url, bounds, &request).ok()?;
+        let mut body = Vec::new();
+        answer.copy_body(&mut body).ok()?;
+        let page: Value = serde_json::from_slice(&body).ok()?;
+        // A node that refuses the key that this one takes has another file as well.
+        Some(page.get("auth_digest").and_then(Value::as_str).unwrap_or("none, or none with this key").to_owned())
+    };
+    let nodes = cluster.get("nodes").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let others = nodes.iter().filter(|node| text(node, "state") != "self").map(|node| text(node, "url"));
+    let differing = others.filter_map(|url| digest_of(&url).filter(|digest| digest != own).map(|_| url));
+    let differing: Vec<String> =
+        differing.map(|url| format!("\n{url} has another file of keys than this node\n")).collect();
+    differing.concat()
 }
 
 fn text(value: &Value, name: &str) -> String {
     match value.get(name) {
         None | Some(Value::Null) => "-".into(),
-        Some(Value::String(text)) => text.clone(),
-        Some(other) => other.to_string(),
+        Some(Value::String(text)) => printable(text),
+        Some(other) => printable(&other.to_string()),
     }
 }
 
@@ -47,6 +83,9 @@ fn table(cluster: &Value) -> String {
         text(cluster, "layout_version"),
         text(cluster, "configuration"),
     );
+    if cluster.get("insecure").and_then(Value::as_bool) == Some(true) {
+        out.push_str("INSECURE: whoever reaches this node's port may do everything\n\n");
+    }
     let columns =
         ["url", "state", "incarnation", "zone", "weight", "partitions_primary", "partitions", "latency_ms", "hints"];
     let heads = ["node", "state", "incarnation", "zone", "weight", "primary", "partitions", "latency, ms", "hints"];

@@ -7,6 +7,7 @@
 //!
 //! Only `node.rs` sees a [`Config`]; it hands each part of the node its own section.
 
+mod exposure;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod identity;
@@ -18,10 +19,11 @@ mod sources;
 mod tests;
 mod values;
 
+pub use exposure::{Exposure, ExposureError};
 pub use model::*;
 pub use settings::{SETTINGS, Setting};
 pub use sources::{ConfigError, Effective, SettingEntry, SettingOrigin, SettingProblem, Sources, check_file, load};
 pub use values::{
-    Address, ByteSize, Count, DurabilitySetting, LogFormat, LogLevel, NodeUrl, Percent, ReadFanout, Zone, duration,
-    node_url,
+    Address, AuditedData, ByteSize, Count, DurabilitySetting, HostNames, LogFormat, LogLevel, MetricsReaders, NodeUrl,
+    Percent, ReadFanout, Zone, duration, node_url,
 };

@@ -5,6 +5,7 @@
 //! the longest value does not fit; what that adds, in a node with little memory, comes out of
 //! [`BEYOND_BYTES`].
 
+use kvorum_core::frame::INTERLEAVED_MAX;
 use kvorum_core::hints::Delivered;
 use kvorum_storage::budget::MemoryBudget;
 
@@ -92,6 +93,14 @@ impl Config {
     #[must_use]
     pub fn batch_bytes_max(&self) -> usize {
         (self.commit.queue_bytes_max.get() / 2).min(BATCH_BYTES_MAX)
+    }
+
+    /// Bytes of messages of peers that are not whole: as much as those peers may have on their way, with the same
+    /// settings, and never less than the longest messages of one connection.
+    #[must_use]
+    pub fn unfinished_bytes_max(&self) -> usize {
+        let messages = INTERLEAVED_MAX as u64 * (self.limits.value_bytes_max.0 + OVERHEAD_BYTES);
+        ByteSize((self.peers() * self.coordinator.request_bytes_max.0).max(messages)).get()
     }
 
     /// By how much the limits allow more than `memory_bytes` and what may come on top of it.

@@ -6,7 +6,8 @@ use std::time::Duration;
 use kvorum_core::quorum::{Quorum, majority};
 
 use crate::values::{
-    Address, ByteSize, Count, DurabilitySetting, LogFormat, LogLevel, NodeUrl, Percent, ReadFanout, Zone,
+    Address, AuditedData, ByteSize, Count, DurabilitySetting, HostNames, LogFormat, LogLevel, MetricsReaders, NodeUrl,
+    Percent, ReadFanout, Zone,
 };
 
 /// All settings of a node, checked. Made by [`load`](crate::load).
@@ -34,6 +35,14 @@ pub struct Config {
     pub clock_skew_max: Duration,
     /// What clients may ask of this node.
     pub limits: LimitsSection,
+    /// Browsers.
+    pub http: HttpSection,
+    /// Keys of clients.
+    pub auth: AuthSection,
+    /// What is written of refusals and orders.
+    pub audit: AuditSection,
+    /// Whether the node may be open to whoever reaches it.
+    pub is_insecure: bool,
     /// Connections to the other nodes.
     pub peer: PeerSection,
     /// The queue of writes, and what is remembered of accepted ones.
@@ -109,14 +118,49 @@ pub struct LimitsSection {
     pub idle_timeout: Duration,
     /// For a client to take any of an answer that waits for it.
     pub write_timeout: Duration,
+    /// A second, which a client has to take of an answer that waits for it; 0: any.
+    pub answer_rate_min: ByteSize,
     /// Connections of clients, per shard.
     pub connections_max: Count,
+    /// Connections of one address; none: a quarter of all.
+    pub connections_per_address: Option<Count>,
     /// What a range reads at once: about this much per range is in memory.
     pub scan_page_bytes: ByteSize,
 }
 
+/// `auth.*`
+#[derive(Clone, Debug, Default)]
+pub struct AuthSection {
+    /// Where keys and roles are; none: clients need no key.
+    pub file: Option<PathBuf>,
+    /// Who may read `/metrics`.
+    pub metrics: MetricsReaders,
+}
+
+/// `audit.*`
+#[derive(Clone, Debug, Default)]
+pub struct AuditSection {
+    /// Where it is written; none: nowhere.
+    pub file: Option<PathBuf>,
+    /// Which requests for data.
+    pub data: AuditedData,
+    /// Where the secret is under which names of keys stand there.
+    pub secret_file: Option<PathBuf>,
+    /// Whether requests are refused while lines have no room.
+    pub is_strict: bool,
+}
+
+/// `http.*`
+#[derive(Clone, Debug, Default)]
+pub struct HttpSection {
+    /// The node's names.
+    pub allowed_hosts: HostNames,
+    /// Origins whose pages may use the node, in lower case.
+    pub allowed_origins: Vec<String>,
+}
+
 /// `peer.*`
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct PeerSection {
     /// For a connection and its handshake.
     pub connect_timeout: Duration,
@@ -124,6 +168,12 @@ pub struct PeerSection {
     pub reconnect_delay_max: Duration,
     /// Bytes of frames that may wait to be sent, per connection. Large values do not count: see `LargeValues`.
     pub queue_bytes_max: ByteSize,
+    /// Connections of each peer to this node.
+    pub links_max: Count,
+    /// Where the cluster's secret is; none: peers need none.
+    pub secret_file: Option<PathBuf>,
+    /// Whether a peer without the secret is taken all the same.
+    pub secret_optional: bool,
 }
 
 /// `commit.*`
@@ -182,6 +232,13 @@ pub(crate) struct Named {
 }
 
 impl Config {
+    /// Connections that one address may have, over all shards.
+    #[must_use]
+    pub fn connections_per_address(&self) -> usize {
+        let all = self.limits.connections_max.get() * self.runtime.shards.get();
+        self.limits.connections_per_address.map_or((all / 4).max(1), Count::get)
+    }
+
     /// Before the table of settings has filled it. Every field is set by the table or by `identity`.
     pub(crate) fn blank() -> Self {
         Self {
@@ -196,6 +253,10 @@ impl Config {
             coordinator: CoordinatorSection::default(),
             clock_skew_max: Duration::ZERO,
             limits: LimitsSection::default(),
+            http: HttpSection::default(),
+            auth: AuthSection::default(),
+            audit: AuditSection::default(),
+            is_insecure: false,
             peer: PeerSection::default(),
             commit: CommitSection::default(),
             scrub_rate: ByteSize::default(),

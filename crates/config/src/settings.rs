@@ -8,8 +8,8 @@ use kvorum_core::quorum::NODES_MAX;
 use super::model::Config;
 use super::values::Count;
 use super::values::{
-    DurabilitySetting, GIB, KIB, LogFormat, LogLevel, MIB, ReadFanout, address, by_node, choice, cluster, count,
-    duration, loopback, node_url, percent, size, zone,
+    AuditedData, DurabilitySetting, GIB, KIB, LogFormat, LogLevel, MIB, MetricsReaders, ReadFanout, address, by_node,
+    choice, cluster, count, duration, host_names, loopback, node_url, origins, percent, size, zone,
 };
 
 /// One thing that can be configured.
@@ -54,8 +54,16 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "listen",
         default: "127.0.0.1:8080",
-        doc: "Where clients and peers connect to. There is no authentication: keep it in a private network.",
+        doc: "Where clients and peers connect to. Beyond this machine the node takes it only with `auth.file` and, in a \
+              cluster, `peer.secret_file`, or with `insecure`.",
         set: |c, text| address(text).map(|value| c.listen = value),
+    },
+    Setting {
+        name: "insecure",
+        default: "false",
+        doc: "Whether the node listens beyond this machine although whoever reaches its port may do everything. For a \
+              network that only its operators reach.",
+        set: |c, text| boolean(text).map(|value| c.is_insecure = value),
     },
     Setting {
         name: "cluster",
@@ -221,16 +229,102 @@ pub static SETTINGS: &[Setting] = &[
         set: |c, text| duration(text, ms(10), HOUR).map(|value| c.limits.write_timeout = value),
     },
     Setting {
+        name: "limits.answer_rate_min",
+        default: "16KiB",
+        doc: "Bytes a second that a client has to take of what waits for it, over 30 s; under it the connection is \
+              closed, because a large value stays in memory until it is taken. 0: any. Lower it for clients with slow \
+              links.",
+        set: |c, text| size(text, 0, GIB).map(|value| c.limits.answer_rate_min = value),
+    },
+    Setting {
         name: "limits.connections_max",
         default: "10000",
         doc: "Connections of clients, per shard; over it: 503. Raise it with the limit of open files.",
         set: |c, text| count(text, 1, 1 << 20).map(|value| c.limits.connections_max = value),
     },
     Setting {
+        name: "limits.connections_per_address",
+        default: "auto",
+        doc: "Connections of one address, over all shards, programs of this machine excepted; over it: 503. `auto`: a \
+              quarter of all that `limits.connections_max` allows. Raise it where all clients come through one proxy.",
+        set: |c, text| {
+            let value = optional(text, "auto", |text| count(text, 1, 1 << 20));
+            value.map(|value| c.limits.connections_per_address = value)
+        },
+    },
+    Setting {
         name: "limits.scan_page_bytes",
         default: "256KiB",
         doc: "What a range reads at once. Larger pages are faster, and each open range holds one.",
         set: |c, text| size(text, 4 * KIB, 16 * MIB).map(|value| c.limits.scan_page_bytes = value),
+    },
+    Setting {
+        name: "auth.file",
+        default: "",
+        doc: "The TOML file of clients' keys and roles. Only its owner may read it. It is read anew within 5 s of a change, \
+              and at SIGHUP; `kvorum key new` adds a key; empty: clients need none.",
+        set: |c, text| optional(text, "", file).map(|value| c.auth.file = value),
+    },
+    Setting {
+        name: "auth.metrics",
+        default: "granted",
+        doc: "Who may read /metrics where there is a file of keys: `granted`: those whose role has `metrics`; `open`: all. \
+              Open it for a Prometheus that sends no key.",
+        set: |c, text| {
+            let words = [("granted", MetricsReaders::Granted), ("open", MetricsReaders::All)];
+            choice(text, &words).map(|value| c.auth.metrics = value)
+        },
+    },
+    Setting {
+        name: "audit.file",
+        default: "",
+        doc: "Where refusals, orders of operators and changes of keys are written, a line of JSON each; empty: nowhere. It is \
+              opened anew at SIGHUP.",
+        set: |c, text| optional(text, "", file).map(|value| c.audit.file = value),
+    },
+    Setting {
+        name: "audit.data",
+        default: "denied",
+        doc: "Which requests for data are written there: `none`, `denied`: those that were refused, `writes`: and those that \
+              write, `all`. More of them cost a line each.",
+        set: |c, text| {
+            let words = [
+                ("none", AuditedData::None),
+                ("denied", AuditedData::Denied),
+                ("writes", AuditedData::Writes),
+                ("all", AuditedData::All),
+            ];
+            choice(text, &words).map(|value| c.audit.data = value)
+        },
+    },
+    Setting {
+        name: "audit.secret_file",
+        default: "",
+        doc: "The file with the secret under which names of keys stand in the audit, 64 hexadecimal digits; empty: they do not \
+              stand there. Whoever has it can look for a key in the audit.",
+        set: |c, text| optional(text, "", file).map(|value| c.audit.secret_file = value),
+    },
+    Setting {
+        name: "audit.strict",
+        default: "false",
+        doc: "Whether requests are refused with 503 while more lines wait than may, 8,192, instead of being left out and \
+              counted.",
+        set: |c, text| boolean(text).map(|value| c.audit.is_strict = value),
+    },
+    Setting {
+        name: "http.allowed_hosts",
+        default: "auto",
+        doc: "Names by which clients may reach the node, in `Host`, without ports; any other: 421, since a web page may \
+              have made it point here. `auto`: the hosts of all nodes' URLs, `localhost`, and every IP address. Add the \
+              name of a proxy: `auto,kvorum.example.com`.",
+        set: |c, text| host_names(text).map(|value| c.http.allowed_hosts = value),
+    },
+    Setting {
+        name: "http.allowed_origins",
+        default: "",
+        doc: "Origins of web pages that may use the node from a browser, such as https://console.example.com; pages of \
+              any other: 403. The node's own origin always may.",
+        set: |c, text| origins(text).map(|value| c.http.allowed_origins = value),
     },
     Setting {
         name: "peer.connect_timeout",
@@ -253,6 +347,28 @@ pub static SETTINGS: &[Setting] = &[
             let value = optional(text, "auto", |text| size(text, 64 * KIB, 64 * GIB));
             value.map(|value| c.named.peer_queue_bytes_max = value)
         },
+    },
+    Setting {
+        name: "peer.links_max",
+        default: "257",
+        doc: "Connections of each peer to this node; over it they are closed. A peer has one for each of its shards, and \
+              one. Raise it where peers have more than 256 shards.",
+        set: |c, text| count(text, 1, 1 << 16).map(|value| c.peer.links_max = value),
+    },
+    Setting {
+        name: "peer.secret_file",
+        default: "",
+        doc: "The file with the cluster's secret, which peers have to prove that they have: one line of 64 hexadecimal \
+              digits, or two while it is changed. Only its owner may read it. `kvorum secret new` writes one; empty: peers \
+              prove nothing.",
+        set: |c, text| optional(text, "", file).map(|value| c.peer.secret_file = value),
+    },
+    Setting {
+        name: "peer.secret_optional",
+        default: "false",
+        doc: "Whether a peer without the secret is taken all the same. For the first of the two rolling restarts that \
+              introduce a secret.",
+        set: |c, text| boolean(text).map(|value| c.peer.secret_optional = value),
     },
     Setting {
         name: "commit.queue_records_max",
@@ -355,6 +471,16 @@ pub static SETTINGS: &[Setting] = &[
         set: |c, text| optional(text, "", loopback).map(|value| c.admin_listen = value),
     },
 ];
+
+/// A path, not looked at.
+fn file(text: &str) -> Result<PathBuf, String> {
+    let path = Some(PathBuf::from(text)).filter(|path| !path.as_os_str().is_empty() && !text.contains('\u{7f}'));
+    path.ok_or_else(|| "the path of a file".into())
+}
+
+fn boolean(text: &str) -> Result<bool, String> {
+    choice(text, &[("true", true), ("false", false)])
+}
 
 /// None where the text is the word for the default.
 fn optional<T>(text: &str, none: &str, parse: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, String> {

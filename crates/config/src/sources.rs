@@ -10,7 +10,7 @@ use super::settings::{SETTINGS, Setting};
 use super::values::Address;
 
 /// Variables that begin like settings and are the command line's own.
-const NOT_SETTINGS: [&str; 2] = ["KVORUM_URL", "KVORUM_CONFIG"];
+const NOT_SETTINGS: [&str; 3] = ["KVORUM_URL", "KVORUM_CONFIG", "KVORUM_KEY_FILE"];
 
 /// What was given to the program, unread.
 #[derive(Clone, Debug, Default)]
@@ -170,6 +170,7 @@ pub fn load(sources: &Sources) -> Result<Effective, ConfigError> {
             "advertise" => entry.value = config.own.to_string(),
             "replication.from" => entry.value = config.quorum.replicas().to_string(),
             "coordinator.request_bytes_max" => entry.value = config.coordinator.request_bytes_max.to_string(),
+            "limits.connections_per_address" => entry.value = config.connections_per_address().to_string(),
             "peer.queue_bytes_max" => entry.value = config.peer.queue_bytes_max.to_string(),
             "commit.queue_bytes_max" => entry.value = config.commit.queue_bytes_max.to_string(),
             "commit.recent_versions_max" => entry.value = config.commit.recent_versions_max.to_string(),
@@ -180,12 +181,12 @@ pub fn load(sources: &Sources) -> Result<Effective, ConfigError> {
     Ok(Effective { config, entries, ignored })
 }
 
-/// Checks a file by itself. A file for all nodes says neither `listen` nor `advertise`: then this node
+/// Checks a file by itself, and gives what it says. A file for all nodes says neither `listen` nor `advertise`: then this node
 /// is not looked for in the cluster.
 ///
 /// # Errors
 /// Everything that is wrong with it.
-pub fn check_file(path: &Path) -> Result<(), ConfigError> {
+pub fn check_file(path: &Path) -> Result<Config, ConfigError> {
     let sources = Sources { file: Some(path.to_owned()), ..Sources::default() };
     let (mut config, entries) = settle(&sources)?;
     let says_who =
@@ -193,7 +194,7 @@ pub fn check_file(path: &Path) -> Result<(), ConfigError> {
     if entries.iter().any(says_who) {
         config.find_own().map_err(|problem| ConfigError { problems: vec![problem] })?;
     }
-    Ok(())
+    Ok(config)
 }
 
 /// All values, from the weakest source to the strongest, each checked even where a stronger one hides it.

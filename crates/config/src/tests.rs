@@ -74,8 +74,13 @@ fn names_and_variables_are_unique_and_every_default_is_allowed() {
 fn every_setting_changes_the_configuration() {
     let other = |setting: &Setting| match setting.name {
         "listen" | "admin.listen" => "127.0.0.1:9",
+        "http.allowed_hosts" => "kvorum.example.com",
+        "http.allowed_origins" => "https://console.example.com",
         "cluster" | "advertise" => "http://127.0.0.1:8080",
-        "data_dir" => "elsewhere",
+        "data_dir" | "peer.secret_file" | "auth.file" | "audit.file" | "audit.secret_file" => "elsewhere",
+        "peer.secret_optional" | "insecure" | "audit.strict" => "true",
+        "auth.metrics" => "open",
+        "audit.data" => "writes",
         "durability" => "os",
         "layout.zones" => "http://127.0.0.1:8080=north",
         "layout.weights" => "http://127.0.0.1:8080=3",
@@ -346,7 +351,9 @@ fn what_is_set_is_kept_and_the_rest_follows_from_memory_bytes() {
     assert_eq!(config.commit.queue_bytes_max.get(), 98 << 20);
     assert_eq!(config.peer.queue_bytes_max.get(), 97 << 20);
     assert_eq!(config.commit.recent_versions_max.get(), 9600);
-    assert!(entries.iter().all(|entry| entry.value != "auto" || entry.name == "log.format"));
+    // What these mean is decided later: by the terminal, and by each request.
+    let is_word = |name| ["log.format", "http.allowed_hosts"].contains(&name);
+    assert!(entries.iter().all(|entry| entry.value != "auto" || is_word(entry.name)));
 }
 
 #[test]
@@ -361,4 +368,52 @@ fn a_file_for_all_nodes_is_checked_without_looking_for_this_node() {
 fn sizes_are_shown_with_the_largest_unit_that_divides_them() {
     let shown = [1, 1024, 1536 << 10, 512 << 20, 1 << 40].map(|bytes| ByteSize(bytes).to_string());
     assert_eq!(shown, ["1B", "1KiB", "1536KiB", "512MiB", "1TiB"]);
+}
+
+#[test]
+fn names_and_origins_of_browsers_are_read_and_what_is_none_is_refused() {
+    let http = |name, value: &str| load(&flags(&[(name, value)])).map(|effective| effective.config.http);
+    let hosts = |value| http("http.allowed_hosts", value).map(|http| http.allowed_hosts).ok();
+    let names =
+        |auto, names: &[&str]| Some(HostNames { auto, names: names.iter().map(|name| (*name).into()).collect() });
+    assert_eq!(hosts("auto"), names(true, &[]));
+    assert_eq!(hosts("auto, Kvorum.example.com."), names(true, &["kvorum.example.com"]));
+    assert_eq!(hosts("a,b"), names(false, &["a", "b"]));
+    for wrong in ["", ",", "a:80", "http://a", "*", "a b", "[::1]"] {
+        assert_eq!(hosts(wrong), None, "{wrong}");
+    }
+    let origins = |value| http("http.allowed_origins", value).map(|http| http.allowed_origins).ok();
+    assert_eq!(origins(""), Some(vec![]));
+    let two = ["https://console.example.com", "http://[::1]:9000"].map(str::to_owned).to_vec();
+    assert_eq!(origins("https://Console.example.com,http://[::1]:9000"), Some(two));
+    for wrong in ["*", "null", "console.example.com", "https://a/", "https://a/b", "ftp://a", "https://", "https://a:0"]
+    {
+        assert_eq!(origins(wrong), None, "{wrong}");
+    }
+}
+
+#[test]
+fn a_node_is_not_open_to_other_machines_unless_somebody_asks_for_it() {
+    const TWO: &str = "http://10.0.0.1:8080,http://10.0.0.2:8080";
+    let exposure = |more: &[(&'static str, &str)]| {
+        let sources = flags(&[&[("advertise", "http://10.0.0.1:8080")][..], more].concat());
+        let exposure = load(&sources).unwrap().config.exposure();
+        exposure.map_err(|error| error.to_string())
+    };
+    for own in ["127.0.0.1:8080", "127.1.2.3:8080", "[::1]:8080", "localhost:8080"] {
+        assert_eq!(exposure(&[("listen", own), ("cluster", TWO)]), Ok(Exposure::Loopback), "{own}");
+    }
+    let (auth, secret) = (("auth.file", "keys"), ("peer.secret_file", "secret"));
+    for other in ["0.0.0.0:8080", "10.0.0.1:8080", "[::]:8080", "node:8080"] {
+        let alone = [("listen", other), ("cluster", "http://10.0.0.1:8080")];
+        let two = [("listen", other), ("cluster", TWO)];
+        let refused = exposure(&two).unwrap_err();
+        assert!(refused.contains(other) && refused.contains("auth.file and peer.secret_file are not set"), "{refused}");
+        assert!(refused.contains("kvorum key new") && refused.contains("kvorum secret new"), "{refused}");
+        assert!(exposure(&[&two[..], &[auth]].concat()).unwrap_err().contains("peer.secret_file is not set"));
+        assert!(exposure(&[&two[..], &[secret]].concat()).unwrap_err().contains("auth.file is not set"));
+        assert_eq!(exposure(&[&two[..], &[auth, secret]].concat()), Ok(Exposure::Guarded));
+        assert_eq!(exposure(&[&alone[..], &[auth]].concat()), Ok(Exposure::Guarded), "no peers, no secret");
+        assert_eq!(exposure(&[&two[..], &[("insecure", "true")]].concat()), Ok(Exposure::Insecure));
+    }
 }

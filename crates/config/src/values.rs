@@ -4,6 +4,7 @@
 //! where the value came from.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// One kibibyte.
@@ -147,9 +148,9 @@ impl Address {
         matches!(self.host.as_str(), "0.0.0.0" | "[::]")
     }
 
-    /// Whether the host is one of the usual names of this machine itself.
+    /// Whether the host stands for this machine itself: 127.0.0.0/8, `::1` or `localhost`.
     pub(super) fn is_loopback(&self) -> bool {
-        matches!(self.host.as_str(), "localhost" | "127.0.0.1" | "[::1]")
+        self.host == "localhost" || self.host().parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
     }
 
     /// The same port on the loopback interface, where the host is a wildcard: what a client can connect to.
@@ -198,6 +199,39 @@ impl fmt::Display for NodeUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
+}
+
+/// Who may read `/metrics` where there is a file of keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MetricsReaders {
+    /// Whose role has the right.
+    #[default]
+    Granted,
+    /// All.
+    All,
+}
+
+/// Which requests for data the audit has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AuditedData {
+    /// None.
+    None,
+    /// Those that were refused for want of a key, a right or room in a limit.
+    #[default]
+    Denied,
+    /// And those that write.
+    Writes,
+    /// All.
+    All,
+}
+
+/// The names of a node, by which browsers may find it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostNames {
+    /// Whether the hosts of all nodes' URLs, `localhost` and all addresses are among them.
+    pub auto: bool,
+    /// In lower case, without ports.
+    pub names: Vec<String>,
 }
 
 /// A place that fails as one: a rack, a room, a data centre. Its name, 1 to 64 letters, digits, `.`, `_`, `-`.
@@ -347,6 +381,34 @@ pub(super) fn zone(text: &str) -> Result<Zone, String> {
     } else {
         Err("1 to 64 letters, digits, `.`, `_` or `-`".into())
     }
+}
+
+/// A comma-separated list of host names and the word `auto`, not empty.
+pub(super) fn host_names(text: &str) -> Result<HostNames, String> {
+    let allowed = || "`auto`, host names without ports, or both: `auto,kvorum.example.com`".to_owned();
+    let mut names = HostNames::default();
+    for item in items(text) {
+        let name = item.strip_suffix('.').unwrap_or(item);
+        let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte));
+        match name {
+            "auto" => names.auto = true,
+            _ if is_name && !name.is_empty() => names.names.push(name.to_ascii_lowercase()),
+            _ => return Err(allowed()),
+        }
+    }
+    if names == HostNames::default() { Err(allowed()) } else { Ok(names) }
+}
+
+/// A comma-separated list of origins, possibly empty.
+pub(super) fn origins(text: &str) -> Result<Vec<String>, String> {
+    let allowed = || "a list of origins SCHEME://HOST[:PORT], such as https://console.example.com".to_owned();
+    let origin = |item: &str| {
+        let (scheme, rest) = item.split_once("://")?;
+        let is_scheme = ["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
+        let is_authority = address(rest).is_ok() || (!rest.contains(':') && address(&format!("{rest}:80")).is_ok());
+        (is_scheme && is_authority).then(|| item.to_ascii_lowercase())
+    };
+    items(text).map(|item| origin(item).ok_or_else(allowed)).collect()
 }
 
 fn items(text: &str) -> impl Iterator<Item = &str> {

@@ -48,6 +48,10 @@ const PING: u8 = 5;
 const PONG: u8 = 6;
 const REPAIR_REQUEST: u8 = 7;
 const REPAIR_ANSWER: u8 = 8;
+const PROOF: u8 = 9;
+
+/// Longest payload of a [`Message::Proof`].
+pub const PROOF_BYTES_MAX: usize = 64;
 
 /// More chunks of this message follow. Only of what may be large: [`STORE`] and [`READ_ANSWER`].
 const MORE: u8 = 1;
@@ -58,6 +62,7 @@ const VERSION_ONLY: u8 = 1 << 2;
 /// On [`STORE`] and [`READ`].
 const NON_VOTING: u8 = 1 << 3;
 /// On [`PONG`].
+const REMEMBERS_YOU: u8 = 1 << 1;
 const REBUILT: u8 = 1 << 4;
 /// On [`PONG`]: three bits, and their place.
 const BACKPRESSURE: u8 = 0b111 << BACKPRESSURE_SHIFT;
@@ -123,6 +128,8 @@ pub enum Message {
         wall_ms: u64,
         /// How far its store is durable, counted from above what it had ever lost.
         sequence: u64,
+        /// It remembers durably, from a handshake that it dialled, the directory that the asking node said it has.
+        remembers_you: bool,
         /// It votes, and has got back what it had once lost.
         rebuilt: bool,
         /// What it asks its coordinators to refuse.
@@ -132,6 +139,8 @@ pub enum Message {
     Repair(Bytes),
     /// The answer to [`Message::Repair`].
     RepairAnswer(Bytes),
+    /// The caller has the cluster's secret: the first message, where both have one.
+    Proof(Bytes),
 }
 
 /// A message with what goes along with every one.
@@ -247,10 +256,11 @@ fn put_fields<'a>(message: &'a Message, out: &mut BytesMut) -> (u8, u8, Option<&
             out.put_u64(*wall_ms);
             (PING, 0, None)
         }
-        Message::Pong { wall_ms, sequence, rebuilt, backpressure } => {
+        Message::Pong { wall_ms, sequence, remembers_you, rebuilt, backpressure } => {
             out.put_u64(*wall_ms);
             out.put_u64(*sequence);
-            (PONG, flag(*rebuilt, REBUILT) | backpressure.level() << BACKPRESSURE_SHIFT, None)
+            let flags = flag(*remembers_you, REMEMBERS_YOU) | flag(*rebuilt, REBUILT);
+            (PONG, flags | backpressure.level() << BACKPRESSURE_SHIFT, None)
         }
         Message::Repair(payload) => {
             out.put_slice(payload);
@@ -259,6 +269,10 @@ fn put_fields<'a>(message: &'a Message, out: &mut BytesMut) -> (u8, u8, Option<&
         Message::RepairAnswer(payload) => {
             out.put_slice(payload);
             (REPAIR_ANSWER, 0, None)
+        }
+        Message::Proof(payload) => {
+            out.put_slice(payload);
+            (PROOF, 0, None)
         }
     }
 }
@@ -399,8 +413,8 @@ impl Decoder {
             STORE => MORE | REPAIR | NON_VOTING,
             READ => VERSION_ONLY | NON_VOTING,
             READ_ANSWER => MORE,
-            PONG => REBUILT | BACKPRESSURE,
-            STORE_ANSWER | PING | REPAIR_REQUEST | REPAIR_ANSWER => 0,
+            PONG => REMEMBERS_YOU | REBUILT | BACKPRESSURE,
+            STORE_ANSWER | PING | REPAIR_REQUEST | REPAIR_ANSWER | PROOF => 0,
             unknown => return Err(FrameError::Opcode(unknown)),
         };
         if head.flags & !known != 0 {
@@ -472,10 +486,14 @@ fn parse(head: Head, mut payload: Bytes) -> Result<Message, FrameError> {
             let (wall_ms, sequence) = payload.split_at_checked(8).ok_or(FrameError::Payload)?;
             let (wall_ms, sequence) = (parse_u64(wall_ms)?, parse_u64(sequence)?);
             let backpressure = Backpressure::from_level(head.flags >> BACKPRESSURE_SHIFT);
-            Ok(Message::Pong { wall_ms, sequence, rebuilt: head.flags & REBUILT != 0, backpressure })
+            let is_set = |flag| head.flags & flag != 0;
+            let (remembers_you, rebuilt) = (is_set(REMEMBERS_YOU), is_set(REBUILT));
+            Ok(Message::Pong { wall_ms, sequence, remembers_you, rebuilt, backpressure })
         }
         REPAIR_REQUEST => Ok(Message::Repair(payload)),
         REPAIR_ANSWER => Ok(Message::RepairAnswer(payload)),
+        PROOF if payload.len() <= PROOF_BYTES_MAX => Ok(Message::Proof(payload)),
+        PROOF => Err(FrameError::Payload),
         unknown => Err(FrameError::Opcode(unknown)),
     }
 }

@@ -94,6 +94,27 @@ defects! {
     /// A node with an old disk votes.
     OldDiskVotes leaves out
         "A node whose disk is older than its peers remember does not vote until it is rebuilt.";
+    /// What a caller says of itself and of this node is believed.
+    CallersBelieved leaves out
+        "Only what is answered on a connection that this node dialled is believed of a peer.";
+    /// A caller that remembers more of this node than there is gets answers.
+    AccusersServed leaves out
+        "A caller that remembers more of a node than there is gets no answer before the node has dialled that peer.";
+    /// Every pong counts as one of a peer that remembers this node.
+    PongsIntroduce leaves out
+        "A peer remembers this node durably only if its pong says so.";
+    /// A frame moves the clock as far as clocks may differ.
+    PeersMoveClocks leaves out
+        "A frame moves a clock no further than its sender's clock and five seconds.";
+    /// A node takes part in a round that another than its driver conducts.
+    RoundsOfAnyCaller leaves out
+        "Only the driver of a round conducts it.";
+    /// A round that was not summed up raises GC watermarks.
+    EndBeforeSums leaves out
+        "A round proves nothing to a node that has not summed up what it holds.";
+    /// A wrong proof of the cluster's secret is as good as a right one.
+    ProofsUnchecked leaves out
+        "With a secret a node believes and serves only a peer that has shown a proof of it.";
     /// A hint counts as an ack of the replica that it is for.
     HintAsAck leaves out
         "A hint is no copy, and no ack of the replica that it is for.";

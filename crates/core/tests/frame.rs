@@ -4,7 +4,8 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use kvorum_core::backpressure::Backpressure;
 use kvorum_core::frame::{
-    CHUNK_BYTES, Decoder, Frame, FrameError, HEADER_BYTES, LargeFrame, Message, PAYLOAD_OVERHEAD_MAX, encode,
+    CHUNK_BYTES, Decoder, Frame, FrameError, HEADER_BYTES, LargeFrame, Message, PAYLOAD_OVERHEAD_MAX, PROOF_BYTES_MAX,
+    encode,
 };
 use kvorum_core::key::KEY_BYTES_MAX;
 use kvorum_core::quorum::{Current, Failure, Held, ReadAnswer, StoreAnswer, Wanted};
@@ -90,7 +91,14 @@ fn samples() -> Vec<Message> {
         Message::ReadAnswer(ReadAnswer::Version { version: version(8), from: 1 }),
         Message::ReadAnswer(ReadAnswer::Held(Held::Absent { gc_watermark: version(9) })),
         Message::Ping { wall_ms: 0 },
-        Message::Pong { wall_ms: u64::MAX, sequence: 7, rebuilt: true, backpressure: Backpressure::from_level(5) },
+        Message::Proof(vec![7; 64].into()),
+        Message::Pong {
+            wall_ms: u64::MAX,
+            sequence: 7,
+            remembers_you: true,
+            rebuilt: true,
+            backpressure: Backpressure::from_level(5),
+        },
     ];
     for failure in FAILURES {
         all.push(Message::StoreAnswer(StoreAnswer::Failed(failure)));
@@ -214,6 +222,7 @@ fn a_payload_that_is_short_or_long_for_its_opcode_is_refused() {
                 | Message::ReadAnswer(ReadAnswer::Held(Held::Record(_)))
                 | Message::Repair(_)
                 | Message::RepairAnswer(_)
+                | Message::Proof(_)
         )
     });
     for message in fixed {
@@ -239,16 +248,17 @@ fn fields_out_of_range_are_refused() {
     assert_eq!(refused(raw(4, 0, &[4])), FrameError::Payload, "no such read answer");
     assert_eq!(refused(raw(4, 0, &[3, 9])), FrameError::Payload, "no such failure");
     assert_eq!(refused(raw(4, 0, &[&[1], &zero[..], &[0]].concat())), FrameError::Payload, "from = 0");
+    assert_eq!(refused(raw(9, 0, &[7; PROOF_BYTES_MAX + 1])), FrameError::Payload, "longer than two proofs");
 }
 
 #[test]
 fn unknown_opcodes_and_flags_are_refused() {
-    for opcode in (0..=u8::MAX).filter(|opcode| !(1..=8).contains(opcode)) {
+    for opcode in (0..=u8::MAX).filter(|opcode| !(1..=9).contains(opcode)) {
         assert_eq!(refused(raw(opcode, 0, b"")), FrameError::Opcode(opcode));
     }
-    // MORE is 1, REPAIR 2, VERSION_ONLY 4, UNCOUNTED 8, REBUILT 16, BACKPRESSURE the rest; each belongs to some
-    // opcodes.
-    for (opcode, known) in [(1, 11), (2, 12), (3, 0), (4, 1), (5, 0), (6, 0b1111_0000), (7, 0), (8, 0)] {
+    // MORE is 1, REPAIR and REMEMBERS_YOU 2, VERSION_ONLY 4, UNCOUNTED 8, REBUILT 16, BACKPRESSURE the rest; each
+    // belongs to some opcodes.
+    for (opcode, known) in [(1, 11), (2, 12), (3, 0), (4, 1), (5, 0), (6, 0b1111_0010), (7, 0), (8, 0), (9, 0)] {
         for flags in (1..=u8::MAX).filter(|flags| flags & !known != 0) {
             assert_eq!(refused(raw(opcode, flags, b"")), FrameError::Flags(flags));
         }
@@ -444,9 +454,12 @@ fn any_message() -> impl Strategy<Value = Message> {
         store_answer.prop_map(Message::StoreAnswer),
         read_answer.prop_map(Message::ReadAnswer),
         any::<u64>().prop_map(|wall_ms| Message::Ping { wall_ms }),
-        any::<(u64, u64, bool)>().prop_flat_map(|(wall_ms, sequence, rebuilt)| (0..8_u8).prop_map(move |level| {
-            Message::Pong { wall_ms, sequence, rebuilt, backpressure: Backpressure::from_level(level) }
-        })),
+        any::<(u64, u64, bool, bool)>().prop_flat_map(|(wall_ms, sequence, remembers_you, rebuilt)| {
+            (0..8_u8).prop_map(move |level| {
+                let backpressure = Backpressure::from_level(level);
+                Message::Pong { wall_ms, sequence, remembers_you, rebuilt, backpressure }
+            })
+        }),
     ]
 }
 

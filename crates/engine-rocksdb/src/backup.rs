@@ -13,7 +13,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kvorum_base::cpu_share::CpuShare;
 use kvorum_storage::StoreError;
@@ -24,6 +24,11 @@ use kvorum_storage::data_dir::{ClusterId, DataDir, DataDirError};
 
 use crate::{OpenError, RocksStore};
 
+/// A backup that nobody has fetched is removed after this.
+const UNFETCHED_FOR: Duration = Duration::from_secs(3600);
+/// The name of a backup while it is copied, so that no other takes its place. After a day the copy has failed.
+pub const COPIED: &str = "backup.copied";
+const COPIED_FOR: Duration = Duration::from_secs(24 * 3600);
 /// The name of the description, which is written last.
 const LABEL: &str = "BACKUP";
 
@@ -87,6 +92,9 @@ pub enum BackupError {
         /// Where it should go.
         expected: String,
     },
+    /// A link, or something else that no backup has.
+    #[error("{0} is neither a file nor a directory: no backup has such a thing, and links are not followed")]
+    NoFile(PathBuf),
     /// There is something there.
     #[error("{0} is in use or has data: a backup is restored into an empty or a new directory. Move the old one away")]
     NotEmpty(PathBuf),
@@ -121,6 +129,25 @@ pub fn take(data_dir: &Path, store: &RocksStore, label: &Label) -> Result<PathBu
     Ok(path)
 }
 
+/// Removes a backup in `data_dir` that was taken long before `now` and that nobody has fetched, or finished copying.
+/// Whether there was one. Blocks.
+///
+/// # Errors
+/// [`BackupError::Io`].
+pub fn forget_older(data_dir: &Path, now: SystemTime) -> Result<bool, BackupError> {
+    let mut was_there = false;
+    for (name, kept) in [("backup", UNFETCHED_FOR), (COPIED, COPIED_FOR)] {
+        let path = data_dir.join(name);
+        let taken = fs::symlink_metadata(&path).and_then(|metadata| metadata.modified());
+        // A clock that was set back makes nothing old.
+        if taken.is_ok_and(|taken| now.duration_since(taken).is_ok_and(|age| age > kept)) {
+            remove(&path)?;
+            was_there = true;
+        }
+    }
+    Ok(was_there)
+}
+
 /// Makes the data directory of `node` of a backup, which stays as it is. Killed half-way it leaves a directory
 /// that does not vote. Blocks.
 ///
@@ -149,7 +176,7 @@ pub fn restore(
     };
     let taken = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_millis(label.wall_ms));
     directory.set_rebuilding(&format!("restored from a backup of {taken}: what was acknowledged since is not here"))?;
-    copy(&backup.join("store"), &directory.store_path())?;
+    copy(&backup.join("store"), &directory.store_path(), TableFiles::Linked)?;
     let (marker, _) = directory.sync_marker(0)?;
     let name = data_dir.join("SYNCED");
     marker.write(label.sequence).map_err(failed("write", &name))?;
@@ -167,21 +194,34 @@ pub fn restore(
     Ok(label)
 }
 
-/// Copies a backup's files, and links those that never change where the file system allows it.
+/// What a copy of a backup has of its table files, which never change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TableFiles {
+    /// Hard links, where the file system allows it.
+    Linked,
+    /// Copies, which share nothing with the node's own.
+    Copied,
+}
+
+/// Copies a backup's files. Follows no links.
 ///
 /// # Errors
-/// [`BackupError::Io`].
-pub fn copy(from: &Path, to: &Path) -> Result<(), BackupError> {
+/// [`BackupError::Io`], [`BackupError::NoFile`].
+pub fn copy(from: &Path, to: &Path, tables: TableFiles) -> Result<(), BackupError> {
     fs::create_dir_all(to).map_err(failed("create", to))?;
     for entry in fs::read_dir(from).map_err(failed("list", from))? {
         let entry = entry.map_err(failed("list", from))?;
         let (source, target) = (entry.path(), to.join(entry.file_name()));
-        if source.is_dir() {
-            copy(&source, &target)?;
+        let kind = entry.file_type().map_err(failed("look at", &source))?;
+        if kind.is_dir() {
+            copy(&source, &target, tables)?;
             continue;
         }
-        let never_changes = source.extension().is_some_and(|extension| extension == "sst");
-        if !never_changes || fs::hard_link(&source, &target).is_err() {
+        if !kind.is_file() {
+            return Err(BackupError::NoFile(source));
+        }
+        let is_table = source.extension().is_some_and(|extension| extension == "sst");
+        if !is_table || tables == TableFiles::Copied || fs::hard_link(&source, &target).is_err() {
             fs::copy(&source, &target).map_err(failed("copy", &source))?;
             sync(&target)?;
         }

@@ -1,6 +1,7 @@
 //! What HTTP needs of the node, as traits.
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 
 use bytes::Bytes;
@@ -13,7 +14,7 @@ use kvorum_replication::coordinator::{Coordinator, ReadResult, Refused, WithRece
 use tokio::net::TcpStream;
 
 /// What a connection between nodes is upgraded to.
-pub const PEER_PROTOCOL: &str = "kvorum/1";
+pub const PEER_PROTOCOL: &str = "kvorum/2";
 
 /// Single entities, as the coordinator serves them.
 pub trait Entities: 'static {
@@ -100,16 +101,59 @@ pub trait Admin {
     fn metrics_text(&self) -> String;
 }
 
+/// A request that was answered, for the audit.
+#[derive(Debug)]
+pub struct AuditedRequest<'a> {
+    /// Of the request.
+    pub method: &'a str,
+    /// Without a query.
+    pub path: &'a str,
+    /// Of the answer.
+    pub status: u16,
+    /// Whose it is, if a key was accepted.
+    pub principal: Option<&'a str>,
+    /// Of the client.
+    pub address: IpAddr,
+    /// Of the entity.
+    pub key: Option<&'a [u8]>,
+    /// What kind it is.
+    pub kind: AuditedKind,
+}
+
+/// Kinds of requests that an audit tells apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuditedKind {
+    /// Reads keys or values.
+    Read,
+    /// Stores or deletes.
+    Write,
+    /// An operator's order.
+    Order,
+    /// A handshake of a peer.
+    Peer,
+    /// Anything else: probes, pages, what no path has.
+    Other,
+}
+
+/// Writes down what was asked for and what came of it.
+pub trait AuditLog {
+    /// Whether requests are refused because there is no room for another line.
+    fn is_full(&self) -> bool;
+    /// A request was answered. Does not block.
+    fn note(&self, request: &AuditedRequest<'_>);
+}
+
 /// Connections between nodes, which begin as HTTP.
 pub trait PeerUpgrade {
-    /// Judges the headers of `GET /_peer` with `Upgrade: kvorum/1`; gives those of the 101, which must
-    /// include `Connection: upgrade` and `Upgrade: kvorum/1`.
+    /// Judges the headers of `GET /_peer` with `Upgrade: kvorum/2`; gives those of the 101, which must
+    /// include `Connection: upgrade` and `Upgrade: kvorum/2`.
     ///
     /// # Errors
     /// The refusal that the peer gets.
-    fn accept(&self, hello: &HeaderMap) -> Result<HeaderMap, PeerRefusal>;
-    /// Takes the socket once the 101 has been written. `read_ahead` has been read from it already.
-    fn upgraded(&self, stream: TcpStream, read_ahead: Bytes, hello: HeaderMap);
+    fn accept(&self, hello: &HeaderMap, address: IpAddr) -> Result<HeaderMap, PeerRefusal>;
+    /// Takes the socket once `answer`, the headers of the 101, has been written. `read_ahead` has been read from it
+    /// already.
+    fn upgraded(&self, stream: TcpStream, read_ahead: Bytes, hello: HeaderMap, answer: HeaderMap);
 }
 
 /// Why a peer is turned away.

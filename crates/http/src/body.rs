@@ -12,6 +12,7 @@ use kvorum_base::value_memory;
 use kvorum_base::value_memory::{Charge, LargeValues};
 
 use super::range::{RangeBody, RangeBroken};
+use super::shares::OverShare;
 
 /// Why a request's body could not be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub(super) enum BodyError {
     TooLarge,
     /// There is no room for it now; the rest is unread.
     NoRoom,
+    /// Its sender holds as much as it may; the rest is unread.
+    OverShare,
     /// Its framing is broken or its sender is gone.
     Broken,
 }
@@ -60,11 +63,21 @@ impl Value {
         value_memory::Body::new(bytes, self.charge)
     }
 
-    fn push(&mut self, data: Bytes, expected: usize, memory: &Arc<LargeValues>) -> Result<(), BodyError> {
+    /// Takes a piece. `expected` bytes are still to come, as far as the client has declared them: room for them is
+    /// allocated with the second piece, and charged before.
+    fn push(
+        &mut self,
+        data: Bytes,
+        expected: usize,
+        memory: &Arc<LargeValues>,
+        hold: impl Fn(usize) -> Result<(), OverShare>,
+    ) -> Result<(), BodyError> {
         let length = self.len() + data.len();
+        let allocated = if self.len() == 0 { length } else { length + expected };
+        hold(allocated).map_err(|OverShare| BodyError::OverShare)?;
         match &mut self.charge {
-            Some(charge) => charge.grow_to(length),
-            none => memory.charge(length).map(|charge| *none = charge),
+            Some(charge) => charge.grow_to(allocated),
+            none => memory.charge(allocated).map(|charge| *none = charge),
         }
         .map_err(|_| BodyError::NoRoom)?;
         match &mut self.parts {
@@ -81,7 +94,7 @@ impl Value {
     }
 }
 
-/// Reads a body of at most `bytes_max`.
+/// Reads a body of at most `bytes_max`. `hold` is told of all that its sender holds with it, before it is allocated.
 ///
 /// # Errors
 /// [`BodyError`]; a declared length over the limit is refused before anything is read.
@@ -89,6 +102,7 @@ pub(super) async fn gather(
     body: &mut Incoming,
     bytes_max: usize,
     memory: &Arc<LargeValues>,
+    hold: impl Fn(usize) -> Result<(), OverShare>,
 ) -> Result<value_memory::Body, BodyError> {
     declared_length(body, bytes_max)?;
     let mut value = Value::default();
@@ -98,7 +112,7 @@ pub(super) async fn gather(
         if value.len() + data.len() > bytes_max {
             return Err(BodyError::TooLarge);
         }
-        value.push(data, expected, memory)?;
+        value.push(data, expected, memory, &hold)?;
     }
     Ok(value.whole())
 }

@@ -61,8 +61,8 @@ pub(super) async fn run<E: Entities>(stream: TcpStream, watch: Rc<ConnectionWatc
             }
             AfterHttp::Upgrade { unread } => {
                 let wire = Rc::into_inner(wire).expect("hyper's handle went with hyper");
-                let hello = hello.take().expect("an upgrade follows a hello");
-                return shard.peers().upgraded(wire.into_stream(), unread, hello);
+                let (hello, answer) = hello.take().expect("an upgrade follows a hello");
+                return shard.peers().upgraded(wire.into_stream(), unread, hello, answer);
             }
             AfterHttp::Farewell(error) => return farewell(&wire, &watch, &shard, error).await,
             AfterHttp::Gone => return,
@@ -94,6 +94,8 @@ async fn serve<E: Entities>(
     shard: &Rc<HttpShard<E>>,
     hello: &HelloHeaders,
 ) -> AfterHttp {
+    // hyper begins anew.
+    let _unwritten = watch.take_head();
     let service = service_fn(|request| handle(Rc::clone(shard), Rc::clone(watch), Rc::clone(hello), request));
     let mut connection = shard.protocol().serve_connection(Io(Rc::clone(wire)), service);
     let mut outcome = None;

@@ -1,6 +1,7 @@
 //! What can go wrong with a request, and the only mapping of it to statuses.
 
 use std::num::NonZeroU8;
+use std::time::Duration;
 
 use hyper::StatusCode;
 use kvorum_core::Version;
@@ -9,6 +10,8 @@ use kvorum_replication::coordinator::{Receipt, Refused};
 use serde_json::{Value, json};
 
 use super::api::PeerRefusal;
+use super::browsers::OriginRefusal;
+use super::gate::AuthRefusal;
 
 /// Why a request is not answered with what it asked for.
 #[derive(Clone, Debug)]
@@ -23,6 +26,10 @@ pub(super) enum HttpError {
     MethodNotAllowed {
         allow: &'static str,
     },
+    /// For where the request comes from.
+    Origin(OriginRefusal),
+    /// For whose it is.
+    Auth(AuthRefusal),
     /// The head or the body did not come in time.
     Timeout,
     ValueTooLarge {
@@ -47,8 +54,11 @@ pub(super) enum HttpError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shed {
     Connections,
+    Address,
+    Audit,
     Requests,
     Memory,
+    Share,
     Reads,
     Draining,
 }
@@ -102,6 +112,12 @@ pub(super) enum BadRequest {
     Malformed,
 }
 
+impl From<AuthRefusal> for HttpError {
+    fn from(refusal: AuthRefusal) -> Self {
+        Self::Auth(refusal)
+    }
+}
+
 impl From<BadRequest> for HttpError {
     fn from(error: BadRequest) -> Self {
         Self::BadRequest(error)
@@ -133,8 +149,14 @@ impl Problem {
 }
 
 impl HttpError {
-    /// The mapping: every kind of error has exactly one status.
+    /// What an operator gets.
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn problem(&self) -> Problem {
+        self.problem_naming(NodeNames::Urls)
+    }
+
+    /// The mapping: every kind of error has exactly one status. Nodes are named so.
+    pub(super) fn problem_naming(&self, nodes: NodeNames) -> Problem {
         match self {
             Self::BadRequest(error) => Problem::new(StatusCode::BAD_REQUEST, "Bad Request", error.to_string()),
             Self::NotFound { .. } => Problem::new(StatusCode::NOT_FOUND, "Not Found", "no value has this id"),
@@ -142,6 +164,13 @@ impl HttpError {
                 let detail = format!("the methods of this path are {allow}");
                 Problem::new(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed", detail)
             }
+            Self::Origin(refusal @ OriginRefusal::Foreign) => {
+                Problem::new(StatusCode::FORBIDDEN, "Forbidden", refusal.to_string())
+            }
+            Self::Origin(refusal @ OriginRefusal::Misdirected) => {
+                Problem::new(StatusCode::MISDIRECTED_REQUEST, "Misdirected Request", refusal.to_string())
+            }
+            Self::Auth(refusal) => unauthorized(refusal),
             Self::Timeout => {
                 let detail = "the request was not complete in time";
                 Problem::new(StatusCode::REQUEST_TIMEOUT, "Request Timeout", detail)
@@ -164,7 +193,7 @@ impl HttpError {
             }
             Self::Shed(shed) => Problem::unavailable("Overloaded", shed.detail()),
             Self::Unready(detail) => Problem::unavailable("Not Ready", detail.as_str()),
-            Self::Refused(refused) => Self::refused(refused),
+            Self::Refused(refused) => Self::refused(refused, nodes),
             Self::Peer(refusal) => Problem::new(refusal.status, refusal.title, refusal.detail.as_str()),
             Self::Defect { request_id } => Problem {
                 members: vec![("request_id", json!(request_id.to_string()))],
@@ -177,7 +206,7 @@ impl HttpError {
         }
     }
 
-    fn refused(refused: &Refused) -> Problem {
+    fn refused(refused: &Refused, nodes: NodeNames) -> Problem {
         match refused {
             Refused::Overloaded => Problem::unavailable("Overloaded", "a queue is full; the request had no effect"),
             Refused::Behind => Problem::unavailable(
@@ -194,7 +223,11 @@ impl HttpError {
                 Problem::unavailable("Not Serving", detail)
             }
             Refused::NotEnough { required, acked, receipt } => Problem {
-                members: vec![("required", json!(required)), ("acked", json!(acked)), ("replicas", replicas(receipt))],
+                members: vec![
+                    ("required", json!(required)),
+                    ("acked", json!(acked)),
+                    ("replicas", replicas(receipt, nodes)),
+                ],
                 ..Problem::new(
                     StatusCode::GATEWAY_TIMEOUT,
                     NOT_ENOUGH_REPLICAS,
@@ -214,6 +247,8 @@ impl HttpError {
             )
             | Self::BadRequest(_)
             | Self::MethodNotAllowed { .. }
+            | Self::Origin(_)
+            | Self::Auth(_)
             | Self::Timeout
             | Self::ValueTooLarge { .. }
             | Self::ConditionalWrite
@@ -224,6 +259,37 @@ impl HttpError {
             | Self::Defect { .. } => None,
         }
     }
+}
+
+fn unauthorized(refusal: &AuthRefusal) -> Problem {
+    let problem = |status, title| Problem::new(status, title, refusal.to_string());
+    let too_many = |after: &Duration| {
+        // Of a limit that ends with a request nobody knows when: a second.
+        let seconds = u8::try_from(after.as_millis().div_ceil(1000).max(1)).unwrap_or(u8::MAX);
+        let problem = problem(StatusCode::TOO_MANY_REQUESTS, "Too Many Requests");
+        Problem { retry_after: NonZeroU8::new(seconds), ..problem }
+    };
+    match refusal {
+        AuthRefusal::Missing | AuthRefusal::Scheme | AuthRefusal::Malformed(_) | AuthRefusal::Key(_) => {
+            problem(StatusCode::UNAUTHORIZED, "Unauthorized")
+        }
+        AuthRefusal::InQuery => problem(StatusCode::BAD_REQUEST, "Bad Request"),
+        AuthRefusal::Forbidden { needed, .. } => {
+            Problem { members: vec![("needs", json!(needed))], ..problem(StatusCode::FORBIDDEN, "Forbidden") }
+        }
+        AuthRefusal::Blocked { retry_after } => too_many(retry_after),
+        AuthRefusal::Over(over) => {
+            Problem { members: vec![("limit", json!(over.limit))], ..too_many(&over.retry_after) }
+        }
+    }
+}
+
+/// How nodes are named in an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NodeNames {
+    Urls,
+    /// By their place among the replicas, for those that may not see what the cluster is made of.
+    Ranks,
 }
 
 /// A kind of error, for the reference. A test holds the table against what is answered.
@@ -260,6 +326,26 @@ pub static ERRORS: &[ErrorKind] = &[
          path or a parameter is unknown. The HTTP is malformed. `detail` says which.",
         &[],
     ),
+    kind(
+        401,
+        "Unauthorized",
+        "There is a file of keys (`auth.file`), and the header `Authorization: Bearer` has no key, or one that is \
+         malformed, unknown or expired. `detail` says which.",
+        &[],
+    ),
+    kind(
+        403,
+        "Forbidden",
+        "The key's role lacks the right in `needs`, over this key, over the whole range in one grant, or over the node. \
+         It is answered before anything is looked up.",
+        &["needs"],
+    ),
+    kind(
+        403,
+        "Forbidden",
+        "The request comes from a page of another origin, which `http.allowed_origins` does not name.",
+        &[],
+    ),
     kind(404, "Not Found", "No value has this `id`: never written, deleted or expired.", &[]),
     kind(
         405,
@@ -274,6 +360,26 @@ pub static ERRORS: &[ErrorKind] = &[
         "Value Too Large",
         "The value is over `limits.value_bytes_max`, which `limit` repeats. `Content-Length`, where it is given, decides \
          before the body is read.",
+        &["limit"],
+    ),
+    kind(
+        421,
+        "Misdirected Request",
+        "`Host`, or the authority of a target in absolute form, is no name that `http.allowed_hosts` has.",
+        &[],
+    ),
+    kind(
+        429,
+        "Too Many Requests",
+        "More than five requests a second of this address had no valid key: those without one get this for ten \
+         seconds.",
+        &[],
+    ),
+    kind(
+        429,
+        "Too Many Requests",
+        "The key's principal is over the limit of its role that `limit` names, on this node. `Retry-After` says when \
+         another request may pass.",
         &["limit"],
     ),
     kind(
@@ -316,18 +422,24 @@ impl Shed {
     fn detail(self) -> &'static str {
         match self {
             Self::Connections => "as many connections are open as may be",
+            Self::Address => "as many connections of this address are open as may be",
+            Self::Audit => "as many lines of the audit are waiting as may wait; the request had no effect",
             Self::Requests => "as many requests are in flight as may be; this one had no effect",
             Self::Memory => "as many bytes of values are buffered as may be; the request had no effect",
+            Self::Share => "the client holds as many bytes of large values as one may; the request had no effect",
             Self::Reads => "as many reads from disk are waiting as may wait",
             Self::Draining => "the node is stopping",
         }
     }
 }
 
-fn replicas(receipt: &Receipt) -> Value {
-    let each = receipt.replicas.iter().take(NODES_MAX).map(|replica| {
+fn replicas(receipt: &Receipt, nodes: NodeNames) -> Value {
+    let each = receipt.replicas.iter().take(NODES_MAX).enumerate().map(|(rank, replica)| {
         json!({
-            "node": &*replica.node,
+            "node": match nodes {
+                NodeNames::Urls => replica.node.to_string(),
+                NodeNames::Ranks => format!("r{rank}"),
+            },
             "outcome": replica.outcome,
             "version": replica.version.map(|version| version.to_string()),
             "micros": replica.micros,

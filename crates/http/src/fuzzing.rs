@@ -1,6 +1,9 @@
 //! What comes from clients: the query of a request, and all that a connection can bring.
 
+mod framing;
+
 use std::cell::RefCell;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -9,16 +12,21 @@ use bytes::Bytes;
 use hyper::header::HeaderMap;
 use hyper::{Method, StatusCode, Uri};
 use kvorum_base::value_memory::LargeValues;
+use kvorum_fuzzing::{byte, split};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::task::LocalSet;
 
+use self::framing::{StrictVerdict, strict};
 use super::fake::{FakeAdmin, FakeEntities, FakeRanges};
 use super::metrics::STATUSES;
 use super::request::{ReplicationDefaults, parse};
 use super::routes::Action;
-use super::{HttpMetrics, HttpParts, HttpSettings, HttpShard, PeerRefusal, PeerUpgrade, serve_connection};
+use super::{
+    AddressSeats, BrowserRules, ClientShares, HttpMetrics, HttpParts, HttpSettings, HttpShard, IncomingStream,
+    OriginHeaders, PeerRefusal, PeerUpgrade, serve_connection,
+};
 
 const DEFAULTS: ReplicationDefaults = ReplicationDefaults { from: 3, nodes: 5 };
 /// Longer than an answer may take.
@@ -65,10 +73,10 @@ fn escaped(bytes: &[u8]) -> String {
 struct NoPeers;
 
 impl PeerUpgrade for NoPeers {
-    fn accept(&self, _: &HeaderMap) -> Result<HeaderMap, PeerRefusal> {
+    fn accept(&self, _: &HeaderMap, _: IpAddr) -> Result<HeaderMap, PeerRefusal> {
         Err(PeerRefusal { status: StatusCode::CONFLICT, title: "Stranger", detail: "a stranger".to_owned() })
     }
-    fn upgraded(&self, _: TcpStream, _: Bytes, _: HeaderMap) {
+    fn upgraded(&self, _: TcpStream, _: Bytes, _: HeaderMap, _: HeaderMap) {
         panic!("a stranger was taken for a peer");
     }
 }
@@ -106,9 +114,12 @@ impl FuzzedShard {
             ranges: Rc::new(ranges),
             admin: Rc::<FakeAdmin>::default(),
             peers: Rc::new(NoPeers),
+            gate: None,
+            audit: None,
             large_values: large_values.clone(),
+            shares: ClientShares::new(1 << 20, 1 << 16),
             metrics: metrics.clone(),
-            wall: Box::new(SystemTime::now),
+            wall: Rc::new(SystemTime::now),
             request_id_seed: 1,
         };
         let settings = HttpSettings {
@@ -116,11 +127,13 @@ impl FuzzedShard {
             request_read_timeout: PATIENCE,
             idle_timeout: PATIENCE,
             write_timeout: PATIENCE,
+            answer_rate_min: 0,
             connections_max: 10,
             requests_max: 10,
             scan_page_bytes: 4096,
             default_from: DEFAULTS.from,
             nodes: DEFAULTS.nodes,
+            browsers: BrowserRules { own: "x".into(), addresses: true, ..BrowserRules::default() },
         };
         let shard = HttpShard::new(parts, settings);
         Self { runtime, local: LocalSet::new(), listener, shard, entities, metrics, large_values }
@@ -130,8 +143,9 @@ impl FuzzedShard {
     async fn exchange(&self, data: &[u8]) -> Vec<u8> {
         let address = self.listener.local_addr().expect("it listens");
         let (client, taken) = tokio::join!(TcpStream::connect(address), self.listener.accept());
-        let (mut client, (served, _)) = (client.expect("a connection"), taken.expect("the same connection"));
-        serve_connection(served, self.shard.clone());
+        let (mut client, (stream, from)) = (client.expect("a connection"), taken.expect("the same connection"));
+        let seat = AddressSeats::new(1).take(from.ip());
+        serve_connection(IncomingStream { stream, address: from.ip(), seat }, self.shard.clone());
         let mut answer = Vec::new();
         // What was enough for a refusal need not all be read.
         let _closed_early = client.write_all(data).await;
@@ -166,8 +180,100 @@ pub fn connections(data: &[u8]) {
     });
 }
 
+/// Header lines of a value, whole ones and such as are taken for another by some readers.
+const FIELDS: [&str; 20] = [
+    "Content-Length: 3",
+    "Content-Length: 4",
+    "Content-Length: 0",
+    "Content-Length: 3, 3",
+    "Content-Length: +3",
+    "Content-Length: 0x3",
+    "Content-Length: -1",
+    "Content-Length: 18446744073709551615",
+    "Content-Length: 99999999999999999999",
+    "Content-Length: ",
+    "Transfer-Encoding: chunked",
+    "Transfer-Encoding: Chunked",
+    "Transfer-Encoding: gzip, chunked",
+    "Transfer-Encoding: chunked, identity",
+    "Transfer-Encoding: identity",
+    "Transfer-Encoding: xchunked",
+    "Transfer-Encoding: chunked;q=1",
+    "A: b",
+    "Content-Type: text/plain",
+    "Connection: keep-alive",
+];
+
+/// A value in all framings, sound ones and others: it is stored as a strict reader reads it, or not at all. What
+/// follows it is not taken for a part of it.
+pub fn framing(mut data: &[u8]) {
+    let count = byte(&mut data) % 4;
+    let number = |_| usize::from(byte(&mut data)) % FIELDS.len();
+    let numbers: Vec<usize> = (0..count).map(number).collect();
+    let fields: Vec<&str> = numbers.iter().filter_map(|number| FIELDS.get(*number).copied()).collect();
+    let lines: String = fields.iter().map(|line| format!("{line}\r\n")).collect();
+    let head = format!("PUT /v0/entity?id=framed HTTP/1.1\r\nHost: x\r\n{lines}\r\n");
+    DOOR.with_borrow_mut(|shard| {
+        let shard = shard.get_or_insert_with(FuzzedShard::open);
+        shard.local.block_on(&shard.runtime, shard.exchange(&[head.as_bytes(), data].concat()));
+        let stored = shard.entities.value(b"framed");
+        match strict(&fields, data) {
+            StrictVerdict::Stored(value) if value.len() <= shard.shard.settings().value_bytes_max => {
+                assert_eq!(stored, Some(value), "{head:?} {data:?}");
+            }
+            StrictVerdict::Lenient => {}
+            StrictVerdict::Stored(_) | StrictVerdict::Refused => assert_eq!(stored, None, "{head:?} {data:?}"),
+        }
+        shard.entities.records.borrow_mut().clear();
+    });
+}
+
+/// Headers that show where a request comes from, against the rule in other words: a page passes only if its origin is
+/// allowed, or is the node's own name.
+pub fn origins(mut data: &[u8]) {
+    let mut text = || {
+        let length = usize::from(byte(&mut data) % 40);
+        split(&mut data, length).to_vec()
+    };
+    let (host, origin, site) = (text(), text(), text());
+    let given = |value: &[u8]| !value.is_empty();
+    let rules = BrowserRules {
+        own: "node:1".into(),
+        hosts: vec!["node".into(), "localhost".into()],
+        addresses: true,
+        origins: vec!["https://app".into()],
+    };
+    let headers = OriginHeaders {
+        host: Some(&host[..]).filter(|value| given(value)),
+        origin: Some(&origin[..]).filter(|value| given(value)),
+        site: Some(&site[..]).filter(|value| given(value)),
+    };
+    let verdict = rules.judge(headers);
+    let host_text = String::from_utf8_lossy(&host).into_owned();
+    let is_name = ["node", "localhost"].iter().any(|name| host_text.to_ascii_lowercase().starts_with(name));
+    let is_address = host_text.starts_with(|first: char| first == '[' || first.is_ascii_digit());
+    if verdict.is_ok() {
+        assert!(host.is_empty() || is_name || is_address, "{host_text} is no name of the node");
+        let is_own = !host.is_empty() && origin.ends_with(&host) && origin.starts_with(b"http");
+        let is_allowed = origin.eq_ignore_ascii_case(b"https://app");
+        assert!(origin.is_empty() || is_own || is_allowed, "a page of {}", String::from_utf8_lossy(&origin));
+        let is_foreign = [&b"cross-site"[..], b"same-site"].contains(&&site[..]);
+        assert!(!origin.is_empty() || !is_foreign, "a page of another site");
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn framing() {
+        kvorum_fuzzing::holds("framing", super::framing);
+    }
+
+    #[test]
+    fn origins() {
+        kvorum_fuzzing::holds("origins", super::origins);
+    }
+
     #[test]
     fn connections() {
         kvorum_fuzzing::holds("connections", super::connections);

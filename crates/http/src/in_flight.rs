@@ -1,14 +1,16 @@
 //! Requests in flight.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tokio::sync::Semaphore;
 
+use crate::gate::Authenticated;
 use crate::io::SharedBuffers;
 use crate::metrics::HttpMetrics;
+use crate::shares::Share;
 use crate::watch::{ConnectionPhase, ConnectionWatch};
 
 /// A request in flight, until its answer, or the last of its stream, is handed to the connection.
@@ -18,6 +20,10 @@ pub(crate) struct InFlightGuard {
     pub(crate) room: Rc<Semaphore>,
     pub(crate) has_room: Cell<bool>,
     pub(crate) metrics: Arc<HttpMetrics>,
+    /// Whose request it is, if that is known. On the heap: most requests have none where no keys are.
+    pub(crate) authenticated: RefCell<Option<Box<Authenticated>>>,
+    /// What it holds of the memory for large values. On the heap: most requests hold nothing.
+    pub(crate) share: RefCell<Option<Box<Share>>>,
 }
 
 impl Drop for InFlightGuard {

@@ -6,10 +6,14 @@
 //! hyper, so all answers that were ready go out in one system call and none waits for another request.
 //! What hyper sends at once and is large goes to the socket without a copy.
 //!
+//! Heads get the header lines that all answers have ([`AnswerLines`]). hyper begins a head only where nothing of the
+//! answer before is left to write, keeps it apart from the body, and offers it first; it is taken whole. So where an
+//! answer's head is due, the first slice is a head. What hyper answers itself, to what is no HTTP, has none due.
+//!
 //! Reads go through one buffer per shard: hyper's own cannot be lent to the socket without `unsafe`, and
 //! the copy is of what the kernel has just put into the processor's cache.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -21,11 +25,14 @@ use rustix::net::{RecvFlags, SendFlags};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
+use super::answer_lines::AnswerLines;
 use super::watch::{CoarseClock, ConnectionWatch};
 
 /// Bytes of answers that are gathered before a write.
 const GATHER_BYTES: usize = 16 * 1024;
 const SCRATCH_BYTES: usize = 64 * 1024;
+/// Slices of one write: what is gathered, and a few of hyper's.
+const LARGE_SLICES: usize = 8;
 
 /// What the connections of a shard share: one is polled at a time.
 #[derive(Debug)]
@@ -106,11 +113,27 @@ impl Socket {
 
     /// Adds to what is waiting to go out.
     pub(super) fn say(&self, bytes: &[u8]) {
+        self.gather().bytes.extend_from_slice(bytes);
+    }
+
+    fn gather(&self) -> RefMut<'_, Gathered> {
         let mut gathered = self.gathered.borrow_mut();
         if gathered.bytes.capacity() == 0 {
             gathered.bytes = self.shared.spare.take();
         }
-        gathered.bytes.extend_from_slice(bytes);
+        gathered
+    }
+
+    /// Adds a head, with its lines at its end. Before it there may be a `100 Continue`.
+    fn say_head(&self, head: &[u8], lines: AnswerLines) {
+        let bytes = &mut self.gather().bytes;
+        let (head, end) = head.split_at(head.len().saturating_sub(2));
+        debug_assert!(head.ends_with(b"\r\n") && end == b"\r\n", "a head comes whole");
+        bytes.extend_from_slice(head);
+        if end == b"\r\n" {
+            lines.write(bytes);
+        }
+        bytes.extend_from_slice(end);
     }
 
     /// Reads and drops; ready when the peer has sent everything.
@@ -157,19 +180,55 @@ impl Socket {
             }
             Poll::Ready(Ok(0)) => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
             Poll::Ready(Ok(written)) => {
-                self.watch.sent(self.shared.now.get());
+                self.watch.sent(written, self.shared.now.get());
                 Poll::Ready(Ok(written))
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
         }
     }
 
-    /// Whether `bytes` more can be gathered; if not, what is gathered goes out first.
-    fn poll_room(&self, cx: &mut Context<'_>, bytes: usize) -> Poll<io::Result<bool>> {
+    /// Ready when `bytes` more can be gathered; else what is gathered goes out first.
+    fn poll_room(&self, cx: &mut Context<'_>, bytes: usize) -> Poll<io::Result<()>> {
         if self.gathered.borrow().bytes.len() + bytes > GATHER_BYTES {
-            ready!(self.poll_flush(cx))?;
+            self.poll_flush(cx)
+        } else {
+            Poll::Ready(Ok(()))
         }
-        Poll::Ready(Ok(bytes <= GATHER_BYTES))
+    }
+
+    /// Writes what is too much to be gathered, behind what is gathered and without a copy. A head is gathered all the
+    /// same.
+    fn poll_large(&self, cx: &mut Context<'_>, mut slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let mut taken = 0;
+        if let Some(lines) = self.watch.take_head()
+            && let Some((head, rest)) = slices.split_first()
+        {
+            self.say_head(head, lines);
+            (taken, slices) = (head.len(), rest);
+        }
+        loop {
+            let gathered = self.gathered.borrow();
+            let waiting = gathered.bytes.get(gathered.sent..).unwrap_or_default();
+            let before = waiting.len();
+            let mut all = [IoSlice::new(&[]); LARGE_SLICES];
+            let parts = std::iter::once(waiting).chain(slices.iter().map(|slice| &**slice));
+            all.iter_mut().zip(parts).for_each(|(place, part)| *place = IoSlice::new(part));
+            let written = match self.poll_socket(cx, |stream, cx| stream.poll_write_vectored(cx, &all)) {
+                Poll::Ready(written) => written?,
+                // With the rest hyper comes again.
+                Poll::Pending if taken > 0 => return Poll::Ready(Ok(taken)),
+                Poll::Pending => return Poll::Pending,
+            };
+            drop(gathered);
+            self.gathered.borrow_mut().sent += written.min(before);
+            if written >= before {
+                ready!(self.poll_flush(cx))?;
+            }
+            taken += written.saturating_sub(before);
+            if taken > 0 {
+                return Poll::Ready(Ok(taken));
+            }
+        }
     }
 }
 
@@ -215,13 +274,7 @@ impl hyper::rt::Read for Io {
 
 impl hyper::rt::Write for Io {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let wire = &self.0;
-        wire.answered.set(true);
-        if ready!(wire.poll_room(cx, bytes.len()))? {
-            wire.say(bytes);
-            return Poll::Ready(Ok(bytes.len()));
-        }
-        wire.poll_socket(cx, |stream, cx| stream.poll_write(cx, bytes))
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
     }
 
     fn poll_write_vectored(
@@ -232,11 +285,16 @@ impl hyper::rt::Write for Io {
         let wire = &self.0;
         wire.answered.set(true);
         let total = slices.iter().map(|slice| slice.len()).sum();
-        if ready!(wire.poll_room(cx, total))? {
-            slices.iter().for_each(|slice| wire.say(slice));
-            return Poll::Ready(Ok(total));
+        if total > GATHER_BYTES {
+            return wire.poll_large(cx, slices);
         }
-        wire.poll_socket(cx, |stream, cx| stream.poll_write_vectored(cx, slices))
+        ready!(wire.poll_room(cx, total))?;
+        let mut slices = slices.iter();
+        if let Some(lines) = wire.watch.take_head() {
+            wire.say_head(slices.next().map_or(&[], |head| head), lines);
+        }
+        slices.for_each(|slice| wire.say(slice));
+        Poll::Ready(Ok(total))
     }
 
     fn is_write_vectored(&self) -> bool {

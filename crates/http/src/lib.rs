@@ -13,8 +13,10 @@
 //! Read `connection.rs` for a connection's life, `service.rs` for a request's.
 
 mod accept;
+mod answer_lines;
 pub mod api;
 mod body;
+mod browsers;
 mod connection;
 mod error;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -22,6 +24,7 @@ mod error;
 mod fake;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+pub mod gate;
 mod in_flight;
 mod io;
 mod metrics;
@@ -30,18 +33,27 @@ mod range;
 mod request;
 mod respond;
 pub mod routes;
+mod seats;
 mod service;
 pub mod settings;
 pub mod shard;
+mod shares;
 mod watch;
+mod whoami;
 
-pub use accept::serve_connection;
-pub use api::{Admin, AdminFuture, Entities, PEER_PROTOCOL, PeerRefusal, PeerUpgrade};
+pub use accept::{IncomingStream, serve_connection};
+pub use api::{
+    Admin, AdminFuture, AuditLog, AuditedKind, AuditedRequest, Entities, PEER_PROTOCOL, PeerRefusal, PeerUpgrade,
+};
+pub use browsers::{BrowserRules, OriginHeaders, OriginRefusal, RequestOrigin};
 pub use error::{ERRORS, ErrorKind, HEAD_TOO_LARGE};
+pub use gate::{AuthState, Gate, MetricsAccess};
 pub use metrics::{HttpMetrics, METHODS, STATUSES};
-pub use range::{PageFuture, RangeError, Ranges};
+pub use range::{PageFuture, PageRoom, RangeError, Ranges};
+pub use seats::{AddressSeat, AddressSeats};
 pub use settings::HttpSettings;
 pub use shard::{HttpParts, HttpShard};
+pub use shares::ClientShares;
 
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,8 @@ use kvorum_base::histogram::Histogram;
 /// Methods that are counted apart.
 pub const METHODS: [&str; 5] = ["GET", "HEAD", "PUT", "DELETE", "other"];
 /// Statuses that are counted apart; any other is counted under the last.
-pub const STATUSES: [u16; 17] = [101, 200, 201, 202, 304, 400, 404, 405, 408, 409, 413, 426, 431, 501, 503, 504, 500];
+pub const STATUSES: [u16; 22] =
+    [200, 201, 202, 404, 304, 101, 204, 400, 401, 403, 405, 408, 409, 413, 421, 426, 429, 431, 501, 503, 504, 500];
 
 /// Index into [`METHODS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,11 +11,13 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use kvorum_base::value_memory::{Charge, NoRoom};
+use kvorum_base::value_memory::Charge;
 use kvorum_core::{Key, Record};
 use kvorum_storage::{Page, PageLimit};
 
+use super::gate::RangePermit;
 use super::in_flight::InFlightGuard;
+use super::shares::Share;
 
 /// Records of one page at most: the other bound is in bytes.
 const PAGE_RECORDS: usize = 1024;
@@ -25,18 +27,53 @@ const PAGE_RECORDS: usize = 1024;
 pub enum RangeError {
     /// The read pool is full; nothing was done.
     Overloaded,
+    /// A large record, and no memory for it.
+    NoRoom,
     /// The store failed: for the log.
     Failed(String),
 }
 
-/// A page that is being read.
-pub type PageFuture = Pin<Box<dyn Future<Output = Result<Page, RangeError>>>>;
+/// Memory for one page: the node's, and of it what a client may have.
+#[derive(Debug, Default)]
+pub struct PageRoom {
+    charge: Option<Charge>,
+    share: Option<Box<Share>>,
+}
+
+impl PageRoom {
+    pub(super) fn new(charge: Option<Charge>, share: Option<Box<Share>>) -> Self {
+        Self { charge, share }
+    }
+
+    /// Counts what a page takes beyond that. A page has a record at least, however large.
+    ///
+    /// # Errors
+    /// [`RangeError::NoRoom`]: the page is to be dropped.
+    pub fn grow_to(&mut self, page: &Page) -> Result<(), RangeError> {
+        let bytes = bytes_of(page);
+        if let Some(share) = &mut self.share {
+            share.grow_to(bytes).map_err(|_| RangeError::NoRoom)?;
+        }
+        if let Some(charge) = &mut self.charge {
+            charge.grow_to(bytes).map_err(|_| RangeError::NoRoom)?;
+        }
+        Ok(())
+    }
+}
+
+fn bytes_of(page: &Page) -> usize {
+    page.records.iter().map(|(key, record)| key.len() + record.len()).sum()
+}
+
+/// A page that is being read, with the memory that counts it.
+pub type PageFuture = Pin<Box<dyn Future<Output = Result<(Page, PageRoom), RangeError>>>>;
 
 /// Where pages come from.
 pub trait Ranges {
     /// Records with `start ≤ key < end` in key order, as many as `limit` allows and at least one if there
-    /// is one. Dropping the future gives up the answer.
-    fn page(&self, start: Bytes, end: Option<Bytes>, limit: PageLimit) -> PageFuture;
+    /// is one. Dropping the future gives up the answer. `room` grows to the page where it is read: many that wait to be
+    /// taken would not be counted.
+    fn page(&self, start: Bytes, end: Option<Bytes>, limit: PageLimit, room: PageRoom) -> PageFuture;
 }
 
 /// The stream has ended early.
@@ -49,12 +86,14 @@ pub(super) struct RangeBody {
     source: Rc<dyn Ranges>,
     end: Option<Bytes>,
     limit: PageLimit,
-    /// For one page.
-    room: Option<Charge>,
+    /// For one page; the page has it while it is read.
+    room: PageRoom,
     wall_ms: u64,
     records: std::vec::IntoIter<(Bytes, Bytes)>,
     next: Next,
     on_broken: Box<dyn Fn(&str)>,
+    /// Where there are keys.
+    permit: Option<Box<RangePermit>>,
     busy: Option<InFlightGuard>,
 }
 
@@ -76,9 +115,10 @@ impl RangeBody {
         source: Rc<dyn Ranges>,
         end: Option<Bytes>,
         page_bytes: usize,
-        room: Option<Charge>,
+        room: PageRoom,
         wall_ms: u64,
         on_broken: Box<dyn Fn(&str)>,
+        permit: Option<Box<RangePermit>>,
     ) -> Self {
         Self {
             source,
@@ -89,6 +129,7 @@ impl RangeBody {
             records: Vec::new().into_iter(),
             next: Next::Nothing,
             on_broken,
+            permit,
             busy: None,
         }
     }
@@ -98,8 +139,10 @@ impl RangeBody {
     /// # Errors
     /// That of the page.
     pub(super) async fn open(&mut self, start: Bytes) -> Result<(), RangeError> {
-        let first = self.source.page(start, self.end.clone(), self.limit).await?;
-        self.turn_to(first).map_err(|NoRoom| RangeError::Overloaded)
+        let room = std::mem::take(&mut self.room);
+        let (first, room) = self.source.page(start, self.end.clone(), self.limit, room).await?;
+        self.turn_to(first, room);
+        Ok(())
     }
 
     /// Keeps the request in flight until the stream is done or dropped.
@@ -118,15 +161,18 @@ impl RangeBody {
             }
             match &mut self.next {
                 Next::Nothing => return Poll::Ready(None),
+                Next::Start(_) if self.permit.as_ref().is_some_and(|permit| !permit.may_go_on()) => {
+                    return self.broken("its key has no right any more".to_owned());
+                }
                 Next::Start(start) => {
                     let start = std::mem::take(start);
-                    self.next = Next::Coming(self.source.page(start, self.end.clone(), self.limit));
+                    let room = std::mem::take(&mut self.room);
+                    self.next = Next::Coming(self.source.page(start, self.end.clone(), self.limit, room));
                 }
                 Next::Coming(page) => match ready!(page.as_mut().poll(cx)) {
-                    Ok(page) => {
-                        if self.turn_to(page).is_err() {
-                            return self.broken("there is no memory for a large record".to_owned());
-                        }
+                    Ok((page, room)) => self.turn_to(page, room),
+                    Err(RangeError::NoRoom) => {
+                        return self.broken("there is no memory for a large record".to_owned());
                     }
                     Err(RangeError::Overloaded) => return self.broken("the read pool is full".to_owned()),
                     Err(RangeError::Failed(reason)) => return self.broken(reason),
@@ -135,18 +181,16 @@ impl RangeBody {
         }
     }
 
-    fn turn_to(&mut self, page: Page) -> Result<(), NoRoom> {
-        let bytes = page.records.iter().map(|(key, record)| key.len() + record.len()).sum();
-        // A page has a record at least, however large.
-        if let Some(room) = &mut self.room {
-            room.grow_to(bytes)?;
+    fn turn_to(&mut self, page: Page, room: PageRoom) {
+        self.room = room;
+        if let Some(permit) = &self.permit {
+            permit.charge(bytes_of(&page));
         }
         self.next = match page.records.last() {
             Some((last, _)) if page.more => Next::Start(after(last)),
             _ => Next::Nothing,
         };
         self.records = page.records.into_iter();
-        Ok(())
     }
 
     fn broken(&mut self, reason: String) -> Poll<Option<Result<Bytes, RangeBroken>>> {

@@ -1,20 +1,20 @@
 //! Answers as HTTP: statuses, headers and bodies, and nothing about why.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 
-use bytes::{BufMut, Bytes};
-use httpdate::HttpDate;
+use bytes::Bytes;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use kvorum_core::{Record, Version};
 use kvorum_replication::coordinator::Receipt;
 
+use super::answer_lines::{AnswerLines, etag};
 use super::body::ResponseBody;
-use super::error::{HttpError, NOT_ENOUGH_REPLICAS};
+use super::error::{HttpError, NOT_ENOUGH_REPLICAS, NodeNames};
 use super::problem;
 use super::problem::PROBLEM_JSON;
 use super::range::RangeBody;
+use super::shares::Share;
 
 /// An answer that is not an error.
 #[derive(Debug)]
@@ -30,12 +30,18 @@ pub(super) enum SuccessResponse {
     Value {
         record: Record,
         receipt: Option<Receipt>,
+        /// Whose memory it takes until the client has it, if it is large.
+        share: Option<Box<Share>>,
     },
     NotModified {
         version: Version,
         receipt: Option<Receipt>,
     },
     Range(Box<RangeBody>),
+    /// Which requests a page of another, allowed origin may send.
+    Preflight {
+        allow: &'static str,
+    },
     Page {
         content_type: &'static str,
         content: Bytes,
@@ -66,16 +72,44 @@ pub(super) struct Form {
     pub traced: bool,
     /// An answer to HTTP/1.0 says that the connection ends.
     pub one_shot: bool,
+    /// Whether another `Origin` may get other headers.
+    pub varies: bool,
+    /// What the answer calls nodes.
+    pub nodes: NodeNames,
 }
 
 static KVORUM_REPLICAS: HeaderName = HeaderName::from_static("kvorum-replicas");
 static SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
-/// Puts an answer into HTTP. `headers` is any empty map: the request's own saves an allocation.
+/// What a page of an allowed origin may send, and read of an answer, besides what every page may.
+const CORS_REQUEST_HEADERS: &str = "authorization, content-type, if-none-match, kvorum-trace";
+const CORS_ANSWER_HEADERS: &str = "etag, kvorum-replicas, retry-after, server-timing";
+/// Seconds for which a browser need not ask again.
+const CORS_MAX_AGE: &str = "600";
+/// Which lines the answer has that go past the map of headers.
+pub(super) fn lines(answer: &Result<SuccessResponse, ErrorResponse>) -> AnswerLines {
+    match answer {
+        Ok(SuccessResponse::Value { record, .. }) => AnswerLines { has_value: true, version: Some(record.version()) },
+        Ok(SuccessResponse::Range(_)) => AnswerLines { has_value: true, version: None },
+        Ok(
+            SuccessResponse::Stored { version, .. }
+            | SuccessResponse::Deleted { version, .. }
+            | SuccessResponse::NotModified { version, .. },
+        )
+        | Err(ErrorResponse { error: HttpError::NotFound { deleted: Some(version), .. }, .. }) => {
+            AnswerLines { has_value: false, version: Some(*version) }
+        }
+        _ => AnswerLines::PLAIN,
+    }
+}
+
+/// Puts an answer into HTTP. `headers` is any empty map: the request's own saves an allocation. `allowed` is the origin
+/// whose page may read it.
 pub(super) fn response(
     answer: Result<SuccessResponse, ErrorResponse>,
     mut headers: HeaderMap,
     form: Form,
+    allowed: Option<HeaderValue>,
 ) -> Response<ResponseBody> {
     debug_assert!(headers.is_empty(), "the answer starts without headers");
     let mut reason = None;
@@ -92,6 +126,13 @@ pub(super) fn response(
             (status, ResponseBody::whole(body.into()))
         }
     };
+    if let Some(origin) = allowed {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(CORS_ANSWER_HEADERS));
+    }
+    if form.varies {
+        headers.insert(header::VARY, HeaderValue::from_static("origin"));
+    }
     let mut response = Response::new(body);
     if form.one_shot {
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -108,27 +149,37 @@ pub(super) fn response(
 
 fn success(answer: SuccessResponse, headers: &mut HeaderMap, form: Form) -> (StatusCode, ResponseBody) {
     match answer {
-        SuccessResponse::Stored { version, receipt } => {
-            versioned(headers, version, receipt.as_ref(), form);
+        SuccessResponse::Stored { receipt, .. } => {
+            receipted(headers, receipt.as_ref(), form);
             (StatusCode::CREATED, ResponseBody::empty())
         }
-        SuccessResponse::Deleted { version, receipt } => {
-            versioned(headers, version, receipt.as_ref(), form);
+        SuccessResponse::Deleted { receipt, .. } => {
+            receipted(headers, receipt.as_ref(), form);
             (StatusCode::ACCEPTED, ResponseBody::empty())
         }
-        SuccessResponse::NotModified { version, receipt } => {
-            versioned(headers, version, receipt.as_ref(), form);
+        SuccessResponse::NotModified { receipt, .. } => {
+            receipted(headers, receipt.as_ref(), form);
             (StatusCode::NOT_MODIFIED, ResponseBody::empty())
         }
-        SuccessResponse::Value { record, receipt } => {
-            versioned(headers, record.version(), receipt.as_ref(), form);
-            headers.insert(header::LAST_MODIFIED, last_modified(record.version()));
+        SuccessResponse::Value { record, receipt, share } => {
+            receipted(headers, receipt.as_ref(), form);
             headers.insert(header::CONTENT_TYPE, content_type(&record));
-            (StatusCode::OK, ResponseBody::whole(record.payload()))
+            let payload = record.payload();
+            let payload = match share {
+                None => payload,
+                Some(share) => share.kept_by(payload),
+            };
+            (StatusCode::OK, ResponseBody::whole(payload))
         }
         SuccessResponse::Range(range) => {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(OCTETS));
             (StatusCode::OK, ResponseBody::Range(range))
+        }
+        SuccessResponse::Preflight { allow } => {
+            headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(allow));
+            headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(CORS_REQUEST_HEADERS));
+            headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static(CORS_MAX_AGE));
+            (StatusCode::NO_CONTENT, ResponseBody::empty())
         }
         SuccessResponse::Page { content_type, content } => {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
@@ -146,11 +197,11 @@ fn success(answer: SuccessResponse, headers: &mut HeaderMap, form: Form) -> (Sta
 }
 
 fn failure(error: &HttpError, headers: &mut HeaderMap, form: Form) -> (StatusCode, Vec<u8>) {
-    let problem = error.problem();
+    let problem = error.problem_naming(form.nodes);
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
     match error {
-        HttpError::NotFound { deleted: Some(version), .. } => {
-            headers.insert(header::ETAG, etag(*version));
+        HttpError::Auth(_) if problem.status == StatusCode::UNAUTHORIZED => {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"kvorum\""));
         }
         HttpError::MethodNotAllowed { allow } => {
             headers.insert(header::ALLOW, HeaderValue::from_static(allow));
@@ -160,17 +211,17 @@ fn failure(error: &HttpError, headers: &mut HeaderMap, form: Form) -> (StatusCod
     if let Some(seconds) = problem.retry_after {
         headers.insert(header::RETRY_AFTER, HeaderValue::from(u16::from(seconds.get())));
     }
-    if let Some(receipt) = error.receipt().filter(|_| form.traced) {
-        traced(headers, receipt);
-    }
+    receipted(headers, error.receipt(), form);
     (problem.status, problem::document(&problem))
 }
 
 /// An error as raw bytes, for a connection on which hyper cannot answer; it says that it closes.
 pub(super) fn raw(error: &HttpError, wall: std::time::SystemTime) -> Vec<u8> {
     let mut headers = HeaderMap::new();
-    let (status, body) = failure(error, &mut headers, Form { traced: false, one_shot: true });
+    let form = Form { traced: false, one_shot: true, varies: false, nodes: NodeNames::Ranks };
+    let (status, body) = failure(error, &mut headers, form);
     let mut raw = format!("HTTP/1.1 {status}\r\n").into_bytes();
+    AnswerLines::PLAIN.write(&mut raw);
     for (name, value) in &headers {
         raw.extend_from_slice(name.as_str().as_bytes());
         raw.extend_from_slice(b": ");
@@ -186,35 +237,10 @@ pub(super) fn raw(error: &HttpError, wall: std::time::SystemTime) -> Vec<u8> {
 
 const OCTETS: &str = "application/octet-stream";
 
-fn versioned(headers: &mut HeaderMap, version: Version, receipt: Option<&Receipt>, form: Form) {
-    headers.insert(header::ETAG, etag(version));
+fn receipted(headers: &mut HeaderMap, receipt: Option<&Receipt>, form: Form) {
     if let Some(receipt) = receipt.filter(|_| form.traced) {
-        traced(headers, receipt);
+        traced(headers, receipt, form.nodes);
     }
-}
-
-/// The version as an entity tag: the text of its `Display` in quotes, written by hand because every
-/// answer has one.
-pub(super) fn etag(version: Version) -> HeaderValue {
-    let digit = |nibble: u8| if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 };
-    let digits = version.encode().map(|byte| [digit(byte >> 4), digit(byte & 15)]);
-    let (hlc, incarnation) = digits.as_flattened().split_at(16);
-    let mut tag = [0; 2 * Version::BYTES + 3];
-    let mut rest = tag.as_mut_slice();
-    for part in [b"\"", hlc, b"-", incarnation, b"\""] {
-        rest.put_slice(part);
-    }
-    HeaderValue::from_bytes(&tag).expect("hexadecimal digits are visible characters")
-}
-
-fn last_modified(version: Version) -> HeaderValue {
-    // The calendar of HTTP ends with the year 9999.
-    let millis = version.hlc.millis().min(253_402_300_799_000);
-    let time = std::time::UNIX_EPOCH + std::time::Duration::from_millis(millis);
-    // Into room of its own, because every answer with a value has one: a `String` would grow, and be copied.
-    let mut text = [0; "Thu, 01 Jan 1970 00:00:00 GMT".len()];
-    write!(text.as_mut_slice(), "{}", HttpDate::from(time)).expect("every date has this length");
-    HeaderValue::from_bytes(&text).expect("a date is visible characters")
 }
 
 fn content_type(record: &Record) -> HeaderValue {
@@ -222,15 +248,21 @@ fn content_type(record: &Record) -> HeaderValue {
     record.content_type().map_or(octets.clone(), |stored| HeaderValue::from_bytes(stored).unwrap_or(octets))
 }
 
-fn traced(headers: &mut HeaderMap, receipt: &Receipt) {
+fn traced(headers: &mut HeaderMap, receipt: &Receipt, nodes: NodeNames) {
     let (mut timing, mut replicas) = (String::new(), String::new());
     for (rank, replica) in receipt.replicas.iter().enumerate() {
         let separator = if rank == 0 { "" } else { ", " };
-        let _ = write!(timing, "{separator}r{rank};desc=\"{}\"", replica.node);
+        let _ = write!(timing, "{separator}r{rank}");
+        if nodes == NodeNames::Urls {
+            let _ = write!(timing, ";desc=\"{}\"", replica.node);
+        }
         if let Some(micros) = replica.micros {
             let _ = write!(timing, ";dur={}.{:03}", micros / 1000, micros % 1000);
         }
-        let _ = write!(replicas, "{separator}{}={}", replica.node, replica.outcome);
+        let _ = match nodes {
+            NodeNames::Urls => write!(replicas, "{separator}{}={}", replica.node, replica.outcome),
+            NodeNames::Ranks => write!(replicas, "{separator}r{rank}={}", replica.outcome),
+        };
         if let Some(version) = replica.version {
             let _ = write!(replicas, "@{version}");
         }
@@ -252,6 +284,6 @@ pub(super) fn none_match_fails(headers: &HeaderMap, version: Version) -> bool {
         .map(<[u8]>::trim_ascii)
         .any(|tag| {
             // The comparison is the weak one (RFC 9110, 13.1.2).
-            tag == b"*" || tag.strip_prefix(b"W/").unwrap_or(tag) == current.as_bytes()
+            tag == b"*" || tag.strip_prefix(b"W/").unwrap_or(tag) == current
         })
 }

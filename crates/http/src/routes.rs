@@ -2,14 +2,26 @@
 //! it.
 
 use bytes::Bytes;
+use kvorum_auth::rights::{AdminRight, DataRight};
 use kvorum_core::Key;
 use kvorum_core::quorum::Quorum;
 
 /// What the client asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    Entity { verb: Verb, key: Key, quorum: Quorum },
-    Range { start: Bytes, end: Option<Bytes> },
+    Entity {
+        verb: Verb,
+        key: Key,
+        quorum: Quorum,
+    },
+    Range {
+        start: Bytes,
+        end: Option<Bytes>,
+    },
+    /// What a browser asks before a page of an allowed origin sends the request itself.
+    Preflight {
+        allow: &'static str,
+    },
     Status,
     Live,
     Ready,
@@ -19,7 +31,54 @@ pub(crate) enum Action {
     Scrub,
     Repair,
     BeginRepair,
+    WhoAmI,
     Peer,
+}
+
+/// What a request needs where there is a file of keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// Nothing: probes, and what is no client's.
+    Nothing,
+    /// Any key.
+    Key,
+    /// A right over the key or the range.
+    Data(DataRight),
+    /// A right over the node.
+    Admin(AdminRight),
+}
+
+impl Action {
+    /// What it needs where there is a file of keys.
+    pub(crate) fn need(&self) -> Need {
+        match self {
+            Self::Entity { verb: Verb::Put, .. } => Need::Data(DataRight::Write),
+            Self::Entity { verb: Verb::Get, .. } | Self::Range { .. } => Need::Data(DataRight::Read),
+            Self::Entity { verb: Verb::Delete, .. } => Need::Data(DataRight::Delete),
+            Self::Status | Self::Live | Self::Ready | Self::Peer | Self::Preflight { .. } => Need::Nothing,
+            Self::WhoAmI => Need::Key,
+            Self::Metrics => Need::Admin(AdminRight::Metrics),
+            Self::Cluster | Self::Repair => Need::Admin(AdminRight::Status),
+            Self::BeginRepair => Need::Admin(AdminRight::Repair),
+            Self::Scrub => Need::Admin(AdminRight::Scrub),
+            Self::Backup => Need::Admin(AdminRight::Backup),
+        }
+    }
+
+    /// Whether it takes room among the requests in flight. Not what tells that there is none, nor what peers need.
+    pub(crate) fn is_admitted(&self) -> bool {
+        match self {
+            Self::Status | Self::Live | Self::Ready | Self::Peer | Self::Preflight { .. } | Self::WhoAmI => false,
+            Self::Entity { .. }
+            | Self::Range { .. }
+            | Self::Metrics
+            | Self::Cluster
+            | Self::Backup
+            | Self::Scrub
+            | Self::Repair
+            | Self::BeginRepair => true,
+        }
+    }
 }
 
 /// What to do with one entity. HEAD is a GET whose body hyper leaves out.
@@ -181,6 +240,14 @@ pub static ROUTES: &[Route] = &[
         ],
     },
     Route {
+        path: "/v0/whoami",
+        allow: READ,
+        target: Resource::Page { read: Some(Action::WhoAmI), begin: None },
+        meaning: "What the key of the request may do.",
+        parameters: &[],
+        answers: &[answered(READ, 200, "JSON, see [whose key this is](#whose-key-this-is).")],
+    },
+    Route {
         path: "/livez",
         allow: READ,
         target: Resource::Page { read: Some(Action::Live), begin: None },
@@ -218,11 +285,20 @@ pub static ROUTES: &[Route] = &[
         parameters: &[],
         answers: &[
             answered("GET", 101, "The handshake is accepted, and frames follow."),
-            answered(READ, 400, "The request has no `Upgrade: kvorum/1`."),
+            answered(READ, 400, "The request has no `Upgrade: kvorum/2`."),
             answered("GET", 409, "The handshake is refused: `detail` says why."),
         ],
     },
 ];
+
+/// Whether every request for the path is one that needs no key.
+pub(crate) fn needs_nothing(path: &str) -> bool {
+    let is_free = |action: &Option<Action>| action.as_ref().is_none_or(|action| action.need() == Need::Nothing);
+    route(path).is_some_and(|route| match &route.target {
+        Resource::Entity | Resource::Range => false,
+        Resource::Page { read, begin } => is_free(read) && is_free(begin),
+    })
+}
 
 /// The route of a path.
 pub(crate) fn route(path: &str) -> Option<&'static Route> {

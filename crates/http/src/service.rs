@@ -5,6 +5,7 @@
 //! than the limit, the connection ends instead.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -12,27 +13,33 @@ use bytes::Bytes;
 use hyper::body::{Body, Incoming};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
-use hyper::{Method, Request, Response, Version};
-use kvorum_base::value_memory;
+use hyper::{Method, Request, Response, Uri, Version};
+use kvorum_base::value_memory::{self, FREE_BYTES};
 use kvorum_core::Key;
 use kvorum_core::quorum::Held;
 use kvorum_core::quorum::Quorum;
 use kvorum_core::record::CONTENT_TYPE_BYTES_MAX;
 use kvorum_replication::coordinator::{ReadResult, WithReceipt};
 
-use super::api::Entities;
+use super::api::{AuditLog, AuditedKind, AuditedRequest, Entities};
 use super::body::{BodyError, ResponseBody, declared_length, gather, swallow};
-use super::error::{BadRequest, HttpError, Shed};
+use super::browsers::{OriginHeaders, OriginRefusal, RequestOrigin};
+use super::error::{BadRequest, HttpError, NodeNames, Shed};
+use super::gate::{AuthRefusal, Gate, RangePermit, has_key};
 use super::in_flight::InFlightGuard;
 use super::metrics::MethodLabel;
 use super::range::RangeError;
 use super::request::parse;
-use super::respond::{ErrorResponse, Form, Framing, SuccessResponse, none_match_fails, response};
-use super::routes::{Action, Verb};
+use super::respond::{ErrorResponse, Form, Framing, SuccessResponse, lines, none_match_fails, response};
+use super::routes::{Action, Need, Verb, needs_nothing, route};
 use super::shard::HelloHeaders;
 use super::shard::HttpShard;
-use super::watch::{ConnectionPhase, ConnectionWatch};
+use super::shares::{Holder, OverShare};
+use super::watch::{ConnectionPhase, ConnectionWatch, SeatKind};
+use super::whoami;
 
+/// Where peers connect.
+const PEER_PATH: &str = "/_peer";
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
 /// What `exposition.rs` writes.
@@ -50,26 +57,99 @@ pub(super) async fn handle<E: Entities>(
     let (head, body) = request.into_parts();
     let method = MethodLabel::of(&head.method);
     let fields = Fields::of(&head.headers);
-    let form = Form { traced: fields.is_traced(), one_shot: head.version == Version::HTTP_10 };
-    let exchange = Exchange { shard: &shard, watch: &watch, busy: &busy, hello: &hello, head: &head, fields, body };
+    let browsers = &shard.settings().browsers;
+    let form = Form {
+        traced: fields.is_traced(),
+        one_shot: head.version == Version::HTTP_10,
+        varies: !browsers.origins.is_empty(),
+        nodes: NodeNames::Urls,
+    };
+    let origin = browsers.judge(fields.origin_headers(&head));
+    let allowed = fields.origin.filter(|_| origin == Ok(RequestOrigin::Allowed)).cloned();
+    let (shard, watch) = (&*shard, &*watch);
+    let exchange = Exchange { shard, watch, busy: &busy, hello: &hello, head: &head, fields, origin, body };
     let mut answer = exchange.answer().await;
+    let nodes = node_names(shard, &busy);
+    let principal = shard.audit().and_then(|_| principal(&busy));
     if let Ok(SuccessResponse::Range(range)) = &mut answer {
         range.hold(busy);
     }
     let mut headers = head.headers;
     headers.clear();
-    let response = response(answer, headers, form);
+    watch.begin_answer(lines(&answer));
+    let response = response(answer, headers, Form { nodes, ..form }, allowed);
     shard.metrics().answered(method, response.status(), started.elapsed());
+    if let Some(audit) = shard.audit() {
+        let (status, principal) = (response.status().as_u16(), principal.as_deref());
+        note(audit, shard, &head.method, &head.uri, status, principal, watch.address());
+    }
     Ok(response)
 }
 
+/// Counts `bytes` of a large value as held by whoever asks.
+fn hold<E: Entities>(
+    busy: &InFlightGuard,
+    shard: &HttpShard<E>,
+    address: IpAddr,
+    bytes: usize,
+) -> Result<(), OverShare> {
+    if bytes <= FREE_BYTES {
+        return Ok(());
+    }
+    let holder = || principal(busy).map_or_else(|| Holder::at(address), Holder::Principal);
+    let mut share = busy.share.borrow_mut();
+    share.get_or_insert_with(|| Box::new(shard.shares().open(holder()))).grow_to(bytes)
+}
+
+fn principal(busy: &InFlightGuard) -> Option<String> {
+    busy.authenticated.borrow().as_ref().map(|authenticated| authenticated.known.principal.name.clone())
+}
+
+/// Writes down what was asked for and what came of it.
+fn note<E: Entities>(
+    audit: &dyn AuditLog,
+    shard: &HttpShard<E>,
+    method: &Method,
+    uri: &Uri,
+    status: u16,
+    principal: Option<&str>,
+    address: IpAddr,
+) {
+    let action = parse(method, uri.path(), uri.query(), shard.defaults()).ok();
+    let kind = match &action {
+        Some(Action::Entity { verb: Verb::Put | Verb::Delete, .. }) => AuditedKind::Write,
+        Some(Action::Entity { verb: Verb::Get, .. } | Action::Range { .. }) => AuditedKind::Read,
+        Some(Action::BeginRepair | Action::Scrub | Action::Backup) => AuditedKind::Order,
+        Some(Action::Peer) => AuditedKind::Peer,
+        _ => AuditedKind::Other,
+    };
+    let key = match &action {
+        Some(Action::Entity { key, .. }) => Some(key.as_bytes()),
+        _ => None,
+    };
+    let (method, path) = (method.as_str(), uri.path());
+    audit.note(&AuditedRequest { method, path, status, principal, address, key, kind });
+}
+
+/// Whether an answer may show what the cluster is made of.
+fn node_names<E: Entities>(shard: &HttpShard<E>, busy: &InFlightGuard) -> NodeNames {
+    let sees = || busy.authenticated.borrow().as_ref().is_some_and(|authenticated| authenticated.sees_status());
+    if shard.gate().is_none() || sees() { NodeNames::Urls } else { NodeNames::Ranks }
+}
+
 static KVORUM_TRACE: HeaderName = HeaderName::from_static("kvorum-trace");
+static SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// What the headers of a request for an entity say, found in one pass: a request has a few of them, and to look one
 /// up is to hash its name.
 #[derive(Clone, Copy, Default)]
 struct Fields<'a> {
     hosts: usize,
+    host: Option<&'a HeaderValue>,
+    origin: Option<&'a HeaderValue>,
+    site: Option<&'a HeaderValue>,
+    authorization: Option<&'a HeaderValue>,
+    authorizations: usize,
     trace: Option<&'a HeaderValue>,
     /// Whether a header makes the request conditional: those of RFC 9110, 13.1 and their extensions begin with `If-`.
     is_conditional: bool,
@@ -86,6 +166,10 @@ impl<'a> Fields<'a> {
         for (name, value) in headers {
             if name == header::HOST {
                 fields.hosts += 1;
+                fields.host = Some(value);
+            } else if name == header::AUTHORIZATION {
+                fields.authorization = Some(value);
+                fields.authorizations += 1;
             } else if name == header::CONTENT_TYPE {
                 fields.content_type.get_or_insert(value);
             } else if name == header::CONTENT_RANGE {
@@ -95,11 +179,23 @@ impl<'a> Fields<'a> {
                 fields.is_chunked = true;
             } else if name.as_str().starts_with("if-") {
                 fields.is_conditional = true;
+            } else if name == header::ORIGIN {
+                fields.origin.get_or_insert(value);
             } else if *name == KVORUM_TRACE {
                 fields.trace.get_or_insert(value);
+            } else if *name == SEC_FETCH_SITE {
+                fields.site.get_or_insert(value);
             }
         }
         fields
+    }
+
+    /// Where the request comes from.
+    fn origin_headers(&self, head: &'a Parts) -> OriginHeaders<'a> {
+        let authority = head.uri.authority().map(|authority| authority.as_str().as_bytes());
+        let host = authority.or(self.host.map(HeaderValue::as_bytes));
+        let bytes = |value: Option<&'a HeaderValue>| value.map(HeaderValue::as_bytes);
+        OriginHeaders { host, origin: bytes(self.origin), site: bytes(self.site) }
     }
 
     fn is_traced(&self) -> bool {
@@ -138,6 +234,7 @@ struct Exchange<'a, E> {
     hello: &'a HelloHeaders,
     head: &'a Parts,
     fields: Fields<'a>,
+    origin: Result<RequestOrigin, OriginRefusal>,
     body: Incoming,
 }
 
@@ -149,10 +246,10 @@ impl<E: Entities> Exchange<'_, E> {
                 if !self.body.is_end_stream() {
                     self.swallow().await?;
                 }
-                if matches!(action, Action::Entity { .. } | Action::Range { .. }) {
+                if action.is_admitted() {
                     self.admit().await?;
                 }
-                self.act(action).await.map_err(kept)
+                self.act(action).await.map_err(|error| self.after_body(error))
             }
             Err(error) => Err(self.reject(error).await),
         }
@@ -170,7 +267,24 @@ impl<E: Entities> Exchange<'_, E> {
         if *version == Version::HTTP_11 && self.fields.hosts != 1 {
             return Err(BadRequest::Host.into());
         }
-        let action = parse(method, uri.path(), uri.query(), self.shard.defaults())?;
+        if self.shard.audit().is_some_and(AuditLog::is_full) && !needs_nothing(uri.path()) {
+            return Err(self.shard.shed(Shed::Audit));
+        }
+        if let SeatKind::PeersOnly(reason) = self.watch.kind()
+            && uri.path() != PEER_PATH
+        {
+            return Err(self.shard.shed(reason));
+        }
+        let origin = self.origin.map_err(HttpError::Origin)?;
+        if *method == Method::OPTIONS && origin == RequestOrigin::Allowed {
+            let route = route(uri.path()).ok_or(BadRequest::UnknownPath)?;
+            return Ok(Action::Preflight { allow: route.allow });
+        }
+        let action = parse(method, uri.path(), uri.query(), self.shard.defaults());
+        if let Some(gate) = self.shard.gate() {
+            self.pass(gate, action.as_ref().ok())?;
+        }
+        let action = action?;
         if let Action::Entity { verb, .. } = &action {
             self.fields.check(*verb)?;
             if *verb == Verb::Put {
@@ -180,19 +294,63 @@ impl<E: Entities> Exchange<'_, E> {
         Ok(action)
     }
 
+    /// Whether the request's key is accepted, has the right, and is within its limits, in this order. What cannot be
+    /// parsed needs a key all the same, unless its path needs none.
+    fn pass(&self, gate: &Gate, action: Option<&Action>) -> Result<(), HttpError> {
+        let uri = &self.head.uri;
+        let need = match action {
+            Some(action) => gate.need(action),
+            None if needs_nothing(uri.path()) => Need::Nothing,
+            None => Need::Key,
+        };
+        if need == Need::Nothing {
+            return Ok(());
+        }
+        let (fields, address) = (&self.fields, self.watch.address());
+        if fields.authorization.is_none() && uri.query().is_some_and(has_key) {
+            return Err(gate.refuse(AuthRefusal::InQuery, address).into());
+        }
+        if fields.authorizations > 1 {
+            return Err(gate.refuse(AuthRefusal::Scheme, address).into());
+        }
+        let mut authenticated = gate.authenticate(fields.authorization, address, || self.shard.wall_ms())?;
+        if let Some(action) = action {
+            authenticated.authorize(action, need)?;
+        }
+        // What is longer is refused: a false length must not use up the principal's limit for good.
+        let declared = self.body.size_hint().exact().unwrap_or_default();
+        gate.admit(&mut authenticated, declared.min(self.shard.settings().value_bytes_max as u64))?;
+        *self.busy.authenticated.borrow_mut() = Some(Box::new(authenticated));
+        Ok(())
+    }
+
+    /// Counts bytes against the principal's limit that were not declared.
+    fn charge(&self, bytes: impl FnOnce() -> usize) {
+        let Some(gate) = self.shard.gate() else { return };
+        if let Some(authenticated) = &*self.busy.authenticated.borrow() {
+            gate.charge(authenticated, bytes());
+        }
+    }
+
     async fn put(&mut self, key: Key, quorum: Quorum) -> Result<SuccessResponse, ErrorResponse> {
         let settings = self.shard.settings();
         let value = if self.body.is_end_stream() {
             value_memory::Body::default()
         } else {
             self.reading();
-            match gather(&mut self.body, settings.value_bytes_max, self.shard.large_values()).await {
+            let (busy, shard, watch) = (self.busy, self.shard, self.watch);
+            let hold = |bytes| hold(busy, shard, watch.address(), bytes);
+            match gather(&mut self.body, settings.value_bytes_max, shard.large_values(), hold).await {
                 Ok(value) => value,
                 Err(BodyError::NoRoom) => return Err(self.reject(self.shard.shed(Shed::Memory)).await),
+                Err(BodyError::OverShare) => return Err(self.reject(self.shard.shed(Shed::Share)).await),
                 Err(error @ (BodyError::TooLarge | BodyError::Broken)) => return Err(self.body_failure(error)),
             }
         };
         self.serving();
+        if self.fields.is_chunked {
+            self.charge(|| value.value_bytes());
+        }
         self.admit().await?;
         let content_type = self.fields.content_type.map(HeaderValue::as_bytes);
         let written = self.shard.entities().put(key, quorum, content_type, value, self.receipt()).await;
@@ -205,7 +363,7 @@ impl<E: Entities> Exchange<'_, E> {
         let page = |content_type, content: Vec<u8>| SuccessResponse::Page { content_type, content: content.into() };
         let probe = |result: Result<(), String>| match result {
             Ok(()) => Ok(SuccessResponse::Page { content_type: TEXT, content: Bytes::from_static(b"ok\n") }),
-            Err(detail) => Err(HttpError::Unready(detail)),
+            Err(detail) => Err(HttpError::Unready(self.reason(detail))),
         };
         match action {
             Action::Entity { verb: Verb::Get, key, quorum } => self.get(key, quorum).await,
@@ -216,6 +374,7 @@ impl<E: Entities> Exchange<'_, E> {
             }
             Action::Entity { verb: Verb::Put, .. } => unreachable!("a PUT is answered with its body"),
             Action::Range { start, end } => self.range(start, end).await,
+            Action::Preflight { allow } => Ok(SuccessResponse::Preflight { allow }),
             Action::Status => probe(admin.started()),
             Action::Live => probe(admin.live()),
             Action::Ready => probe(admin.ready()),
@@ -225,8 +384,24 @@ impl<E: Entities> Exchange<'_, E> {
             Action::Backup => Ok(page(JSON, admin.backup().await.map_err(HttpError::Unready)?)),
             Action::Repair => Ok(page(JSON, admin.repair_json())),
             Action::BeginRepair => Ok(SuccessResponse::Begun { round: admin.begin_repair() }),
+            Action::WhoAmI => Ok(page(JSON, self.whoami())),
             Action::Peer => self.peer(),
         }
+    }
+
+    /// Why a probe's answer is no, for those that may see it.
+    fn reason(&self, detail: String) -> String {
+        let Some(gate) = self.shard.gate() else { return detail };
+        let seen = gate.look_up(self.fields.authorization, || self.shard.wall_ms());
+        if seen.is_ok_and(|authenticated| authenticated.sees_status()) {
+            detail
+        } else {
+            "not now: why is for keys with the right `status`".to_owned()
+        }
+    }
+
+    fn whoami(&self) -> Vec<u8> {
+        whoami::page(self.busy.authenticated.borrow().as_deref())
     }
 
     fn receipt(&self) -> WithReceipt {
@@ -246,19 +421,38 @@ impl<E: Entities> Exchange<'_, E> {
             {
                 Ok(SuccessResponse::NotModified { version: record.version(), receipt })
             }
-            Held::Record(record) => Ok(SuccessResponse::Value { record, receipt }),
+            Held::Record(record) => {
+                self.charge(|| record.payload().len());
+                // Until the client has taken it.
+                hold(self.busy, self.shard, self.watch.address(), record.bytes().len())
+                    .map_err(|OverShare| self.shard.shed(Shed::Share))?;
+                Ok(SuccessResponse::Value { record, receipt, share: self.busy.share.take() })
+            }
         }
     }
 
     async fn range(&self, start: Bytes, end: Option<Bytes>) -> Result<SuccessResponse, HttpError> {
-        let mut body = self.shard.range_until(end)?;
+        let permit = self.permit(&start, end.as_ref());
+        let page_bytes = self.shard.settings().scan_page_bytes.max(FREE_BYTES + 1);
+        hold(self.busy, self.shard, self.watch.address(), page_bytes)
+            .map_err(|OverShare| self.shard.shed(Shed::Share))?;
+        let mut body = self.shard.range_until(end, permit, self.busy.share.take())?;
         // The answer to HEAD needs no records.
         let opened = if self.head.method == Method::HEAD { Ok(()) } else { body.open(start).await };
         match opened {
             Ok(()) => Ok(SuccessResponse::Range(Box::new(body))),
             Err(RangeError::Overloaded) => Err(self.shard.shed(Shed::Reads)),
+            Err(RangeError::NoRoom) => Err(self.shard.shed(Shed::Memory)),
             Err(RangeError::Failed(reason)) => Err(self.shard.defect(&reason)),
         }
+    }
+
+    /// What looks after a range where there are keys.
+    fn permit(&self, start: &Bytes, end: Option<&Bytes>) -> Option<Box<RangePermit>> {
+        let gate = self.shard.gate()?;
+        let authenticated = self.busy.authenticated.borrow();
+        let wall_ms = Box::new(self.shard.wall_clock());
+        Some(Box::new(gate.permit(authenticated.as_ref()?, start, end, wall_ms)))
     }
 
     fn peer(&self) -> Result<SuccessResponse, HttpError> {
@@ -266,15 +460,18 @@ impl<E: Entities> Exchange<'_, E> {
         if headers.get(header::UPGRADE).is_none_or(|offer| offer != crate::api::PEER_PROTOCOL) {
             return Err(BadRequest::UnknownPath.into());
         }
-        let accepted = self.shard.peers().accept(headers).map_err(HttpError::Peer)?;
-        *self.hello.borrow_mut() = Some(headers.clone());
+        let accepted = self.shard.peers().accept(headers, self.watch.address()).map_err(HttpError::Peer)?;
+        *self.hello.borrow_mut() = Some((headers.clone(), accepted.clone()));
         Ok(SuccessResponse::SwitchProtocols(accepted))
     }
 
     /// An error that is known before the body is read.
     async fn reject(&mut self, error: HttpError) -> ErrorResponse {
         let waits = self.head.headers.contains_key(header::EXPECT);
-        let framing = if self.body.is_end_stream() {
+        let framing = if self.watch.kind() != SeatKind::Any {
+            // The seat is needed.
+            Framing::Lost
+        } else if self.body.is_end_stream() {
             Framing::Kept
         } else if waits || self.swallow().await.is_err() {
             Framing::Lost
@@ -282,6 +479,15 @@ impl<E: Entities> Exchange<'_, E> {
             Framing::Kept
         };
         ErrorResponse { error, framing }
+    }
+
+    /// An error that is known once the body is read.
+    fn after_body(&self, error: HttpError) -> ErrorResponse {
+        match self.watch.kind() {
+            SeatKind::Any => kept(error),
+            // The seat is needed.
+            SeatKind::PeersOnly(_) => ErrorResponse { error, framing: Framing::Lost },
+        }
     }
 
     async fn swallow(&mut self) -> Result<(), ErrorResponse> {
@@ -295,6 +501,7 @@ impl<E: Entities> Exchange<'_, E> {
         let error = match error {
             BodyError::TooLarge => self.too_large(),
             BodyError::NoRoom => self.shard.shed(Shed::Memory),
+            BodyError::OverShare => self.shard.shed(Shed::Share),
             BodyError::Broken => BadRequest::Body.into(),
         };
         ErrorResponse { error, framing: Framing::Lost }

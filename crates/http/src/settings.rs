@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::browsers::BrowserRules;
+
 /// Limits of one shard, and what requests without values get.
 #[derive(Clone, Debug)]
 pub struct HttpSettings {
@@ -13,6 +15,8 @@ pub struct HttpSettings {
     pub idle_timeout: Duration,
     /// A client that reads nothing of what waits for it is cut off after this.
     pub write_timeout: Duration,
+    /// A second, which a client has to take of what waits for it, over half a minute; 0: any.
+    pub answer_rate_min: usize,
     /// Open connections.
     pub connections_max: usize,
     /// Requests in flight, streams included.
@@ -23,4 +27,6 @@ pub struct HttpSettings {
     pub default_from: u8,
     /// Nodes of the cluster.
     pub nodes: u8,
+    /// Which names the node has, and which pages may use it.
+    pub browsers: BrowserRules,
 }

@@ -1,6 +1,7 @@
 //! The HTTP side of one shard: its connections, its limits, its counters.
 
 use std::cell::{Cell, RefCell};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -15,14 +16,16 @@ use slab::Slab;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
-use crate::api::{Admin, Entities, PeerUpgrade};
+use crate::api::{Admin, AuditLog, Entities, PeerUpgrade};
 use crate::error::{HttpError, RequestId, Shed};
+use crate::gate::{Gate, RangePermit};
 use crate::in_flight::InFlightGuard;
 use crate::io::SharedBuffers;
 use crate::metrics::{HttpMetrics, count};
-use crate::range::{RangeBody, Ranges};
+use crate::range::{PageRoom, RangeBody, Ranges};
 use crate::request::ReplicationDefaults;
 use crate::settings::HttpSettings;
+use crate::shares::{ClientShares, Share};
 use crate::watch::{CoarseClock, ConnectionPhase, ConnectionWatch, SWEEP_EVERY, Verdict};
 
 /// Largest request head.
@@ -43,12 +46,18 @@ pub struct HttpParts<E> {
     pub admin: Rc<dyn Admin>,
     /// Takes peers.
     pub peers: Rc<dyn PeerUpgrade>,
+    /// Looks at keys, if the node has any.
+    pub gate: Option<Rc<Gate>>,
+    /// Writes down what was asked for, if anybody wants that.
+    pub audit: Option<Rc<dyn AuditLog>>,
     /// The node's memory for large values.
     pub large_values: Arc<LargeValues>,
+    /// What clients hold of it.
+    pub shares: Arc<ClientShares>,
     /// Counters, which the node renders.
     pub metrics: Arc<HttpMetrics>,
     /// The wall clock.
-    pub wall: Box<dyn Fn() -> SystemTime>,
+    pub wall: Rc<dyn Fn() -> SystemTime>,
     /// Different for each shard and start, so that request ids are.
     pub request_id_seed: u64,
 }
@@ -61,6 +70,8 @@ pub struct HttpShard<E> {
     pub(crate) shared: Rc<SharedBuffers>,
     pub(crate) started: Instant,
     pub(crate) connections: RefCell<Slab<Rc<ConnectionWatch>>>,
+    /// Addresses of those that are only for peers.
+    pub(crate) peer_seats: RefCell<Vec<IpAddr>>,
     /// For requests that cost something; given out in the order in which they came.
     pub(crate) room: Rc<Semaphore>,
     pub(crate) refusals: Cell<usize>,
@@ -70,8 +81,8 @@ pub struct HttpShard<E> {
     pub(crate) broken_ranges: Rc<LogLimit>,
 }
 
-/// The headers of a peer that is being let in.
-pub(crate) type HelloHeaders = Rc<RefCell<Option<HeaderMap>>>;
+/// The headers of a peer that is being let in, and those of its answer.
+pub(crate) type HelloHeaders = Rc<RefCell<Option<(HeaderMap, HeaderMap)>>>;
 
 impl<E: Entities> HttpShard<E> {
     /// A shard without connections.
@@ -90,6 +101,7 @@ impl<E: Entities> HttpShard<E> {
             shared: Rc::new(SharedBuffers::new()),
             started: Instant::now(),
             connections: RefCell::default(),
+            peer_seats: RefCell::default(),
             refusals: Cell::new(0),
             draining: Cell::new(false),
             gone: Notify::new(),
@@ -149,6 +161,8 @@ impl<E: Entities> HttpShard<E> {
             room: Rc::clone(&self.room),
             has_room: Cell::new(false),
             metrics: Arc::clone(&self.parts.metrics),
+            authenticated: RefCell::default(),
+            share: RefCell::default(),
         }
     }
 
@@ -183,8 +197,13 @@ impl<E: Entities> HttpShard<E> {
         HttpError::Defect { request_id }
     }
 
-    /// A range as of now, not yet opened, with room for its pages.
-    pub(crate) fn range_until(&self, end: Option<Bytes>) -> Result<RangeBody, HttpError> {
+    /// A range as of now, not yet opened, with room for its pages: of the node, and in somebody's share.
+    pub(crate) fn range_until(
+        &self,
+        end: Option<Bytes>,
+        permit: Option<Box<RangePermit>>,
+        share: Option<Box<Share>>,
+    ) -> Result<RangeBody, HttpError> {
         let page_bytes = self.settings.scan_page_bytes;
         let room = self.large_values().charge(page_bytes.max(FREE_BYTES + 1)).map_err(|_| self.shed(Shed::Memory))?;
         let metrics = Arc::clone(&self.parts.metrics);
@@ -196,7 +215,8 @@ impl<E: Entities> HttpShard<E> {
             }
         });
         let source = Rc::clone(&self.parts.ranges);
-        Ok(RangeBody::new(source, end, page_bytes, room, self.wall_ms(), on_broken))
+        let room = PageRoom::new(room, share);
+        Ok(RangeBody::new(source, end, page_bytes, room, self.wall_ms(), on_broken, permit))
     }
 
     /// Counts why a connection ends.
@@ -219,8 +239,13 @@ impl<E: Entities> HttpShard<E> {
     }
 
     pub(crate) fn wall_ms(&self) -> u64 {
-        let since = self.wall().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+        milliseconds(self.wall())
+    }
+
+    /// The wall clock, in milliseconds, for what outlives a request.
+    pub(crate) fn wall_clock(&self) -> impl Fn() -> u64 + use<E> {
+        let wall = Rc::clone(&self.parts.wall);
+        move || milliseconds(wall())
     }
 
     pub(crate) fn now(&self) -> CoarseClock {
@@ -243,6 +268,10 @@ impl<E: Entities> HttpShard<E> {
         &self.parts.large_values
     }
 
+    pub(crate) fn shares(&self) -> &Arc<ClientShares> {
+        &self.parts.shares
+    }
+
     pub(crate) fn entities(&self) -> &E {
         &self.parts.entities
     }
@@ -255,7 +284,20 @@ impl<E: Entities> HttpShard<E> {
         &*self.parts.peers
     }
 
+    pub(crate) fn audit(&self) -> Option<&dyn AuditLog> {
+        self.parts.audit.as_deref()
+    }
+
+    pub(crate) fn gate(&self) -> Option<&Rc<Gate>> {
+        self.parts.gate.as_ref()
+    }
+
     pub(crate) fn metrics(&self) -> &HttpMetrics {
         &self.parts.metrics
     }
+}
+
+fn milliseconds(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

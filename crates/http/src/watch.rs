@@ -5,15 +5,22 @@
 //! enforced between one and three sweeps late, and never early.
 
 use std::cell::{Cell, RefCell};
+use std::net::IpAddr;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use super::answer_lines::AnswerLines;
+use super::error::Shed;
 use super::settings::HttpSettings;
 
 /// How often connections are looked at.
 pub(super) const SWEEP_EVERY: Duration = Duration::from_millis(250);
 /// An idle connection keeps its buffers for this long.
 const PARK_AFTER: Duration = Duration::from_secs(2);
+/// A connection in a seat of peers has so long for its first request.
+const PEERS_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time of waiting for a client over which its rate is taken.
+const RATE_OVER: Duration = Duration::from_secs(30);
 /// A connection that this side ends waits this long for the other to notice.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -37,6 +44,15 @@ pub(super) enum ConnectionPhase {
     Closing,
 }
 
+/// Which requests a connection may send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SeatKind {
+    /// All.
+    Any,
+    /// Those of peers: clients have taken all other seats, or those of their address.
+    PeersOnly(Shed),
+}
+
 /// What the connection's task shall do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -46,7 +62,7 @@ pub(super) enum Verdict {
     TimedOut,
     /// Close without a word: idle for too long.
     IdleOver,
-    /// Close without a word: the peer does not read.
+    /// Close without a word: the peer does not read, or too slowly.
     NotReading,
     /// Close without a word: the farewell is sent, and its time over.
     LingerOver,
@@ -57,22 +73,56 @@ pub(super) enum Verdict {
 /// Shared by a connection's task, its requests and the sweeper.
 #[derive(Debug)]
 pub(super) struct ConnectionWatch {
+    address: IpAddr,
+    kind: SeatKind,
     phase: Cell<ConnectionPhase>,
     since: Cell<CoarseClock>,
     blocked_since: Cell<Option<CoarseClock>>,
+    /// How long this side has waited for the client to take what is written, as far as sweeps have seen it.
+    waited: Cell<Duration>,
+    /// What the client has taken since that began.
+    taken: Cell<usize>,
     verdict: Cell<Option<Verdict>>,
     waker: RefCell<Option<Waker>>,
+    /// Of the answer whose head hyper has not written yet.
+    head: Cell<Option<AnswerLines>>,
 }
 
 impl ConnectionWatch {
-    pub(super) fn new(now: CoarseClock) -> Self {
+    pub(super) fn new(now: CoarseClock, address: IpAddr, kind: SeatKind) -> Self {
         Self {
+            address,
+            kind,
             phase: Cell::new(ConnectionPhase::Parked),
             since: Cell::new(now),
             blocked_since: Cell::new(None),
+            waited: Cell::new(Duration::ZERO),
+            taken: Cell::new(0),
             verdict: Cell::new(None),
             waker: RefCell::new(None),
+            head: Cell::new(None),
         }
+    }
+
+    /// An answer goes to hyper, which writes its head next.
+    pub(super) fn begin_answer(&self, lines: AnswerLines) {
+        let before = self.head.replace(Some(lines));
+        debug_assert!(before.is_none(), "hyper asks for an answer once it has written all of the last");
+    }
+
+    /// Of the head that hyper writes now, if one is due.
+    pub(super) fn take_head(&self) -> Option<AnswerLines> {
+        self.head.take()
+    }
+
+    /// Which requests it may send.
+    pub(super) fn kind(&self) -> SeatKind {
+        self.kind
+    }
+
+    /// Of the client.
+    pub(super) fn address(&self) -> IpAddr {
+        self.address
     }
 
     pub(super) fn phase(&self) -> ConnectionPhase {
@@ -99,12 +149,15 @@ impl ConnectionWatch {
         let begins = self.phase.get() == ConnectionPhase::Idle;
         if begins {
             self.enter(ConnectionPhase::Head, now);
+            self.waited.set(Duration::ZERO);
+            self.taken.set(0);
         }
         begins
     }
 
-    /// Bytes went out.
-    pub(super) fn sent(&self, now: CoarseClock) {
+    /// `bytes` went out.
+    pub(super) fn sent(&self, bytes: usize, now: CoarseClock) {
+        self.taken.set(self.taken.get().wrapping_add(bytes));
         self.blocked_since.set(None);
         if self.phase.get() == ConnectionPhase::Idle {
             self.since.set(now);
@@ -141,9 +194,31 @@ impl ConnectionWatch {
 
     /// Gives the connection its verdict if it is overdue.
     pub(super) fn sweep(&self, now: CoarseClock, settings: &HttpSettings) {
+        let settings = match self.kind {
+            SeatKind::Any => settings,
+            // What takes a peer's seat does so for a moment.
+            SeatKind::PeersOnly(_) => {
+                &HttpSettings { request_read_timeout: PEERS_TIMEOUT, idle_timeout: PEERS_TIMEOUT, ..settings.clone() }
+            }
+        };
         if let Some(verdict) = overdue(self.phase.get(), self.since.get(), self.blocked_since.get(), now, settings) {
             self.tell(verdict);
+        } else if self.blocked_since.get().is_some() && self.is_too_slow(settings.answer_rate_min) {
+            self.tell(Verdict::NotReading);
         }
+    }
+
+    /// Whether the client has taken too little for so long, as of another sweep that found it behind. Time in which it
+    /// waited for this side is not counted.
+    fn is_too_slow(&self, rate_min: usize) -> bool {
+        let waited = self.waited.get() + SWEEP_EVERY;
+        if waited < RATE_OVER {
+            self.waited.set(waited);
+            return false;
+        }
+        self.waited.set(Duration::ZERO);
+        let seconds = usize::try_from(RATE_OVER.as_secs()).unwrap_or(usize::MAX);
+        self.taken.replace(0) < rate_min.saturating_mul(seconds)
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
-use kvorum_config::{Effective, LogFormat, LogLevel, LogSection, Sources, check_file, load};
+use kvorum_config::{Effective, Exposure, LogFormat, LogLevel, LogSection, Sources, check_file, load};
 use rustix::process::{Resource, Rlimit, Signal, getpid, getrlimit, kill_process, setrlimit};
 use tracing::level_filters::LevelFilter;
 
@@ -14,10 +14,16 @@ use kvorum_cli::outcome::ExitOutcome;
 
 /// `kvorum serve`: returns when the node has stopped, or did not start.
 pub(crate) fn serve(args: &ServeArgs) -> Result<ExitOutcome> {
-    let Effective { config, ignored, .. } = effective(&args.node)?;
+    private_files();
+    let Effective { config, ignored, .. } =
+        effective_with(&args.node, &[("insecure", args.insecure.then(|| "true".to_owned()))])?;
+    let exposure = config.exposure()?;
     start_logging(config.log);
     if !ignored.is_empty() {
         tracing::info!(variables = ignored.join(" "), "variables of Kubernetes services are no settings: ignored");
+    }
+    if exposure == Exposure::Insecure {
+        tracing::warn!(listen = %config.listen, "INSECURE: whoever reaches this port may do everything");
     }
     stop_at_a_broken_invariant();
     if let Err(error) = raise_open_files() {
@@ -33,10 +39,20 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<ExitOutcome> {
     Ok(ExitOutcome::Done)
 }
 
+/// Files and directories that this process makes are their owner's alone. To be called before there is a thread.
+pub(crate) fn private_files() {
+    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
+}
+
 /// `kvorum config check`
 pub(crate) fn check(file: &Path) -> Result<ExitOutcome> {
-    check_file(file)?;
+    let config = check_file(file)?;
+    kvorum_server::secrets::check(&config)?;
     writeln!(io::stdout(), "{}: all settings are known and allowed", file.display())?;
+    if let Err(error) = config.exposure() {
+        // A flag or a variable may add what is missing.
+        writeln!(io::stderr(), "warning: with this file alone a node does not start: {error}")?;
+    }
     Ok(ExitOutcome::Done)
 }
 
@@ -50,6 +66,11 @@ pub(crate) fn print(args: &NodeArgs) -> Result<ExitOutcome> {
 }
 
 pub(crate) fn effective(args: &NodeArgs) -> Result<Effective> {
+    effective_with(args, &[])
+}
+
+/// The same with flags that not all commands have.
+fn effective_with(args: &NodeArgs, more: &[(&'static str, Option<String>)]) -> Result<Effective> {
     let flags = [
         ("listen", &args.listen),
         ("cluster", &args.cluster),
@@ -58,7 +79,11 @@ pub(crate) fn effective(args: &NodeArgs) -> Result<Effective> {
     ];
     let text = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
     let sources = Sources {
-        flags: flags.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect(),
+        flags: flags
+            .into_iter()
+            .chain(more.iter().map(|(name, value)| (*name, value)))
+            .filter_map(|(name, value)| Some((name, value.clone()?)))
+            .collect(),
         environment: std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect(),
         file: args.config.clone(),
     };

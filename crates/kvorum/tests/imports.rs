@@ -17,14 +17,19 @@ const CRATES: &[(&str, &str, &[&str])] = &[
     ("kvorum_storage", "crates/storage", &["kvorum_core", "kvorum_base"]),
     ("kvorum_config", "crates/config", &["kvorum_core", "kvorum_storage"]),
     ("kvorum_engine_rocksdb", "crates/engine-rocksdb", &["kvorum_core", "kvorum_base", "kvorum_storage"]),
-    ("kvorum_peer", "crates/peer", &["kvorum_core", "kvorum_base", "kvorum_storage"]),
+    ("kvorum_peer", "crates/peer", &["kvorum_core", "kvorum_auth", "kvorum_base", "kvorum_storage"]),
     ("kvorum_replication", "crates/replication", &["kvorum_core", "kvorum_base", "kvorum_storage", "kvorum_peer"]),
-    ("kvorum_http", "crates/http", &["kvorum_core", "kvorum_base", "kvorum_storage", "kvorum_replication"]),
+    (
+        "kvorum_http",
+        "crates/http",
+        &["kvorum_core", "kvorum_auth", "kvorum_base", "kvorum_storage", "kvorum_replication"],
+    ),
     (
         "kvorum_server",
         "crates/server",
         &[
             "kvorum_core",
+            "kvorum_auth",
             "kvorum_base",
             "kvorum_storage",
             "kvorum_config",
@@ -36,9 +41,17 @@ const CRATES: &[(&str, &str, &[&str])] = &[
     ),
     ("kvorum_load", "crates/load", &[]),
     ("kvorum_bench_peers", "bench/peers", &[]),
-    ("kvorum_sim", "sim", &["kvorum_core", "kvorum_base", "kvorum_storage", "kvorum_peer", "kvorum_replication"]),
-    ("kvorum_cli", "crates/cli", &["kvorum_config", "kvorum_load"]),
-    ("kvorum", "crates/kvorum", &["kvorum_config", "kvorum_engine_rocksdb", "kvorum_server", "kvorum_cli"]),
+    (
+        "kvorum_sim",
+        "sim",
+        &["kvorum_core", "kvorum_auth", "kvorum_base", "kvorum_storage", "kvorum_peer", "kvorum_replication"],
+    ),
+    ("kvorum_cli", "crates/cli", &["kvorum_auth", "kvorum_config", "kvorum_load"]),
+    (
+        "kvorum",
+        "crates/kvorum",
+        &["kvorum_storage", "kvorum_config", "kvorum_engine_rocksdb", "kvorum_server", "kvorum_cli"],
+    ),
 ];
 
 /// Files that may import each other, in one module each, and why.

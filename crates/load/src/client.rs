@@ -57,7 +57,7 @@ impl Client {
             Some(stream) => stream,
             None => self.connect(deadline)?,
         };
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.target.authority());
+        let request = format!("GET {path} HTTP/1.1\r\n{}\r\n", self.target.head_lines());
         // Less than what the system keeps for a connection that is idle: one write.
         stream.set_write_timeout(Some(left(deadline)?))?;
         stream.write_all(request.as_bytes())?;

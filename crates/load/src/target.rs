@@ -8,10 +8,12 @@ use std::str::FromStr;
 use crate::Error;
 
 /// `http://HOST[:PORT]`, with nothing behind it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Target {
     host: String,
     port: u16,
+    /// The line of a request's head that shows whose it is. Never shown.
+    authorization: String,
 }
 
 impl FromStr for Target {
@@ -28,7 +30,13 @@ impl FromStr for Target {
         if host.is_empty() || !host.bytes().all(plain) {
             return Err(wrong());
         }
-        Ok(Self { host: host.to_owned(), port })
+        Ok(Self { host: host.to_owned(), port, authorization: String::new() })
+    }
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -39,6 +47,18 @@ impl fmt::Display for Target {
 }
 
 impl Target {
+    /// The same target with a client's key, which goes with every request.
+    #[must_use]
+    pub fn with_key(self, key: &str) -> Self {
+        Self { authorization: format!("Authorization: Bearer {key}\r\n"), ..self }
+    }
+
+    /// The lines of a request's head that depend on the target alone.
+    #[must_use]
+    pub fn head_lines(&self) -> String {
+        format!("Host: {}\r\n{}", self.authority(), self.authorization)
+    }
+
     /// What goes into `Host`.
     #[must_use]
     pub fn authority(&self) -> String {

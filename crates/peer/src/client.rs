@@ -31,12 +31,14 @@ use super::hellos::{HelloSeen, Hellos};
 use super::link::Link;
 use super::pending::{AwaitingDial, Question};
 use super::request_id::background_number;
-use crate::membership::PeerState;
+use crate::membership::{PeerState, RemembersUs};
 
 /// The id of frames that belong to no request.
 const NO_REQUEST: u64 = u64::MAX;
 /// How often an open connection is asked for a sign of life.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
+/// How often, besides, while this node is new and not known to enough peers.
+const INTRODUCTION_INTERVAL: Duration = Duration::from_millis(50);
 /// A connection on which so many pings in a row have brought nothing is closed. Counted instead of timed: a
 /// shard that was stopped itself has not asked meanwhile.
 const UNHEARD_PINGS_MAX: u32 = 3;
@@ -270,7 +272,10 @@ impl PeerClient {
 
     /// There is a connection: sends what waited for it, but for what is past its deadline.
     fn send_pending(&self, handler: &dyn FrameHandler) {
-        drop(self.first_dial.take());
+        // A peer that has yet to look at this node's proof does not dial it yet: its first pong shows that it has.
+        if self.context.secret.is_none() {
+            drop(self.first_dial.take());
+        }
         let now = self.context.clock.boot();
         for question in self.pending.take() {
             let is_late = now > question.asked + self.context.settings.deadline;
@@ -306,11 +311,17 @@ impl PeerClient {
     }
 
     async fn connect(&self, url: &str) -> Result<(Rc<Link>, BytesMut, bool), ConnectError> {
-        let ours = Hello::ours(&self.context.membership, self.context.settings.deadline_ms(), self.node);
+        let mut ours = Hello::ours(&self.context.membership, self.context.settings.deadline_ms(), self.node);
+        ours.nonce = self.context.secret.as_ref().map(|secret| secret.nonce());
         let dialling = self.context.dial.dial(url, &ours);
         let Dialled { transport, hello, input } = tokio::time::timeout(self.context.settings.connect_timeout, dialling)
             .await
             .map_err(|_| ConnectError::Timeout)??;
+        // Before anything else that the answer says is believed.
+        let proof = match &self.context.secret {
+            Some(secret) => secret.check_answer(&ours, &hello)?,
+            None => None,
+        };
         let node = hello.check(&self.context.membership, self.context.settings.deadline_ms())?;
         if node != self.node {
             return Err(HandshakeError::Unknown(hello.url).into());
@@ -319,8 +330,13 @@ impl PeerClient {
         // The other shards need not wait for their next attempt to find that it is there.
         let hellos = &self.context.membership.peer(node).hellos;
         hellos.note(hello.run.id, self.context.clock.boot(), self.context.settings.reconnect_delay_max);
-        let votes = exchange_hello(&self.context, node, hello).await.map_err(ConnectError::NotRemembered)?;
         let link = Link::new(transport, self.context.settings.queue_bytes_max, self.context.flusher.clone());
+        // At once: what follows may wait for the disk, and the peer does not wait long.
+        if let Some(proof) = proof {
+            let frame = Frame { id: NO_REQUEST, hlc: self.context.clock.reading(), message: Message::Proof(proof) };
+            link.send(&frame).map_err(|_| ConnectError::Io(std::io::ErrorKind::BrokenPipe.into()))?;
+        }
+        let votes = exchange_hello(&self.context, node, hello).await.map_err(ConnectError::NotRemembered)?;
         Ok((link, input, votes))
     }
 
@@ -347,10 +363,13 @@ impl PeerClient {
             biased;
             () = self.take_answers(handler, &link, input) => {}
             () = self.ping(&link) => {}
+            () = self.ping_until_serving(&link) => {}
             () = link.clone().write_when_blocked() => {}
         }
         link.close();
         *self.link.borrow_mut() = None;
+        // A peer that ended it before its first pong has refused.
+        drop(self.first_dial.take());
         let heard = peer.hellos.heard();
         // Unless it has restarted since, it is the peer itself that has gone.
         if heard.run.is_none() || heard.run == self.met.get().map(|(_, run)| run.id) {
@@ -377,11 +396,25 @@ impl PeerClient {
                 return;
             }
             self.unheard_pings.set(self.unheard_pings.get() + 1);
-            self.pinged_at.set(self.context.clock.boot());
-            let message = Message::Ping { wall_ms: self.context.clock.wall_ms() };
-            // A full queue is a sign of silence as well; the next tick decides.
-            let _ = link.send(&Frame { id: NO_REQUEST, hlc: self.context.clock.reading(), message });
+            self.send_ping(link);
         }
+    }
+
+    /// While this node waits for its peers to remember it, a second is long.
+    async fn ping_until_serving(&self, link: &Rc<Link>) {
+        let membership = &self.context.membership;
+        while !membership.is_serving() {
+            tokio::time::sleep(INTRODUCTION_INTERVAL).await;
+            self.send_ping(link);
+        }
+        std::future::pending().await
+    }
+
+    fn send_ping(&self, link: &Rc<Link>) {
+        self.pinged_at.set(self.context.clock.boot());
+        let message = Message::Ping { wall_ms: self.context.clock.wall_ms() };
+        // A full queue is a sign of silence as well; the next tick decides.
+        let _ = link.send(&Frame { id: NO_REQUEST, hlc: self.context.clock.reading(), message });
     }
 
     async fn take_answers(&self, handler: &dyn FrameHandler, link: &Rc<Link>, mut input: BytesMut) {
@@ -391,7 +424,7 @@ impl PeerClient {
                 match decoder.decode(&mut input) {
                     Ok(None) => break,
                     Ok(Some(frame)) => {
-                        self.context.clock.observe(frame.hlc);
+                        self.context.observe(self.node, frame.hlc);
                         if let Err(error) = self.take(handler, frame) {
                             return self.close_for(&error);
                         }
@@ -412,7 +445,9 @@ impl PeerClient {
 
     fn take(&self, handler: &dyn FrameHandler, frame: Frame) -> Result<(), ProtocolError> {
         match frame.message {
-            Message::Pong { wall_ms, sequence, rebuilt, backpressure } if background_number(frame.id).is_none() => {
+            Message::Pong { wall_ms, sequence, remembers_you, rebuilt, backpressure }
+                if background_number(frame.id).is_none() =>
+            {
                 self.take_pong(wall_ms);
                 self.context.membership.note_backpressure(self.node, backpressure);
                 if let Some((incarnation, run)) = self.met.get().filter(|_| rebuilt) {
@@ -420,7 +455,8 @@ impl PeerClient {
                     self.votes.set(true);
                 }
                 if let Some((_, run)) = self.met.get() {
-                    self.context.membership.note_sequence(self.node, run.id, sequence);
+                    let remembers = if remembers_you { RemembersUs::Yes } else { RemembersUs::NotYet };
+                    self.context.membership.note_sequence(self.node, run.id, sequence, remembers);
                 }
                 Ok(())
             }
@@ -433,6 +469,7 @@ impl PeerClient {
     }
 
     fn take_pong(&self, wall_ms: u64) {
+        drop(self.first_dial.take());
         let round_trip = self.context.clock.boot().saturating_sub(self.pinged_at.get());
         let peer = self.state();
         peer.latency_us.store(u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
@@ -448,7 +485,7 @@ impl PeerClient {
 }
 
 /// Notes the peer's identity on the read pool, since that may wait for the disk. Whether its answers count.
-pub(super) async fn exchange_hello(context: &PeerContext, node: NodeId, hello: Hello) -> Result<bool, String> {
+async fn exchange_hello(context: &PeerContext, node: NodeId, hello: Hello) -> Result<bool, String> {
     let (send, receive) = tokio::sync::oneshot::channel();
     let membership = context.membership.clone();
     let job = move || {

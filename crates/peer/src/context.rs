@@ -6,9 +6,13 @@ use std::time::Duration;
 
 use kvorum_base::blocking_pool::ReadPool;
 use kvorum_base::clock::Clock;
+use kvorum_core::Hlc;
+use kvorum_core::placement::NodeId;
 
 use super::dial::Dial;
 use super::link::Flusher;
+use super::proof::ClusterSecret;
+use super::room::PeerRoom;
 use crate::membership::Membership;
 
 /// Limits and times of connections to peers.
@@ -52,4 +56,16 @@ pub struct PeerContext {
     pub flusher: Rc<Flusher>,
     /// Makes those to peers.
     pub dial: Box<dyn Dial>,
+    /// What peers have to show, if anything.
+    pub secret: Option<Arc<ClusterSecret>>,
+    /// How much peers may take.
+    pub room: Arc<PeerRoom>,
+}
+
+impl PeerContext {
+    /// Moves the clock to what a frame of `node` has shown. No further ahead of the wall clock than that peer's is
+    /// known to be, and a little: else one frame could move the clock by all that clocks may differ.
+    pub fn observe(&self, node: NodeId, seen: Hlc) {
+        self.clock.observe_peer(seen, || self.membership.clock_offset_ms(node));
+    }
 }

@@ -42,11 +42,12 @@ impl Incoming {
         let room = Room { early: early.clone(), bytes };
         let frame = Frame { message: detached(frame.message), ..frame };
         let (context, handler, link) = (self.context.clone(), self.handler.clone(), self.link.clone());
+        let caller = self.caller;
         tokio::task::spawn_local(async move {
             // If it is over, what follows shows that.
             let _ = tokio::time::timeout(context.settings.deadline, context.membership.until_serving()).await;
             if !link.is_closed() {
-                handler.on_request(&link, frame).expect("a question is where questions belong");
+                handler.on_request(caller, &link, frame).expect("a question is where questions belong");
                 handler.on_requests_end();
             }
             drop(room);

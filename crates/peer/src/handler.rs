@@ -3,11 +3,21 @@
 
 use std::rc::Rc;
 
+use kvorum_core::Incarnation;
 use kvorum_core::frame::Frame;
 use kvorum_core::placement::NodeId;
 
 use super::error::ProtocolError;
 use super::link::Link;
+
+/// Which peer a connection is of that it has made, as it says itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// The node.
+    pub node: NodeId,
+    /// Its data directory.
+    pub incarnation: Incarnation,
+}
 
 /// Takes the frames of all connections of one shard. Nothing here waits.
 pub trait FrameHandler {
@@ -24,11 +34,11 @@ pub trait FrameHandler {
     /// [`ProtocolError::NotAnAnswer`] closes the connection.
     fn on_answer(&self, node: NodeId, answer: Frame) -> Result<(), ProtocolError>;
 
-    /// A peer's request. It is answered over `link`, now or later, unless the link breaks.
+    /// A request of a peer that has connected. It is answered over `link`, now or later, unless the link breaks.
     ///
     /// # Errors
     /// [`ProtocolError::NotARequest`] closes the connection.
-    fn on_request(&self, link: &Rc<Link>, request: Frame) -> Result<(), ProtocolError>;
+    fn on_request(&self, caller: Caller, link: &Rc<Link>, request: Frame) -> Result<(), ProtocolError>;
 
     /// Comes after the last of the requests that arrived together, so that they are handed on together.
     fn on_requests_end(&self);

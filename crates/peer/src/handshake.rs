@@ -1,20 +1,22 @@
-//! The handshake: `GET /_peer` with `Upgrade: kvorum/1`, and its `101`, on the port that clients use.
+//! The handshake: `GET /_peer` with `Upgrade: kvorum/2`, and its `101`, on the port that clients use.
 //!
 //! Both sides send their identity, how much they found in their store, and what they remember of the other, and refuse
 //! what is no peer: another protocol version, cluster, layout, or a deadline longer than what this node remembers
 //! accepted versions for.
 
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, UPGRADE};
+use kvorum_auth::hash::{Tag, bytes_of_hex, hex};
+use kvorum_auth::peer_secret::Nonce;
 use kvorum_core::Incarnation;
 use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::placement::NodeId;
 use kvorum_storage::data_dir::{Run, RunId};
 
 use super::error::HandshakeError;
-use crate::membership::{Membership, RemembersUs};
+use crate::membership::{Membership, RemembersUs, VoteState};
 
 /// The protocol and its version, as `Upgrade` names it.
-pub const PROTOCOL: &str = "kvorum/1";
+pub const PROTOCOL: &str = "kvorum/2";
 /// The path that peers ask for.
 pub const PATH: &str = "/_peer";
 
@@ -31,6 +33,10 @@ const RECOVERED: HeaderName = HeaderName::from_static("kvorum-recovered");
 const REMEMBERS: HeaderName = HeaderName::from_static("kvorum-remembers");
 const REMEMBERS_RUN: HeaderName = HeaderName::from_static("kvorum-remembers-run");
 const REMEMBERS_SEQUENCE: HeaderName = HeaderName::from_static("kvorum-remembers-sequence");
+const NONCE: HeaderName = HeaderName::from_static("kvorum-nonce");
+const PROOF: HeaderName = HeaderName::from_static("kvorum-proof");
+/// Proofs of one answer: one for each line of a secret's file.
+const PROOFS_MAX: usize = 2;
 
 /// What one side sends of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +55,10 @@ pub struct Hello {
     pub run: Run,
     /// What the speaker remembers of the listener.
     pub remembers: Option<PeerMemory>,
+    /// Drawn for this connection, if the speaker has a secret.
+    pub nonce: Option<Nonce>,
+    /// Of the called node: that it has the secret.
+    pub proofs: Vec<Tag>,
 }
 
 /// What one side remembers of the other.
@@ -78,30 +88,48 @@ impl Hello {
                 run: note.run,
                 sequence: note.sequence,
             }),
+            nonce: None,
+            proofs: Vec::new(),
         }
+    }
+
+    /// What it says, by header, but for the proofs.
+    fn fields(&self) -> Vec<(HeaderName, String)> {
+        let mut fields = vec![
+            (UPGRADE, PROTOCOL.to_owned()),
+            (CLUSTER, format!("{:016x}", self.cluster)),
+            (NODE, self.url.clone()),
+            (INCARNATION, format!("{:08x}", self.incarnation.0)),
+            (LAYOUT, format!("{:016x}", self.layout)),
+            (DEADLINE, self.deadline_ms.to_string()),
+            (RUN, format!("{:016x}", self.run.id.0)),
+            (RECOVERED, self.run.recovered.to_string()),
+        ];
+        if let Some(remembers) = self.remembers {
+            fields.push((REMEMBERS, format!("{:08x}", remembers.incarnation.0)));
+            fields.push((REMEMBERS_RUN, format!("{:016x}", remembers.run.0)));
+            fields.push((REMEMBERS_SEQUENCE, remembers.sequence.to_string()));
+        }
+        fields.extend(self.nonce.map(|nonce| (NONCE, hex(&nonce))));
+        fields
     }
 
     /// Its headers.
     #[must_use]
     pub fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::with_capacity(16);
-        let mut put = |name, text: String| {
+        let proofs: Vec<String> = self.proofs.iter().map(|tag| hex(tag)).collect();
+        let proofs = (!proofs.is_empty()).then(|| (PROOF, proofs.join(",")));
+        for (name, text) in self.fields().into_iter().chain(proofs) {
             headers.insert(name, HeaderValue::try_from(text).expect("digits and a checked URL are header text"));
-        };
-        put(UPGRADE, PROTOCOL.to_owned());
-        put(CLUSTER, format!("{:016x}", self.cluster));
-        put(NODE, self.url.clone());
-        put(INCARNATION, format!("{:08x}", self.incarnation.0));
-        put(LAYOUT, format!("{:016x}", self.layout));
-        put(DEADLINE, self.deadline_ms.to_string());
-        put(RUN, format!("{:016x}", self.run.id.0));
-        put(RECOVERED, self.run.recovered.to_string());
-        if let Some(remembers) = self.remembers {
-            put(REMEMBERS, format!("{:08x}", remembers.incarnation.0));
-            put(REMEMBERS_RUN, format!("{:016x}", remembers.run.0));
-            put(REMEMBERS_SEQUENCE, remembers.sequence.to_string());
         }
         headers
+    }
+
+    /// All of it but the proofs, for a proof.
+    #[must_use]
+    pub fn transcript(&self) -> Vec<u8> {
+        self.fields().iter().flat_map(|(name, text)| format!("{name}: {text}\n").into_bytes()).collect()
     }
 
     /// Reads what the other side sends.
@@ -119,6 +147,7 @@ impl Hello {
             let number = u32::from_str_radix(text(name)?, 16).map_err(|_| HandshakeError::Malformed(name))?;
             Ok(Incarnation(number))
         };
+        let tag = |name, value| bytes_of_hex(value).ok_or(HandshakeError::Malformed(name));
         if text("upgrade")? != PROTOCOL {
             return Err(HandshakeError::Malformed("upgrade"));
         }
@@ -137,7 +166,24 @@ impl Hello {
                     sequence: decimal("kvorum-remembers-sequence")?,
                 }),
             },
+            nonce: header("kvorum-nonce").map(|value| tag("kvorum-nonce", value)).transpose()?,
+            proofs: match header("kvorum-proof") {
+                None => Vec::new(),
+                Some(tags) => {
+                    let tags = tags.split(|byte| *byte == b',').take(PROOFS_MAX);
+                    tags.map(|value| tag("kvorum-proof", value)).collect::<Result<_, _>>()?
+                }
+            },
         })
+    }
+
+    /// Whether this node must have lost something, if it is true what the speaker remembers of it, and does not rebuild
+    /// yet.
+    #[must_use]
+    pub fn is_accuser(&self, membership: &Membership) -> bool {
+        membership.vote_state() != VoteState::Rebuilding
+            && self.evidence_of_data_loss(membership).is_some()
+            && !is_on(Mutant::AccusersServed)
     }
 
     /// What this node must have lost, if what the speaker remembers of it is true.
@@ -188,8 +234,8 @@ impl Hello {
     }
 }
 
-/// After a handshake, before any answer counts: takes note of the peer's identity, and of what it remembers. Blocks on
-/// the disk: not for a shard. Whether the peer's answers count.
+/// After a handshake that this node dialled, before any answer counts: notes the peer's identity, and what it
+/// remembers. Whether the peer's answers count. Blocks on the disk: not for a shard.
 ///
 /// # Errors
 /// If the peer could not be remembered durably.
@@ -202,7 +248,10 @@ pub fn register_peer(
     if let Some(reason) = hello.evidence_of_data_loss(membership) {
         membership.become_rebuilding(&reason)?;
     }
-    let is_known = hello.remembers.is_some_and(|remembers| remembers.incarnation == membership.incarnation());
+    // One that remembers an earlier directory knows this node as well: what it holds against it has been looked at, and
+    // it would hold the same against the next directory. Else a node that was rebuilt, and restarts before that peer
+    // has received it, would wait for the peer, and the peer for its vote.
+    let is_known = hello.remembers.is_some();
     let remembers = if is_known { RemembersUs::Yes } else { RemembersUs::NotYet };
     membership.register_peer(node, hello.incarnation, hello.run, remembers)
 }

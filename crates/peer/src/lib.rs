@@ -3,7 +3,8 @@
 //!
 //! [`handler`] is what the shard does with what comes. [`dial`] makes a connection, [`handshake`] decides which may
 //! connect, [`link`] writes frames over a [`transport`], [`client`] is the coordinator's side of a connection and
-//! [`server`] the replica's. [`hellos`] and [`first_dials`] are what the shards of a node share of their dials;
+//! [`server`] the replica's. [`proof`] is what both show each other of the cluster's secret, [`room`] how much of a
+//! node its peers may take. [`hellos`] and [`first_dials`] are what the shards of a node share of their dials;
 //! `pending` and `early` keep questions that come a moment too soon, on the one side and on the other.
 
 pub mod client;
@@ -25,6 +26,8 @@ pub mod link;
 pub mod membership;
 pub mod peers;
 mod pending;
+pub mod proof;
 pub mod request_id;
+pub mod room;
 pub mod server;
 pub mod transport;

@@ -5,18 +5,22 @@
 //! were durable, by each pong. The handshake shows a peer that it comes back with another incarnation, or with less
 //! than it had. It is *rebuilding* from then on, as is a node whose log is shorter than what it had synced.
 //!
-//! A directory that was just created votes once a majority of the *others* remembers it durably, and none with a
-//! handshake remembers another. Any two such majorities share a node; so if this directory replaces one that voted, one
-//! of these peers remembers that one. (A majority of all, this node included, would not do where their number is odd:
-//! of three, the two that are left of a quorum need not have connected.) A peer that is rebuilding counts among those
-//! that remember it, if enough others are left to share a node with every majority. On the first start of a whole
-//! cluster no node is remembered.
+//! A directory that was just created votes once a majority of the *others* remembers it durably, or an earlier one that
+//! it has made good, and none with a handshake remembers another. Any two such majorities share a node; so if this
+//! directory replaces one that voted, one of these peers remembers that one. (A majority of all, this node included,
+//! would not do where their number is odd: of three, the two that are left of a quorum need not have connected.) A peer
+//! that is rebuilding counts among those that remember it, if enough others are left to share a node with every
+//! majority. On the first start of a whole cluster no node is remembered.
 
+mod clock_fence;
+mod notes;
+
+use std::net::IpAddr;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 use std::time::Duration;
 
-use kvorum_base::log_limit::LogLimit;
+use kvorum_base::log_limit::{AddressLogLimit, LogLimit};
 use kvorum_base::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use kvorum_base::sync::{Condvar, Mutex, MutexGuard};
 use kvorum_core::backpressure::Backpressure;
@@ -80,7 +84,7 @@ struct MembershipTask {
     stop: bool,
 }
 
-/// Whether a peer remembers this node's directory, by its handshake.
+/// Whether a peer remembers this node, by its handshake: this directory of it, or an earlier one that was made good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemembersUs {
     /// It did.
@@ -114,9 +118,7 @@ pub struct Membership {
     skew_max_ms: u64,
     /// Handshakes of nodes that do not belong here.
     pub handshake_errors: AtomicU64,
-    /// The last of them, which is not logged twice.
-    last_handshake_error: Mutex<Option<HandshakeError>>,
-    handshake_error_log: LogLimit,
+    handshake_error_log: AddressLogLimit,
 }
 
 impl Membership {
@@ -151,8 +153,7 @@ impl Membership {
             task_set: Condvar::new(),
             skew_max_ms,
             handshake_errors: AtomicU64::new(0),
-            last_handshake_error: Mutex::default(),
-            handshake_error_log: LogLimit::default(),
+            handshake_error_log: AddressLogLimit::default(),
         };
         membership.confirm();
         membership
@@ -401,72 +402,31 @@ impl Membership {
     }
 
     /// Takes what a peer answered on a connection that this node made: in this run its store is durable up to
-    /// `sequence`. It serves such a connection only once it remembers this node durably, and has looked at what
-    /// this node remembers of it. Does not block.
-    pub fn note_sequence(&self, node: NodeId, run: RunId, sequence: u64) {
+    /// `sequence`. It serves such a connection only once it has looked at what this node remembers of it. Does not
+    /// block.
+    pub fn note_sequence(&self, node: NodeId, run: RunId, sequence: u64, remembers: RemembersUs) {
         let is_rebuilding = self.peer(node).rebuilding.load(Ordering::Relaxed);
+        let knows_us = remembers == RemembersUs::Yes || is_on(Mutant::PongsIntroduce);
         let before = self.data_dir.update(self.url(node), |note| {
             if !is_rebuilding {
                 note.run = run;
                 note.sequence = note.sequence.max(sequence);
             }
-            note.knows_us = true;
+            note.knows_us |= knows_us;
         });
-        if before.is_some_and(|note| !note.knows_us) {
+        let is_introduced = before.is_some_and(|note| knows_us && !note.knows_us);
+        if is_introduced {
             self.confirm();
         }
-        if before.is_some_and(|note| !note.knows_us || (note.run != run && !is_rebuilding)) {
+        if is_introduced || before.is_some_and(|note| note.run != run && !is_rebuilding) {
             self.write_notes_now();
         }
     }
 
-    /// Has what was received from the peers written soon: when a connection ends, it is the last for a while.
-    pub fn write_notes_now(&self) {
-        self.task.lock().unwrap_or_else(PoisonError::into_inner).write_now = true;
-        self.task_set.notify_one();
-    }
-
-    /// Keeps what was received from the peers on disk, until [`Membership::stop_notes`]. For a thread of its own.
-    pub fn write_notes(&self) {
-        let mut is_failing = false;
-        loop {
-            let task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
-            let waited = self.task_set.wait_timeout_while(task, NOTES_INTERVAL, |task| !task.write_now && !task.stop);
-            let (task, _) = waited.unwrap_or_else(PoisonError::into_inner);
-            let stop = task.stop;
-            drop(task);
-            let written = self.write_notes_once();
-            if let Err(error) = &written
-                && !is_failing
-            {
-                tracing::warn!(%error, "cannot write the notes of peers");
-            }
-            is_failing = written.is_err();
-            if stop {
-                return;
-            }
-        }
-    }
-
-    /// Writes down what was received from the peers. Blocks on the disk.
-    ///
-    /// # Errors
-    /// If it could not be made durable; the next call tries again.
-    pub fn write_notes_once(&self) -> Result<(), DataDirError> {
-        self.task.lock().unwrap_or_else(PoisonError::into_inner).write_now = false;
-        self.data_dir.persist_peers()
-    }
-
-    /// Whether the notes are to be written soon.
+    /// Whether this node remembers durably that a peer has this directory.
     #[must_use]
-    pub fn wants_notes(&self) -> bool {
-        self.task.lock().unwrap_or_else(PoisonError::into_inner).write_now
-    }
-
-    /// Ends [`Membership::write_notes`], once everything is written.
-    pub fn stop_notes(&self) {
-        self.task.lock().unwrap_or_else(PoisonError::into_inner).stop = true;
-        self.task_set.notify_one();
+    pub fn remembers(&self, node: NodeId, incarnation: Incarnation) -> bool {
+        self.remembered(node).is_some_and(|note| note.incarnation == incarnation)
     }
 
     /// Everything that was acknowledged is on the disk, and nothing more will be. Blocks on the disk.
@@ -537,40 +497,13 @@ impl Membership {
         self.peer(node).backpressure.store(u32::from(asked.level()), Ordering::Relaxed);
     }
 
-    /// Whether the clock is too far from most peers' to accept or coordinate anything new.
-    #[must_use]
-    pub fn is_fenced(&self) -> bool {
-        self.fenced.load(Ordering::Relaxed)
-    }
-
-    /// Takes a measured clock offset, and fences or frees this node: fenced while more than half of the
-    /// connected peers are further than `skew_max` away.
-    pub fn note_clock_offset(&self, node: NodeId, offset_ms: i64) {
-        self.peer(node).clock_offset_ms.store(offset_ms, Ordering::Relaxed);
-        let connected = || self.peers.iter().filter(|peer| peer.links.load(Ordering::Relaxed) > 0);
-        let far = connected()
-            .filter(|peer| peer.clock_offset_ms.load(Ordering::Relaxed).unsigned_abs() > self.skew_max_ms)
-            .count();
-        let fenced = far * 2 > connected().count();
-        if self.fenced.swap(fenced, Ordering::Relaxed) != fenced {
-            if fenced {
-                tracing::error!(offset_ms, "clock is too far from most peers: fenced until it is set right");
-            } else {
-                tracing::info!(offset_ms, "clock agrees with the peers again");
-            }
-        }
-    }
-
-    /// Counts a refused handshake, and logs it if it differs from the last, a while after that: anything that reaches
-    /// the port can cause it. `now` is the time since boot.
-    pub fn note_handshake_error(&self, handshake_error: &HandshakeError, now: Duration) {
+    /// Counts a refused handshake, and logs it now and then for each address: anything that reaches the port can cause
+    /// it. `now` is the time since boot.
+    pub fn note_handshake_error(&self, error: &HandshakeError, address: Option<IpAddr>, now: Duration) {
         self.handshake_errors.fetch_add(1, Ordering::Relaxed);
-        let mut last = self.last_handshake_error.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.as_ref() != Some(handshake_error)
-            && let Some(left_out) = self.handshake_error_log.due(now)
-        {
-            tracing::warn!(reason = %handshake_error, left_out, "handshake refused");
-            *last = Some(handshake_error.clone());
+        if let Some(left_out) = self.handshake_error_log.due(address, now) {
+            let address = address.map(|address| address.to_string());
+            tracing::warn!(reason = %error, details = ?error, address, left_out, "handshake refused");
         }
     }
 

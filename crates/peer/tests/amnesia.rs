@@ -5,11 +5,12 @@
 
 use std::path::Path;
 
+use kvorum_core::Incarnation;
 use kvorum_core::partitions::PartitionSet;
 use kvorum_core::placement::{Layout, LayoutNode, NodeId};
-use kvorum_peer::handshake::{Hello, register_peer};
-use kvorum_peer::membership::{Membership, VoteState};
-use kvorum_storage::data_dir::{ClusterId, DataDir};
+use kvorum_peer::handshake::{Hello, PeerMemory, register_peer};
+use kvorum_peer::membership::{Membership, RemembersUs, VoteState};
+use kvorum_storage::data_dir::{ClusterId, DataDir, RunId};
 use tempfile::TempDir;
 
 fn url(node: usize) -> String {
@@ -27,27 +28,32 @@ fn start(n: usize, node: usize, directory: &Path, recovered: u64) -> Membership 
     Membership::new(layout, NodeId(own as u8), cluster, data_dir, recovered, rebuilding, 60_000)
 }
 
-/// `caller` connects to `called`. Whether each counts the other's answers.
-fn connect(caller: &Membership, called: &Membership) -> (bool, bool) {
+/// `caller` connects to `called`. Whether it counts what comes over the connection; nothing if it is refused one.
+fn connect(caller: &Membership, called: &Membership) -> Option<bool> {
     let id = |of: &Membership, who: &Membership| of.node_by_url(who.url(who.own())).unwrap();
     let request = Hello::ours(caller, 1, id(caller, called)).headers();
     let answer = Hello::ours(called, 1, id(called, caller)).headers();
     let read =
         |headers: &hyper::HeaderMap| Hello::parse(|name| headers.get(name).map(|value| value.as_bytes())).unwrap();
-    let called_counts = register_peer(called, id(called, caller), &read(&request)).unwrap();
-    let caller_counts = register_peer(caller, id(caller, called), &read(&answer)).unwrap();
-    (caller_counts, called_counts)
+    let is_accuser = read(&request).is_accuser(called);
+    (!is_accuser).then(|| register_peer(caller, id(caller, called), &read(&answer)).unwrap())
 }
 
 /// `called` answers a ping of `caller`.
 fn pong(caller: &Membership, called: &Membership, sequence: u64) {
-    caller.note_sequence(caller.node_by_url(called.url(called.own())).unwrap(), called.run().id, sequence);
+    let id = |of: &Membership, who: &Membership| of.node_by_url(who.url(who.own())).unwrap();
+    let is_remembered = called.remembers(id(called, caller), caller.incarnation());
+    let remembers = if is_remembered { RemembersUs::Yes } else { RemembersUs::NotYet };
+    caller.note_sequence(id(caller, called), called.run().id, sequence, remembers);
 }
 
-/// Both connect to each other, and receive each other's sign of life.
+/// Both connect to each other, and receive each other's pong. What is refused at first is not once the other has
+/// called.
 fn meet(one: &Membership, other: &Membership) {
+    let is_connected = connect(one, other).is_some();
+    connect(other, one).unwrap();
+    assert!(is_connected || connect(one, other).is_some());
     for (caller, called) in [(one, other), (other, one)] {
-        connect(caller, called);
         pong(caller, called, called.run().recovered);
     }
 }
@@ -99,13 +105,34 @@ fn a_new_directory_votes_once_a_majority_of_the_others_knows_it() {
 fn a_peer_that_may_not_remember_this_directory_has_not_met_it() {
     let directories = directories(2);
     let nodes: Vec<Membership> = (0..2).map(|node| start(2, node, directories[node].path(), 0)).collect();
-    // Each has received the other's identity; whether that was written down over there is not known.
     connect(&nodes[0], &nodes[1]);
-    assert!(!votes(&nodes[0]) && !votes(&nodes[1]));
     pong(&nodes[0], &nodes[1], 0);
-    assert!(votes(&nodes[0]) && !votes(&nodes[1]));
-    connect(&nodes[0], &nodes[1]);
-    assert!(votes(&nodes[1]), "the second handshake has shown it");
+    assert!(!votes(&nodes[0]), "node 1 was called, and remembers nothing for that");
+    connect(&nodes[1], &nodes[0]);
+    assert!(votes(&nodes[1]), "the answer has shown that node 0 remembers it");
+    assert!(!votes(&nodes[0]));
+    pong(&nodes[0], &nodes[1], 0);
+    assert!(votes(&nodes[0]));
+}
+
+#[test]
+fn what_a_caller_says_takes_no_vote_gives_none_and_is_not_remembered() {
+    let directories = directories(3);
+    let nodes: Vec<Membership> = (0..3).map(|node| start(3, node, directories[node].path(), 0)).collect();
+    let id = |who: usize| nodes[0].node_by_url(&url(who)).unwrap();
+    let lie = |remembers| {
+        let hello = Hello { remembers, ..Hello::ours(&nodes[1], 1, nodes[1].node_by_url(&url(0)).unwrap()) };
+        hello.is_accuser(&nodes[0])
+    };
+    let memory = |incarnation, sequence| Some(PeerMemory { incarnation, run: RunId(9), sequence });
+    assert!(!lie(memory(nodes[0].incarnation(), 0)) && !votes(&nodes[0]), "nobody is known for having said so");
+    meet(&nodes[0], &nodes[1]);
+    meet(&nodes[0], &nodes[2]);
+    let before = nodes[0].remembered(id(1));
+    assert!(lie(memory(nodes[0].incarnation(), u64::MAX)) && lie(memory(Incarnation(5), 0)), "it gets no connection");
+    assert!(votes(&nodes[0]) && nodes[0].remembered(id(1)) == before);
+    // The node itself is not refused for what was said in its name.
+    assert_eq!((connect(&nodes[1], &nodes[0]), connect(&nodes[0], &nodes[1])), (Some(true), Some(true)));
 }
 
 #[test]
@@ -183,11 +210,13 @@ fn a_run_that_begins_with_less_than_was_heard_of_the_one_before_loses_its_vote()
                     peer
                 };
                 let node = start(2, 1, directories[1].path(), recovered);
+                if lost && !it_calls {
+                    assert_eq!(connect(&peer, &node), None, "{recovered}: not before the node has called itself");
+                    assert!(votes(&node), "{recovered}: a call takes no vote");
+                }
                 for _ in 0..2 {
-                    let (caller, called) = if it_calls { (&node, &peer) } else { (&peer, &node) };
-                    let (caller_counts, called_counts) = connect(caller, called);
-                    let peer_counts = if it_calls { called_counts } else { caller_counts };
-                    assert_eq!(peer_counts, !lost, "{recovered}");
+                    assert_eq!(connect(&node, &peer), Some(true));
+                    assert_eq!(connect(&peer, &node), Some(!lost), "{recovered}");
                     assert_eq!(node.vote_state() == VoteState::Rebuilding, lost, "{recovered}");
                     // What it does from now on makes up for nothing.
                     pong(&peer, &node, 1_000);
@@ -235,8 +264,8 @@ fn a_peer_that_was_away_for_many_runs_accuses_nobody_of_what_was_not_lost() {
         drop(start(2, 1, directories[1].path(), recovered));
     }
     let node = start(2, 1, directories[1].path(), 500);
-    assert_eq!(connect(&node, &peer), (true, true));
-    assert_eq!(connect(&peer, &node), (true, true));
+    assert_eq!(connect(&node, &peer), Some(true));
+    assert_eq!(connect(&peer, &node), Some(true));
     assert!(votes(&node));
 }
 
@@ -263,8 +292,8 @@ fn a_run_that_goes_on_is_not_measured_by_where_it_began() {
     peer.write_notes();
     drop(peer);
     let peer = start(2, 0, directories[0].path(), 0);
-    assert_eq!(connect(&node, &peer), (true, true));
-    assert_eq!(connect(&peer, &node), (true, true));
+    assert_eq!(connect(&node, &peer), Some(true));
+    assert_eq!(connect(&peer, &node), Some(true));
     assert!(votes(&peer) && votes(&node));
 }
 
@@ -315,12 +344,12 @@ fn what_was_made_good_is_no_reproach_to_any_later_run_and_what_was_lost_since_is
         connect(&older_peer, &node);
         assert!(votes(&node) && node.is_rebuilt());
         meet_and_ping(&older_peer, &node, stored + 20);
-        assert_eq!(connect(&older_peer, &node), (true, true), "it has received that the node is rebuilt");
+        assert_eq!(connect(&older_peer, &node), Some(true), "it has received that the node is rebuilt");
         meet_and_ping(&peer, &node, stored + 30);
         assert!(votes(&node));
         drop((node, older_peer));
         let older_peer = start(2, 0, &place("older peer"), 0);
-        assert_eq!(connect(&older_peer, &start(2, 1, &path, stored + 30)), (true, true), "nor after its own restart");
+        assert_eq!(connect(&older_peer, &start(2, 1, &path, stored + 30)), Some(true), "nor after its own restart");
 
         // What it has lost since is another matter, even where it is less than what was lost at first.
         let copy = start(2, 1, &place("after"), stored + 10);
@@ -364,9 +393,9 @@ fn a_node_that_dies_while_its_rebuilding_is_noted_as_ended_rebuilds_anew_and_the
     node.restore(&PartitionSet::all(), 8).unwrap();
     assert!(votes(&node) && node.is_rebuilt());
     meet_and_ping(&peer, &node, 9);
-    assert_eq!(connect(&peer, &node), (true, true));
+    assert_eq!(connect(&peer, &node), Some(true));
     drop(node);
     let node = start(2, 1, &place("between"), 9);
-    assert_eq!(connect(&peer, &node), (true, true), "nor is it reproached with anything later");
+    assert_eq!(connect(&peer, &node), Some(true), "nor is it reproached with anything later");
     assert!(votes(&node));
 }

@@ -184,6 +184,7 @@ impl BackgroundRpc {
             Message::Store { .. }
             | Message::Read { .. }
             | Message::Repair(_)
+            | Message::Proof(_)
             | Message::Ping { .. }
             | Message::Pong { .. } => return Err(ProtocolError::NotAnAnswer),
         };

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use kvorum_auth::role::RoleCounts;
 use kvorum_base::histogram::{Histogram, Snapshot};
 use kvorum_replication::coordinator::failure_name;
 use kvorum_replication::hints::{Dropped, TargetMetrics};
@@ -21,6 +22,7 @@ use prometheus_client::registry::Registry;
 use rustix::param::page_size;
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::guards::Guards;
 use crate::profile::allocations;
 use crate::view::NodeView;
 
@@ -175,6 +177,7 @@ impl Collector for Exposition {
         http(&mut page, view)?;
         coordinator(&mut page, view)?;
         peers(&mut page, view)?;
+        guards(&mut page, view)?;
         hints(&mut page, view)?;
         commit(&mut page, view)?;
         repair(&mut page, view)?;
@@ -339,6 +342,38 @@ fn peers(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
     let errors = each(|peer| load(&peer.protocol_errors));
     page.counters("peer_protocol_errors", "Connections closed for what came over them", errors)?;
     page.counter("peer_strangers", "Handshakes of nodes that do not belong here", load(&membership.handshake_errors))
+}
+
+fn guards(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
+    let Guards { auth, audit, is_insecure, .. } = &view.guards;
+    let insecure = f64::from(u8::from(*is_insecure));
+    page.gauge(
+        "insecure",
+        "Whether whoever reaches the node from another machine may do everything, or call itself a peer",
+        insecure,
+    )?;
+    let unfinished = u64::try_from(view.peer_room.unfinished()).unwrap_or(u64::MAX);
+    page.gauge("peer_unfinished_bytes", "Bytes of messages of peers that are not whole", float(unfinished))?;
+    if let Some(auth) = auth {
+        page.counter("auth_unauthorized", "Requests without a key that is accepted", load(&auth.unauthorized))?;
+        page.counter("auth_blocked", "Such requests of addresses that had too many", load(&auth.blocked))?;
+        page.counter("auth_reloads", "Files of keys read anew", load(&auth.reloads))?;
+        page.counter("auth_failed_reloads", "Files of keys that were not taken", load(&auth.failed_reloads))?;
+        let table = auth.table();
+        let by_role = table.roles().iter().flat_map(|role| {
+            let RoleCounts { allowed, denied, limited } = &*role.counts;
+            [("allowed", allowed), ("denied", denied), ("limited", limited)].map(|(outcome, count)| {
+                (vec![("role", role.name.clone()), ("outcome", outcome.to_owned())], load(count))
+            })
+        });
+        page.counters("auth_requests", "Requests with a key, by its role", by_role)?;
+    }
+    if let Some(audit) = audit {
+        page.counter("audit_lines", "Lines of the audit that were written", load(&audit.written))?;
+        page.counter("audit_left_out", "Lines of the audit for which there was no room", load(&audit.left_out))?;
+        page.counter("audit_failed", "Writes of the audit that failed", load(&audit.failed))?;
+    }
+    Ok(())
 }
 
 fn hints(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {

@@ -1,9 +1,13 @@
 //! A kvorum node: `node.rs` and `runtime.rs` wire its parts together and own its threads.
 
+mod audit;
 mod exposition;
+mod guards;
 mod handover;
 pub mod node;
 mod pages;
 mod profile;
+mod reload;
 mod runtime;
+pub mod secrets;
 mod view;

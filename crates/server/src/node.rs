@@ -8,6 +8,7 @@
 
 use std::net::TcpListener;
 use std::path::Path;
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -23,8 +24,10 @@ use kvorum_engine_rocksdb::backup;
 use kvorum_engine_rocksdb::backup::{BackupError, Label, Scope};
 use kvorum_engine_rocksdb::reaper::Reaper;
 use kvorum_engine_rocksdb::{OpenError, RocksStore};
+use kvorum_http::{AddressSeats, AuthState, BrowserRules, ClientShares};
 use kvorum_peer::first_dials::FirstDials;
 use kvorum_peer::membership::Membership;
+use kvorum_peer::room::PeerRoom;
 use kvorum_replication::anti_entropy::{AntiEntropy, RepairSettings};
 use kvorum_replication::hints::{HintQueue, HintSettings};
 use kvorum_replication::replica::{Mailbox, Mailboxes};
@@ -34,13 +37,16 @@ use kvorum_storage::commit::queue::TurnTime;
 use kvorum_storage::commit::{BOUND_LEAD, CommitConfig, CommitThread, Committer, QueueLimits, RETENTION_MARGIN};
 use kvorum_storage::data_dir::{ClusterId, DataDir, DataDirError};
 use kvorum_storage::{Durability, Store, StoreError};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::audit::Audit;
+use crate::guards::Guards;
 use crate::handover::TcpHandover;
-use crate::profile::listener::AdminListener;
-use crate::runtime::{BackgroundParts, ThreadParts, run_background, run_shard};
+use crate::profile::listener::{AdminListener, AdminRules};
+use crate::runtime::{BackgroundParts, ThreadParts, browser_rules, run_background, run_shard};
+use crate::secrets::SecretError;
 use crate::view::NodeView;
 
 /// Connections that wait for a shard to take them.
@@ -82,6 +88,9 @@ pub enum StartError {
     /// The layout is impossible.
     #[error("the cluster's layout is impossible: {0}")]
     Layout(#[from] LayoutError),
+    /// A secret cannot be used.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
     /// The directory is not this node's.
     #[error(transparent)]
     DataDir(#[from] DataDirError),
@@ -106,16 +115,38 @@ pub fn run(config: &Config) -> Result<(), StartError> {
     let listener = TcpListener::bind(&address).map_err(listen_error)?;
     listener.set_nonblocking(true).map_err(listen_error)?;
     let admin = config.admin_listen.as_ref().map(bind_admin).transpose()?;
+    let (guards, guard_threads) = Guards::start(config)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let node = Node::start(config)?;
-    let admin = admin.map(AdminListener::start).transpose()?;
+    // Before what takes long: until then a SIGHUP ends the process.
+    let hangup = runtime.block_on(async { signal(SignalKind::hangup()) }).map_err(listen_error)?;
+    let (auth, audit) = (guards.auth.clone(), guards.audit.clone());
+    let node = Node::start(config, guards)?;
+    let admin = admin.map(|listener| start_admin(listener, config, auth, audit.as_ref())).transpose()?;
+    drop(audit);
     tracing::info!(url = config.own.as_str(), incarnation = node.view.membership.incarnation().0, "node started");
-    let accepted = runtime.block_on(accept(listener, &node));
+    let reloads = runtime.spawn(ask_at_hangup(hangup, guard_threads.asker()));
+    let accepted = runtime.block_on(accept(listener, &node, config.connections_per_address()));
     if let Some(admin) = admin {
         admin.stop();
     }
     node.stop(config);
+    reloads.abort();
+    // Ended, it asks no more.
+    let _ = runtime.block_on(reloads);
+    guard_threads.stop();
     accepted.map_err(listen_error)
+}
+
+fn start_admin(
+    listener: TcpListener,
+    config: &Config,
+    auth: Option<Arc<AuthState>>,
+    audit: Option<&Arc<Audit>>,
+) -> std::io::Result<AdminListener> {
+    let own = listener.local_addr()?.to_string();
+    let browsers = BrowserRules { own, ..browser_rules(config) };
+    let audit = audit.map(Arc::downgrade).unwrap_or_default();
+    AdminListener::start(listener, AdminRules { browsers, auth, audit })
 }
 
 fn bind_admin(address: &Address) -> Result<TcpListener, StartError> {
@@ -167,7 +198,7 @@ struct BackgroundThread {
 }
 
 impl Node {
-    fn start(config: &Config) -> Result<Self, StartError> {
+    fn start(config: &Config, guards: Guards) -> Result<Self, StartError> {
         let time: Arc<dyn TimeSource> = Arc::new(SystemTime);
         let layout = layout(config)?;
         let own = layout.nodes().iter().position(|node| node.url == config.own.as_str());
@@ -213,6 +244,8 @@ impl Node {
             hints: Arc::new(hints),
             membership,
             first_dials: FirstDials::default(),
+            guards,
+            peer_room: peer_room(config),
             store: store.clone(),
             engine: store.clone(),
             backing_up: Mutex::default(),
@@ -225,6 +258,7 @@ impl Node {
             cpu_share,
             anti_entropy,
             large_values: LargeValues::new(config.coordinator.request_bytes_max.get()),
+            client_shares: client_shares(config),
             coordinators: (0..shard_count).map(|_| Arc::default()).collect(),
             http: (0..shard_count).map(|_| Arc::default()).collect(),
         });
@@ -289,6 +323,14 @@ impl Node {
     }
 }
 
+fn client_shares(config: &Config) -> Arc<ClientShares> {
+    ClientShares::new(config.coordinator.request_bytes_max.get(), config.limits.value_bytes_max.get())
+}
+
+fn peer_room(config: &Config) -> Arc<PeerRoom> {
+    PeerRoom::new(config.members.len(), config.peer.links_max.get(), config.unfinished_bytes_max())
+}
+
 fn start_shards(
     config: &Config,
     view: &Arc<NodeView>,
@@ -335,39 +377,50 @@ fn start_background(
     Ok(BackgroundThread { stop, thread })
 }
 
+/// Has files read anew at each SIGHUP. A task of its own: what it interrupted could lose a connection.
+async fn ask_at_hangup(mut hangup: Signal, reload: SyncSender<()>) {
+    while hangup.recv().await.is_some() {
+        // One that waits already will do.
+        let _ = reload.try_send(());
+    }
+}
+
 /// Hands connections to the shards in turn, until the node is stopping and the shards are done.
-async fn accept(listener: TcpListener, node: &Node) -> std::io::Result<()> {
+async fn accept(listener: TcpListener, node: &Node, connections_per_address: usize) -> std::io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
+    let mut seats = AddressSeats::new(connections_per_address);
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
-        () = hand_over(&listener, &node.shards) => {}
+        () = hand_over(&listener, &node.shards, &mut seats) => {}
     }
     node.drain();
     tracing::info!("stopping: finishing what is under way");
     tokio::select! {
         () = node.drain.closed() => {}
-        () = hand_over(&listener, &node.shards) => {}
+        () = hand_over(&listener, &node.shards, &mut seats) => {}
     }
     Ok(())
 }
 
 /// Takes connections for as long as there is a shard. Cancelled, it may drop the one connection that no
 /// shard has had room for.
-async fn hand_over(listener: &tokio::net::TcpListener, shards: &[ShardThread]) {
+async fn hand_over(listener: &tokio::net::TcpListener, shards: &[ShardThread], seats: &mut AddressSeats) {
     let mut turn = 0;
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => match stream.set_nodelay(true).and_then(|()| stream.into_std()) {
-                Ok(mut stream) => {
-                    while let Some(refused) = offer(stream, shards, &mut turn) {
+            Ok((stream, from)) => match stream.set_nodelay(true).and_then(|()| stream.into_std()) {
+                Ok(stream) => {
+                    let address = from.ip();
+                    let mut handover = TcpHandover { stream, address, seat: seats.take(address) };
+                    while let Some(refused) = offer(handover, shards, &mut turn) {
                         if shards.iter().all(|shard| shard.connections.is_closed()) {
                             return;
                         }
                         tokio::time::sleep(FULL_PAUSE).await;
-                        stream = refused;
+                        handover = refused;
                     }
                 }
                 Err(error) => tracing::debug!(%error, "connection lost before it was served"),
@@ -383,16 +436,16 @@ async fn hand_over(listener: &tokio::net::TcpListener, shards: &[ShardThread]) {
 
 /// Gives a connection to the next shard, in turn, that has room for it; back if none has. A shard that is
 /// stuck or done is passed over.
-fn offer(mut stream: TcpHandover, shards: &[ShardThread], turn: &mut usize) -> Option<TcpHandover> {
+fn offer(mut handover: TcpHandover, shards: &[ShardThread], turn: &mut usize) -> Option<TcpHandover> {
     let first = *turn % shards.len().max(1);
     *turn = first + 1;
     for shard in shards.iter().cycle().skip(first).take(shards.len()) {
-        match shard.connections.try_send(stream) {
+        match shard.connections.try_send(handover) {
             Ok(()) => return None,
-            Err(TrySendError::Full(refused) | TrySendError::Closed(refused)) => stream = refused,
+            Err(TrySendError::Full(refused) | TrySendError::Closed(refused)) => handover = refused,
         }
     }
-    Some(stream)
+    Some(handover)
 }
 
 fn layout(config: &Config) -> Result<Layout, LayoutError> {

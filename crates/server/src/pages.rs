@@ -58,6 +58,8 @@ pub(crate) fn cluster(view: &NodeView) -> Vec<u8> {
         "layout_version": layout.version(),
         "node": membership.url(own),
         "version": env!("CARGO_PKG_VERSION"),
+        "insecure": view.guards.is_insecure,
+        "auth_digest": view.guards.auth.as_ref().map(|auth| auth.table().digest().to_string()),
         "ready": ready.is_ok(),
         "reason": ready.err(),
         "watermark": watermark(view),

@@ -2,6 +2,7 @@
 //! the *background* shard, which has no clients: bulk traffic between nodes has connections of its own there,
 //! and never a queue in common with a request.
 
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -11,14 +12,15 @@ use hyper::StatusCode;
 use hyper::header::{CONNECTION, HeaderMap, HeaderValue};
 use kvorum_base::clock::Clock;
 use kvorum_base::priority;
-use kvorum_config::{Config, ReadFanout};
+use kvorum_config::{Config, HttpSection, ReadFanout};
 use kvorum_core::frame::{INTERLEAVED_MAX, PAYLOAD_OVERHEAD_MAX};
 use kvorum_http::{
-    Admin, AdminFuture, HttpParts, HttpSettings, HttpShard, PageFuture, PeerRefusal, PeerUpgrade, RangeError, Ranges,
-    serve_connection,
+    Admin, AdminFuture, AuditLog, BrowserRules, Gate, HttpParts, HttpSettings, HttpShard, IncomingStream, PageFuture,
+    PageRoom, PeerRefusal, PeerUpgrade, RangeError, Ranges, serve_connection,
 };
 use kvorum_peer::context::{PeerContext, PeerSettings};
 use kvorum_peer::dial::Tcp;
+use kvorum_peer::error::{CallRefused, ProtocolError};
 use kvorum_peer::first_dials::FirstDial;
 use kvorum_peer::handler::FrameHandler;
 use kvorum_peer::handshake::Hello;
@@ -34,8 +36,12 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::LocalSet;
 
+use crate::audit::ShardAudit;
 use crate::handover::{TcpHandover, drain_max};
 use crate::view::NodeView;
+
+/// Between two looks for a backup that nobody has fetched.
+const OLD_BACKUP_LOOK: Duration = Duration::from_secs(5);
 
 /// What a shard is given by its node.
 pub(crate) struct ThreadParts {
@@ -85,8 +91,19 @@ pub(crate) fn run_background(config: &Config, parts: BackgroundParts) {
         let (membership, pool, store) = (view.membership.clone(), view.pool.clone(), view.store.clone());
         tokio::task::spawn_local(kvorum_replication::backpressure::run(membership, pool, store));
         tokio::task::spawn_local(shard.driver().run());
+        tokio::task::spawn_local(forget_old_backups(view.clone()));
         kvorum_replication::hints::run::run(shard.hint_store(), stop).await;
     });
+}
+
+/// Looks for a backup that nobody has fetched, without end.
+async fn forget_old_backups(view: Arc<NodeView>) {
+    loop {
+        tokio::time::sleep(OLD_BACKUP_LOOK).await;
+        let old = view.clone();
+        // Where the pool is full the next look will do.
+        let _ = view.pool.submit(Box::new(move || old.forget_old_backup()));
+    }
 }
 
 fn block_on(task: impl Future<Output = ()>) {
@@ -122,9 +139,9 @@ async fn serve(config: &Config, parts: ThreadParts) {
 
 /// Takes connections from the node until there will be no more. Cancel safe.
 async fn take(connections: &mut mpsc::Receiver<TcpHandover>, http: &Rc<HttpShard<Coordinator>>) {
-    while let Some(stream) = connections.recv().await {
+    while let Some(TcpHandover { stream, address, seat }) = connections.recv().await {
         match TcpStream::from_std(stream) {
-            Ok(stream) => serve_connection(stream, http.clone()),
+            Ok(stream) => serve_connection(IncomingStream { stream, address, seat }, http.clone()),
             Err(error) => tracing::warn!(%error, "cannot serve a connection"),
         }
     }
@@ -170,6 +187,8 @@ fn shard(
         // The background shard coordinates nothing for clients.
         metrics: view.coordinators.get(usize::from(index)).cloned().unwrap_or_default(),
         dial: Box::new(Tcp),
+        secret: view.guards.peer_secret.clone(),
+        room: view.peer_room.clone(),
         first_dials,
     })
 }
@@ -184,11 +203,13 @@ fn http(config: &Config, index: u16, shard: &Shard, view: &Arc<NodeView>) -> Rc<
         request_read_timeout: config.limits.request_read_timeout,
         idle_timeout: config.limits.idle_timeout,
         write_timeout: config.limits.write_timeout,
+        answer_rate_min: config.limits.answer_rate_min.get(),
         connections_max: config.limits.connections_max.get(),
         requests_max: config.coordinator.requests_max.get(),
         scan_page_bytes: config.limits.scan_page_bytes.get(),
         default_from: config.quorum.replicas(),
         nodes: nodes(&view.membership),
+        browsers: browser_rules(config),
     };
     let (peer_context, handler) = (shard.peer_context.clone(), shard.handler.clone());
     let node_http = Rc::new(NodeHttp { peer_context, handler, view: view.clone() });
@@ -198,12 +219,37 @@ fn http(config: &Config, index: u16, shard: &Shard, view: &Arc<NodeView>) -> Rc<
         ranges: node_http.clone(),
         admin: node_http.clone(),
         peers: node_http,
+        gate: gate(view, shard.clock.clone()),
+        audit: view.guards.audit.clone().map(|audit| Rc::new(ShardAudit(audit)) as Rc<dyn AuditLog>),
         large_values: view.large_values.clone(),
+        shares: view.client_shares.clone(),
         metrics: view.http.get(usize::from(index)).expect("one for each shard").clone(),
-        wall: Box::new(move || SystemTime::UNIX_EPOCH + Duration::from_millis(clock.wall_ms())),
+        wall: Rc::new(move || SystemTime::UNIX_EPOCH + Duration::from_millis(clock.wall_ms())),
         request_id_seed: shard.clock.wall_ms() << 16 | u64::from(index) << 8,
     };
     HttpShard::new(parts, settings)
+}
+
+/// Looks at keys, if the node has a file of them.
+fn gate(view: &NodeView, clock: Arc<Clock>) -> Option<Rc<Gate>> {
+    let auth = view.guards.auth.clone()?;
+    Some(Gate::new(auth, Box::new(move || clock.boot())))
+}
+
+/// The names of the node, and the pages that may use it.
+pub(crate) fn browser_rules(config: &Config) -> BrowserRules {
+    let HttpSection { allowed_hosts, allowed_origins } = &config.http;
+    let members = config.members.iter().map(|member| member.url.address().host().to_owned());
+    let automatic = members.chain([config.listen.host().to_owned(), "localhost".to_owned()]);
+    // Its own name always, which a browser shows without a port that is the scheme's.
+    let own = config.own.address().host().to_owned();
+    let hosts = allowed_hosts.names.iter().cloned().chain([own]).chain(automatic.filter(|_| allowed_hosts.auto));
+    BrowserRules {
+        own: config.own.address().to_string(),
+        hosts: hosts.collect(),
+        addresses: allowed_hosts.auto,
+        origins: allowed_origins.clone(),
+    }
 }
 
 /// What HTTP reaches of the node, besides the coordinator.
@@ -214,20 +260,21 @@ struct NodeHttp {
 }
 
 impl Ranges for NodeHttp {
-    fn page(&self, start: Bytes, end: Option<Bytes>, limit: PageLimit) -> PageFuture {
+    fn page(&self, start: Bytes, end: Option<Bytes>, limit: PageLimit, mut room: PageRoom) -> PageFuture {
         let (send, receive) = oneshot::channel();
         let store = self.view.store.clone();
         let job = move || {
+            let page = store.scan(&start, end.as_deref(), limit);
+            let page = page.map_err(|error| RangeError::Failed(error.to_string()));
             // A client that has gone needs no answer.
-            let _ = send.send(store.scan(&start, end.as_deref(), limit));
+            let _ = send.send(page.and_then(|page| room.grow_to(&page).map(|()| (page, room))));
         };
         let submitted = self.view.pool.submit(Box::new(job)).is_ok();
         Box::pin(async move {
             if !submitted {
                 return Err(RangeError::Overloaded);
             }
-            let page = receive.await.map_err(|_| RangeError::Failed("the read pool stopped".to_owned()))?;
-            page.map_err(|error| RangeError::Failed(error.to_string()))
+            receive.await.map_err(|_| RangeError::Failed("the read pool stopped".to_owned()))?
         })
     }
 }
@@ -284,27 +331,37 @@ impl Admin for NodeHttp {
 }
 
 impl PeerUpgrade for NodeHttp {
-    fn accept(&self, headers: &HeaderMap) -> Result<HeaderMap, PeerRefusal> {
+    fn accept(&self, headers: &HeaderMap, address: IpAddr) -> Result<HeaderMap, PeerRefusal> {
         let hello = Hello::parse(|name| headers.get(name).map(HeaderValue::as_bytes));
-        match server::answer(&self.peer_context, hello.as_ref().map_err(Clone::clone)) {
+        match server::answer(&self.peer_context, hello.as_ref().map_err(Clone::clone), Some(address)) {
             Ok(ours) => {
                 let mut answer = ours.headers();
                 answer.insert(CONNECTION, HeaderValue::from_static("upgrade"));
                 Ok(answer)
             }
-            Err(handshake_error) => Err(PeerRefusal {
-                status: StatusCode::CONFLICT,
+            Err(refused) => Err(PeerRefusal {
+                status: match refused {
+                    CallRefused::Handshake(_) => StatusCode::CONFLICT,
+                    CallRefused::Accuser => StatusCode::SERVICE_UNAVAILABLE,
+                },
                 title: "Not A Peer",
-                detail: handshake_error.to_string(),
+                detail: refused.to_string(),
             }),
         }
     }
 
-    fn upgraded(&self, stream: TcpStream, read_ahead: Bytes, headers: HeaderMap) {
-        let hello = Hello::parse(|name| headers.get(name).map(HeaderValue::as_bytes));
-        let Ok(hello) = hello else { return };
+    fn upgraded(&self, stream: TcpStream, read_ahead: Bytes, hello: HeaderMap, answer: HeaderMap) {
+        let read = |headers: &HeaderMap| Hello::parse(|name| headers.get(name).map(HeaderValue::as_bytes));
+        let (Ok(hello), Ok(ours)) = (read(&hello), read(&answer)) else { return };
         let input = BytesMut::from(&*read_ahead);
         let (context, handler) = (self.peer_context.clone(), self.handler.clone());
-        tokio::task::spawn_local(server::accept(context, handler, Box::new(stream), hello, input));
+        let audit = self.view.guards.audit.clone();
+        let address = stream.peer_addr().map(|address| address.ip()).ok();
+        let served = server::accept(context, handler, Box::new(stream), hello, ours, input, address);
+        tokio::task::spawn_local(async move {
+            if let (Err(ProtocolError::NoProof), Some(audit), Some(address)) = (served.await, audit, address) {
+                audit.note_unproven(address);
+            }
+        });
     }
 }

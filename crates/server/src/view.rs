@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, UNIX_EPOCH};
 
 use kvorum_base::blocking_pool::ReadPool;
 use kvorum_base::clock::Clock;
@@ -9,9 +10,10 @@ use kvorum_base::cpu_share::CpuShare;
 use kvorum_base::histogram::Histogram;
 use kvorum_base::value_memory::LargeValues;
 use kvorum_engine_rocksdb::{RocksStore, backup};
-use kvorum_http::HttpMetrics;
+use kvorum_http::{ClientShares, HttpMetrics};
 use kvorum_peer::first_dials::FirstDials;
 use kvorum_peer::membership::{Membership, VoteState};
+use kvorum_peer::room::PeerRoom;
 use kvorum_replication::anti_entropy::AntiEntropy;
 use kvorum_replication::coordinator::metrics::CoordinatorMetrics;
 use kvorum_replication::hints::HintQueue;
@@ -19,6 +21,11 @@ use kvorum_replication::scrub::Scrub;
 use kvorum_storage::backup_label::Label;
 use kvorum_storage::commit::{CommitMetrics, CommitQueue};
 use kvorum_storage::{HealthState, Store};
+
+use crate::guards::Guards;
+
+/// The least from one backup to the next, in milliseconds: each has the store write out what is only in memory.
+const BACKUP_INTERVAL_MS: u64 = 60_000;
 
 /// What the node shows of itself: to `/readyz`, `/metrics` and `/v0/cluster`.
 pub(crate) struct NodeView {
@@ -28,6 +35,10 @@ pub(crate) struct NodeView {
     pub(crate) membership: Arc<Membership>,
     /// Of the shards that have clients, to all peers.
     pub(crate) first_dials: FirstDials,
+    /// What decides who may do what.
+    pub(crate) guards: Guards,
+    /// How much peers may take.
+    pub(crate) peer_room: Arc<PeerRoom>,
     /// The store.
     pub(crate) store: Arc<dyn Store>,
     /// Writes on their way to the store.
@@ -38,8 +49,8 @@ pub(crate) struct NodeView {
     pub(crate) commit_micros: Arc<Histogram>,
     /// The engine behind `store`, for backups.
     pub(crate) engine: Arc<RocksStore>,
-    /// Held while a backup is taken.
-    pub(crate) backing_up: Mutex<()>,
+    /// Held while a backup is taken: when the last one was, in milliseconds of the wall clock.
+    pub(crate) backing_up: Mutex<Option<u64>>,
     /// What was verified.
     pub(crate) scrub: Arc<Scrub>,
     /// Blocking reads.
@@ -52,6 +63,8 @@ pub(crate) struct NodeView {
     pub(crate) hints: Arc<HintQueue>,
     /// Memory for large values.
     pub(crate) large_values: Arc<LargeValues>,
+    /// What clients hold of it.
+    pub(crate) client_shares: Arc<ClientShares>,
     /// Rounds of anti-entropy.
     pub(crate) anti_entropy: Arc<AntiEntropy>,
     /// What each shard's coordinator counts.
@@ -110,19 +123,36 @@ impl NodeView {
     /// # Errors
     /// Why there is none.
     pub(crate) fn take_backup(&self) -> Result<(PathBuf, Label), String> {
-        let Ok(_only) = self.backing_up.try_lock() else { return Err("a backup is being taken already".to_owned()) };
+        let Ok(mut last) = self.backing_up.try_lock() else { return Err("a backup is being taken already".to_owned()) };
+        let now = self.clock.wall_ms();
+        if last.is_some_and(|last| now.abs_diff(last) < BACKUP_INTERVAL_MS) {
+            return Err("a backup was taken less than a minute ago: try again in a minute".to_owned());
+        }
         if self.membership.vote_state() == VoteState::Rebuilding {
             return Err("the node is rebuilding: back up one that has everything".to_owned());
         }
         let label = Label {
             cluster: self.membership.cluster_id(),
             node: self.membership.url(self.membership.own()).to_owned(),
-            wall_ms: self.clock.wall_ms(),
+            wall_ms: now,
             sequence: self.store.sequence(),
         };
         let taken = backup::take(self.membership.data_path(), &self.engine, &label);
         let path = taken.map_err(|error| error.to_string()).inspect_err(|error| tracing::error!(error, "no backup"))?;
         tracing::info!(path = %path.display(), sequence = label.sequence, "backup taken");
+        *last = Some(now);
         Ok((path, label))
+    }
+
+    /// Removes a backup that nobody has fetched in time: its tables take up space once the store has rewritten them.
+    /// Blocks: not for a shard.
+    pub(crate) fn forget_old_backup(&self) {
+        let Ok(_only) = self.backing_up.try_lock() else { return };
+        let now = UNIX_EPOCH + Duration::from_millis(self.clock.wall_ms());
+        match backup::forget_older(self.membership.data_path(), now) {
+            Ok(false) => {}
+            Ok(true) => tracing::warn!("a backup was removed that nobody had fetched for an hour"),
+            Err(error) => tracing::warn!(%error, "an old backup stays"),
+        }
     }
 }

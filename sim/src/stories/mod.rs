@@ -2,6 +2,7 @@
 
 pub mod deletions;
 pub mod losses;
+pub mod strangers;
 
 use std::rc::Rc;
 use std::time::Duration;

@@ -16,6 +16,8 @@ use kvorum_load::scenario::SCENARIOS;
 use kvorum_load::target::Target;
 use kvorum_load::workload::{Api, KeyOrder, ValueSize, Workload, bytes};
 
+use crate::key_file::{ClientKey, client_key};
+
 /// Load tests: drive a cluster, or any HTTP store, and report how it did.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
@@ -39,6 +41,9 @@ pub struct TargetArgs {
         value_delimiter = ','
     )]
     pub url: Vec<Target>,
+    /// The file with the client's key, where the servers want one.
+    #[arg(long, value_name = "FILE", env = "KVORUM_KEY_FILE", value_parser = client_key)]
+    pub key_file: Option<ClientKey>,
     /// Connections, over all targets and threads.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = up_to::<100_000>)]
     pub connections: usize,
@@ -93,10 +98,17 @@ pub struct LoadArgs {
 const WORKLOAD: &str = "put";
 
 impl TargetArgs {
+    fn with_key(&self, target: Target) -> Target {
+        match &self.key_file {
+            Some(key) => target.with_key(key.text()),
+            None => target,
+        }
+    }
+
     /// Writes, as fast as the target takes them, for a day.
     pub fn plan(&self) -> RunPlan {
         RunPlan {
-            targets: self.url.clone(),
+            targets: self.url.iter().cloned().map(|target| self.with_key(target)).collect(),
             api: self.path.clone(),
             workload: WORKLOAD.parse().expect("a workload of its own"),
             key_order: None,

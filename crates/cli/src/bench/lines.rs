@@ -7,14 +7,16 @@ use kvorum_load::compare::Turn;
 use kvorum_load::knee::{Point, Probe, SearchObserver};
 use kvorum_load::report::told_ms;
 
+use crate::printable::printable_lines;
+
 /// A line on stdout. Minutes of work do not end because stdout is closed.
 pub(super) fn say(line: std::fmt::Arguments<'_>) {
-    let _ = writeln!(io::stdout(), "{line}");
+    let _ = writeln!(io::stdout(), "{}", printable_lines(&line.to_string()));
 }
 
 /// The same on stderr.
 pub(super) fn warn(line: std::fmt::Arguments<'_>) {
-    let _ = writeln!(io::stderr(), "kvorum: {line}");
+    let _ = writeln!(io::stderr(), "kvorum: {}", printable_lines(&line.to_string()));
 }
 
 /// Prints each probe in a line.

@@ -270,3 +270,86 @@ fn a_round_of_repair_is_begun_by_post_and_shown_by_get() {
         assert_eq!(node.ask("POST /v0/repair?now=1").await.status, 400);
     });
 }
+
+#[test]
+fn no_answer_can_be_taken_for_something_else_by_a_browser() {
+    with(settings(), |node| async move {
+        let mut client = node.connect().await;
+        let put = "PUT /v0/entity?id=k\r\nContent-Type: text/html";
+        assert_eq!(client.ask_with(put, b"<script>alert(1)</script>").await.status, 201);
+        let mut statuses = std::collections::BTreeSet::new();
+        for route in crate::routes::ROUTES {
+            for method in ["GET", "HEAD", "PUT", "DELETE", "POST", "OPTIONS", "PATCH"] {
+                for query in ["", "?id=k", "?id=none", "?start=k"] {
+                    let answer = client.ask(&format!("{method} {}{query}", route.path)).await;
+                    assert_eq!(answer.header("x-content-type-options"), Some("nosniff"), "{answer:?}");
+                    assert_eq!(answer.header("cross-origin-resource-policy"), Some("same-origin"), "{answer:?}");
+                    assert_eq!(answer.header("access-control-allow-origin"), None, "{answer:?}");
+                    let has_value = answer.status == 200 && ["/v0/entity", "/v0/entities"].contains(&route.path);
+                    let policy = has_value.then_some("sandbox; default-src 'none'");
+                    assert_eq!(answer.header("content-security-policy"), policy, "{answer:?}");
+                    statuses.insert(answer.status);
+                    client.ask_with("PUT /v0/entity?id=k", b"v").await;
+                }
+            }
+        }
+        assert!([200, 201, 202, 400, 404, 405].iter().all(|status| statuses.contains(status)), "{statuses:?}");
+        // What is said without hyper has it, too.
+        let mut other = node.connect().await;
+        other.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
+        let answer = other.answer(false).await;
+        assert_eq!((answer.status, answer.header("x-content-type-options")), (400, Some("nosniff")));
+    });
+}
+
+#[test]
+fn a_rebound_name_and_a_page_of_another_origin_are_refused_on_every_path_and_method() {
+    with(settings(), |node| async move {
+        let mut client = node.connect().await;
+        for route in crate::routes::ROUTES {
+            for method in ["GET", "HEAD", "PUT", "DELETE", "POST", "OPTIONS"] {
+                for (headers, status) in [
+                    ("Host: evil.example", 421),
+                    ("Host: x\r\nOrigin: http://evil.example", 403),
+                    ("Host: x\r\nOrigin: null", 403),
+                    ("Host: x\r\nSec-Fetch-Site: cross-site", 403),
+                    ("Host: x\r\nSec-Fetch-Site: same-site", 403),
+                ] {
+                    client.send(format!("{method} {}?id=k HTTP/1.1\r\n{headers}\r\n\r\n", route.path)).await;
+                    let answer = client.answer(method == "HEAD").await;
+                    assert_eq!(answer.status, status, "{method} {} {headers}", route.path);
+                }
+                client.send(format!("{method} http://evil.example{} HTTP/1.1\r\nHost: x\r\n\r\n", route.path)).await;
+                assert_eq!(client.answer(method == "HEAD").await.status, 421, "{method} {}", route.path);
+            }
+        }
+        assert!(node.entities.records.borrow().is_empty(), "nothing was stored");
+        for own in ["Origin: http://x", "Sec-Fetch-Site: same-origin", "Sec-Fetch-Site: none"] {
+            assert_eq!(node.ask(&format!("GET /v0/entity?id=k\r\n{own}")).await.status, 404, "{own}");
+        }
+    });
+}
+
+#[test]
+fn a_page_of_an_allowed_origin_may_use_the_node_and_read_its_answers() {
+    let page = "http://console.example";
+    let browsers = crate::BrowserRules { own: "x".into(), origins: vec![page.into()], ..Default::default() };
+    with(crate::HttpSettings { browsers, ..settings() }, |node| async move {
+        let asked = format!("OPTIONS /v0/entity?id=k\r\nOrigin: {page}\r\nAccess-Control-Request-Method: PUT");
+        let preflight = node.ask(&asked).await;
+        assert_eq!((preflight.status, preflight.header("access-control-allow-origin")), (204, Some(page)));
+        assert_eq!(preflight.header("access-control-allow-methods"), Some("GET, HEAD, PUT, DELETE"));
+        assert!(preflight.header("access-control-allow-headers").unwrap().contains("authorization"));
+        assert_eq!(preflight.header("access-control-allow-credentials"), None);
+        let put = node.ask(&format!("PUT /v0/entity?id=k\r\nOrigin: {page}\r\nSec-Fetch-Site: cross-site")).await;
+        assert_eq!((put.status, put.header("access-control-allow-origin")), (201, Some(page)));
+        assert!(put.header("access-control-expose-headers").unwrap().contains("etag"));
+        // An answer that a cache keeps for somebody else is not the same answer.
+        let program = node.ask("GET /v0/entity?id=k").await;
+        assert_eq!((program.header("vary"), program.header("access-control-allow-origin")), (Some("origin"), None));
+        let missing = node.ask(&format!("OPTIONS /nothing\r\nOrigin: {page}")).await;
+        assert_eq!((missing.status, missing.header("access-control-allow-origin")), (400, Some(page)));
+        let foreign = node.ask("OPTIONS /v0/entity?id=k\r\nOrigin: http://evil.example").await;
+        assert_eq!((foreign.status, foreign.header("access-control-allow-origin")), (403, None));
+    });
+}

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use kvorum_auth::table::OverLimit;
+
 use super::*;
 
 /// One of each; the match has the compiler name what is missing.
@@ -15,6 +17,13 @@ fn one_of_each() -> Vec<HttpError> {
         BadRequest::UnknownPath.into(),
         HttpError::NotFound { deleted: None, receipt: None },
         HttpError::MethodNotAllowed { allow: "GET" },
+        AuthRefusal::Missing.into(),
+        AuthRefusal::InQuery.into(),
+        AuthRefusal::Forbidden { needed: "read", over: "" }.into(),
+        AuthRefusal::Blocked { retry_after: Duration::ZERO }.into(),
+        AuthRefusal::Over(OverLimit { limit: "in_flight", retry_after: Duration::ZERO }).into(),
+        HttpError::Origin(OriginRefusal::Foreign),
+        HttpError::Origin(OriginRefusal::Misdirected),
         HttpError::Timeout,
         HttpError::ValueTooLarge { bytes_max: 1 },
         HttpError::ConditionalWrite,
@@ -30,6 +39,17 @@ fn one_of_each() -> Vec<HttpError> {
             HttpError::BadRequest(_)
             | HttpError::NotFound { .. }
             | HttpError::MethodNotAllowed { .. }
+            | HttpError::Auth(
+                AuthRefusal::Missing
+                | AuthRefusal::Scheme
+                | AuthRefusal::Malformed(_)
+                | AuthRefusal::Key(_)
+                | AuthRefusal::InQuery
+                | AuthRefusal::Forbidden { .. }
+                | AuthRefusal::Blocked { .. }
+                | AuthRefusal::Over(_),
+            )
+            | HttpError::Origin(OriginRefusal::Foreign | OriginRefusal::Misdirected)
             | HttpError::Timeout
             | HttpError::ValueTooLarge { .. }
             | HttpError::ConditionalWrite
@@ -59,5 +79,6 @@ fn the_table_of_errors_is_the_mapping() {
     let mapped = problems.iter().map(|problem| (problem.status.as_u16(), problem.title, members(problem)));
     assert_eq!(mapped.collect::<BTreeSet<_>>(), told);
     assert_eq!(told.len(), ERRORS.len(), "no kind is there twice");
-    assert!(problems.iter().all(|problem| (problem.status == 503) == problem.retry_after.is_some()));
+    let is_later = |problem: &Problem| [429, 503].contains(&problem.status.as_u16());
+    assert!(problems.iter().all(|problem| is_later(problem) == problem.retry_after.is_some()));
 }

@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -18,7 +19,9 @@ use kvorum_storage::{Page, PageLimit};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-use crate::{Admin, AdminFuture, Entities, PEER_PROTOCOL, PageFuture, PeerRefusal, PeerUpgrade, RangeError, Ranges};
+use crate::{
+    Admin, AdminFuture, Entities, PEER_PROTOCOL, PageFuture, PageRoom, PeerRefusal, PeerUpgrade, RangeError, Ranges,
+};
 
 /// One map, and an answer that a test can set.
 pub(super) struct FakeEntities {
@@ -152,11 +155,11 @@ impl FakeRanges {
 }
 
 impl Ranges for FakeRanges {
-    fn page(&self, start: Bytes, end: Option<Bytes>, limit: PageLimit) -> PageFuture {
+    fn page(&self, start: Bytes, end: Option<Bytes>, limit: PageLimit, mut room: PageRoom) -> PageFuture {
         let page = self.read(&start, end.as_deref(), limit);
         Box::pin(async move {
             tokio::task::yield_now().await;
-            page
+            page.and_then(|page| room.grow_to(&page).map(|()| (page, room)))
         })
     }
 }
@@ -210,7 +213,7 @@ pub(super) struct FakePeers {
 }
 
 impl PeerUpgrade for FakePeers {
-    fn accept(&self, hello: &HeaderMap) -> Result<HeaderMap, PeerRefusal> {
+    fn accept(&self, hello: &HeaderMap, _: IpAddr) -> Result<HeaderMap, PeerRefusal> {
         if hello.get("kvorum-cluster").is_none_or(|cluster| cluster != "ours") {
             let detail = "another cluster".to_owned();
             return Err(PeerRefusal { status: StatusCode::FORBIDDEN, title: "Stranger", detail });
@@ -222,7 +225,7 @@ impl PeerUpgrade for FakePeers {
         Ok(headers)
     }
 
-    fn upgraded(&self, stream: TcpStream, read_ahead: Bytes, hello: HeaderMap) {
+    fn upgraded(&self, stream: TcpStream, read_ahead: Bytes, hello: HeaderMap, _: HeaderMap) {
         self.taken.borrow_mut().push((stream, read_ahead, hello));
     }
 }

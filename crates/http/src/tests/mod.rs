@@ -1,14 +1,17 @@
 //! The contract over real sockets, with stand-ins behind it. `contract.rs`: what each request is
-//! answered; `wire.rs`: framing, limits and timeouts; `ranges.rs`: streams; `request.rs`: the pure parser.
+//! answered; `wire.rs`: limits and timeouts; `framing.rs`: heads and bodies that are read in two ways, or in none;
+//! `shares.rs`: the memory for large values; `ranges.rs`: streams; `request.rs`: the pure parser.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 
 mod contract;
+mod framing;
 mod ranges;
+mod shares;
 mod wire;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +23,10 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::fake::{FakeAdmin, FakeEntities, FakePeers, FakeRanges};
 use super::watch::ConnectionPhase;
-use super::{HttpMetrics, HttpParts, HttpSettings, HttpShard, serve_connection};
+use super::{
+    AddressSeats, BrowserRules, ClientShares, HttpMetrics, HttpParts, HttpSettings, HttpShard, IncomingStream,
+    serve_connection,
+};
 
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -34,6 +40,9 @@ struct Node {
     peers: Rc<FakePeers>,
     metrics: Arc<HttpMetrics>,
     large_values: Arc<LargeValues>,
+    shares: Arc<ClientShares>,
+    /// Where connections seem to come from.
+    from: Rc<Cell<Option<IpAddr>>>,
 }
 
 pub(super) fn settings() -> HttpSettings {
@@ -42,11 +51,13 @@ pub(super) fn settings() -> HttpSettings {
         request_read_timeout: Duration::from_secs(30),
         idle_timeout: Duration::from_secs(60),
         write_timeout: Duration::from_secs(30),
+        answer_rate_min: 0,
         connections_max: 100,
         requests_max: 100,
         scan_page_bytes: 4096,
         default_from: 3,
         nodes: 3,
+        browsers: BrowserRules { own: "x".into(), ..BrowserRules::default() },
     }
 }
 
@@ -60,12 +71,17 @@ fn with_memory<F: Future>(large_bytes_max: usize, settings: HttpSettings, test: 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async {
-        let node = start(settings, LargeValues::new(large_bytes_max)).await;
+        let node = start(settings, large_bytes_max).await;
         tokio::time::timeout(3 * PATIENCE, test(node)).await.expect("the test ends in time");
     });
 }
 
-async fn start(settings: HttpSettings, large_values: Arc<LargeValues>) -> Rc<Node> {
+/// Connections of one address that is not this machine's.
+const SEATS_OF_ADDRESS: usize = 20;
+
+async fn start(settings: HttpSettings, large_bytes_max: usize) -> Rc<Node> {
+    let large_values = LargeValues::new(large_bytes_max);
+    let shares = ClientShares::new(large_bytes_max, settings.value_bytes_max);
     let entities = Rc::new(FakeEntities::new(large_values.clone()));
     let ranges = Rc::new(FakeRanges {
         entities: Rc::clone(&entities),
@@ -79,23 +95,31 @@ async fn start(settings: HttpSettings, large_values: Arc<LargeValues>) -> Rc<Nod
         ranges: Rc::<FakeRanges>::clone(&ranges),
         admin: Rc::<FakeAdmin>::clone(&admin),
         peers: Rc::<FakePeers>::clone(&peers),
+        gate: None,
+        audit: None,
         large_values: Arc::clone(&large_values),
+        shares: Arc::clone(&shares),
         metrics: Arc::clone(&metrics),
-        wall: Box::new(SystemTime::now),
+        wall: Rc::new(SystemTime::now),
         request_id_seed: 0xabc,
     };
     let shard = HttpShard::new(parts, settings);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
+    let from: Rc<Cell<Option<IpAddr>>> = Rc::default();
+    let from_address = from.clone();
     tokio::task::spawn_local(Rc::clone(&shard).run_sweeper());
     let acceptor = Rc::clone(&shard);
     tokio::task::spawn_local(async move {
+        let mut seats = AddressSeats::new(SEATS_OF_ADDRESS);
         loop {
-            let (stream, _) = listener.accept().await.unwrap();
-            serve_connection(stream, Rc::clone(&acceptor));
+            let (stream, from) = listener.accept().await.unwrap();
+            let address = from_address.get().unwrap_or(from.ip());
+            let seat = seats.take(address);
+            serve_connection(IncomingStream { stream, address, seat }, Rc::clone(&acceptor));
         }
     });
-    Rc::new(Node { shard, address, entities, ranges, admin, peers, metrics, large_values })
+    Rc::new(Node { shard, address, entities, ranges, admin, peers, metrics, large_values, shares, from })
 }
 
 /// Waits for a condition.
@@ -112,6 +136,11 @@ fn read(counter: &AtomicU64) -> u64 {
 }
 
 impl Node {
+    /// From now on.
+    fn clients_come_from(&self, address: &str) {
+        self.from.set(Some(address.parse().unwrap()));
+    }
+
     async fn connect(&self) -> Client {
         Client { stream: TcpStream::connect(self.address).await.unwrap(), unread: Vec::new() }
     }
@@ -214,7 +243,7 @@ impl Client {
         let status = line.split(' ').nth(1).unwrap().parse().unwrap();
         let mut answer = Answer { line, status, head, body: Vec::new(), chunks: Vec::new() };
         assert!(status < 200 || answer.header("date").is_some(), "every answer has a date: {answer:?}");
-        if bodiless || matches!(status, 100..200 | 304) {
+        if bodiless || matches!(status, 100..200 | 204 | 304) {
             return answer;
         }
         if answer.header("transfer-encoding") == Some("chunked") {

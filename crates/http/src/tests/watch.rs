@@ -49,13 +49,52 @@ fn while_the_peer_does_not_read_only_that_counts() {
 #[test]
 fn progress_makes_an_idle_connection_young_and_a_head_not() {
     let (start, later) = (CoarseClock(Duration::ZERO), CoarseClock(Duration::from_secs(5)));
-    let watch = ConnectionWatch::new(start);
+    let watch = ConnectionWatch::new(start, IpAddr::from([127, 0, 0, 1]), SeatKind::Any);
     watch.change(ConnectionPhase::Idle);
     watch.blocked(start);
-    watch.sent(later);
+    watch.sent(1, later);
     assert_eq!((watch.since.get(), watch.blocked_since.get()), (later, None));
     assert!(watch.received(later));
     assert!(!watch.received(CoarseClock(Duration::from_secs(9))));
-    watch.sent(CoarseClock(Duration::from_secs(9)));
+    watch.sent(1, CoarseClock(Duration::from_secs(9)));
     assert_eq!(watch.since.get(), later);
+}
+
+/// Sweeps for so many seconds while the client takes `rate` bytes in each of them and always leaves some; whether it is
+/// cut off in that time.
+fn is_cut_off(watch: &ConnectionWatch, from: u64, seconds: u64, rate: usize) -> bool {
+    let settings = HttpSettings { answer_rate_min: 1000, ..settings() };
+    (0..4 * seconds).any(|quarter| {
+        let now = CoarseClock(Duration::from_secs(from) + u32::try_from(quarter).unwrap() * SWEEP_EVERY);
+        watch.sent(rate / 4, now);
+        watch.blocked(now);
+        watch.sweep(now, &settings);
+        watch.verdict.take() == Some(Verdict::NotReading)
+    })
+}
+
+#[test]
+fn a_reader_below_the_least_rate_is_cut_off() {
+    let watch = ConnectionWatch::new(CoarseClock::default(), IpAddr::from([10, 0, 0, 1]), SeatKind::Any);
+    watch.change(ConnectionPhase::Serving);
+    assert!(!is_cut_off(&watch, 0, 300, 1200), "above the rate");
+    assert!(!is_cut_off(&watch, 300, 29, 800), "below it, and not for long");
+    watch.change(ConnectionPhase::Idle);
+    assert!(watch.received(CoarseClock(Duration::from_secs(400))), "another request");
+    watch.change(ConnectionPhase::Serving);
+    assert!(!is_cut_off(&watch, 400, 29, 800), "which begins anew");
+    assert!(is_cut_off(&watch, 429, 2, 800));
+}
+
+#[test]
+fn time_in_which_the_client_waits_is_not_counted() {
+    let watch = ConnectionWatch::new(CoarseClock::default(), IpAddr::from([10, 0, 0, 1]), SeatKind::Any);
+    watch.change(ConnectionPhase::Serving);
+    let settings = HttpSettings { answer_rate_min: 1000, ..settings() };
+    for second in 0..1000 {
+        let now = CoarseClock(Duration::from_secs(second));
+        watch.sent(1, now);
+        watch.sweep(now, &settings);
+        assert_eq!(watch.verdict.take(), None, "{second}");
+    }
 }

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::{Client, ConnectionPhase, Node, read, settings, until, with, with_memory};
+use super::{Client, ConnectionPhase, Node, SEATS_OF_ADDRESS, read, settings, until, with, with_memory};
 use crate::HttpSettings;
+use crate::accept::PEER_SEATS_OF_ADDRESS;
 
 const SOON: Duration = Duration::from_millis(200);
 
@@ -407,6 +408,58 @@ fn connections_over_the_limit_are_told_and_closed() {
 }
 
 #[test]
+fn a_peer_has_a_seat_where_clients_have_all() {
+    with(HttpSettings { connections_max: 1, ..settings() }, |node| async move {
+        let mut client = node.connect().await;
+        client.assert_alive().await;
+        let hello = "GET /_peer HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: kvorum/2\r\n";
+        let mut peer = node.connect().await;
+        peer.send(format!("{hello}Kvorum-Cluster: ours\r\n\r\n")).await;
+        assert_eq!(peer.answer(false).await.status, 101);
+        until("the peer is taken", || node.peers.taken.borrow().len() == 1).await;
+        // A stranger, and who says nothing, leave theirs at once.
+        let mut stranger = node.connect().await;
+        stranger.send(format!("{hello}\r\n")).await;
+        assert_eq!(last_answer(&mut stranger).await.status, 403);
+        assert_eq!(node.connect().await.rest().await, b"");
+        client.assert_alive().await;
+        until("all seats of peers are free", || node.shard.peer_seats.borrow().is_empty()).await;
+    });
+}
+
+#[test]
+fn a_peer_has_a_seat_where_clients_of_its_address_have_all_and_one_address_takes_few_of_those() {
+    with(settings(), |node| async move {
+        node.clients_come_from("10.0.0.1");
+        let mut clients = Vec::new();
+        for _ in 0..SEATS_OF_ADDRESS {
+            clients.push(node.connect().await);
+            clients.last_mut().unwrap().assert_alive().await;
+        }
+        let mut over = node.connect().await;
+        over.send("GET /livez HTTP/1.1\r\nHost: x\r\n\r\n").await;
+        let answer = last_answer(&mut over).await;
+        assert!(answer.status == 503 && answer.problem()["detail"].as_str().unwrap().contains("address"), "{answer:?}");
+        let hello = "GET /_peer HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: kvorum/2\r\n";
+        let hello = format!("{hello}Kvorum-Cluster: ours\r\n\r\n");
+        let mut peer = node.connect().await;
+        peer.send(&hello).await;
+        assert_eq!(peer.answer(false).await.status, 101);
+        // One address that says nothing does not take all seats of peers.
+        let mut silent = Vec::new();
+        for _ in 0..2 * PEER_SEATS_OF_ADDRESS {
+            silent.push(node.connect().await);
+        }
+        until("the silent have seats", || node.shard.peer_seats.borrow().len() >= PEER_SEATS_OF_ADDRESS).await;
+        assert_eq!(node.shard.peer_seats.borrow().len(), PEER_SEATS_OF_ADDRESS);
+        node.clients_come_from("10.0.0.2");
+        node.connect().await.assert_alive().await;
+        drop(silent);
+        until("their seats are free", || node.shard.peer_seats.borrow().is_empty()).await;
+    });
+}
+
+#[test]
 fn requests_over_the_limit_are_shed_and_keep_their_connection() {
     with(HttpSettings { requests_max: 1, ..settings() }, |node| async move {
         node.entities.held.set(true);
@@ -466,26 +519,6 @@ fn a_request_over_the_limit_waits_a_moment_for_room() {
     });
 }
 
-#[test]
-fn values_on_their_way_share_a_budget() {
-    with_memory(300_000, settings(), |node| async move {
-        let mut slow = node.connect().await;
-        slow.send("PUT /v0/entity?id=slow HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n").await;
-        slow.send(vec![b'x'; 199_999]).await;
-        until("the slow one is charged", || node.large_values.used() > 190_000).await;
-        let mut client = node.connect().await;
-        let shed = client.ask_with("PUT /v0/entity?id=k", &[b'y'; 200_000]).await;
-        assert_eq!((shed.status, shed.header("connection")), (503, None));
-        assert_eq!(client.ask_with("PUT /v0/entity?id=k", b"small").await.status, 201);
-        node.entities.insert(b"large", &[b'z'; 200_000]);
-        assert_eq!(client.ask("GET /v0/entity?id=large").await.status, 503);
-        slow.send("x").await;
-        assert_eq!(slow.answer(false).await.status, 201);
-        assert_eq!(client.ask("GET /v0/entity?id=large").await.body.len(), 200_000);
-        until("everything is given back", || node.large_values.used() == 0).await;
-    });
-}
-
 async fn drained(node: &Node) {
     tokio::time::timeout(super::PATIENCE, node.shard.drained()).await.expect("drains");
 }
@@ -534,11 +567,11 @@ fn a_request_that_came_just_before_the_drain_is_answered() {
 #[test]
 fn a_peer_gets_the_socket_and_what_it_has_said() {
     with(settings(), |node| async move {
-        let hello = "GET /_peer HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: kvorum/1\r\n";
+        let hello = "GET /_peer HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: kvorum/2\r\n";
         let mut client = node.connect().await;
         client.send(format!("{hello}Kvorum-Cluster: ours\r\n\r\nfirst frames")).await;
         let answer = client.answer(false).await;
-        assert_eq!((answer.status, answer.header("upgrade")), (101, Some("kvorum/1")));
+        assert_eq!((answer.status, answer.header("upgrade")), (101, Some("kvorum/2")));
         assert_eq!(answer.header("kvorum-node"), Some("b"));
         until("the peer is taken", || node.peers.taken.borrow().len() == 1).await;
         assert_eq!(node.shard.connections(), 0);
@@ -558,7 +591,7 @@ fn a_peer_gets_the_socket_and_what_it_has_said() {
 fn a_stranger_is_refused() {
     with(settings(), |node| async move {
         let mut client = node.connect().await;
-        let answer = client.ask("GET /_peer\r\nConnection: Upgrade\r\nUpgrade: kvorum/1").await;
+        let answer = client.ask("GET /_peer\r\nConnection: Upgrade\r\nUpgrade: kvorum/2").await;
         assert_eq!((answer.status, &answer.problem()["detail"]), (403, &"another cluster".into()));
         client.assert_alive().await;
         assert!(node.peers.taken.borrow().is_empty());
@@ -580,5 +613,54 @@ fn idle_connections_hold_no_buffers() {
             client.assert_alive().await;
         }
         until("all are parked again", parked).await;
+    });
+}
+
+#[test]
+fn each_head_has_its_lines_once_whatever_hyper_writes_with_it() {
+    with(settings(), |node| async move {
+        let mut client = node.connect().await;
+        // A body that looks like a head, a body that is large, and none.
+        let bodies =
+            [b"HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n".to_vec(), vec![b'\r'; 300_000], Vec::new()];
+        for (id, body) in bodies.iter().enumerate() {
+            assert_eq!(client.ask_with(&format!("PUT /v0/entity?id={id}"), body).await.status, 201);
+        }
+        let mut sent = String::new();
+        for _ in 0..20 {
+            for id in 0..3 {
+                sent += &format!("GET /v0/entity?id={id} HTTP/1.1\r\nHost: x\r\n\r\n");
+            }
+            sent += "HEAD /v0/entity?id=0 HTTP/1.1\r\nHost: x\r\n\r\n";
+            sent += "PUT /v0/entity?id=none HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\nv";
+            sent += "DELETE /v0/entity?id=none HTTP/1.1\r\nHost: x\r\n\r\nGET /v0/entity?id=none HTTP/1.1\r\nHost: x\r\n\r\n";
+        }
+        client.send(sent).await;
+        // Until this side waits for the client, which does not read.
+        until("answers wait", || node.metrics.requests().map(|(_, _, count)| count).sum::<u64>() > 5).await;
+        let lines = |answer: &super::Answer, has_value: bool| {
+            let policy = has_value.then_some("sandbox; default-src 'none'");
+            assert_eq!(answer.header("content-security-policy"), policy, "{answer:?}");
+            for line in ["\r\nx-content-type-options: nosniff\r\n", "\r\ncross-origin-resource-policy: same-origin\r\n"]
+            {
+                assert_eq!(answer.head.matches(line).count(), 1, "{answer:?}");
+            }
+        };
+        for _ in 0..20 {
+            for body in &bodies {
+                let answer = client.answer(false).await;
+                assert!(answer.status == 200 && answer.body == *body, "{} {}", answer.status, answer.body.len());
+                lines(&answer, true);
+            }
+            for (method, status) in [("HEAD", 200), ("PUT", 201), ("DELETE", 202), ("GET", 404)] {
+                let mut answer = client.answer(method == "HEAD").await;
+                if answer.status == 100 {
+                    assert_eq!(answer.head, "HTTP/1.1 100 Continue\r\n\r\n");
+                    answer = client.answer(false).await;
+                }
+                assert_eq!(answer.status, status, "{method}");
+                lines(&answer, method == "HEAD");
+            }
+        }
     });
 }

@@ -167,3 +167,27 @@ fn scrub_does_not_wait_for_a_pass_that_a_restarted_node_has_forgotten() {
     assert!(ended.stderr.contains("was started anew"), "{}", ended.stderr);
     assert_eq!(asked.join().unwrap().len(), 4);
 }
+
+#[test]
+fn a_server_cannot_write_on_the_terminal() {
+    const TITLE: &str = "\u{1b}]0;owned\u{7}\u{202e}";
+    let no_terminal = |text: &str| assert!(!text.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{text:?}");
+    let problem = json!({ "title": TITLE, "detail": TITLE, TITLE: TITLE }).to_string();
+    let refusal = format!("HTTP/1.1 503 X\r\nContent-Length: {}\r\n\r\n{problem}", problem.len());
+    let (ended, _) = answered(&["get", "k"], refusal.leak());
+    assert!(ended.stderr.contains("owned"), "{}", ended.stderr);
+    no_terminal(&ended.stderr);
+    let traced = format!("HTTP/1.1 200 OK\r\nServer-Timing: {TITLE}\r\nContent-Length: 5\r\n\r\nhello");
+    no_terminal(&answered(&["get", "k", "--trace"], traced.leak()).0.stderr);
+    let page = json!({ "node": TITLE, "reason": TITLE, "nodes": [{ "url": TITLE, "state": TITLE, "reason": TITLE }] });
+    let page = page.to_string();
+    let status = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{page}", page.len());
+    no_terminal(&answered(&["status"], status.leak()).0.stdout);
+    let range = format!(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{TITLE}\nv\r\n0\r\n\r\n",
+        TITLE.len() + 2
+    );
+    let (ended, _) = answered(&["range", "a"], range.leak());
+    no_terminal(&ended.stdout);
+    assert!(ended.stdout.ends_with("owned\\u{7}\\u{202e}\tv\n"), "{:?}", ended.stdout);
+}

@@ -62,7 +62,7 @@ fn a_request_may_arrive_byte_by_byte() {
 }
 
 fn put_chunked(client: &mut Client, key: &str, body: &[u8]) -> u16 {
-    let head = format!("PUT {} HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n", entity(key));
+    let head = format!("PUT {} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n", entity(key));
     client.write(head.as_bytes()).unwrap();
     client.write(body).unwrap();
     client.receive("PUT").unwrap().status
@@ -92,7 +92,8 @@ fn chunked_request_bodies_are_put_together() {
 fn a_client_that_asks_is_told_to_continue() {
     let cluster = Cluster::start(1);
     let mut client = cluster.client(0);
-    let head = format!("PUT {} HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n", entity("e"));
+    let head =
+        format!("PUT {} HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n", entity("e"));
     client.write(head.as_bytes()).unwrap();
     assert_eq!(client.receive_any("PUT").unwrap().status, 100);
     client.write(b"value").unwrap();
@@ -105,8 +106,10 @@ fn a_client_that_asks_before_sending_too_much_is_told_at_once() {
     let cluster = Cluster::start(1);
     let mut client = cluster.client(0);
     let length = 8 * 1024 * 1024 + 1;
-    let head =
-        format!("PUT {} HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: {length}\r\n\r\n", entity("e"));
+    let head = format!(
+        "PUT {} HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: {length}\r\n\r\n",
+        entity("e")
+    );
     client.write(head.as_bytes()).unwrap();
     client.receive_any("PUT").unwrap().problem(413);
 }
@@ -164,7 +167,7 @@ fn a_client_that_goes_away_in_the_middle_of_a_body_stores_nothing() {
     let cluster = Cluster::start(1);
     for head in ["Content-Length: 10\r\n\r\nhalf", "Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n"] {
         let mut client = cluster.client(0);
-        client.write(format!("PUT {} HTTP/1.1\r\nHost: t\r\n{head}", entity("half")).as_bytes()).unwrap();
+        client.write(format!("PUT {} HTTP/1.1\r\nHost: localhost\r\n{head}", entity("half")).as_bytes()).unwrap();
         client.stream().unwrap().shutdown(std::net::Shutdown::Write).unwrap();
         // The answer, if one comes, is an error; then the server closes.
         if let Ok(response) = client.receive("PUT") {
@@ -185,12 +188,12 @@ fn malformed_http_is_a_bad_request_and_harms_nobody_else() {
         b"garbage\r\n\r\n".to_vec(),
         b"GET\r\n\r\n".to_vec(),
         b"GET / HTTP/9.9\r\n\r\n".to_vec(),
-        format!("GET {} HTTP/1.1\r\nHost: t\r\nno colon\r\n\r\n", entity("k")).into_bytes(),
-        framed("Host: t\r\nContent-Length: x\r\n\r\n"),
-        framed("Host: t\r\nContent-Length: -1\r\n\r\n"),
-        framed("Host: t\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab"),
-        framed("Host: t\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"),
-        framed("Host: t\r\nTransfer-Encoding: gzip\r\n\r\n"),
+        format!("GET {} HTTP/1.1\r\nHost: localhost\r\nno colon\r\n\r\n", entity("k")).into_bytes(),
+        framed("Host: localhost\r\nContent-Length: x\r\n\r\n"),
+        framed("Host: localhost\r\nContent-Length: -1\r\n\r\n"),
+        framed("Host: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab"),
+        framed("Host: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"),
+        framed("Host: localhost\r\nTransfer-Encoding: gzip\r\n\r\n"),
     ];
     for bytes in malformed {
         let shown = String::from_utf8_lossy(&bytes).chars().take(60).collect::<String>();

@@ -10,7 +10,8 @@ fn a_value_over_the_limit_is_refused_from_its_length_alone() {
     let cluster = Cluster::with(1, &[("KVORUM_LIMITS_VALUE_BYTES_MAX", "1000")]);
     let mut client = cluster.client(0);
     client.put(&entity("k"), &[b'x'; 1_000]);
-    let head = |length: u64| format!("PUT {} HTTP/1.1\r\nHost: t\r\nContent-Length: {length}\r\n\r\n", entity("k"));
+    let head =
+        |length: u64| format!("PUT {} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n", entity("k"));
     for length in [1_001, 1 << 40, 1 << 60] {
         let mut client = cluster.client(0);
         client.write(head(length).as_bytes()).unwrap();
@@ -36,7 +37,7 @@ fn a_chunked_value_over_the_limit_is_refused_when_it_is_over() {
     let cluster = Cluster::with(1, &[("KVORUM_LIMITS_VALUE_BYTES_MAX", "1000")]);
     let mut client = cluster.client(0);
     let chunk = format!("{:x}\r\n{}\r\n", 500, "y".repeat(500));
-    let head = format!("PUT {} HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n", entity("k"));
+    let head = format!("PUT {} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n", entity("k"));
     client.write(format!("{head}{chunk}{chunk}{chunk}").as_bytes()).unwrap();
     let response = client.receive("PUT").unwrap();
     assert!(response.closes());
@@ -75,7 +76,8 @@ fn a_request_that_does_not_arrive_in_time_is_told_so() {
     let put = String::from_utf8(request("PUT", &entity("k"), &[], Some(b"value"))).unwrap();
     let half_head = &put[..20];
     let half_body = &put[..put.len() - 2];
-    let chunked = format!("PUT {} HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n", entity("k"));
+    let chunked =
+        format!("PUT {} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n", entity("k"));
     for bytes in [half_head, half_body, &chunked] {
         let mut client = cluster.client(0);
         client.write(bytes.as_bytes()).unwrap();
@@ -91,7 +93,7 @@ fn a_body_that_trickles_in_is_one_request_with_one_deadline() {
     let cluster = Cluster::with(1, &[("KVORUM_LIMITS_REQUEST_READ_TIMEOUT", "500ms")]);
     let mut client = cluster.client(0).timeout(Duration::from_millis(50));
     client
-        .write(format!("PUT {} HTTP/1.1\r\nHost: t\r\nContent-Length: 100000\r\n\r\n", entity("k")).as_bytes())
+        .write(format!("PUT {} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n", entity("k")).as_bytes())
         .unwrap();
     let status = wait_for("the trickling request is ended", || {
         // A byte each time that nothing has come yet: progress alone must not keep the request alive.

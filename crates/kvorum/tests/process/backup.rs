@@ -1,11 +1,14 @@
 //! `kvorum backup` and `kvorum restore` on real nodes.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crate::support::cluster::{rewrite, split_record};
+use crate::support::skew::Clocks;
 use crate::support::{Cluster, SOON, entity, entity_at, kvorum, wait_for, wait_until, wait_within};
 
 /// A round covers what is older than the deadline and half a second, and a lost vote comes back only when clocks have
@@ -18,9 +21,15 @@ const SETTINGS: [(&str, &str); 4] = [
 ];
 
 fn backup(cluster: &Cluster, index: usize, name: &str) -> (PathBuf, Output) {
-    let path = cluster.root().join(name);
-    let url = cluster.node(index).url();
-    (path.clone(), kvorum().arg("backup").arg(path).args(["--url", &url]).output().unwrap())
+    let (path, url) = (cluster.root().join(name), cluster.node(index).url());
+    let output = backup_of(&cluster.node(index).data_dir, &url, &path, &[]);
+    (path, output)
+}
+
+/// `kvorum backup` of what a URL answers, out of this data directory.
+fn backup_of(data_dir: &Path, url: &str, path: &Path, more: &[&str]) -> Output {
+    let mut command = kvorum();
+    command.arg("backup").arg(path).arg("--data-dir").arg(data_dir).args(["--url", url]).args(more).output().unwrap()
 }
 
 /// `kvorum restore` with what `serve` is started with, and these arguments behind.
@@ -44,6 +53,8 @@ fn assert_refused(output: &Output, why: &str) {
     assert_eq!(output.status.code(), Some(2), "{}", said(output));
     assert!(said(output).contains(why), "{}", said(output));
 }
+
+const SECOND: Duration = Duration::from_secs(1);
 
 fn value(number: usize) -> Vec<u8> {
     format!("value {number}").into_bytes()
@@ -166,20 +177,93 @@ fn restore_refuses_other_clusters_other_nodes_and_what_is_no_backup() {
 }
 
 #[test]
-fn a_backup_into_what_exists_is_refused_and_one_that_nobody_fetched_is_replaced() {
-    let cluster = Cluster::start(1);
+fn a_backup_into_what_exists_is_refused_and_one_that_nobody_fetched_is_replaced_and_after_an_hour_gone() {
+    let mut cluster = Cluster::prepare(1, &[]);
+    let clocks = Clocks::prepare(&mut cluster);
+    cluster.spawn_all();
+    cluster.wait_whole();
     cluster.client(0).put(&entity("k"), b"v");
     let existing = cluster.root().join("existing");
     std::fs::create_dir(&existing).unwrap();
     let (_, output) = backup(&cluster, 0, "existing");
     assert_refused(&output, "exists");
-    for _ in 0..2 {
+    for round in 0..2 {
+        clocks.set(0, 61 * SECOND * round);
         let taken = cluster.client(0).ok("POST", "/v0/backup", None);
         assert_eq!(taken.status, 200, "{taken:?}");
         assert_eq!(taken.json()["node"], cluster.node(0).url());
+        let again = cluster.client(0).ok("POST", "/v0/backup", None).problem(503);
+        assert!(again["detail"].to_string().contains("less than a minute ago"), "{again}");
     }
     let left = cluster.node(0).data_dir.join("backup");
     assert!(left.join("BACKUP").exists());
+    clocks.set(0, 122 * SECOND);
     assert_eq!(backup(&cluster, 0, "fetched").1.status.code(), Some(0));
     assert!(!left.exists());
+    clocks.set(0, 183 * SECOND);
+    assert_eq!(cluster.client(0).ok("POST", "/v0/backup", None).status, 200);
+    assert!(left.exists());
+    clocks.set(0, 4000 * SECOND);
+    wait_until("what nobody has fetched for an hour is gone", || !left.exists());
+}
+
+#[test]
+fn what_answers_at_the_url_names_no_path_and_no_link_is_followed() {
+    let mut cluster = Cluster::prepare(2, &[]);
+    let clocks = Clocks::prepare(&mut cluster);
+    cluster.spawn_all();
+    cluster.wait_whole();
+    // A node takes one backup a minute.
+    let minute_later = |minutes: u32| (0..2).for_each(|index| clocks.set(index, 61 * SECOND * minutes));
+    let [one, other] = [0, 1].map(|index| cluster.node(index));
+    let path = cluster.root().join("taken");
+    // The answer of another node, whose backup is not here. Whoever holds the port could name any path.
+    let output = backup_of(&one.data_dir, &other.url(), &path, &[]);
+    assert_refused(&output, "is not in");
+    let theirs = other.data_dir.join("backup");
+    assert!(theirs.join("BACKUP").exists() && !path.exists(), "the path of the answer was used");
+    // An older backup of this node is not what the answer describes either.
+    assert_eq!(cluster.client(0).ok("POST", "/v0/backup", None).status, 200);
+    minute_later(1);
+    assert_refused(&backup_of(&one.data_dir, &other.url(), &path, &[]), "is it another node's directory?");
+    // A link in the backup's place leads nowhere.
+    let mine = one.data_dir.join("backup");
+    std::fs::remove_dir_all(&mine).unwrap();
+    std::os::unix::fs::symlink(&theirs, &mine).unwrap();
+    minute_later(2);
+    assert_refused(&backup_of(&one.data_dir, &other.url(), &path, &[]), "is not in");
+    assert!(theirs.join("BACKUP").exists() && !path.exists());
+    assert_refused(&backup_of(cluster.root(), &one.url(), &path, &[]), "is not the data directory of a node");
+}
+
+#[test]
+fn a_copied_backup_shares_no_file_with_its_node_and_all_is_the_owners_alone() {
+    let mut cluster = Cluster::prepare(1, &[]);
+    let clocks = Clocks::prepare(&mut cluster);
+    cluster.spawn_all();
+    cluster.wait_whole();
+    let data_dir = &cluster.node(0).data_dir;
+    for round in 0..2 {
+        clocks.set(0, 61 * SECOND * round);
+        cluster.client(0).put(&entity("k"), &vec![b'v'; 1000]);
+        let path = cluster.root().join(format!("taken-{round}"));
+        let more: &[&str] = if round == 0 { &[] } else { &["--copy"] };
+        assert_done(&backup_of(data_dir, &cluster.node(0).url(), &path, more));
+        let mut tables = 0;
+        for entry in std::fs::read_dir(path.join("store")).unwrap() {
+            let entry = entry.unwrap();
+            let metadata = entry.metadata().unwrap();
+            assert_eq!(metadata.mode() & 0o077, 0, "{}", entry.path().display());
+            if entry.path().extension().is_some_and(|extension| extension == "sst") {
+                assert_eq!(metadata.nlink() > 1, round == 0, "{}", entry.path().display());
+                tables += 1;
+            }
+        }
+        assert!(tables > 0 && !data_dir.join("backup").exists());
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o077, 0);
+    }
+    for entry in std::fs::read_dir(data_dir).unwrap() {
+        let entry = entry.unwrap();
+        assert_eq!(entry.metadata().unwrap().mode() & 0o077, 0, "{}", entry.path().display());
+    }
 }

@@ -6,8 +6,8 @@
 //! values; `profile` profiles and the admin listener; `ready` that a ready node answers; `start` refusals to start;
 //! `drain` SIGTERM; `memory` the budget; `hints` what a node that is away misses; `recipes` the commands of
 //! docs/how-to; `repair_*` anti-entropy, dropped deletions and rebuilt nodes; `scrub` damage that no request reads;
-//! `scenario` the published measurements; `upgrade` older data. `support` is what they share. A test is named by its
-//! rule. Nothing waits a fixed time: `support::wait` asks until a deadline.
+//! `scenario` the published measurements; `security_*` strangers, keys, browsers; `upgrade` older data. `support` is
+//! what they share. A test is named by its rule. Nothing waits a fixed time: `support::wait` asks until a deadline.
 
 #![allow(
     clippy::unwrap_used,
@@ -49,6 +49,9 @@ mod recipes;
 mod repair_rounds;
 mod scenario;
 mod scrub;
+mod security_browser;
+mod security_keys;
+mod security_peers;
 mod start;
 mod support;
 mod upgrade;

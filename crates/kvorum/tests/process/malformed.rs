@@ -53,12 +53,13 @@ impl Attack<'_> {
     fn run(&self, mut random: Random) {
         let mut client = self.client();
         while self.sent.load(Ordering::Relaxed) < self.goal {
-            match random.below(16) {
+            match random.below(17) {
                 0..2 => self.requests(&mut client, &mut random),
                 2..10 => self.head(&mut random),
                 10..12 => self.body(&mut random),
                 12..14 => self.hello(&mut random),
                 14 => self.frames(&mut random),
+                15 => self.lie(&mut random),
                 _ => self.abandon(&mut random),
             }
         }
@@ -84,8 +85,8 @@ impl Attack<'_> {
     fn head(&self, random: &mut Random) {
         let bytes = bad_head(random);
         let outcome = self.last_words(&bytes);
-        // Chance may have left it whole, and it asks for what is not there, or for the node's own pages.
-        let fine = ["closed", "200", "400", "404", "405", "431"].contains(&outcome.as_str());
+        // Chance may have left it whole, and it asks for what is not there, for the node's own pages, or another host.
+        let fine = ["closed", "200", "400", "404", "405", "421", "431"].contains(&outcome.as_str());
         assert!(fine, "{outcome} after {:?}", String::from_utf8_lossy(&bytes));
         self.note("head", outcome, 1);
     }
@@ -173,6 +174,33 @@ impl Attack<'_> {
         self.note("frame", "closed for", 1);
     }
 
+    /// A handshake and frames in which nothing is malformed, and nothing true.
+    fn lie(&self, random: &mut Random) {
+        let any = |random: &mut Random| random.below(u64::MAX);
+        let known = self.impostor.incarnation();
+        let (claimed, own) = (format!("{:08x}", random.below(1 << 32)), self.impostor.cluster.incarnation(0));
+        let claimed = if random.below(2) == 0 { known } else { claimed.as_str() };
+        let recovered = [0, any(random), u64::MAX][random.below(3) as usize].to_string();
+        let remembers = [own.as_str(), "00000001"][random.below(2) as usize];
+        let sequence = [any(random), u64::MAX][random.below(2) as usize].to_string();
+        let hello = [("Kvorum-Incarnation", claimed), ("Kvorum-Recovered", recovered.as_str())];
+        let memory = [
+            ("Kvorum-Remembers", remembers),
+            ("Kvorum-Remembers-Run", "1"),
+            ("Kvorum-Remembers-Sequence", sequence.as_str()),
+        ];
+        let changes = if random.below(2) == 0 { hello.to_vec() } else { [&hello[..], &memory].concat() };
+        let (mut client, response) = self.impostor.greet(&changes);
+        assert!([101, 409, 503].contains(&response.status), "{changes:?}: {response:?}");
+        self.note("lie", response.status, 1);
+        if response.status == 101 {
+            let ahead = (self.impostor.wall_ms() + random.below(59_000)) << 16;
+            let frames = [self.impostor.ping(ahead), self.impostor.end_of_a_round(ahead)].concat();
+            // Closed, if the node has seen enough.
+            let _closed_early = client.stream().unwrap().write_all(&frames);
+        }
+    }
+
     /// What another client sees meanwhile: perhaps a refusal of a busy node, never a wrong value.
     fn bystand(&self, over: &AtomicBool) -> (u64, u64) {
         let (mut client, mut served, mut refused) = (self.client(), 0, 0);
@@ -215,6 +243,8 @@ fn a_node_serves_on_through_any_number_of_malformed_requests_and_frames() {
     // The connection that asks is one itself.
     wait_until("nobody else is connected", || connections() <= 1.0);
     let (open, said, resident) = (sockets(&impostor), cluster.log(0).len(), cluster.memory(0, "VmRSS"));
+    let watermark = || cluster.client(0).get("/v0/cluster").json()["watermark"].clone();
+    let proven = watermark();
 
     let seed = Random::seed();
     let begin = Instant::now();
@@ -246,6 +276,11 @@ fn a_node_serves_on_through_any_number_of_malformed_requests_and_frames() {
     eprintln!("meanwhile {served} pairs of PUT and GET, {refused} refusals");
     assert!(served > 0, "nobody was served meanwhile");
     as_before(&attack, open, said, resident);
+    assert_eq!(watermark(), proven, "a false round has proven something");
+    assert!(cluster.votes(0), "its vote was taken");
+    let version = cluster.client(0).get(&entity("bystander")).etag();
+    let millis = u64::from_str_radix(&version[1..17], 16).unwrap() >> 16;
+    assert!(millis < impostor.wall_ms() + 10_000, "its clock was moved");
 }
 
 /// The node is what it was before the attack.

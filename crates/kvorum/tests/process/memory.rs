@@ -48,7 +48,7 @@ fn fill(cluster: &Cluster, megabytes: usize) {
 
 /// Reads a whole range in small sips.
 fn sip(client: &mut Client) -> (usize, usize) {
-    client.write(b"GET /v0/entities?start=a HTTP/1.1\r\nHost: t\r\n\r\n").unwrap();
+    client.write(b"GET /v0/entities?start=a HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     assert_eq!(client.head().unwrap().status, 200);
     let (mut records, mut bytes) = (0, 0);
     while let Some(chunk) = client.chunk().unwrap() {
@@ -91,7 +91,7 @@ fn readers_who_do_not_read_cost_a_bounded_amount() {
             // Refusals are fine; taking the memory is not.
             let _sent = idler.write(&crate::support::http::request("GET", &entity("big"), &[], None));
         }
-        let _sent = idler.write(b"GET /v0/entities?start=a HTTP/1.1\r\nHost: t\r\n\r\n");
+        let _sent = idler.write(b"GET /v0/entities?start=a HTTP/1.1\r\nHost: localhost\r\n\r\n");
     }
     for idler in &mut idlers {
         let first = idler.head().expect("an answer begins");

@@ -168,7 +168,7 @@ fn a_second_profile_is_refused_until_whoever_wanted_the_first_has_gone() {
 fn a_node_that_is_told_to_stop_gives_up_its_profile() {
     let mut busy = Busy::start();
     let mut client = busy.client();
-    client.write(b"GET /debug/profile/lock?seconds=120 HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    client.write(b"GET /debug/profile/lock?seconds=120 HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     busy.wait_begun();
     assert!(busy.cluster.terminate(0).success());
     assert_eq!(client.receive("GET").unwrap().status, 503);
@@ -179,7 +179,7 @@ fn a_client_that_says_nothing_more_is_gone_and_told_nothing() {
     let admin = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let cluster = Cluster::with(1, &[("KVORUM_ADMIN_LISTEN", &admin.to_string())]);
     let mut stream = TcpStream::connect(admin).unwrap();
-    stream.write_all(b"GET /debug/profile/lock?seconds=120 HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    stream.write_all(b"GET /debug/profile/lock?seconds=120 HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
     assert_eq!(std::io::read_to_string(stream).unwrap(), "");
     drop(cluster);

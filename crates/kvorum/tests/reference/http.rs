@@ -57,11 +57,19 @@ fn every_field_of_the_pages_of_json_is_named() {
     client.ok("POST", "/v0/repair", None);
     wait_until("a round is over", || !cluster.client(0).get("/v0/repair").json()["last"].is_null());
     let text = std::fs::read_to_string(page("http.md")).unwrap();
-    for (path, heading) in [("/v0/cluster", "## The cluster's page"), ("/v0/repair", "## The page of rounds")] {
+    let mut guarded = Cluster::prepare(2, &[]);
+    guarded.guard();
+    guarded.spawn_all();
+    guarded.wait_whole();
+    for (of, path, heading) in [
+        (&cluster, "/v0/cluster", "## The cluster's page"),
+        (&cluster, "/v0/repair", "## The page of rounds"),
+        (&guarded, "/v0/whoami", "## Whose key this is"),
+    ] {
         let section = text.split(heading).nth(1).unwrap_or_else(|| panic!("no {heading}"));
         let section = section.split("\n## ").next().unwrap();
         let mut found = BTreeSet::new();
-        names(&cluster.client(0).get(path).json(), &mut found);
+        names(&of.client(0).get(path).json(), &mut found);
         let missing: Vec<_> = found.iter().filter(|name| !section.contains(&format!("`{name}`"))).collect();
         assert!(missing.is_empty(), "{heading} does not name {missing:?}");
     }

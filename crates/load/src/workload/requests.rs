@@ -77,7 +77,7 @@ impl Requests {
                 after.push_str(&format!("{separator}{name}={number}"));
             }
         }
-        let tail = format!(" HTTP/1.1\r\nHost: {}\r\n", target.authority());
+        let tail = format!(" HTTP/1.1\r\n{}", target.head_lines());
         Self {
             keyed: !api.before.ends_with('\0'),
             before: api.before.trim_end_matches('\0').to_owned(),

@@ -14,6 +14,8 @@ fn hello() -> Hello {
         deadline_ms: 4,
         run: kvorum_storage::data_dir::Run { id: kvorum_storage::data_dir::RunId(5), recovered: 6 },
         remembers: None,
+        nonce: None,
+        proofs: Vec::new(),
     }
 }
 

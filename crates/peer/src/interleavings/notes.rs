@@ -52,7 +52,7 @@ fn what_was_heard_of_a_peer_is_written_down_and_no_wake_up_is_missed() {
             .map(|sequence| {
                 let membership = Arc::clone(&membership);
                 thread::spawn(move || {
-                    membership.note_sequence(OTHER, RunId(5), sequence);
+                    membership.note_sequence(OTHER, RunId(5), sequence, RemembersUs::Yes);
                     membership.write_notes_now();
                     // A connection of another shard, made meanwhile, which received less.
                     membership.register_peer(OTHER, Incarnation(9), run(sequence / 2), RemembersUs::Yes).unwrap();
@@ -63,7 +63,7 @@ fn what_was_heard_of_a_peer_is_written_down_and_no_wake_up_is_missed() {
         while membership.wants_notes() {
             thread::yield_now();
         }
-        membership.note_sequence(OTHER, RunId(5), 30);
+        membership.note_sequence(OTHER, RunId(5), 30, RemembersUs::Yes);
         membership.stop_notes();
         writer.join().unwrap();
         let opened = Arc::into_inner(membership).expect("nobody else has it").data_path().to_owned();

@@ -3,9 +3,10 @@
 use crate::membership::RemembersUs;
 use std::cell::RefCell;
 
+use kvorum_auth::peer_secret::PeerSecret;
 use kvorum_base::blocking_pool::ReadPool;
 use kvorum_base::clock::{Clock, SystemTime};
-use kvorum_core::frame::{Frame, Message};
+use kvorum_core::frame::{Frame, Message, encode};
 use kvorum_core::placement::{Layout, LayoutNode};
 use kvorum_core::quorum::{Failure, Held, ReadAnswer, StoreAnswer};
 use kvorum_core::{Hlc, Incarnation, Key, Record};
@@ -15,8 +16,11 @@ use tempfile::TempDir;
 use super::*;
 use crate::context::PeerSettings;
 use crate::dial::Tcp;
+use crate::handler::Caller;
 use crate::link::Flusher;
 use crate::link::tests::{pair, receive, run};
+use crate::proof::{ClusterSecret, SecretNeed};
+use crate::room::PeerRoom;
 
 /// Node 0 of two, before any handshake.
 pub(crate) fn context(dir: &TempDir, flusher: &Rc<Flusher>) -> Rc<PeerContext> {
@@ -39,6 +43,8 @@ pub(crate) fn context(dir: &TempDir, flusher: &Rc<Flusher>) -> Rc<PeerContext> {
         pool: ReadPool::without_threads(1),
         flusher: flusher.clone(),
         dial: Box::new(Tcp),
+        secret: None,
+        room: PeerRoom::new(2, 10, 1 << 20),
     })
 }
 
@@ -55,7 +61,7 @@ impl FrameHandler for Accepting {
         Err(ProtocolError::NotAnAnswer)
     }
 
-    fn on_request(&self, link: &Rc<Link>, request: Frame) -> Result<(), ProtocolError> {
+    fn on_request(&self, _: Caller, link: &Rc<Link>, request: Frame) -> Result<(), ProtocolError> {
         self.0.borrow_mut().push((link.clone(), request.id));
         Ok(())
     }
@@ -111,7 +117,20 @@ fn what_comes_before_this_node_serves_its_cluster_is_answered_when_it_does() {
             Frame { id, hlc: Hlc::ZERO, message: Message::Store { key, record, repair: false, non_voting: false } }
         };
         let handler = Rc::new(Accepting::default());
-        let incoming = Incoming { context: context.clone(), handler, link: near.clone(), early: Rc::default() };
+        let caller = Caller { node: NodeId(1), incarnation: Incarnation(2) };
+        let slot = Rc::new(context.room.enter(NodeId(1), None).unwrap());
+        let (awaited, run, link) = (None, RunId(3), near.clone());
+        let incoming = Incoming {
+            context: context.clone(),
+            handler,
+            caller,
+            slot,
+            awaited,
+            run,
+            link,
+            address: None,
+            early: Rc::default(),
+        };
         let hold = |frame| incoming.hold(frame);
         let ping = Frame { id: 0, hlc: Hlc::ZERO, message: Message::Ping { wall_ms: 0 } };
         assert!(hold(ping).is_some(), "a sign of life is given at once");
@@ -128,5 +147,42 @@ fn what_comes_before_this_node_serves_its_cluster_is_answered_when_it_does() {
         assert_eq!((answers[0].id, answers[1].id), (1, 2));
         assert_eq!(answers[0].message, Message::StoreAnswer(StoreAnswer::Accepted));
         assert!(hold(question(4, 1)).is_none(), "there is room again");
+    });
+}
+
+#[test]
+fn of_a_connection_that_has_proved_nothing_no_part_of_a_long_message_is_kept() {
+    run(|flusher| async move {
+        let (link, _far) = pair(1 << 20, &flusher).await;
+        let dir = TempDir::new().unwrap();
+        let context = context(&dir, &flusher);
+        let secret = PeerSecret::parse(&"5e".repeat(32)).unwrap();
+        let secret = ClusterSecret::new(secret, SecretNeed::Required, Box::new(|| [1; 32]));
+        let hello = |nonce| Hello { nonce: Some(nonce), ..Hello::ours(&context.membership, 1, NodeId(1)) };
+        let awaited = secret.awaited(&hello([2; 32]), &hello([3; 32]));
+        let caller = Caller { node: NodeId(1), incarnation: Incarnation(2) };
+        let slot = Rc::new(context.room.enter(NodeId(1), None).unwrap());
+        let (handler, run) = (Rc::new(Accepting::default()), RunId(3));
+        let incoming = Incoming {
+            context: context.clone(),
+            handler,
+            caller,
+            slot,
+            awaited,
+            run,
+            link,
+            address: None,
+            early: Rc::default(),
+        };
+        let mut all = BytesMut::new();
+        let message = Message::Repair(vec![7; 1000].into());
+        assert!(encode(&Frame { id: 1, hlc: Hlc::ZERO, message }, &mut all).is_none());
+        let mut decoder = Decoder::new(1 << 16, 1 << 16);
+        let mut taken = |length: usize| incoming.take_frames(&mut decoder, &mut BytesMut::from(&all[..length]));
+        assert!(taken(50).is_ok());
+        assert_eq!(context.room.unfinished(), 50);
+        assert!(matches!(taken(500), Err(ProtocolError::NoProof)));
+        assert!(matches!(taken(all.len()), Err(ProtocolError::NoProof)), "another message than a proof");
+        assert_eq!(context.room.unfinished(), 50);
     });
 }

@@ -205,7 +205,7 @@ impl Driver {
     /// Asks one node, this one too. No answer in time is none.
     async fn ask(&self, node: NodeId, request: RoundRequest) -> Option<RoundResponse> {
         if node == self.member.membership.own() {
-            return Some(self.member.answer(request).await);
+            return Some(self.member.answer(node, request).await);
         }
         let asked = self.rpc.request(node, &request);
         tokio::time::timeout(ANSWER_MAX, asked).await.ok()?.ok()

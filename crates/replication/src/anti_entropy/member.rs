@@ -16,7 +16,9 @@ use kvorum_base::blocking_pool::ReadPool;
 use kvorum_base::clock::Clock;
 use kvorum_base::cpu_share::ThreadShare;
 use kvorum_core::key::PARTITIONS;
+use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::partitions::PartitionSet;
+use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::{Failure, Rank};
 use kvorum_core::repair::trees::{LeafSet, Trees};
 use kvorum_core::repair::wire::{Cursor, LIST_BYTES, RoundRequest, RoundResponse, TREES_PER_ANSWER, Tree};
@@ -59,14 +61,14 @@ pub struct Member {
 }
 
 impl Member {
-    /// Answers a driver.
-    pub async fn answer(self: &Rc<Self>, request: RoundRequest) -> RoundResponse {
+    /// Answers a driver, which is the node at the other end of the connection and no other.
+    pub async fn answer(self: &Rc<Self>, caller: NodeId, request: RoundRequest) -> RoundResponse {
         let anti_entropy = &self.anti_entropy;
         let round = request.round();
-        let member = usize::from(round.driver.0) < self.membership.layout().nodes().len();
+        let is_driver = round.driver == caller || is_on(Mutant::RoundsOfAnyCaller);
         // A driver's clock has come with its question, unless it is too far ahead: and then so is W.
         let is_past = round.until <= self.clock.reading();
-        if !member || !is_past || self.membership.abstains() == Some(Failure::NotServing) {
+        if !is_driver || !is_past || self.membership.abstains() == Some(Failure::NotServing) {
             return RoundResponse::Failed;
         }
         if let RoundRequest::Begin { wall_ms, .. } = request {
@@ -103,9 +105,14 @@ impl Member {
 
     async fn end(&self, round: RoundId, proven: PartitionSet, restored: PartitionSet) -> RoundResponse {
         let anti_entropy = &self.anti_entropy;
+        let is_summed_up = anti_entropy.trees(round).is_ok() || is_on(Mutant::EndBeforeSums);
         anti_entropy.leave(round);
         if proven.is_empty() {
             return RoundResponse::Done;
+        }
+        // What this node holds has been compared with nothing.
+        if !is_summed_up {
+            return RoundResponse::Failed;
         }
         if self.make_durable(Promise::GcWatermarks(proven, round.until)).await.is_err() {
             return RoundResponse::Failed;

@@ -14,7 +14,7 @@ use kvorum_core::repair::wire::{RoundRequest, RoundResponse};
 use kvorum_core::{Key, Record};
 use kvorum_peer::detach::detach;
 use kvorum_peer::error::ProtocolError;
-use kvorum_peer::handler::FrameHandler;
+use kvorum_peer::handler::{Caller, FrameHandler};
 use kvorum_peer::link::Link;
 use kvorum_peer::membership::Membership;
 use kvorum_peer::request_id::background_number;
@@ -136,7 +136,7 @@ impl Dispatch {
     }
 
     /// A question of a driver of anti-entropy.
-    fn take_repair(&self, link: &Rc<Link>, id: u64, payload: &[u8]) -> Result<(), ProtocolError> {
+    fn take_repair(&self, caller: NodeId, link: &Rc<Link>, id: u64, payload: &[u8]) -> Result<(), ProtocolError> {
         let request = RoundRequest::decode(payload).map_err(|_| ProtocolError::NotARequest)?;
         let Some(admitted) = self.member.anti_entropy.admit() else {
             link.reply(&self.frame(id, Message::RepairAnswer(RoundResponse::Failed.encode())));
@@ -144,7 +144,7 @@ impl Dispatch {
         };
         let (member, clock, link) = (self.member.clone(), self.clock.clone(), link.clone());
         tokio::task::spawn_local(async move {
-            let response = member.answer(request).await;
+            let response = member.answer(caller, request).await;
             drop(admitted);
             let answer = Frame { id, hlc: clock.reading(), message: Message::RepairAnswer(response.encode()) };
             // A link that broke loses it, and the driver sees the end.
@@ -173,6 +173,7 @@ impl FrameHandler for Dispatch {
             Message::StoreAnswer(answer) => self.coordinator.on_stored(node, id, answer),
             Message::ReadAnswer(answer) => self.coordinator.on_read(node, id, answer),
             Message::RepairAnswer(_)
+            | Message::Proof(_)
             | Message::Pong { .. }
             | Message::Store { .. }
             | Message::Read { .. }
@@ -182,7 +183,7 @@ impl FrameHandler for Dispatch {
         Ok(())
     }
 
-    fn on_request(&self, link: &Rc<Link>, request: Frame) -> Result<(), ProtocolError> {
+    fn on_request(&self, caller: Caller, link: &Rc<Link>, request: Frame) -> Result<(), ProtocolError> {
         let Frame { id, message, .. } = request;
         match message {
             Message::Store { key, record, repair, non_voting } => {
@@ -198,17 +199,22 @@ impl FrameHandler for Dispatch {
                     reply().read(&self.clock, held);
                 }
             }
-            Message::Repair(payload) => self.take_repair(link, id, &payload)?,
+            Message::Repair(payload) => self.take_repair(caller.node, link, id, &payload)?,
             Message::Ping { .. } => {
                 let pong = Message::Pong {
                     wall_ms: self.clock.wall_ms(),
                     sequence: self.membership.sequence(self.replica.sequence()),
+                    remembers_you: self.membership.remembers(caller.node, caller.incarnation),
                     rebuilt: self.membership.is_rebuilt(),
                     backpressure: self.membership.backpressure(self.membership.own()),
                 };
                 link.reply(&self.frame(id, pong));
             }
-            Message::StoreAnswer(_) | Message::ReadAnswer(_) | Message::RepairAnswer(_) | Message::Pong { .. } => {
+            Message::StoreAnswer(_)
+            | Message::ReadAnswer(_)
+            | Message::RepairAnswer(_)
+            | Message::Proof(_)
+            | Message::Pong { .. } => {
                 return Err(ProtocolError::NotARequest);
             }
         }

@@ -24,6 +24,8 @@ use kvorum_peer::handler::FrameHandler;
 use kvorum_peer::link::Flusher;
 use kvorum_peer::membership::Membership;
 use kvorum_peer::peers::Peers;
+use kvorum_peer::proof::ClusterSecret;
+use kvorum_peer::room::PeerRoom;
 use kvorum_storage::Store;
 use kvorum_storage::commit::CommitQueue;
 
@@ -79,6 +81,10 @@ pub struct ShardParts {
     pub metrics: Arc<CoordinatorMetrics>,
     /// Makes connections to peers.
     pub dial: Box<dyn Dial>,
+    /// What peers have to show, if anything.
+    pub secret: Option<Arc<ClusterSecret>>,
+    /// How much peers may take, on all shards.
+    pub room: Arc<PeerRoom>,
     /// The node waits for these: for none where they are fewer than peers.
     pub first_dials: Vec<FirstDial>,
 }
@@ -121,6 +127,18 @@ pub struct Shard {
     hints: Arc<HintQueue>,
 }
 
+/// Takes part in rounds.
+fn member(parts: &ShardParts, replica: &Rc<Replica<ReplyTo>>, scan: &BackgroundScan) -> Rc<Member> {
+    Rc::new(Member {
+        clock: parts.clock.clone(),
+        membership: parts.membership.clone(),
+        replica: replica.clone(),
+        pool: parts.pool.clone(),
+        scan: scan.clone(),
+        anti_entropy: parts.anti_entropy.clone(),
+    })
+}
+
 fn replica(parts: &ShardParts) -> Rc<Replica<ReplyTo>> {
     Rc::new(Replica::new(
         parts.index,
@@ -139,6 +157,8 @@ impl Shard {
     #[must_use]
     pub fn new(parts: ShardParts) -> Self {
         let replica = replica(&parts);
+        let scan = BackgroundScan::new(parts.pool.clone(), parts.scans.clone(), parts.cpu_share.clone());
+        let member = member(&parts, &replica, &scan);
         let ShardParts { index, clock, membership, store, pool, scans, mailbox, cpu_share, .. } = parts;
         let ShardParts { large_values, hints, anti_entropy, .. } = parts;
         let peer_context = Rc::new(PeerContext {
@@ -149,6 +169,8 @@ impl Shard {
             pool: pool.clone(),
             flusher: Rc::new(Flusher::default()),
             dial: parts.dial,
+            secret: parts.secret,
+            room: parts.room,
         });
         let peers = Peers::new(&peer_context, parts.first_dials);
         let coordinator = Coordinator::new(CoordinatorParts {
@@ -166,15 +188,6 @@ impl Shard {
             lingering_max: parts.lingering_max,
         });
         let rpc = BackgroundRpc::new(membership.clone(), peers.clone(), replica.clone(), large_values.clone());
-        let scan = BackgroundScan::new(pool.clone(), scans.clone(), cpu_share.clone());
-        let member = Rc::new(Member {
-            clock: clock.clone(),
-            membership: membership.clone(),
-            replica: replica.clone(),
-            pool: pool.clone(),
-            scan: scan.clone(),
-            anti_entropy: anti_entropy.clone(),
-        });
         let dispatch = Rc::new(Dispatch {
             clock: clock.clone(),
             membership: membership.clone(),

@@ -7,19 +7,28 @@
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use kvorum_auth::api_key::ApiKey;
+use kvorum_auth::rights::AdminRight;
+use kvorum_auth::table::AuthTable;
+use kvorum_base::clock::{SystemTime, TimeSource};
+use kvorum_http::{AuditLog, AuthState, BrowserRules, OriginHeaders, OriginRefusal};
+
 use super::profiler::Profiler;
 use super::sample::{FREQUENCY_MAX, Profile, ProfileRequest, Refusal, SECONDS_MAX, SampleKind};
+use crate::audit::Audit;
 
 /// Connections that are served at a time.
 const CONNECTIONS_MAX: usize = 8;
 const HEAD_BYTES_MAX: usize = 4096;
 /// For a request to arrive, and for an answer to be taken.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// What the audit says of a client that has gone before it had its profile.
+const GONE: u16 = 499;
 /// For the last answers to clients that wait for a profile.
 const FAREWELL: Duration = Duration::from_secs(3);
 const DEFAULT_SECONDS: u32 = 30;
@@ -34,11 +43,29 @@ pub(crate) struct AdminListener {
     thread: JoinHandle<()>,
 }
 
-#[derive(Default)]
 struct ListenerShared {
     profiler: Profiler,
+    rules: AdminRules,
     connections: AtomicUsize,
     stopping: AtomicBool,
+}
+
+/// Who may take profiles.
+pub(crate) struct AdminRules {
+    /// The listener's names, and the pages that may use it.
+    pub(crate) browsers: BrowserRules,
+    /// The keys of clients, one of which needs the right `profile`; none: whoever connects may.
+    pub(crate) auth: Option<Arc<AuthState>>,
+    /// Where each request is noted: a profile is an order of an operator's. The listener's threads do not keep it open:
+    /// a client that stays would keep the node from stopping.
+    pub(crate) audit: Weak<Audit>,
+}
+
+/// What the audit says of a request, as far as it is known.
+#[derive(Debug, Default)]
+struct AdminCaller {
+    action: String,
+    principal: String,
 }
 
 /// A status, headers of its own, and text.
@@ -55,12 +82,17 @@ impl AdminListener {
     ///
     /// # Errors
     /// The system's, where it starts no thread.
-    pub(crate) fn start(listener: TcpListener) -> io::Result<Self> {
-        let shared = Arc::<ListenerShared>::default();
+    pub(crate) fn start(listener: TcpListener, rules: AdminRules) -> io::Result<Self> {
+        let shared = Arc::new(ListenerShared {
+            profiler: Profiler::default(),
+            rules,
+            connections: AtomicUsize::new(0),
+            stopping: AtomicBool::new(false),
+        });
         let (accepting, address) = (shared.clone(), listener.local_addr()?);
         let thread =
             std::thread::Builder::new().name("admin".to_owned()).spawn(move || accept(&listener, &accepting))?;
-        tracing::warn!(%address, "the admin listener is open: whoever can connect from this machine can take profiles");
+        tracing::warn!(%address, "the admin listener is open: programs of this machine can take profiles");
         Ok(Self { shared, address, thread })
     }
 
@@ -119,20 +151,34 @@ impl Drop for AdminSlot {
 
 fn serve(mut stream: TcpStream, slot: Option<&AdminSlot>) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
+    let address = stream.peer_addr()?.ip();
+    let mut caller = AdminCaller::default();
+    let note = |caller: &AdminCaller, status| {
+        if let Some(audit) = slot.and_then(|slot| slot.0.rules.audit.upgrade()) {
+            audit.note_profile(address, &caller.principal, &caller.action, status);
+        }
+    };
     let answer = match slot {
         None => {
             AdminResponse::error(503, "Service Unavailable", format!("{CONNECTIONS_MAX} connections are being served"))
         }
-        Some(slot) => match parse(&read_head(&mut stream)?) {
+        Some(slot) => match parse(&read_head(&mut stream)?, &slot.0.rules, &mut caller) {
             Err(answer) => answer,
-            Ok(request) => match profile(&stream, &slot.0, request)? {
+            Ok(_) if slot.0.rules.audit.upgrade().is_some_and(|audit| audit.is_full()) => {
+                AdminResponse::error(503, "Service Unavailable", "the audit has no room for this request".to_owned())
+            }
+            Ok(request) => match profile(&stream, &slot.0, request).inspect_err(|_| note(&caller, GONE))? {
                 Ok(profile) => AdminResponse::profile(request, &profile),
                 // The client seems gone: if it is not, an end without an answer is nothing untrue.
-                Err(Refusal::Unwanted) if !slot.0.stopping.load(Ordering::Relaxed) => return Ok(()),
+                Err(Refusal::Unwanted) if !slot.0.stopping.load(Ordering::Relaxed) => {
+                    note(&caller, GONE);
+                    return Ok(());
+                }
                 Err(refusal) => AdminResponse::refusal(&refusal),
             },
         },
     };
+    note(&caller, answer.status);
     stream.write_all(answer.bytes().as_bytes())
 }
 
@@ -179,7 +225,7 @@ fn read_head(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-fn parse(head: &[u8]) -> Result<ProfileRequest, AdminResponse> {
+fn parse(head: &[u8], rules: &AdminRules, caller: &mut AdminCaller) -> Result<ProfileRequest, AdminResponse> {
     let mut headers = [httparse::EMPTY_HEADER; 32];
     let mut parsed = httparse::Request::new(&mut headers);
     let malformed =
@@ -189,6 +235,19 @@ fn parse(head: &[u8]) -> Result<ProfileRequest, AdminResponse> {
     }
     let target = parsed.path.ok_or_else(malformed)?;
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    caller.action = format!("{} {path}", parsed.method.unwrap_or_default());
+    let header = |name: &str| {
+        let header = parsed.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
+        header.map(|header| header.value)
+    };
+    let origin = OriginHeaders { host: header("host"), origin: header("origin"), site: header("sec-fetch-site") };
+    rules.browsers.judge(origin).map_err(|refusal| match refusal {
+        OriginRefusal::Foreign => AdminResponse::error(403, "Forbidden", refusal.to_string()),
+        OriginRefusal::Misdirected => AdminResponse::error(421, "Misdirected Request", refusal.to_string()),
+    })?;
+    if let Some(auth) = &rules.auth {
+        authorize(header("authorization"), &auth.table(), caller)?;
+    }
     let named = path.strip_prefix(PREFIX);
     let Some(kind) = SampleKind::ALL.into_iter().find(|kind| Some(kind.name()) == named) else {
         return Err(AdminResponse::error(
@@ -214,6 +273,26 @@ fn parse(head: &[u8]) -> Result<ProfileRequest, AdminResponse> {
         })?;
     }
     Ok(ProfileRequest { kind, time: Duration::from_secs(u64::from(seconds)), frequency })
+}
+
+/// Whether the key of a header `Authorization` may take profiles.
+fn authorize(header: Option<&[u8]>, table: &AuthTable, caller: &mut AdminCaller) -> Result<(), AdminResponse> {
+    let bearer = header.and_then(|header| header.split_at_checked("Bearer ".len()));
+    let key = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"Bearer ")).map(|(_, key)| key.trim_ascii());
+    let known = match key.map(ApiKey::parse) {
+        Some(Ok(key)) => table.find(&key, || SystemTime.wall_ms()).map_err(|refusal| refusal.to_string()),
+        Some(Err(error)) => Err(format!("the key in the header `Authorization` is malformed: {error}")),
+        None => Err("a key belongs in the header `Authorization: Bearer kvk_…`".to_owned()),
+    };
+    let known = known.map_err(|why| AdminResponse {
+        headers: "WWW-Authenticate: Bearer realm=\"kvorum\"\r\n".to_owned(),
+        ..AdminResponse::error(401, "Unauthorized", why)
+    })?;
+    known.principal.name.clone_into(&mut caller.principal);
+    if known.principal.role.administers(AdminRight::Profile) {
+        return Ok(());
+    }
+    Err(AdminResponse::error(403, "Forbidden", "the key's role does not have the right `profile`".to_owned()))
 }
 
 impl AdminResponse {
@@ -252,7 +331,8 @@ impl AdminResponse {
         let Self { status, reason, headers, text } = self;
         format!(
             "HTTP/1.1 {status} {reason}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\n\
-             Cache-Control: no-store\r\nConnection: close\r\n{headers}\r\n{text}",
+             Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\
+             Cross-Origin-Resource-Policy: same-origin\r\nConnection: close\r\n{headers}\r\n{text}",
             text.len()
         )
     }
@@ -265,10 +345,26 @@ fn percent(part: u64, whole: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use kvorum_auth::api_key::KeyId;
+    use kvorum_auth::file::parse_auth_file;
+    use kvorum_http::MetricsAccess;
+
     use crate::profile::listener::*;
 
+    fn rules() -> AdminRules {
+        AdminRules {
+            browsers: BrowserRules { own: "a:1".to_owned(), ..BrowserRules::default() },
+            auth: None,
+            audit: Weak::new(),
+        }
+    }
+
+    fn of(head: &str) -> Result<ProfileRequest, u16> {
+        parse(head.as_bytes(), &rules(), &mut AdminCaller::default()).map_err(|answer| answer.status)
+    }
+
     fn asked(target: &str) -> Result<ProfileRequest, u16> {
-        parse(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).map_err(|answer| answer.status)
+        of(&format!("GET {target} HTTP/1.1\r\nHost: a:1\r\n\r\n"))
     }
 
     #[test]
@@ -288,8 +384,34 @@ mod tests {
         for unknown in ["/", "/debug/profile/", "/debug/profile/heap", "/v0/entity?id=a"] {
             assert_eq!(asked(unknown), Err(404), "{unknown}");
         }
-        assert_eq!(parse(b"POST /debug/profile/cpu HTTP/1.1\r\n\r\n").unwrap_err().status, 405);
-        assert_eq!(parse(b"hello\r\n\r\n").unwrap_err().status, 400);
-        assert_eq!(parse(&[b'a'; HEAD_BYTES_MAX + 1]).unwrap_err().status, 400);
+        assert_eq!(of("POST /debug/profile/cpu HTTP/1.1\r\n\r\n"), Err(405));
+        assert_eq!(of("hello\r\n\r\n"), Err(400));
+        assert_eq!(of(&"a".repeat(HEAD_BYTES_MAX + 1)), Err(400));
+        for (header, status) in [("Host: evil.example", 421), ("Host: a:1\r\nOrigin: http://evil.example", 403)] {
+            assert_eq!(of(&format!("GET /debug/profile/cpu HTTP/1.1\r\n{header}\r\n\r\n")), Err(status));
+        }
+    }
+
+    #[test]
+    fn where_there_are_keys_one_with_the_right_is_needed() {
+        let key = |id: u8| ApiKey::new(KeyId::new([id; 6]), [id; 32]);
+        let entry = |id: u8, role: &str| {
+            let (key_id, sha256) = (key(id).id(), key(id).digest());
+            format!("[[key]]\nid = \"{key_id}\"\nname = \"{role}\"\nsha256 = \"{sha256}\"\nrole = \"{role}\"\n")
+        };
+        let roles = "[role.operator]\nadmin = [\"profile\"]\n[role.other]\nadmin = [\"status\"]\n";
+        let file = parse_auth_file(&format!("{roles}{}{}", entry(1, "operator"), entry(2, "other"))).unwrap();
+        let auth = AuthState::new(AuthTable::new(file, None), MetricsAccess::Granted);
+        let rules = AdminRules { auth: Some(auth), ..rules() };
+        let status = |authorization: &str| {
+            let head = format!("GET /debug/profile/cpu HTTP/1.1\r\nHost: a:1\r\n{authorization}\r\n");
+            parse(head.as_bytes(), &rules, &mut AdminCaller::default()).map(drop).map_err(|answer| answer.status)
+        };
+        assert_eq!(status(&format!("Authorization: Bearer {}\r\n", key(1).text())), Ok(()));
+        assert_eq!(status(&format!("Authorization: Bearer {}\r\n", key(2).text())), Err(403));
+        for none in ["", "Authorization: x\r\n", "Authorization: Bearer kvk_\r\n"] {
+            assert_eq!(status(none), Err(401), "{none}");
+        }
+        assert_eq!(status(&format!("Authorization: Bearer {}\r\n", key(3).text())), Err(401));
     }
 }

@@ -23,6 +23,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -111,6 +112,17 @@ pub enum DataDirError {
         /// This node's.
         expected: ClusterId,
     },
+    /// Others than its owner may write into it.
+    #[error(
+        "{path} has mode {mode:04o}: others than its owner may change what the node stores. `chmod go-w` it, and make \
+         sure that nobody has"
+    )]
+    WritableByOthers {
+        /// The directory.
+        path: PathBuf,
+        /// The lowest twelve bits of its mode.
+        mode: u32,
+    },
     /// One of its files is not what was written.
     #[error(
         "{0} is damaged. Restore it from a backup of this very node, or move the whole data directory away: \
@@ -160,6 +172,10 @@ impl DataDir {
     /// As [`DataDir::open`].
     pub fn open_with(path: &Path, cluster: ClusterId, random: FillRandom<'_>) -> Result<Self, DataDirError> {
         fs::create_dir_all(path).map_err(io_error("create", path))?;
+        let mode = fs::metadata(path).map_err(io_error("look at", path))?.mode() & 0o7777;
+        if mode & 0o022 != 0 {
+            return Err(DataDirError::WritableByOthers { path: path.to_owned(), mode });
+        }
         if is_foreign(path)? {
             return Err(DataDirError::Foreign(path.to_owned()));
         }
@@ -194,6 +210,17 @@ impl DataDir {
             peers: Mutex::new(PeerNotes { notes, is_dirty: false }),
             writing_peers: Mutex::default(),
         })
+    }
+
+    /// The cluster of a directory that is not opened: a node may be using it.
+    ///
+    /// # Errors
+    /// [`DataDirError::Io`], and [`DataDirError::Damaged`] also where there is no data directory.
+    pub fn cluster_of(path: &Path) -> Result<ClusterId, DataDirError> {
+        let identity = path.join("IDENTITY");
+        let text = read(&identity)?;
+        let parsed = text.and_then(|text| parse_identity(&text));
+        parsed.map(|(cluster, _)| cluster).ok_or(DataDirError::Damaged(identity))
     }
 
     /// The directory.
@@ -483,17 +510,18 @@ fn check_format(path: &Path, text: &str) -> Result<u32, DataDirError> {
 }
 
 fn check_identity(path: &Path, text: &str, cluster: ClusterId) -> Result<Incarnation, DataDirError> {
-    let parse = || {
-        let (found, incarnation) = without_checksum(text)?.strip_prefix("cluster ")?.split_once('\n')?;
-        let incarnation = incarnation.strip_suffix('\n')?.strip_prefix("incarnation ")?;
-        let found = ClusterId(u64::from_str_radix(found, 16).ok()?);
-        Some((found, Incarnation(u32::from_str_radix(incarnation, 16).ok()?)))
-    };
-    let (found, incarnation) = parse().ok_or_else(|| DataDirError::Damaged(path.join("IDENTITY")))?;
+    let (found, incarnation) = parse_identity(text).ok_or_else(|| DataDirError::Damaged(path.join("IDENTITY")))?;
     if found != cluster {
         return Err(DataDirError::OtherCluster { path: path.to_owned(), found, expected: cluster });
     }
     Ok(incarnation)
+}
+
+fn parse_identity(text: &str) -> Option<(ClusterId, Incarnation)> {
+    let (cluster, incarnation) = without_checksum(text)?.strip_prefix("cluster ")?.split_once('\n')?;
+    let incarnation = incarnation.strip_suffix('\n')?.strip_prefix("incarnation ")?;
+    let cluster = ClusterId(u64::from_str_radix(cluster, 16).ok()?);
+    Some((cluster, Incarnation(u32::from_str_radix(incarnation, 16).ok()?)))
 }
 
 fn parse_rebuilt(text: &str) -> Option<u64> {

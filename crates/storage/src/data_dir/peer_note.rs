@@ -18,7 +18,7 @@ pub struct PeerNote {
     /// The greatest sequence that its store is known to have made durable, in that run or before, counted from
     /// [`DataDir::rebuilt`](super::DataDir::rebuilt).
     pub sequence: u64,
-    /// Whether it is known to remember this node's directory, durably.
+    /// Whether it is known to remember this node, durably: this directory, or an earlier one that was made good.
     pub knows_us: bool,
 }
 

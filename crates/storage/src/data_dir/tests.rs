@@ -1,4 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+use std::os::unix::fs::PermissionsExt;
+
 use super::*;
 use crate::store::Durability;
 use tempfile::{TempDir, tempdir};
@@ -42,6 +44,27 @@ fn a_second_user_is_refused_until_the_first_is_gone() {
     assert!(error.to_string().contains("in use by another process"), "{error}");
     drop(first);
     open(&directory).unwrap();
+}
+
+#[test]
+fn a_directory_that_others_may_write_into_is_refused_and_left_alone() {
+    let directory = tempdir().unwrap();
+    for mode in [0o770, 0o707, 0o722] {
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(mode)).unwrap();
+        let error = open(&directory).unwrap_err().to_string();
+        assert!(error.contains(&format!("mode {mode:04o}")) && error.contains("chmod go-w"), "{error}");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    open(&directory).unwrap();
+}
+
+#[test]
+fn the_cluster_of_a_directory_in_use_can_be_read() {
+    let directory = tempdir().unwrap();
+    assert!(matches!(DataDir::cluster_of(directory.path()), Err(DataDirError::Damaged(_))));
+    let _open = open(&directory).unwrap();
+    assert_eq!(DataDir::cluster_of(directory.path()).unwrap(), CLUSTER);
 }
 
 #[test]

@@ -86,6 +86,8 @@ pub struct Cluster {
     /// Each node's `--cluster`.
     lists: Vec<String>,
     environment: Vec<(String, String)>,
+    /// What clients show, if the nodes want a key.
+    key: Option<String>,
     root: TempDir,
 }
 
@@ -119,14 +121,16 @@ impl Cluster {
             [("KVORUM_MEMORY_BYTES", "64MiB"), ("KVORUM_RUNTIME_SHARDS", shards.as_str()), ("KVORUM_SCRUB_RATE", "0")];
         let given = defaults.iter().chain(environment);
         let all = given.map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
-        Self { lists: vec![list; n], nodes, environment: all, root }
+        Self { lists: vec![list; n], nodes, environment: all, key: None, root }
     }
 
     /// Puts the nodes elsewhere, before any starts: to other addresses, behind commands that run what follows them.
+    /// What reaches those may do everything.
     pub fn place(&mut self, places: impl IntoIterator<Item = (SocketAddr, Vec<String>)>) {
         for (node, (address, prefix)) in self.nodes.iter_mut().zip(places) {
             (node.address, node.prefix) = (address, prefix);
         }
+        self.environment.push(("KVORUM_INSECURE".to_owned(), "true".to_owned()));
         let list = self.nodes.iter().map(Node::url).collect::<Vec<_>>().join(",");
         self.lists.fill(list);
     }
@@ -159,7 +163,17 @@ impl Cluster {
     }
 
     pub fn client(&self, index: usize) -> Client {
-        Client::new(self.nodes[index].address)
+        Client::new(self.nodes[index].address).key(self.key.as_deref())
+    }
+
+    /// Clients of this cluster show this key from now on.
+    pub fn set_key(&mut self, key: &str) {
+        self.key = Some(key.to_owned());
+    }
+
+    /// Gives all nodes a variable.
+    pub fn set_all(&mut self, name: &str, value: &str) {
+        self.environment.push((name.to_owned(), value.to_owned()));
     }
 
     pub fn clients(&self) -> Vec<Client> {
@@ -348,6 +362,13 @@ impl Cluster {
             self.nodes[index].child = None;
             self.spawn(index);
         }
+    }
+
+    /// The data directory of a node, as it shows it.
+    pub fn incarnation(&self, index: usize) -> String {
+        let page = self.client(index).get("/v0/cluster").json();
+        let own = page["nodes"].as_array().unwrap().iter().find(|node| node["state"] == "self");
+        own.expect("a node shows itself")["incarnation"].as_str().unwrap().to_owned()
     }
 
     /// Whether the node's answers count for everything; not if that is unknown.

@@ -79,11 +79,13 @@ pub struct Client {
     /// Received and not yet consumed.
     buffer: Vec<u8>,
     timeout: Duration,
+    /// Goes with every request, if there is one.
+    key: Option<String>,
 }
 
 impl Client {
     pub fn new(address: SocketAddr) -> Self {
-        Self { address, stream: None, buffer: Vec::new(), timeout: Duration::from_secs(20) }
+        Self { address, stream: None, buffer: Vec::new(), timeout: Duration::from_secs(20), key: None }
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -93,6 +95,12 @@ impl Client {
     /// Longest wait for the next byte.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
+        self
+    }
+
+    /// Shows this key with every request.
+    pub fn key(mut self, key: Option<&str>) -> Self {
+        self.key = key.map(str::to_owned);
         self
     }
 
@@ -126,7 +134,10 @@ impl Client {
         headers: &[(&str, &str)],
         body: Option<&[u8]>,
     ) -> io::Result<Response> {
-        let request = request(method, target, headers, body);
+        let bearer = self.key.as_ref().map(|key| format!("Bearer {key}"));
+        let own = bearer.iter().map(|bearer| ("Authorization", bearer.as_str()));
+        let headers: Vec<(&str, &str)> = headers.iter().copied().chain(own).collect();
+        let request = request(method, target, &headers, body);
         let result = self.write(&request).and_then(|()| self.receive(method));
         if result.is_err() {
             self.stream = None;
@@ -283,6 +294,12 @@ impl Client {
         response
     }
 
+    /// Checks that a PUT is refused for want of a key.
+    #[track_caller]
+    pub fn put_refused(&mut self, target: &str) {
+        self.ok("PUT", target, Some(b"v")).problem(401);
+    }
+
     #[track_caller]
     pub fn delete(&mut self, target: &str) -> Response {
         let response = self.ok("DELETE", target, None);
@@ -300,7 +317,7 @@ impl Client {
 
 /// A request's bytes.
 pub fn request(method: &str, target: &str, headers: &[(&str, &str)], body: Option<&[u8]>) -> Vec<u8> {
-    let mut out = format!("{method} {target} HTTP/1.1\r\nHost: kvorum.test\r\n").into_bytes();
+    let mut out = format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n").into_bytes();
     for (name, value) in headers {
         out.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
     }

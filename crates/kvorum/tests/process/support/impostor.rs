@@ -3,6 +3,14 @@
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 
+use bytes::BytesMut;
+use kvorum_core::Hlc;
+use kvorum_core::frame::{Frame, Message, encode};
+use kvorum_core::partitions::PartitionSet;
+use kvorum_core::placement::NodeId;
+use kvorum_core::repair::RoundId;
+use kvorum_core::repair::wire::RoundRequest;
+
 use super::http::Response;
 use super::{Client, Cluster, SOON, entity};
 
@@ -36,12 +44,16 @@ impl Impostor {
         Self { cluster, listener, hello }
     }
 
-    /// The greeting with some of its headers changed.
+    /// The greeting with some of its headers changed, and others added.
     pub fn greeting(&self, changes: &[(&str, &str)]) -> Vec<u8> {
-        let mut text = "GET /_peer HTTP/1.1\r\nHost: t\r\n".to_owned();
+        let mut text = "GET /_peer HTTP/1.1\r\nHost: localhost\r\n".to_owned();
         for (name, value) in &self.hello {
             let change = changes.iter().find(|(changed, _)| changed.eq_ignore_ascii_case(name));
             text.push_str(&format!("{name}: {}\r\n", change.map_or(value.as_str(), |(_, value)| value)));
+        }
+        let is_there = |name: &str| self.hello.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
+        for (name, value) in changes.iter().filter(|(name, _)| !is_there(name)) {
+            text.push_str(&format!("{name}: {value}\r\n"));
         }
         format!("{text}\r\n").into_bytes()
     }
@@ -58,6 +70,42 @@ impl Impostor {
         let (mut client, response) = self.greet(&[]);
         assert_eq!(response.status, 101, "{response:?}");
         client.stream().unwrap().try_clone().unwrap()
+    }
+
+    /// That of the third node.
+    pub fn incarnation(&self) -> &str {
+        let found = self.hello.iter().find(|(name, _)| name.eq_ignore_ascii_case("kvorum-incarnation"));
+        &found.expect("every hello has it").1
+    }
+
+    /// The wall clock, in milliseconds.
+    pub fn wall_ms(&self) -> u64 {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        u64::try_from(since.as_millis()).unwrap()
+    }
+
+    /// A ping whose clock is at `hlc`.
+    pub fn ping(&self, hlc: u64) -> Vec<u8> {
+        self.frame(hlc, Message::Ping { wall_ms: self.wall_ms() })
+    }
+
+    /// The begin of a round up to `until`, and its end, which proves everything and gives every vote back.
+    pub fn end_of_a_round(&self, until: u64) -> Vec<u8> {
+        let page = self.cluster.client(0).get("/v0/cluster").json();
+        let nodes = page["nodes"].as_array().unwrap();
+        let driver = nodes.iter().position(|node| node["url"] == self.cluster.node(2).url()).unwrap();
+        let round = RoundId { until: Hlc::from_raw(until), driver: NodeId(u8::try_from(driver).unwrap()) };
+        let all = PartitionSet::all();
+        let begin = RoundRequest::Begin { round, wall_ms: self.wall_ms() };
+        let end = RoundRequest::End { round, proven: all.clone(), restored: all };
+        [begin, end].map(|request| self.frame(until, Message::Repair(request.encode()))).concat()
+    }
+
+    fn frame(&self, hlc: u64, message: Message) -> Vec<u8> {
+        let mut out = BytesMut::new();
+        let rest = encode(&Frame { id: 1, hlc: Hlc::from_raw(hlc), message }, &mut out);
+        assert!(rest.is_none(), "it is small");
+        out.to_vec()
     }
 
     #[track_caller]

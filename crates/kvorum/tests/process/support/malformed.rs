@@ -107,7 +107,7 @@ pub fn bad_head(random: &mut Random) -> Vec<u8> {
 
 /// A PUT whose body does not fit its head: never a `201`. The write side is shut behind it.
 pub fn bad_body(random: &mut Random) -> Vec<u8> {
-    let head = |rest: &str| format!("PUT {} HTTP/1.1\r\nHost: t\r\n{rest}\r\n\r\n", entity(NEVER)).into_bytes();
+    let head = |rest: &str| format!("PUT {} HTTP/1.1\r\nHost: localhost\r\n{rest}\r\n\r\n", entity(NEVER)).into_bytes();
     let body = noise(random, 2_000);
     match random.below(6) {
         0 => [head(&format!("Content-Length: {}", body.len() + 1)), body].concat(),

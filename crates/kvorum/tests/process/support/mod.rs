@@ -10,6 +10,7 @@ pub mod load;
 pub mod malformed;
 pub mod network;
 pub mod random;
+pub mod secure;
 pub mod skew;
 pub mod wait;
 

@@ -10,6 +10,7 @@ use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::{Held, Quorum, ReadAnswer, StoreAnswer, Wanted};
 use kvorum_core::{Hlc, Incarnation, Key, Record, Version};
 use kvorum_peer::client::RECONNECT_DELAY_MIN;
+use kvorum_peer::handler::Caller;
 use kvorum_peer::handshake::Hello;
 use kvorum_peer::link::Link;
 use tokio::task::JoinHandle;
@@ -207,7 +208,9 @@ fn background_work_makes_room_for_requests_and_not_for_repair() {
             [(read(false), true), (read(true), false), (store(false), true), (store(true), false)]
         {
             let rig = Rig::start(1, Settings::default()).await;
-            rig.shard.handler.on_request(&near, Frame { id: 1, hlc: Hlc::ZERO, message: message.clone() }).unwrap();
+            let caller = Caller { node: NodeId(1), incarnation: Incarnation(1) };
+            let request = Frame { id: 1, hlc: Hlc::ZERO, message: message.clone() };
+            rig.shard.handler.on_request(caller, &near, request).unwrap();
             assert_eq!(rig.shard.cpu_share.is_quiet(), !is_request, "{message:?}");
         }
         let rig = Rig::start(1, Settings::default()).await;

@@ -19,6 +19,7 @@ use kvorum_peer::context::PeerSettings;
 use kvorum_peer::dial::{Dial, Tcp};
 use kvorum_peer::handshake::Hello;
 use kvorum_peer::membership::{Membership, RemembersUs};
+use kvorum_peer::room::PeerRoom;
 use kvorum_peer::server;
 use kvorum_storage::Durability;
 use kvorum_storage::commit::queue::TurnTime;
@@ -189,7 +190,7 @@ impl Rig {
     pub(crate) fn hello(&self, idle: &Idle, run: u64) {
         let mut hello = idle.hello(&self.shard.peer_context.settings);
         hello.run.id = RunId(run);
-        server::answer(&self.shard.peer_context, Ok(&hello)).unwrap();
+        server::answer(&self.shard.peer_context, Ok(&hello), None).unwrap();
     }
 
     fn alone(layout: Layout, settings: &Settings, dial: Box<dyn Dial>) -> Self {
@@ -218,6 +219,7 @@ impl Rig {
         let (queue, commits) =
             CommitThread::start(committer, limits, pool.clone(), Post(mailbox.clone()), now).unwrap();
         let hints = Arc::new(HintQueue::new(HINTS, membership.layout().nodes().len()));
+        let room = PeerRoom::new(membership.layout().nodes().len(), 10, 1 << 20);
         let shard = Shard::new(ShardParts {
             index: 0,
             peers: PeerSettings {
@@ -244,6 +246,8 @@ impl Rig {
             anti_entropy: Arc::new(AntiEntropy::new(NO_REPAIR, Duration::ZERO)),
             metrics: metrics.clone(),
             dial,
+            secret: None,
+            room,
             first_dials: Vec::new(),
         });
         shard.start();
