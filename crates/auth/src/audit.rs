@@ -1,7 +1,7 @@
 //! Lines of the audit: JSON, each with the SHA-256 of the one before, so that a changed or missing line is found.
 //!
 //! A line never has a key or a value of the store in it. The name of a key is there as its HMAC under a secret of the
-//! node: whoever has the secret can look for a key, nobody can read one.
+//! node: with the secret a key can be looked for, and none can be read.
 
 use std::io::BufRead;
 
@@ -21,7 +21,7 @@ pub struct AuditEvent {
     pub node: String,
     /// Of the request; empty where there is none.
     pub request_id: String,
-    /// Name of the principal; empty where nobody proved to be one.
+    /// Name of the principal; empty where the request showed no valid key.
     pub principal: String,
     /// Of the client or peer.
     pub address: String,
@@ -48,7 +48,7 @@ struct LineIn {
     prev: String,
 }
 
-/// A moment as RFC 3339 has it, in UTC, with milliseconds. `None`: it is further than anybody lives.
+/// A moment as RFC 3339 has it, in UTC, with milliseconds. `None`: RFC 3339 has no such year.
 #[must_use]
 pub fn timestamp(unix_ms: u64) -> Option<String> {
     let time = jiff::Timestamp::from_millisecond(i64::try_from(unix_ms).ok()?).ok()?;

@@ -1,4 +1,4 @@
-//! Failed authentications, by address: who fails too often is refused before its key is looked at.
+//! Failed authentications, by address: one with too many is refused before its key is looked at.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

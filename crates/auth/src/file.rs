@@ -36,7 +36,7 @@ pub struct AuthFileError {
 pub struct KeyEntry {
     /// By which it is found.
     pub id: KeyId,
-    /// Whose it is: the principal. Several keys may be one principal's.
+    /// The principal that it belongs to. Several keys may belong to one.
     pub name: String,
     /// Of the key's secret.
     pub secret: Digest256,

@@ -1,8 +1,8 @@
-//! Who a client or a peer is, and what it may do.
+//! Which client or peer a request is of, and what it may do.
 //!
 //! Pure but for [`private_file`]: no clock, no randomness, no sockets, no logging. Time is an argument. Read in this
-//! order: [`hash`], [`api_key`], [`rights`], [`prefix`], [`role`], [`file`](mod@file), [`table`], [`rate`], [`failures`],
-//! [`audit`], [`peer_secret`].
+//! order: [`hash`], [`api_key`], [`rights`], [`prefix`], [`role`], [`file`](mod@file), [`table`], [`rate`],
+//! [`failures`], [`audit`], [`peer_secret`].
 
 pub mod api_key;
 pub mod audit;

@@ -28,7 +28,7 @@ pub enum PrivateFileError {
         /// The lowest twelve bits of its mode.
         mode: u32,
     },
-    /// Somebody else's.
+    /// Another user's.
     #[error("{}: it belongs to user {owner}: it has to belong to the user of this process, or to root", path.display())]
     Foreign {
         /// Which.
@@ -52,7 +52,7 @@ pub enum PrivateFileError {
 
 /// Reads a file of secrets. Links are followed: Kubernetes mounts secrets as links.
 ///
-/// What is checked is the file that is open and not its path, so nobody can exchange it between the check and the use.
+/// What is checked is the file that is open and not its path, so it cannot be exchanged between the check and the use.
 ///
 /// # Errors
 /// [`PrivateFileError`], which names the file and says what to do.

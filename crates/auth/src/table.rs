@@ -12,7 +12,7 @@ use crate::hash::Digest256;
 use crate::rate::Meter;
 use crate::role::{Role, RoleLimits};
 
-/// What a principal uses of this node. Outlives the table, so that reading the file anew gives nobody a new budget.
+/// What a principal uses of this node. Outlives the table, so that reading the file anew gives no new budget.
 #[derive(Debug, Default)]
 pub struct PrincipalUsage {
     requests: Meter,
@@ -20,7 +20,7 @@ pub struct PrincipalUsage {
     in_flight: AtomicU32,
 }
 
-/// Whoever shows one of the keys of a name.
+/// What the keys of one name belong to.
 #[derive(Debug)]
 pub struct Principal {
     /// As the file has it.
@@ -41,8 +41,8 @@ pub struct OverLimit {
 }
 
 impl Principal {
-    /// Admits a request with `bytes` of a value. `now` is read where a rate is limited, on a clock that never steps back.
-    /// What it counts as in flight ends with the guard.
+    /// Admits a request with `bytes` of a value. `now` is read where a rate is limited, on a clock that never steps
+    /// back. What it counts as in flight ends with the guard.
     ///
     /// # Errors
     /// [`OverLimit`]. Then nothing is counted in flight.
@@ -67,7 +67,7 @@ impl Principal {
         Ok(guard)
     }
 
-    /// Counts bytes that nobody could know beforehand: those of an answer, or of a body without a declared length.
+    /// Counts bytes that were not known beforehand: those of an answer, or of a body without a declared length.
     pub fn charge(&self, now: impl FnOnce() -> Duration, bytes: u64) {
         if let Some(rate) = self.role.limits.bytes {
             self.usage.bytes.charge(rate, now(), bytes);
@@ -111,7 +111,7 @@ pub struct KnownKey {
     secret: Digest256,
     /// Milliseconds since the epoch. The key is refused from then on.
     pub not_after_ms: Option<u64>,
-    /// Whose it is.
+    /// The principal that it belongs to.
     pub principal: Arc<Principal>,
 }
 

@@ -122,7 +122,7 @@ Example, the second of three nodes:
 pub struct ServeArgs {
     #[command(flatten)]
     pub node: NodeArgs,
-    /// Listen beyond this machine although whoever reaches the port may do everything.
+    /// Listen beyond this machine although everything that reaches the port may do everything.
     #[arg(long)]
     pub insecure: bool,
     /// Stop when stdin ends: a parent that dies takes its nodes with it.

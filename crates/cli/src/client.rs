@@ -25,7 +25,7 @@ pub(crate) struct ClientRequest<'a> {
     /// Whether the answer shall carry a receipt.
     pub(crate) trace: bool,
     pub(crate) body: &'a [u8],
-    /// Whose it is.
+    /// The principal that it belongs to.
     pub(crate) key: Option<&'a ClientKey>,
 }
 

@@ -1,4 +1,4 @@
-//! The file with a client's key, which only its owner may read: keys do not belong on a command line, where everybody
+//! The file with a client's key, which only its owner may read: keys do not belong on a command line, where all users
 //! sees them.
 
 use std::fmt;

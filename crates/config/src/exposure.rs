@@ -1,4 +1,4 @@
-//! Who may do what with the node, by its settings: nobody is let in by default.
+//! What may be done with the node from where, by its settings: nothing from other machines by default.
 
 use crate::model::Config;
 
@@ -9,11 +9,11 @@ pub enum Exposure {
     Loopback,
     /// Clients have keys, and peers a secret.
     Guarded,
-    /// Whoever reaches it may do everything, which the operator has asked for.
+    /// All that reaches it may do everything, as the settings ask for.
     Insecure,
 }
 
-/// A node would be open to whoever reaches it, and nobody has asked for that.
+/// A node would be open to all that reaches it, and no setting asks for that.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "listen = \"{listen}\" is reached from other machines, and {missing} not set: whoever reaches the port could do \

@@ -41,7 +41,7 @@ pub struct Config {
     pub auth: AuthSection,
     /// What is written of refusals and orders.
     pub audit: AuditSection,
-    /// Whether the node may be open to whoever reaches it.
+    /// Whether the node may be open to all that reaches it.
     pub is_insecure: bool,
     /// Connections to the other nodes.
     pub peer: PeerSection,

@@ -24,7 +24,7 @@ use kvorum_storage::data_dir::{ClusterId, DataDir, DataDirError};
 
 use crate::{OpenError, RocksStore};
 
-/// A backup that nobody has fetched is removed after this.
+/// A backup that was not fetched is removed after this.
 const UNFETCHED_FOR: Duration = Duration::from_secs(3600);
 /// The name of a backup while it is copied, so that no other takes its place. After a day the copy has failed.
 pub const COPIED: &str = "backup.copied";
@@ -129,7 +129,7 @@ pub fn take(data_dir: &Path, store: &RocksStore, label: &Label) -> Result<PathBu
     Ok(path)
 }
 
-/// Removes a backup in `data_dir` that was taken long before `now` and that nobody has fetched, or finished copying.
+/// Removes a backup in `data_dir` that was taken long before `now` and was not fetched, or not copied to its end.
 /// Whether there was one. Blocks.
 ///
 /// # Errors

@@ -1,6 +1,6 @@
 //! What a browser may do with a node: pure.
 //!
-//! A page of any web site can have the browser of whoever looks at it send requests to a node on that machine or
+//! A page of any web site can have the browser that shows it send requests to a node on that machine or
 //! network. Two headers show where a request comes from, and no script can forge them:
 //!
 //! - `Host` is the name by which the browser found the node. A name that is not a node's own was made to point here, by
@@ -19,7 +19,7 @@ pub struct BrowserRules {
     pub own: String,
     /// Further names, in lower case and without ports.
     pub hosts: Vec<String>,
-    /// Whether any IP address is a name as well. Nobody can make one point elsewhere.
+    /// Whether any IP address is a name as well. None can be made to point elsewhere.
     pub addresses: bool,
     /// Origins whose pages may use the node, `SCHEME://HOST[:PORT]`, in lower case.
     pub origins: Vec<String>,

@@ -264,7 +264,7 @@ impl HttpError {
 fn unauthorized(refusal: &AuthRefusal) -> Problem {
     let problem = |status, title| Problem::new(status, title, refusal.to_string());
     let too_many = |after: &Duration| {
-        // Of a limit that ends with a request nobody knows when: a second.
+        // Of a limit that ends with a request, at a time that is not known: a second.
         let seconds = u8::try_from(after.as_millis().div_ceil(1000).max(1)).unwrap_or(u8::MAX);
         let problem = problem(StatusCode::TOO_MANY_REQUESTS, "Too Many Requests");
         Problem { retry_after: NonZeroU8::new(seconds), ..problem }

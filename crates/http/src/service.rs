@@ -86,7 +86,7 @@ pub(super) async fn handle<E: Entities>(
     Ok(response)
 }
 
-/// Counts `bytes` of a large value as held by whoever asks.
+/// Counts `bytes` of a large value as held by the request's principal or address.
 fn hold<E: Entities>(
     busy: &InFlightGuard,
     shard: &HttpShard<E>,

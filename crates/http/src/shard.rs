@@ -48,7 +48,7 @@ pub struct HttpParts<E> {
     pub peers: Rc<dyn PeerUpgrade>,
     /// Looks at keys, if the node has any.
     pub gate: Option<Rc<Gate>>,
-    /// Writes down what was asked for, if anybody wants that.
+    /// Writes down what was asked for, if there is an audit.
     pub audit: Option<Rc<dyn AuditLog>>,
     /// The node's memory for large values.
     pub large_values: Arc<LargeValues>,
@@ -197,7 +197,7 @@ impl<E: Entities> HttpShard<E> {
         HttpError::Defect { request_id }
     }
 
-    /// A range as of now, not yet opened, with room for its pages: of the node, and in somebody's share.
+    /// A range as of now, not yet opened, with room for its pages: of the node, and in a client's share.
     pub(crate) fn range_until(
         &self,
         end: Option<Bytes>,

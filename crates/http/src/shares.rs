@@ -12,7 +12,7 @@ use bytes::Bytes;
 use kvorum_auth::failures::network;
 use kvorum_base::value_memory::FREE_BYTES;
 
-/// Whoever holds values.
+/// What holds values.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Holder {
     /// Who shows a key, wherever from.

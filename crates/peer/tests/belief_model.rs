@@ -163,7 +163,7 @@ impl<const N: usize> World<N> {
         }
     }
 
-    /// A node is called by somebody who says that it is `caller`, and what it remembers.
+    /// A node is called by what says that it is `caller`, and what it remembers.
     fn take_call(&mut self, called: usize, caller: usize, said: (u8, Option<u8>), removed: Removed) {
         let (directory, remembers) = said;
         match removed {

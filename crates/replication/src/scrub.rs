@@ -114,7 +114,7 @@ struct Checked {
 enum PassReason {
     /// It is time for one.
     Due,
-    /// Somebody waits for it.
+    /// A request waits for it.
     Asked,
 }
 
@@ -206,7 +206,7 @@ impl Scrubber {
             let pause = tokio::time::sleep(Duration::from_millis(checked.bytes.saturating_mul(1000) / rate));
             tokio::select! {
                 () = pause => {}
-                // Whoever asks while a pass is made that was asked for waits for its end.
+                // A request that comes while a pass is made that was asked for waits for its end.
                 () = scrub.asked.notified(), if reason == PassReason::Due => return Ok(PassEnd::Asked),
             }
         }

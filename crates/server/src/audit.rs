@@ -48,7 +48,7 @@ pub(crate) struct Audit {
     pub(crate) failed: Arc<AtomicU64>,
 }
 
-/// The thread that writes, to be joined when nobody has anything to say any more.
+/// The thread that writes, to be joined when all handles to the audit are gone.
 pub(crate) type AuditThread = JoinHandle<()>;
 
 /// Opens the audit that the settings name, of the node with this URL. `seed` is different for each start.
@@ -91,7 +91,7 @@ pub(crate) fn start(
 }
 
 impl Audit {
-    /// Has the file opened anew, which somebody may have moved away.
+    /// Has the file opened anew, which may have been moved away.
     pub(crate) fn reopen(&self) {
         // Where there is no room the next signal will do.
         let _ = self.queue.try_send(AuditWork::Reopen);
@@ -339,7 +339,7 @@ mod tests {
         let path = directory.path().join("audit");
         let settings = AuditSection { is_strict: true, ..settings(&path, AuditedData::All) };
         let (audit, thread) = start(&settings, "http://a:1", 7, Box::new(|| 0)).unwrap().unwrap();
-        // As if nobody wrote.
+        // As if nothing were written.
         audit.waiting.fetch_add(QUEUE_MAX, Ordering::Relaxed);
         assert!(audit.is_full());
         audit.waiting.fetch_sub(QUEUE_MAX, Ordering::Relaxed);

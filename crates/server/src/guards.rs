@@ -21,7 +21,7 @@ pub(crate) struct Guards {
     pub(crate) auth: Option<Arc<AuthState>>,
     /// Where refusals and orders are written.
     pub(crate) audit: Option<Arc<Audit>>,
-    /// Whether whoever reaches the node from other machines may do everything, or call itself a peer.
+    /// Whether all that reaches the node from other machines may do everything, or call itself a peer.
     pub(crate) is_insecure: bool,
 }
 
@@ -48,7 +48,7 @@ impl Guards {
         let reloader = reloader.map_err(SecretError::Thread)?;
         let is_insecure = match config.exposure() {
             Ok(Exposure::Insecure) => true,
-            // Until the secret is required, whoever calls itself a peer is one.
+            // Until the secret is required, all that calls itself a peer is one.
             Ok(Exposure::Guarded) => config.members.len() > 1 && config.peer.secret_optional,
             Ok(Exposure::Loopback) | Err(_) => false,
         };

@@ -40,7 +40,7 @@ use crate::audit::ShardAudit;
 use crate::handover::{TcpHandover, drain_max};
 use crate::view::NodeView;
 
-/// Between two looks for a backup that nobody has fetched.
+/// Between two looks for a backup that was not fetched.
 const OLD_BACKUP_LOOK: Duration = Duration::from_secs(5);
 
 /// What a shard is given by its node.
@@ -96,7 +96,7 @@ pub(crate) fn run_background(config: &Config, parts: BackgroundParts) {
     });
 }
 
-/// Looks for a backup that nobody has fetched, without end.
+/// Looks for a backup that was not fetched, without end.
 async fn forget_old_backups(view: Arc<NodeView>) {
     loop {
         tokio::time::sleep(OLD_BACKUP_LOOK).await;

@@ -126,7 +126,7 @@ pub(crate) fn peer_secret(settings: &PeerSection) -> Result<Option<Arc<ClusterSe
     Ok(Some(Arc::new(ClusterSecret::new(secret, need, Box::new(draw)))))
 }
 
-/// Nobody but root may look into the memory of a process that has a secret: no debugger, and no dump of its memory.
+/// Only root may look into the memory of a process that has a secret: no debugger, and no dump of its memory.
 pub(crate) fn hide_memory() {
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
         tracing::warn!(%error, "others may look into this process's memory");

@@ -144,7 +144,7 @@ impl NodeView {
         Ok((path, label))
     }
 
-    /// Removes a backup that nobody has fetched in time: its tables take up space once the store has rewritten them.
+    /// Removes a backup that was not fetched in time: its tables take up space once the store has rewritten them.
     /// Blocks: not for a shard.
     pub(crate) fn forget_old_backup(&self) {
         let Ok(_only) = self.backing_up.try_lock() else { return };

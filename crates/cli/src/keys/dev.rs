@@ -49,7 +49,7 @@ impl DevSecrets {
     /// The key itself.
     ///
     /// # Errors
-    /// If somebody has changed its file.
+    /// If its file has changed.
     pub(crate) fn key(&self) -> Result<String> {
         let path = self.key_file();
         let key = client_key(&path.to_string_lossy()).map_err(anyhow::Error::msg)?;

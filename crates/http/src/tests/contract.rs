@@ -344,7 +344,7 @@ fn a_page_of_an_allowed_origin_may_use_the_node_and_read_its_answers() {
         let put = node.ask(&format!("PUT /v0/entity?id=k\r\nOrigin: {page}\r\nSec-Fetch-Site: cross-site")).await;
         assert_eq!((put.status, put.header("access-control-allow-origin")), (201, Some(page)));
         assert!(put.header("access-control-expose-headers").unwrap().contains("etag"));
-        // An answer that a cache keeps for somebody else is not the same answer.
+        // An answer that a cache keeps for another client is not the same answer.
         let program = node.ask("GET /v0/entity?id=k").await;
         assert_eq!((program.header("vary"), program.header("access-control-allow-origin")), (Some("origin"), None));
         let missing = node.ask(&format!("OPTIONS /nothing\r\nOrigin: {page}")).await;

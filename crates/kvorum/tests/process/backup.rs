@@ -217,7 +217,7 @@ fn what_answers_at_the_url_names_no_path_and_no_link_is_followed() {
     let minute_later = |minutes: u32| (0..2).for_each(|index| clocks.set(index, 61 * SECOND * minutes));
     let [one, other] = [0, 1].map(|index| cluster.node(index));
     let path = cluster.root().join("taken");
-    // The answer of another node, whose backup is not here. Whoever holds the port could name any path.
+    // The answer of another node, whose backup is not here. What holds the port could name any path.
     let output = backup_of(&one.data_dir, &other.url(), &path, &[]);
     assert_refused(&output, "is not in");
     let theirs = other.data_dir.join("backup");

@@ -1,4 +1,4 @@
-//! What a web page could have the browser of whoever looks at it do with a node.
+//! What a web page could have the browser that shows it do with a node.
 
 use crate::support::{Cluster, entity};
 

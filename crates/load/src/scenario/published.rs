@@ -14,7 +14,7 @@ pub enum PublishedRate {
 /// One line of a report.
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
-    /// Whose it is.
+    /// The principal that it belongs to.
     pub scenario: &'static str,
     /// Nodes of the cluster.
     pub nodes: u8,
@@ -33,7 +33,7 @@ pub struct Figure {
 /// Amounts on each node that a report counted.
 #[derive(Clone, Copy, Debug)]
 pub struct Counted {
-    /// Whose it is.
+    /// The principal that it belongs to.
     pub scenario: &'static str,
     /// What was counted.
     pub what: &'static str,

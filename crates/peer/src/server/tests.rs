@@ -1,6 +1,5 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use crate::membership::RemembersUs;
 use std::cell::RefCell;
 
 use kvorum_auth::peer_secret::PeerSecret;
@@ -19,7 +18,8 @@ use crate::dial::Tcp;
 use crate::handler::Caller;
 use crate::link::Flusher;
 use crate::link::tests::{pair, receive, run};
-use crate::proof::{ClusterSecret, SecretNeed};
+use crate::membership::RemembersUs;
+use crate::proof::{AwaitedProof, ClusterSecret, SecretNeed};
 use crate::room::PeerRoom;
 
 /// Node 0 of two, before any handshake.
@@ -103,6 +103,21 @@ fn every_question_is_answered_when_records_do_not_fit_the_queue() {
     });
 }
 
+/// A connection of node 1, whose requests are accepted.
+fn incoming(context: &Rc<PeerContext>, awaited: Option<AwaitedProof>, link: Rc<Link>) -> Incoming {
+    Incoming {
+        context: context.clone(),
+        handler: Rc::new(Accepting::default()),
+        caller: Caller { node: NodeId(1), incarnation: Incarnation(2) },
+        slot: Rc::new(context.room.enter(NodeId(1), None).unwrap()),
+        awaited,
+        run: RunId(3),
+        link,
+        address: None,
+        early: Rc::default(),
+    }
+}
+
 #[test]
 fn what_comes_before_this_node_serves_its_cluster_is_answered_when_it_does() {
     run(|flusher| async move {
@@ -116,21 +131,7 @@ fn what_comes_before_this_node_serves_its_cluster_is_answered_when_it_does() {
             let (key, record) = (key.clone(), record.bytes().clone());
             Frame { id, hlc: Hlc::ZERO, message: Message::Store { key, record, repair: false, non_voting: false } }
         };
-        let handler = Rc::new(Accepting::default());
-        let caller = Caller { node: NodeId(1), incarnation: Incarnation(2) };
-        let slot = Rc::new(context.room.enter(NodeId(1), None).unwrap());
-        let (awaited, run, link) = (None, RunId(3), near.clone());
-        let incoming = Incoming {
-            context: context.clone(),
-            handler,
-            caller,
-            slot,
-            awaited,
-            run,
-            link,
-            address: None,
-            early: Rc::default(),
-        };
+        let incoming = incoming(&context, None, near.clone());
         let hold = |frame| incoming.hold(frame);
         let ping = Frame { id: 0, hlc: Hlc::ZERO, message: Message::Ping { wall_ms: 0 } };
         assert!(hold(ping).is_some(), "a sign of life is given at once");
@@ -160,20 +161,7 @@ fn of_a_connection_that_has_proved_nothing_no_part_of_a_long_message_is_kept() {
         let secret = ClusterSecret::new(secret, SecretNeed::Required, Box::new(|| [1; 32]));
         let hello = |nonce| Hello { nonce: Some(nonce), ..Hello::ours(&context.membership, 1, NodeId(1)) };
         let awaited = secret.awaited(&hello([2; 32]), &hello([3; 32]));
-        let caller = Caller { node: NodeId(1), incarnation: Incarnation(2) };
-        let slot = Rc::new(context.room.enter(NodeId(1), None).unwrap());
-        let (handler, run) = (Rc::new(Accepting::default()), RunId(3));
-        let incoming = Incoming {
-            context: context.clone(),
-            handler,
-            caller,
-            slot,
-            awaited,
-            run,
-            link,
-            address: None,
-            early: Rc::default(),
-        };
+        let incoming = incoming(&context, awaited, link);
         let mut all = BytesMut::new();
         let message = Message::Repair(vec![7; 1000].into());
         assert!(encode(&Frame { id: 1, hlc: Hlc::ZERO, message }, &mut all).is_none());

@@ -54,7 +54,7 @@ struct ListenerShared {
 pub(crate) struct AdminRules {
     /// The listener's names, and the pages that may use it.
     pub(crate) browsers: BrowserRules,
-    /// The keys of clients, one of which needs the right `profile`; none: whoever connects may.
+    /// The keys of clients, one of which needs the right `profile`; none: every connection may.
     pub(crate) auth: Option<Arc<AuthState>>,
     /// Where each request is noted: a profile is an order of an operator's. The listener's threads do not keep it open:
     /// a client that stays would keep the node from stopping.
