@@ -6,19 +6,26 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use kvorum_base::value_memory::{Body, LargeValues};
-use kvorum_core::quorum::{Held, Quorum, majority};
+use kvorum_core::quorum::{Expiry, Held, Quorum, majority};
 use kvorum_core::{Record, Version};
-use kvorum_replication::coordinator::{Coordinator, Refused, WithReceipt};
+use kvorum_replication::coordinator::{Coordinator, NewValue, ReadResult, Refused, WithReceipt};
 use tokio::sync::oneshot;
 
 use crate::chance::SimRandom;
 use crate::history::{ClientAction, ClientOutcome, key};
 use crate::invariants::answered;
+use crate::invariants::expiry::{self, ReadOfEnding};
 use crate::machine::Machine;
+use crate::time::true_ms;
 use crate::world::{KeyPlan, World};
 
 /// Now and then a value is so much longer than its number: its frame goes in chunks.
 const PADDING_BYTES: usize = 70 * 1024;
+
+/// Longest that a value lives which ends: shorter than a run.
+const TTL_S_MAX: u64 = 6;
+/// How far a node's clock may be from the true time once all is well.
+const CLOCKS_AGREE: Duration = Duration::from_secs(2);
 
 /// One client. Runs until the faults end.
 pub async fn run(world: Rc<World>, number: u64) {
@@ -33,6 +40,10 @@ pub async fn run(world: Rc<World>, number: u64) {
         let key = world.draw_key(&mut chance);
         let action = match chance.weighted(&[(48, 'r'), (44, 'w'), (8, 'd')]) {
             'r' => ClientAction::Get,
+            'w' if chance.happens(300) => {
+                let seconds = u32::try_from(1 + chance.below(TTL_S_MAX)).expect("a few");
+                ClientAction::PutFor(world.next_value(), seconds)
+            }
             'w' => ClientAction::Put(world.next_value()),
             _ => ClientAction::Delete,
         };
@@ -76,8 +87,15 @@ pub async fn request(
     let pauses = machine.pauses.get();
     let answering = world.clone();
     let spawned = machine.spawn(|coordinator, large_values| async move {
-        let outcome = ask(&coordinator, &large_values, key, quorum, action, padding).await;
+        let (outcome, expires_ms) = ask(&coordinator, &large_values, key, quorum, action, padding).await;
         answering.history.borrow_mut().end(id, outcome);
+        if let Some(expires_ms) = expires_ms {
+            let (began_ms, ended_ms) = (true_ms(begin), true_ms(answering.trace.now()));
+            // A clock may be off by as much as is allowed, and the hybrid clock ahead of it by as much again; one that
+            // is off by more is not noticed at once.
+            let slack = if answering.is_healed.get() { CLOCKS_AGREE } else { answering.plan.skew_max * 4 };
+            answering.violated(expiry::check(outcome, ReadOfEnding { expires_ms, began_ms, ended_ms, slack }));
+        }
         let _ = send.send(());
     });
     let Some(request) = spawned else {
@@ -107,24 +125,26 @@ async fn ask(
     quorum: Quorum,
     action: ClientAction,
     padding: usize,
-) -> ClientOutcome {
+) -> (ClientOutcome, Option<u64>) {
+    let put = async |key, value: u64, ttl_s| {
+        let mut bytes = format!("{value} ").into_bytes();
+        bytes.resize(bytes.len() + padding, b'.');
+        let charge = large_values.charge(bytes.len()).map_err(|_| Refused::Overloaded)?;
+        let value = NewValue { body: Body::new(Bytes::from(bytes), charge), content_type: None, ttl_s };
+        coordinator.put(key, quorum, value, WithReceipt::No).await
+    };
     let written = match action {
-        ClientAction::Put(value) => {
-            let mut bytes = format!("{value} ").into_bytes();
-            bytes.resize(bytes.len() + padding, b'.');
-            let Ok(charge) = large_values.charge(bytes.len()) else { return ClientOutcome::Refused };
-            let body = Body::new(Bytes::from(bytes), charge);
-            coordinator.put(key, quorum, None, body, WithReceipt::No).await
-        }
+        ClientAction::Put(value) => put(key, value, None).await,
+        ClientAction::PutFor(value, seconds) => put(key, value, Some(seconds)).await,
         ClientAction::Delete => coordinator.delete(key, quorum, WithReceipt::No).await,
         ClientAction::Get => {
             return match coordinator.get(key, quorum, WithReceipt::No).await {
-                Ok(found) => ClientOutcome::Found(value(&found.value)),
-                Err(refused) => refusal(&refused),
+                Ok(found) => read(&found),
+                Err(refused) => (refusal(&refused), None),
             };
         }
     };
-    written.map_or_else(|refused| refusal(&refused), |written| ClientOutcome::Written(written.version))
+    (written.map_or_else(|refused| refusal(&refused), |written| ClientOutcome::Written(written.version)), None)
 }
 
 fn refusal(refused: &Refused) -> ClientOutcome {
@@ -136,8 +156,17 @@ fn refusal(refused: &Refused) -> ClientOutcome {
     }
 }
 
-fn value(looked: &Held<Record>) -> Option<(u64, Version)> {
-    let Held::Record(record) = looked else { return None };
+/// What was found, and when it ends.
+fn read(found: &ReadResult) -> (ClientOutcome, Option<u64>) {
+    let Held::Record(record) = &found.value else { return (ClientOutcome::Found(None), None) };
+    let outcome = match (value(record), found.expiry) {
+        (Some((value, version)), Expiry::Passed) => ClientOutcome::Ended(value, version),
+        (value, _) => ClientOutcome::Found(value),
+    };
+    (outcome, record.expires_ms())
+}
+
+fn value(record: &Record) -> Option<(u64, Version)> {
     if record.is_tombstone() {
         return None;
     }

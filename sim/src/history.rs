@@ -11,6 +11,8 @@ use kvorum_core::{Key, Version};
 pub enum ClientAction {
     /// To store the value with this number, which no other write has.
     Put(u64),
+    /// The same, of a value that lives for so many seconds.
+    PutFor(u64, u32),
     /// To delete.
     Delete,
     /// To read.
@@ -24,6 +26,8 @@ pub enum ClientOutcome {
     Written(Version),
     /// Read: this value of this version, or that there is none.
     Found(Option<(u64, Version)>),
+    /// Read: there was this value of this version, and it has ended.
+    Ended(u64, Version),
     /// Refused, with the promise that nothing was sent.
     Refused,
     /// Nothing, or that too few replicas answered: a write may take effect at any later time, or never.

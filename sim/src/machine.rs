@@ -457,7 +457,6 @@ impl Machine {
         let time: Arc<dyn TimeSource> = self.time.clone();
         let committer = Committer::new(disk.clone(), commit_config(plan), time.boot()).expect("the disk can be read");
         let clock = Arc::new(Clock::new(time.clone(), committer.bound(), plan.skew_max, incarnation));
-        clock.observe(committer.fence());
         let commit = committer.metrics();
         let [pool, scans] = [(); 2].map(|()| ReadPool::without_threads(plan.jobs_max));
         let mailbox: Arc<Mailbox> = Arc::default();

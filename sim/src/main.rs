@@ -122,7 +122,7 @@ fn story<T>(run: fn(u64) -> Result<T, String>) -> impl Fn(u64) -> Result<(), Str
 /// A line for each mutant: how many seeds it takes, and what was violated.
 #[cfg(feature = "mutants")]
 fn notice_all(seeds: &Range<u64>, only: Option<&str>) -> ExitCode {
-    use kvorum_sim::stories::{deletions, losses};
+    use kvorum_sim::stories::{deletions, endings, losses};
     type Story = Box<dyn Fn(u64) -> Result<(), String>>;
     std::panic::set_hook(Box::new(|_| {}));
     let mut missed = 0;
@@ -131,8 +131,11 @@ fn notice_all(seeds: &Range<u64>, only: Option<&str>) -> ExitCode {
             continue;
         }
         kvorum_core::mutant::plant(Some(mutant));
-        let stories: [(_, Story); 2] =
-            [("deletions", Box::new(story(deletions::run))), ("losses", Box::new(story(losses::run)))];
+        let stories: [(_, Story); 3] = [
+            ("deletions", Box::new(story(deletions::run))),
+            ("endings", Box::new(story(endings::run))),
+            ("losses", Box::new(story(losses::run))),
+        ];
         for (name, story) in stories {
             if let Some((seed, what)) = (0..20).find_map(|seed| story(seed).err().map(|what| (seed, what))) {
                 println!("{mutant:?}: story of {name}, after {} seeds: {what}", seed + 1);

@@ -9,6 +9,12 @@ use tokio::time::Instant;
 /// When every run begins.
 const BEGIN_MS: u64 = 1_700_000_000_000;
 
+/// Milliseconds since 1970, so long after the begin of a run.
+#[must_use]
+pub fn true_ms(since_begin: Duration) -> u64 {
+    BEGIN_MS + u64::try_from(since_begin.as_millis()).expect("runs are short")
+}
+
 /// The wall clock may be wrong and jump, the boot clock run a little fast or slow.
 #[derive(Debug)]
 pub struct MachineTime {
@@ -37,8 +43,7 @@ impl MachineTime {
 
 impl TimeSource for MachineTime {
     fn wall_ms(&self) -> u64 {
-        let true_ms = BEGIN_MS + u64::try_from(self.begin.elapsed().as_millis()).expect("runs are short");
-        true_ms.saturating_add_signed(self.wall_offset_ms.load(Ordering::Relaxed))
+        true_ms(self.begin.elapsed()).saturating_add_signed(self.wall_offset_ms.load(Ordering::Relaxed))
     }
 
     fn boot(&self) -> Duration {

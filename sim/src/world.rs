@@ -18,7 +18,7 @@ use kvorum_storage::{HealthState, Store};
 
 use crate::calls::Guard;
 use crate::chance::SimRandom;
-use crate::history::History;
+use crate::history::{ClientOutcome, History};
 use crate::invariants::{Stored, acknowledged, amnesia, converged, copies, linearizable, promised};
 use crate::machine::{Crash, Environment, Machine, MachinePlan};
 use crate::network::{Network, Noise};
@@ -310,10 +310,7 @@ impl World {
     pub(crate) fn report(&self) -> RunReport {
         let history = self.history.borrow();
         let succeeded = history.operations.iter().filter(|operation| {
-            matches!(
-                operation.outcome,
-                crate::history::ClientOutcome::Written(_) | crate::history::ClientOutcome::Found(_)
-            )
+            matches!(operation.outcome, ClientOutcome::Written(_) | ClientOutcome::Found(_) | ClientOutcome::Ended(..))
         });
         let violation = self.violation.borrow().clone().map(|mut text| {
             for number in 0..self.keys.len() {

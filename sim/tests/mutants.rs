@@ -7,11 +7,11 @@
 
 use kvorum_core::mutant::{DEFECTS, plant};
 use kvorum_sim::run::run;
-use kvorum_sim::stories::{deletions, losses, strangers};
+use kvorum_sim::stories::{deletions, endings, losses, strangers};
 use kvorum_sim::trace::TraceText;
 
 const FILE: &str = "tests/mutants.txt";
-const STORIES: [&str; 3] = ["deletions", "losses", "strangers"];
+const STORIES: [&str; 4] = ["deletions", "endings", "losses", "strangers"];
 /// Of random runs.
 const RUNS_MAX: u64 = 1000;
 /// Of each story.
@@ -28,6 +28,7 @@ fn by_chance() -> Option<String> {
 fn by_story(name: &str) -> bool {
     let fails = |seed| match name {
         "deletions" => deletions::run(seed).is_err(),
+        "endings" => endings::run(seed).is_err(),
         "losses" => losses::run(seed).is_err(),
         _ => strangers::run(seed).is_err(),
     };

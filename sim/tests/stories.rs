@@ -1,6 +1,6 @@
 //! The stories of `sim/src/stories`.
 
-use kvorum_sim::stories::{deletions, losses, strangers};
+use kvorum_sim::stories::{deletions, endings, losses, strangers};
 
 /// Rounds of deletions altogether.
 const DELETIONS_MIN: u64 = 1000;
@@ -8,6 +8,8 @@ const DELETIONS_MIN: u64 = 1000;
 const STRANGERS: u64 = 30;
 /// Seeds of losses.
 const LOSSES: u64 = 20;
+/// Seeds of endings.
+const ENDINGS: u64 = 40;
 
 #[test]
 fn no_deleted_key_comes_back() {
@@ -26,6 +28,13 @@ fn no_deleted_key_comes_back() {
 fn nothing_that_calls_in_the_name_of_a_node_changes_anything() {
     for seed in 0..STRANGERS {
         strangers::run(seed).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+    }
+}
+
+#[test]
+fn what_has_ended_has_ended_for_good_and_takes_no_space() {
+    for seed in 0..ENDINGS {
+        endings::run(seed).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
     }
 }
 

@@ -177,6 +177,26 @@ impl Clock {
         Hlc::from_raw(self.last.load(Ordering::Relaxed))
     }
 
+    /// The clock, brought to the present.
+    #[must_use]
+    pub fn present(&self) -> Hlc {
+        self.observe(Hlc::from_millis(self.wall_ms()));
+        self.reading()
+    }
+
+    /// What of the reading is durable: the clock after a restart is not behind it. It goes out with answers.
+    #[must_use]
+    pub fn durable_reading(&self) -> Hlc {
+        let bound = if is_on(Mutant::ClockNotDurable) { u64::MAX } else { self.bound.load(Ordering::Acquire) };
+        Hlc::from_raw(self.last.load(Ordering::Relaxed).min(bound))
+    }
+
+    /// Whether all of the reading is durable.
+    #[must_use]
+    pub fn is_durable(&self) -> bool {
+        self.durable_reading() >= self.reading()
+    }
+
     /// Whether the clock itself is so far ahead of the wall clock that it gives no timestamps: the wall clock was
     /// set back.
     #[must_use]
@@ -269,6 +289,18 @@ mod tests {
         let (clock, _, bound) = clock(100, 5000);
         bound.store(u64::MAX, Ordering::Release);
         assert!(clock.timestamp(Hlc::ZERO).unwrap().hlc > Hlc::from_millis(5000));
+    }
+
+    #[test]
+    fn what_is_durable_of_the_clock_is_not_past_its_bound_and_is_there_after_a_restart() {
+        let (clock, time, bound) = clock(1000, 500);
+        assert_eq!((clock.present().millis(), clock.durable_reading().millis()), (1000, 500));
+        bound.store(Hlc::from_millis(2000).raw(), Ordering::Release);
+        assert_eq!(clock.durable_reading().millis(), 1000);
+        time.0.store(700, Ordering::Relaxed);
+        assert_eq!((clock.present().millis(), clock.durable_reading().millis()), (1000, 1000), "it does not go back");
+        let restarted = Clock::new(time, bound, Duration::from_secs(60), INCARNATION);
+        assert!(restarted.durable_reading().millis() >= 1000);
     }
 
     #[test]

@@ -199,7 +199,7 @@ pub struct RequestArgs {
     /// How many replicas hold the key; by default the cluster's `replication.from`.
     #[arg(long, value_name = "F")]
     pub from: Option<u8>,
-    /// Print the receipt to stderr: each replica's outcome, version and time.
+    /// Print the receipt to stderr: each replica's outcome, version and time; and when the value ends, if it does.
     #[arg(long)]
     pub trace: bool,
 }
@@ -212,6 +212,7 @@ Examples:
   kvorum put photo @cat.jpg
   date | kvorum put now -
   kvorum put greeting 'hello' --ack 3 --trace
+  kvorum put session:7 'alice' --ttl 30m
   kvorum put nothing ''                 an empty value
 
 A value that begins with @ goes through stdin: printf '@home' | kvorum put place -")]
@@ -220,6 +221,9 @@ pub struct PutArgs {
     pub key: OsString,
     /// The value itself, `-` for stdin, or `@FILE`. Without it, stdin, unless that is a terminal.
     pub value: Option<OsString>,
+    /// For how long the value lives, in whole seconds up to ten years; without end by default.
+    #[arg(long, value_name = "DURATION", value_parser = ttl_s)]
+    pub ttl: Option<u64>,
     #[command(flatten)]
     pub request: RequestArgs,
 }
@@ -360,6 +364,13 @@ pub enum ProfileKind {
 
 fn timeout(text: &str) -> Result<Duration, String> {
     duration(text, Duration::from_millis(1), Duration::from_secs(3600)).map_err(|allowed| format!("it takes {allowed}"))
+}
+
+/// Seconds, from a duration.
+fn ttl_s(text: &str) -> Result<u64, String> {
+    let allowed = || "it takes a duration of whole seconds from 1s to 87600h, such as 90s or 12h".to_owned();
+    let ttl = duration(text, Duration::from_secs(1), Duration::from_secs(315_360_000)).map_err(|_| allowed())?;
+    if ttl.subsec_nanos() == 0 { Ok(ttl.as_secs()) } else { Err(allowed()) }
 }
 
 fn settings_help() -> String {

@@ -17,12 +17,12 @@ use crate::printable::printable;
 /// `kvorum put`
 pub(crate) fn put(args: &PutArgs) -> Result<ExitOutcome> {
     let value = value(args.value.as_deref())?;
-    finish(ask("PUT", &args.key, &args.request, &value)?)
+    finish(ask("PUT", &args.key, &args.request, args.ttl, &value)?)
 }
 
 /// `kvorum get`
 pub(crate) fn get(args: &KeyArgs) -> Result<ExitOutcome> {
-    let mut answer = ask("GET", &args.key, &args.request, b"")?;
+    let mut answer = ask("GET", &args.key, &args.request, None, b"")?;
     match answer.status {
         200 => print(&args.request.server.url, |out| answer.copy_body(out)),
         _ => finish(answer),
@@ -31,7 +31,7 @@ pub(crate) fn get(args: &KeyArgs) -> Result<ExitOutcome> {
 
 /// `kvorum delete`
 pub(crate) fn delete(args: &KeyArgs) -> Result<ExitOutcome> {
-    finish(ask("DELETE", &args.key, &args.request, b"")?)
+    finish(ask("DELETE", &args.key, &args.request, None, b"")?)
 }
 
 /// `kvorum range`
@@ -113,9 +113,13 @@ fn explain(status: u16, body: &[u8]) -> String {
     text
 }
 
-fn ask(method: &str, key: &OsStr, args: &RequestArgs, body: &[u8]) -> Result<ClientResponse> {
+/// Headers that `--trace` shows.
+const TRACED: [(&str, &str); 3] =
+    [("server-timing", "Server-Timing"), ("kvorum-replicas", "Kvorum-Replicas"), ("expires", "Expires")];
+
+fn ask(method: &str, key: &OsStr, args: &RequestArgs, ttl_s: Option<u64>, body: &[u8]) -> Result<ClientResponse> {
     let mut target = format!("/v0/entity?id={}", percent_encode(key.as_bytes()));
-    for (name, number) in [("ack", args.ack), ("from", args.from)] {
+    for (name, number) in [("ack", args.ack.map(u64::from)), ("from", args.from.map(u64::from)), ("ttl", ttl_s)] {
         if let Some(number) = number {
             target.push_str(&format!("&{name}={number}"));
         }
@@ -124,7 +128,7 @@ fn ask(method: &str, key: &OsStr, args: &RequestArgs, body: &[u8]) -> Result<Cli
         ClientRequest { method, target: &target, trace: args.trace, body, key: args.server.key_file.as_ref() };
     let answer = send(&args.server.url, ResponseBounds::Silence(args.server.timeout), &request)?;
     if args.trace {
-        for (name, label) in [("server-timing", "Server-Timing"), ("kvorum-replicas", "Kvorum-Replicas")] {
+        for (name, label) in TRACED {
             if let Some(value) = answer.header(name) {
                 eprintln!("{label}: {}", printable(value));
             }

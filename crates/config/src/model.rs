@@ -112,6 +112,8 @@ pub struct CoordinatorSection {
 pub struct LimitsSection {
     /// Longest value.
     pub value_bytes_max: ByteSize,
+    /// For how long a value lives where the request does not say, in whole seconds; none: without end.
+    pub ttl_default: Option<Duration>,
     /// For a request's head and body to arrive.
     pub request_read_timeout: Duration,
     /// For the next request on a connection.

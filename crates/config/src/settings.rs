@@ -47,6 +47,7 @@ const fn ms(milliseconds: u64) -> Duration {
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
+const TEN_YEARS: Duration = Duration::from_secs(315_360_000);
 const MONTH: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// All settings, in the order in which they are shown.
@@ -206,6 +207,13 @@ pub static SETTINGS: &[Setting] = &[
         doc: "Longest value; over it: 413. Raise it with memory_bytes, which holds such values while they are on their \
               way.",
         set: |c, text| size(text, 1, 256 * MIB).map(|value| c.limits.value_bytes_max = value),
+    },
+    Setting {
+        name: "limits.ttl_default",
+        default: "off",
+        doc: "For how long a value lives where its PUT has no `ttl`, in whole seconds; `off`: without end. Set it where \
+              all that is stored is a cache.",
+        set: |c, text| optional(text, "off", whole_seconds).map(|value| c.limits.ttl_default = value),
     },
     Setting {
         name: "limits.request_read_timeout",
@@ -476,6 +484,11 @@ pub static SETTINGS: &[Setting] = &[
 fn file(text: &str) -> Result<PathBuf, String> {
     let path = Some(PathBuf::from(text)).filter(|path| !path.as_os_str().is_empty() && !text.contains('\u{7f}'));
     path.ok_or_else(|| "the path of a file".into())
+}
+
+fn whole_seconds(text: &str) -> Result<Duration, String> {
+    let allowed = || "a duration of whole seconds from 1s to 87600h".to_owned();
+    duration(text, SECOND, TEN_YEARS).ok().filter(|ttl| ttl.subsec_nanos() == 0).ok_or_else(allowed)
 }
 
 fn boolean(text: &str) -> Result<bool, String> {

@@ -86,6 +86,7 @@ fn every_setting_changes_the_configuration() {
         "layout.weights" => "http://127.0.0.1:8080=3",
         "coordinator.read_fanout" => "all",
         "hints.age_max" => "7h",
+        "limits.ttl_default" => "7s",
         "hints.rate" => "77KiB",
         "log.format" | "log.level" => {
             if setting.name == "log.format" {

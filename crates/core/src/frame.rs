@@ -59,6 +59,8 @@ const MORE: u8 = 1;
 const REPAIR: u8 = 1 << 1;
 /// On [`READ`].
 const VERSION_ONLY: u8 = 1 << 2;
+/// On [`READ`]; goes with [`VERSION_ONLY`].
+const AT_CLOCK: u8 = 1 << 1;
 /// On [`STORE`] and [`READ`].
 const NON_VOTING: u8 = 1 << 3;
 /// On [`PONG`].
@@ -245,7 +247,12 @@ fn put_fields<'a>(message: &'a Message, out: &mut BytesMut) -> (u8, u8, Option<&
         }
         Message::Read { key, wanted, non_voting } => {
             out.put_slice(key.as_bytes());
-            (READ, flag(*wanted == Wanted::Version, VERSION_ONLY) | flag(*non_voting, NON_VOTING), None)
+            let wanted = match wanted {
+                Wanted::Record => 0,
+                Wanted::Version => VERSION_ONLY,
+                Wanted::VersionAtClock => VERSION_ONLY | AT_CLOCK,
+            };
+            (READ, wanted | flag(*non_voting, NON_VOTING), None)
         }
         Message::StoreAnswer(answer) => {
             put_store_answer(*answer, out);
@@ -411,7 +418,7 @@ impl Decoder {
         }
         let known = match head.opcode {
             STORE => MORE | REPAIR | NON_VOTING,
-            READ => VERSION_ONLY | NON_VOTING,
+            READ => VERSION_ONLY | AT_CLOCK | NON_VOTING,
             READ_ANSWER => MORE,
             PONG => REMEMBERS_YOU | REBUILT | BACKPRESSURE,
             STORE_ANSWER | PING | REPAIR_REQUEST | REPAIR_ANSWER | PROOF => 0,
@@ -476,7 +483,12 @@ fn parse(head: Head, mut payload: Bytes) -> Result<Message, FrameError> {
         }
         READ => {
             let is_set = |flag| head.flags & flag != 0;
-            let wanted = if is_set(VERSION_ONLY) { Wanted::Version } else { Wanted::Record };
+            let wanted = match (is_set(VERSION_ONLY), is_set(AT_CLOCK)) {
+                (false, false) => Wanted::Record,
+                (true, false) => Wanted::Version,
+                (true, true) => Wanted::VersionAtClock,
+                (false, true) => return Err(FrameError::Flags(head.flags)),
+            };
             Ok(Message::Read { key: parse_key(payload)?, wanted, non_voting: is_set(NON_VOTING) })
         }
         STORE_ANSWER => parse_store_answer(&payload).map(Message::StoreAnswer),

@@ -133,6 +133,21 @@ defects! {
     /// An absent key answers no GC watermark.
     AbsentWithoutGcWatermark leaves out
         "A key that is absent answers the GC watermark of its partition.";
+    /// A value has ended as soon as one replica's clock says so.
+    ExpiredByOneClock leaves out
+        "A value has ended once the clocks of a majority have passed its end.";
+    /// A coordinator serves a value until its own clock has passed the end.
+    AliveByOwnClock leaves out
+        "A value is served while no clock that is known has passed its end.";
+    /// A value that has ended is answered as deleted whoever holds it.
+    ExpiredNotHeld leaves out
+        "A value that has ended is held by a majority before it is answered as deleted.";
+    /// Answers carry clocks that a restart forgets.
+    ClockNotDurable leaves out
+        "The clock of an answer is durable, so that it does not go back.";
+    /// A value that ends is dropped below the GC watermark, whenever it ends.
+    ExpiredDroppedEarly leaves out
+        "A value that ends is dropped only if the GC watermark's clock has passed its end.";
     /// A node that lost its disk gets back nothing that is newer than the round.
     RestoredUpToW leaves out
         "A node that lost its disk gets everything back, what is newer than the round as well.";

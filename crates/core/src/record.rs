@@ -66,6 +66,22 @@ impl Record {
         Self::build(key, version, from, 0, None, content_type, payload)
     }
 
+    /// As [`Record::value`], but that the value ends at `expires_ms`, in milliseconds since 1970.
+    ///
+    /// # Panics
+    /// As [`Record::value`].
+    #[must_use]
+    pub fn expiring(
+        key: &Key,
+        version: Version,
+        from: u8,
+        expires_ms: Option<u64>,
+        content_type: Option<&[u8]>,
+        payload: &[u8],
+    ) -> Self {
+        Self::build(key, version, from, 0, expires_ms, content_type, payload)
+    }
+
     /// A deletion, timestamped.
     ///
     /// # Panics
@@ -189,10 +205,16 @@ impl Record {
         self.bytes.get(1).copied().expect("a checked record has its fixed fields") & TOMBSTONE != 0
     }
 
-    /// Whether a reader at `wall_ms` sees nothing: a deletion, or expired. The clock is asked if it can matter.
+    /// When its value ends, in milliseconds since 1970; none where it has no end.
     #[must_use]
-    pub fn is_deleted(&self, wall_ms: impl FnOnce() -> u64) -> bool {
-        self.is_tombstone() || self.expires_ms.is_some_and(|at| at <= wall_ms())
+    pub fn expires_ms(&self) -> Option<u64> {
+        self.expires_ms
+    }
+
+    /// Whether there is no value at `now_ms`: a deletion, or expired. The clock is asked only if it can matter.
+    #[must_use]
+    pub fn is_deleted(&self, now_ms: impl FnOnce() -> u64) -> bool {
+        self.is_tombstone() || self.expires_ms.is_some_and(|at| at <= now_ms())
     }
 
     /// The stored content type.

@@ -79,6 +79,7 @@ fn samples() -> Vec<Message> {
         Message::Store { key: key(b"another key"), record: Bytes::new(), repair: true, non_voting: true },
         Message::Read { key: key(b"k"), wanted: Wanted::Record, non_voting: false },
         Message::Read { key: key(&[0xff; 300]), wanted: Wanted::Version, non_voting: true },
+        Message::Read { key: key(b"ends"), wanted: Wanted::VersionAtClock, non_voting: false },
         Message::Repair(Bytes::from_static(b"not looked at here")),
         Message::RepairAnswer(Bytes::new()),
         Message::StoreAnswer(StoreAnswer::Accepted),
@@ -256,13 +257,14 @@ fn unknown_opcodes_and_flags_are_refused() {
     for opcode in (0..=u8::MAX).filter(|opcode| !(1..=9).contains(opcode)) {
         assert_eq!(refused(raw(opcode, 0, b"")), FrameError::Opcode(opcode));
     }
-    // MORE is 1, REPAIR and REMEMBERS_YOU 2, VERSION_ONLY 4, UNCOUNTED 8, REBUILT 16, BACKPRESSURE the rest; each
+    // MORE is 1, REPAIR, AT_CLOCK and REMEMBERS_YOU 2, VERSION_ONLY 4, UNCOUNTED 8, REBUILT 16, BACKPRESSURE the rest; each
     // belongs to some opcodes.
-    for (opcode, known) in [(1, 11), (2, 12), (3, 0), (4, 1), (5, 0), (6, 0b1111_0010), (7, 0), (8, 0), (9, 0)] {
+    for (opcode, known) in [(1, 11), (2, 14), (3, 0), (4, 1), (5, 0), (6, 0b1111_0010), (7, 0), (8, 0), (9, 0)] {
         for flags in (1..=u8::MAX).filter(|flags| flags & !known != 0) {
             assert_eq!(refused(raw(opcode, flags, b"")), FrameError::Flags(flags));
         }
     }
+    assert_eq!(refused(raw(2, 2, b"k")), FrameError::Flags(2), "AT_CLOCK without VERSION_ONLY");
 }
 
 #[test]
@@ -417,7 +419,7 @@ fn any_record() -> impl Strategy<Value = Bytes> {
 }
 
 fn any_wanted() -> impl Strategy<Value = Wanted> {
-    prop_oneof![Just(Wanted::Record), Just(Wanted::Version)]
+    prop_oneof![Just(Wanted::Record), Just(Wanted::Version), Just(Wanted::VersionAtClock)]
 }
 
 fn any_failure() -> impl Strategy<Value = Failure> {

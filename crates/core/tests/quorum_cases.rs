@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_possible_truncation, missing_docs)]
 
 use bytes::Bytes;
-use kvorum_core::quorum::read::{Read, ReadCommand};
+use kvorum_core::quorum::read::{Clocks, Read, ReadCommand};
 use kvorum_core::quorum::write::{Attempt, Write, WriteOutcome, WriteStep};
 use kvorum_core::quorum::{Current, Failure, Held, Quorum, Rank, ReadAnswer, ReplicaSet, StoreAnswer, Wanted};
 use kvorum_core::version::{Hlc, Incarnation, Version};
@@ -47,6 +47,9 @@ fn set(ranks: &[u8]) -> ReplicaSet {
     set
 }
 
+/// Nothing here ends.
+const CLOCKS: Clocks<'static> = Clocks { replica: Hlc::ZERO, own: &|| Hlc::ZERO };
+
 /// A read under test: each call gives the commands that it led to, as text.
 struct Reading(Read);
 
@@ -60,11 +63,11 @@ impl Reading {
     }
 
     fn hears(&mut self, rank: u8, answer: ReadAnswer<Record>) -> Vec<String> {
-        collect(|sink| self.0.on_read(Rank(rank), answer, sink))
+        collect(|sink| self.0.on_read(Rank(rank), answer, CLOCKS, sink))
     }
 
     fn stored(&mut self, rank: u8, number: u64, answer: StoreAnswer) -> Vec<String> {
-        collect(|sink| self.0.on_store(Rank(rank), version(number), answer, sink))
+        collect(|sink| self.0.on_store(Rank(rank), version(number), answer, CLOCKS, sink))
     }
 
     fn hedges(&mut self) -> Vec<String> {
@@ -83,8 +86,9 @@ fn show(command: &ReadCommand) -> String {
         ReadCommand::Ask { rank, wanted: Wanted::Version } => format!("version? {}", rank.0),
         ReadCommand::Ask { rank, wanted: Wanted::Record } => format!("record? {}", rank.0),
         ReadCommand::Store { rank, record } => format!("store {} at {}", record.version().hlc.raw(), rank.0),
-        ReadCommand::Done(Held::Record(record)) => format!("answer {}", record.version().hlc.raw()),
-        ReadCommand::Done(Held::Absent { gc_watermark }) => format!("absent {}", gc_watermark.hlc.raw()),
+        ReadCommand::Done(Held::Record(record), _) => format!("answer {}", record.version().hlc.raw()),
+        ReadCommand::Done(Held::Absent { gc_watermark }, _) => format!("absent {}", gc_watermark.hlc.raw()),
+        ReadCommand::Ask { rank, wanted: Wanted::VersionAtClock } => format!("ask {} at clock", rank.0),
         ReadCommand::Hopeless => "hopeless".to_owned(),
     }
 }

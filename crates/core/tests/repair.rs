@@ -296,7 +296,7 @@ fn the_longest_messages_fit_into_a_frame_and_come_back() {
     let tree = |index: usize| Tree::new(partitions[4095 - index], 8, &[u64::MAX; LEAVES]);
     let round = RoundId { until: Hlc::from_raw(u64::MAX), driver: NodeId(127) };
     let requests = [
-        RoundRequest::Begin { round, wall_ms: u64::MAX },
+        RoundRequest::Begin { round },
         RoundRequest::Roots { round, above: 255 },
         RoundRequest::Marked { round },
         RoundRequest::Trees { round, partitions: partitions.clone() },

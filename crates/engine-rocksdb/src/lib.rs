@@ -18,7 +18,7 @@ pub mod reaper;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use bytes::Bytes;
 use kvorum_base::cpu_share::CpuShare;
@@ -565,16 +565,11 @@ impl Store for RocksStore {
 fn drop_proven(records: &mut Options, proven: Arc<GcWatermarks>, drops: Arc<AtomicU64>) {
     // Called by several threads at once; it only reads atomics and counts in one.
     records.set_compaction_filter("kvorum.gc_watermarks", move |_, key: &[u8], record: &[u8]| {
-        if proven.may_drop(key, record, wall_ms) {
+        if proven.may_drop(key, record) {
             drops.fetch_add(1, Ordering::Relaxed);
             Decision::Remove
         } else {
             Decision::Keep
         }
     });
-}
-
-fn wall_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,6 +1,7 @@
 //! Header lines that are written past hyper's map of headers, where answers are gathered.
 
 use std::io::Write as _;
+use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::BufMut;
 use httpdate::HttpDate;
@@ -8,8 +9,11 @@ use kvorum_core::Version;
 
 /// What keeps a browser from taking an answer for something else, and from showing it to a page of another origin.
 const BROWSER_LINES: &[u8] = b"x-content-type-options: nosniff\r\ncross-origin-resource-policy: same-origin\r\n";
-/// A value is a client's, and no page of this node: it runs no script and loads nothing, whatever its type.
-const VALUE_LINES: &[u8] = b"content-security-policy: sandbox; default-src 'none'\r\n";
+/// A value is a client's, and no page of this node: it runs no script and loads nothing, whatever its type. A proxy may
+/// keep it, but not serve it unasked, as it else might by when it was modified and ends.
+const VALUE_LINES: &[u8] = b"content-security-policy: sandbox; default-src 'none'\r\ncache-control: no-cache\r\n";
+/// The calendar of HTTP ends with the year 9999.
+const LAST_MS: u64 = 253_402_300_799_000;
 
 /// Header lines that all answers have, or all about a record. `io.rs` writes them at the end of what hyper writes:
 /// through a map of headers they would cost a tenth of a GET.
@@ -19,11 +23,13 @@ pub(super) struct AnswerLines {
     pub has_value: bool,
     /// Of the record that the answer is about.
     pub version: Option<Version>,
+    /// When its value ends, in milliseconds since 1970.
+    pub expires_ms: Option<u64>,
 }
 
 impl AnswerLines {
     /// Of errors and this node's own pages.
-    pub(super) const PLAIN: Self = Self { has_value: false, version: None };
+    pub(super) const PLAIN: Self = Self { has_value: false, version: None, expires_ms: None };
 
     pub(super) fn write(self, out: &mut Vec<u8>) {
         out.extend_from_slice(BROWSER_LINES);
@@ -32,16 +38,21 @@ impl AnswerLines {
             out.extend_from_slice(&etag(version));
             out.extend_from_slice(b"\r\n");
             if self.has_value {
-                // The calendar of HTTP ends with the year 9999.
-                let millis = version.hlc.millis().min(253_402_300_799_000);
-                let time = std::time::UNIX_EPOCH + std::time::Duration::from_millis(millis);
-                write!(out, "last-modified: {}\r\n", HttpDate::from(time)).expect("a vector takes all");
+                write!(out, "last-modified: {}\r\n", http_date(version.hlc.millis())).expect("a vector takes all");
             }
+        }
+        if let Some(expires_ms) = self.expires_ms {
+            write!(out, "expires: {}\r\nkvorum-expires: {expires_ms}\r\n", http_date(expires_ms))
+                .expect("a vector takes all");
         }
         if self.has_value {
             out.extend_from_slice(VALUE_LINES);
         }
     }
+}
+
+fn http_date(millis: u64) -> HttpDate {
+    HttpDate::from(UNIX_EPOCH + Duration::from_millis(millis.min(LAST_MS)))
 }
 
 /// The version as an entity tag: the text of its `Display` in quotes, written by hand because every

@@ -7,14 +7,13 @@ use std::pin::Pin;
 use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::HeaderMap;
-use kvorum_base::value_memory::Body;
 use kvorum_core::Key;
 use kvorum_core::quorum::Quorum;
-use kvorum_replication::coordinator::{Coordinator, ReadResult, Refused, WithReceipt, WriteResult};
+use kvorum_replication::coordinator::{Coordinator, NewValue, ReadResult, Refused, WithReceipt, WriteResult};
 use tokio::net::TcpStream;
 
 /// What a connection between nodes is upgraded to.
-pub const PEER_PROTOCOL: &str = "kvorum/2";
+pub const PEER_PROTOCOL: &str = "kvorum/3";
 
 /// Single entities, as the coordinator serves them.
 pub trait Entities: 'static {
@@ -23,8 +22,7 @@ pub trait Entities: 'static {
         &self,
         key: Key,
         quorum: Quorum,
-        content_type: Option<&[u8]>,
-        value: Body,
+        value: NewValue<'_>,
         receipt: WithReceipt,
     ) -> impl Future<Output = Result<WriteResult, Refused>>;
 
@@ -45,11 +43,10 @@ impl Entities for Coordinator {
         &self,
         key: Key,
         quorum: Quorum,
-        content_type: Option<&[u8]>,
-        value: Body,
+        value: NewValue<'_>,
         receipt: WithReceipt,
     ) -> impl Future<Output = Result<WriteResult, Refused>> {
-        Self::put(self, key, quorum, content_type, value, receipt)
+        Self::put(self, key, quorum, value, receipt)
     }
 
     fn delete(
@@ -145,8 +142,8 @@ pub trait AuditLog {
 
 /// Connections between nodes, which begin as HTTP.
 pub trait PeerUpgrade {
-    /// Judges the headers of `GET /_peer` with `Upgrade: kvorum/2`; gives those of the 101, which must
-    /// include `Connection: upgrade` and `Upgrade: kvorum/2`.
+    /// Judges the headers of `GET /_peer` with `Upgrade: kvorum/3`; gives those of the 101, which must
+    /// include `Connection: upgrade` and `Upgrade: kvorum/3`.
     ///
     /// # Errors
     /// The refusal that the peer gets.

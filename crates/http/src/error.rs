@@ -92,6 +92,8 @@ pub(super) enum BadRequest {
     Escape,
     #[error("`{0}` must be a decimal integer (`replicas`: two, as in `2/3`)")]
     NotANumber(&'static str),
+    #[error("`ttl` is a whole number of seconds from 1 to 315360000")]
+    Ttl,
     #[error("`replicas` cannot be combined with `ack` or `from`")]
     MixedSpellings,
     #[error("1 ≤ ack ≤ from ≤ {nodes} must hold: the cluster has {nodes} nodes")]

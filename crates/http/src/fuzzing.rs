@@ -21,14 +21,14 @@ use tokio::task::LocalSet;
 use self::framing::{StrictVerdict, strict};
 use super::fake::{FakeAdmin, FakeEntities, FakeRanges};
 use super::metrics::STATUSES;
-use super::request::{ReplicationDefaults, parse};
-use super::routes::Action;
+use super::request::{ReplicationDefaults, TTL_S_MAX, parse};
+use super::routes::{Action, Verb};
 use super::{
     AddressSeats, BrowserRules, ClientShares, HttpMetrics, HttpParts, HttpSettings, HttpShard, IncomingStream,
     OriginHeaders, PeerRefusal, PeerUpgrade, serve_connection,
 };
 
-const DEFAULTS: ReplicationDefaults = ReplicationDefaults { from: 3, nodes: 5 };
+const DEFAULTS: ReplicationDefaults = ReplicationDefaults { from: 3, nodes: 5, ttl_s: None };
 /// Longer than an answer may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -39,15 +39,21 @@ pub fn queries(data: &[u8]) {
     let method = methods.get(usize::from(*first) % methods.len()).expect("a remainder is below the divisor");
     let Ok(uri) = Uri::try_from(target) else { return };
     match parse(method, uri.path(), uri.query(), DEFAULTS) {
-        Ok(Action::Entity { verb, key, quorum }) => {
+        Ok(Action::Entity { verb, key, quorum, ttl_s }) => {
             assert!((1..=2048).contains(&key.as_bytes().len()), "a key out of bounds");
             assert!(
                 1 <= quorum.required() && quorum.required() <= quorum.replicas() && quorum.replicas() <= DEFAULTS.nodes,
                 "acks out of bounds"
             );
-            let query = format!("from={}&id={}&ack={}", quorum.replicas(), escaped(key.as_bytes()), quorum.required());
+            assert!(
+                ttl_s.is_none_or(|ttl_s| verb == Verb::Put && (1..=TTL_S_MAX).contains(&ttl_s)),
+                "a life out of bounds"
+            );
+            let ttl = ttl_s.map_or_else(String::new, |ttl_s| format!("&ttl={ttl_s}"));
+            let (ack, from) = (quorum.required(), quorum.replicas());
+            let query = format!("from={from}&id={}&ack={ack}{ttl}", escaped(key.as_bytes()));
             let again = parse(method, "/v0/entity", Some(&query), DEFAULTS);
-            assert_eq!(again.ok(), Some(Action::Entity { verb, key, quorum }), "it reads otherwise");
+            assert_eq!(again.ok(), Some(Action::Entity { verb, key, quorum, ttl_s }), "it reads otherwise");
         }
         Ok(Action::Range { start, end }) => {
             assert!(!start.is_empty() && end.as_ref().is_none_or(|end| !end.is_empty()));
@@ -133,6 +139,7 @@ impl FuzzedShard {
             scan_page_bytes: 4096,
             default_from: DEFAULTS.from,
             nodes: DEFAULTS.nodes,
+            default_ttl_s: None,
             browsers: BrowserRules { own: "x".into(), addresses: true, ..BrowserRules::default() },
         };
         let shard = HttpShard::new(parts, settings);

@@ -74,6 +74,9 @@ pub trait Ranges {
     /// is one. Dropping the future gives up the answer. `room` grows to the page where it is read: many that wait to be
     /// taken would not be counted.
     fn page(&self, start: Bytes, end: Option<Bytes>, limit: PageLimit, room: PageRoom) -> PageFuture;
+
+    /// The node's hybrid clock, by which values end here: in milliseconds since 1970.
+    fn clock_ms(&self) -> u64;
 }
 
 /// The stream has ended early.
@@ -88,7 +91,6 @@ pub(super) struct RangeBody {
     limit: PageLimit,
     /// For one page; the page has it while it is read.
     room: PageRoom,
-    wall_ms: u64,
     records: std::vec::IntoIter<(Bytes, Bytes)>,
     next: Next,
     on_broken: Box<dyn Fn(&str)>,
@@ -116,7 +118,6 @@ impl RangeBody {
         end: Option<Bytes>,
         page_bytes: usize,
         room: PageRoom,
-        wall_ms: u64,
         on_broken: Box<dyn Fn(&str)>,
         permit: Option<Box<RangePermit>>,
     ) -> Self {
@@ -125,7 +126,6 @@ impl RangeBody {
             end,
             limit: PageLimit { records: PAGE_RECORDS, bytes: page_bytes },
             room,
-            wall_ms,
             records: Vec::new().into_iter(),
             next: Next::Nothing,
             on_broken,
@@ -153,7 +153,7 @@ impl RangeBody {
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, RangeBroken>>> {
         loop {
             for (key, raw) in self.records.by_ref() {
-                match chunk(key, raw, self.wall_ms) {
+                match chunk(key, raw, || self.source.clock_ms()) {
                     Ok(None) => {}
                     Ok(Some(chunk)) => return Poll::Ready(Some(Ok(chunk))),
                     Err(reason) => return self.broken(reason),
@@ -210,10 +210,10 @@ fn after(key: &[u8]) -> Bytes {
 }
 
 /// A record as its chunk; none if it is deleted.
-fn chunk(key: Bytes, raw: Bytes, wall_ms: u64) -> Result<Option<Bytes>, String> {
+fn chunk(key: Bytes, raw: Bytes, clock_ms: impl FnOnce() -> u64) -> Result<Option<Bytes>, String> {
     let key = Key::new(key).map_err(|error| error.to_string())?;
     let record = Record::decode(&key, raw).map_err(|error| error.to_string())?;
-    if record.is_deleted(|| wall_ms) {
+    if record.is_deleted(clock_ms) {
         return Ok(None);
     }
     let value = record.payload();

@@ -23,7 +23,12 @@ pub(super) struct ReplicationDefaults {
     pub from: u8,
     /// Nodes of the cluster.
     pub nodes: u8,
+    /// For how many seconds a value lives where the request does not say; none: without end.
+    pub ttl_s: Option<u32>,
 }
+
+/// For how many seconds a value may live at most: ten years.
+pub(super) const TTL_S_MAX: u32 = 315_360_000;
 
 /// Reads a request's method and target: the path is judged first, then the method, then the parameters.
 ///
@@ -46,8 +51,7 @@ pub(super) fn parse(
                 Method::DELETE => Verb::Delete,
                 _ => return Err(not_allowed()),
             };
-            let (key, quorum) = entity(query, defaults)?;
-            Ok(Action::Entity { verb, key, quorum })
+            Ok(entity(verb, query, defaults)?)
         }
         Resource::Range => match *method {
             Method::GET | Method::HEAD => Ok(range(query)?),
@@ -71,14 +75,15 @@ fn without_parameters(query: &[u8], action: &Action) -> Result<Action, HttpError
     }
 }
 
-fn entity(query: &[u8], defaults: ReplicationDefaults) -> Result<(Key, Quorum), BadRequest> {
-    let (mut id, mut ack, mut from, mut replicas) = (None, None, None, None);
+fn entity(verb: Verb, query: &[u8], defaults: ReplicationDefaults) -> Result<Action, BadRequest> {
+    let (mut id, mut ack, mut from, mut replicas, mut ttl) = (None, None, None, None, None);
     for (name, value) in parameters(query) {
         match &*decode(name)? {
             b"id" => once(&mut id, "id", value)?,
             b"ack" => once(&mut ack, "ack", value)?,
             b"from" => once(&mut from, "from", value)?,
             b"replicas" => once(&mut replicas, "replicas", value)?,
+            b"ttl" if verb == Verb::Put => once(&mut ttl, "ttl", value)?,
             other => return Err(unknown(other)),
         }
     }
@@ -91,7 +96,16 @@ fn entity(query: &[u8], defaults: ReplicationDefaults) -> Result<(Key, Quorum), 
         Some(_) if ack.is_some() || from.is_some() => return Err(BadRequest::MixedSpellings),
         Some(raw) => older_spelling(raw)?,
     };
-    Ok((key, quorum.within(defaults)?))
+    let ttl_s = match ttl {
+        Some(raw) => Some(ttl_s(decimal(&decode(raw)?, "ttl")?)?),
+        None => defaults.ttl_s.filter(|_| verb == Verb::Put),
+    };
+    Ok(Action::Entity { verb, key, quorum: quorum.within(defaults)?, ttl_s })
+}
+
+/// Seconds that a value may live.
+pub(super) fn ttl_s(seconds: u32) -> Result<u32, BadRequest> {
+    if (1..=TTL_S_MAX).contains(&seconds) { Ok(seconds) } else { Err(BadRequest::Ttl) }
 }
 
 fn range(query: &[u8]) -> Result<Action, BadRequest> {

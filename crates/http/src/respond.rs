@@ -21,6 +21,7 @@ use super::shares::Share;
 pub(super) enum SuccessResponse {
     Stored {
         version: Version,
+        expires_ms: Option<u64>,
         receipt: Option<Receipt>,
     },
     Deleted {
@@ -34,7 +35,7 @@ pub(super) enum SuccessResponse {
         share: Option<Box<Share>>,
     },
     NotModified {
-        version: Version,
+        record: Record,
         receipt: Option<Receipt>,
     },
     Range(Box<RangeBody>),
@@ -83,21 +84,25 @@ static SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
 /// What a page of an allowed origin may send, and read of an answer, besides what every page may.
 const CORS_REQUEST_HEADERS: &str = "authorization, content-type, if-none-match, kvorum-trace";
-const CORS_ANSWER_HEADERS: &str = "etag, kvorum-replicas, retry-after, server-timing";
+const CORS_ANSWER_HEADERS: &str = "etag, kvorum-expires, kvorum-replicas, retry-after, server-timing";
 /// Seconds for which a browser need not ask again.
 const CORS_MAX_AGE: &str = "600";
 /// Which lines the answer has that go past the map of headers.
 pub(super) fn lines(answer: &Result<SuccessResponse, ErrorResponse>) -> AnswerLines {
     match answer {
-        Ok(SuccessResponse::Value { record, .. }) => AnswerLines { has_value: true, version: Some(record.version()) },
-        Ok(SuccessResponse::Range(_)) => AnswerLines { has_value: true, version: None },
-        Ok(
-            SuccessResponse::Stored { version, .. }
-            | SuccessResponse::Deleted { version, .. }
-            | SuccessResponse::NotModified { version, .. },
-        )
+        Ok(SuccessResponse::Value { record, .. }) => {
+            AnswerLines { has_value: true, version: Some(record.version()), expires_ms: record.expires_ms() }
+        }
+        Ok(SuccessResponse::Range(_)) => AnswerLines { has_value: true, ..AnswerLines::PLAIN },
+        Ok(SuccessResponse::Stored { version, expires_ms, .. }) => {
+            AnswerLines { has_value: false, version: Some(*version), expires_ms: *expires_ms }
+        }
+        Ok(SuccessResponse::NotModified { record, .. }) => {
+            AnswerLines { has_value: false, version: Some(record.version()), expires_ms: record.expires_ms() }
+        }
+        Ok(SuccessResponse::Deleted { version, .. })
         | Err(ErrorResponse { error: HttpError::NotFound { deleted: Some(version), .. }, .. }) => {
-            AnswerLines { has_value: false, version: Some(*version) }
+            AnswerLines { version: Some(*version), ..AnswerLines::PLAIN }
         }
         _ => AnswerLines::PLAIN,
     }

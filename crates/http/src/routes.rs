@@ -13,6 +13,8 @@ pub(crate) enum Action {
         verb: Verb,
         key: Key,
         quorum: Quorum,
+        /// Of a PUT: for how many seconds the value lives.
+        ttl_s: Option<u32>,
     },
     Range {
         start: Bytes,
@@ -158,6 +160,11 @@ pub static ROUTES: &[Route] = &[
             parameter("id", "The key: 1 to 2,048 bytes after decoding. Required."),
             parameter("ack", "How many replicas must answer. Default: a majority of `from`."),
             parameter("from", "How many replicas hold the key. Default: the setting `replication.from`."),
+            parameter(
+                "ttl",
+                "Of a PUT: for how many seconds the value lives, 1 to 315,360,000. Default: the setting \
+                 `limits.ttl_default`.",
+            ),
             parameter("replicas", "The older spelling of both, `ack/from`. It excludes the newer one."),
         ],
         answers: &[
@@ -285,7 +292,7 @@ pub static ROUTES: &[Route] = &[
         parameters: &[],
         answers: &[
             answered("GET", 101, "The handshake is accepted, and frames follow."),
-            answered(READ, 400, "The request has no `Upgrade: kvorum/2`."),
+            answered(READ, 400, "The request has no `Upgrade: kvorum/3`."),
             answered("GET", 409, "The handshake is refused: `detail` says why."),
         ],
     },

@@ -16,10 +16,9 @@ use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, Uri, Version};
 use kvorum_base::value_memory::{self, FREE_BYTES};
 use kvorum_core::Key;
-use kvorum_core::quorum::Held;
-use kvorum_core::quorum::Quorum;
+use kvorum_core::quorum::{Expiry, Held, Quorum};
 use kvorum_core::record::CONTENT_TYPE_BYTES_MAX;
-use kvorum_replication::coordinator::{ReadResult, WithReceipt};
+use kvorum_replication::coordinator::{NewValue, ReadResult, WithReceipt, WriteResult};
 
 use super::api::{AuditLog, AuditedKind, AuditedRequest, Entities};
 use super::body::{BodyError, ResponseBody, declared_length, gather, swallow};
@@ -241,7 +240,7 @@ struct Exchange<'a, E> {
 impl<E: Entities> Exchange<'_, E> {
     async fn answer(mut self) -> Result<SuccessResponse, ErrorResponse> {
         match self.check() {
-            Ok(Action::Entity { verb: Verb::Put, key, quorum }) => self.put(key, quorum).await,
+            Ok(Action::Entity { verb: Verb::Put, key, quorum, ttl_s }) => self.put(key, quorum, ttl_s).await,
             Ok(action) => {
                 if !self.body.is_end_stream() {
                     self.swallow().await?;
@@ -332,16 +331,16 @@ impl<E: Entities> Exchange<'_, E> {
         }
     }
 
-    async fn put(&mut self, key: Key, quorum: Quorum) -> Result<SuccessResponse, ErrorResponse> {
+    async fn put(&mut self, key: Key, quorum: Quorum, ttl_s: Option<u32>) -> Result<SuccessResponse, ErrorResponse> {
         let settings = self.shard.settings();
-        let value = if self.body.is_end_stream() {
+        let body = if self.body.is_end_stream() {
             value_memory::Body::default()
         } else {
             self.reading();
             let (busy, shard, watch) = (self.busy, self.shard, self.watch);
             let hold = |bytes| hold(busy, shard, watch.address(), bytes);
             match gather(&mut self.body, settings.value_bytes_max, shard.large_values(), hold).await {
-                Ok(value) => value,
+                Ok(body) => body,
                 Err(BodyError::NoRoom) => return Err(self.reject(self.shard.shed(Shed::Memory)).await),
                 Err(BodyError::OverShare) => return Err(self.reject(self.shard.shed(Shed::Share)).await),
                 Err(error @ (BodyError::TooLarge | BodyError::Broken)) => return Err(self.body_failure(error)),
@@ -349,13 +348,15 @@ impl<E: Entities> Exchange<'_, E> {
         };
         self.serving();
         if self.fields.is_chunked {
-            self.charge(|| value.value_bytes());
+            self.charge(|| body.value_bytes());
         }
         self.admit().await?;
         let content_type = self.fields.content_type.map(HeaderValue::as_bytes);
-        let written = self.shard.entities().put(key, quorum, content_type, value, self.receipt()).await;
-        let written = written.map_err(|refused| kept(HttpError::Refused(refused)))?;
-        Ok(SuccessResponse::Stored { version: written.version, receipt: written.receipt })
+        let value = NewValue { body, content_type, ttl_s };
+        let written = self.shard.entities().put(key, quorum, value, self.receipt()).await;
+        let WriteResult { version, expires_ms, receipt } =
+            written.map_err(|refused| kept(HttpError::Refused(refused)))?;
+        Ok(SuccessResponse::Stored { version, expires_ms, receipt })
     }
 
     async fn act(&self, action: Action) -> Result<SuccessResponse, HttpError> {
@@ -366,8 +367,8 @@ impl<E: Entities> Exchange<'_, E> {
             Err(detail) => Err(HttpError::Unready(self.reason(detail))),
         };
         match action {
-            Action::Entity { verb: Verb::Get, key, quorum } => self.get(key, quorum).await,
-            Action::Entity { verb: Verb::Delete, key, quorum } => {
+            Action::Entity { verb: Verb::Get, key, quorum, .. } => self.get(key, quorum).await,
+            Action::Entity { verb: Verb::Delete, key, quorum, .. } => {
                 let deleted = self.shard.entities().delete(key, quorum, self.receipt()).await;
                 let deleted = deleted.map_err(HttpError::Refused)?;
                 Ok(SuccessResponse::Deleted { version: deleted.version, receipt: deleted.receipt })
@@ -410,16 +411,16 @@ impl<E: Entities> Exchange<'_, E> {
 
     async fn get(&self, key: Key, quorum: Quorum) -> Result<SuccessResponse, HttpError> {
         let found = self.shard.entities().get(key, quorum, self.receipt()).await;
-        let ReadResult { value, receipt } = found.map_err(HttpError::Refused)?;
+        let ReadResult { value, expiry, receipt } = found.map_err(HttpError::Refused)?;
         match value {
             Held::Absent { .. } => Err(HttpError::NotFound { deleted: None, receipt }),
-            Held::Record(record) if record.is_deleted(|| self.shard.wall_ms()) => {
+            Held::Record(record) if record.is_tombstone() || expiry == Expiry::Passed => {
                 Err(HttpError::NotFound { deleted: Some(record.version()), receipt })
             }
             Held::Record(record)
                 if self.fields.is_conditional && none_match_fails(&self.head.headers, record.version()) =>
             {
-                Ok(SuccessResponse::NotModified { version: record.version(), receipt })
+                Ok(SuccessResponse::NotModified { record, receipt })
             }
             Held::Record(record) => {
                 self.charge(|| record.payload().len());

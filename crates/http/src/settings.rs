@@ -27,6 +27,8 @@ pub struct HttpSettings {
     pub default_from: u8,
     /// Nodes of the cluster.
     pub nodes: u8,
+    /// For how many seconds a value lives where the request does not say; none: without end.
+    pub default_ttl_s: Option<u32>,
     /// Which names the node has, and which pages may use it.
     pub browsers: BrowserRules,
 }

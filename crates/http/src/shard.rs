@@ -216,7 +216,7 @@ impl<E: Entities> HttpShard<E> {
         });
         let source = Rc::clone(&self.parts.ranges);
         let room = PageRoom::new(room, share);
-        Ok(RangeBody::new(source, end, page_bytes, room, self.wall_ms(), on_broken, permit))
+        Ok(RangeBody::new(source, end, page_bytes, room, on_broken, permit))
     }
 
     /// Counts why a connection ends.
@@ -231,7 +231,11 @@ impl<E: Entities> HttpShard<E> {
     }
 
     pub(crate) fn defaults(&self) -> ReplicationDefaults {
-        ReplicationDefaults { from: self.settings.default_from, nodes: self.settings.nodes }
+        ReplicationDefaults {
+            from: self.settings.default_from,
+            nodes: self.settings.nodes,
+            ttl_s: self.settings.default_ttl_s,
+        }
     }
 
     pub(crate) fn wall(&self) -> SystemTime {

@@ -1,4 +1,4 @@
-//! The handshake: `GET /_peer` with `Upgrade: kvorum/2`, and its `101`, on the port that clients use.
+//! The handshake: `GET /_peer` with `Upgrade: kvorum/3`, and its `101`, on the port that clients use.
 //!
 //! Both sides send their identity, how much they found in their store, and what they remember of the other, and refuse
 //! what is no peer: another protocol version, cluster, layout, or a deadline longer than what this node remembers
@@ -16,7 +16,7 @@ use super::error::HandshakeError;
 use crate::membership::{Membership, RemembersUs, VoteState};
 
 /// The protocol and its version, as `Upgrade` names it.
-pub const PROTOCOL: &str = "kvorum/2";
+pub const PROTOCOL: &str = "kvorum/3";
 /// The path that peers ask for.
 pub const PATH: &str = "/_peer";
 

@@ -221,8 +221,6 @@ impl Node {
         let commit_micros = store.commit_micros();
         let committer = Committer::new(store.clone(), commit_config(config), time.boot())?;
         let clock = Arc::new(Clock::new(time.clone(), committer.bound(), config.clock_skew_max, incarnation));
-        // What it timestamps from now on is not to be taken for a straggler.
-        clock.observe(committer.fence());
         let commit_metrics = committer.metrics();
         let (pool, pool_threads) = ReadPool::start(config.runtime.read_threads.get(), READ_QUEUE_MAX)?;
         let (scans, scan_thread) = ReadPool::start_scans(SCAN_QUEUE_MAX)?;

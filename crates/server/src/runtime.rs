@@ -209,6 +209,7 @@ fn http(config: &Config, index: u16, shard: &Shard, view: &Arc<NodeView>) -> Rc<
         scan_page_bytes: config.limits.scan_page_bytes.get(),
         default_from: config.quorum.replicas(),
         nodes: nodes(&view.membership),
+        default_ttl_s: config.limits.ttl_default.map(|ttl| u32::try_from(ttl.as_secs()).expect("at most ten years")),
         browsers: browser_rules(config),
     };
     let (peer_context, handler) = (shard.peer_context.clone(), shard.handler.clone());
@@ -260,6 +261,10 @@ struct NodeHttp {
 }
 
 impl Ranges for NodeHttp {
+    fn clock_ms(&self) -> u64 {
+        self.view.clock.present().millis()
+    }
+
     fn page(&self, start: Bytes, end: Option<Bytes>, limit: PageLimit, mut room: PageRoom) -> PageFuture {
         let (send, receive) = oneshot::channel();
         let store = self.view.store.clone();

@@ -90,18 +90,21 @@ impl GcWatermarks {
         self.0.iter().for_each(|slot| slot.store(0, Ordering::Release));
     }
 
-    /// Whether a compaction at `wall_ms` may drop this record: an undamaged deletion, or one that has expired,
-    /// which all replicas are proven to have had.
+    /// Whether a compaction may drop this record: an undamaged deletion, or what has ended before the GC watermark's
+    /// clock, which all replicas are proven to have had. No local clock decides: one replica would drop what another
+    /// still serves.
     #[must_use]
-    pub fn may_drop(&self, key: &[u8], record: &[u8], wall_ms: impl FnOnce() -> u64) -> bool {
+    pub fn may_drop(&self, key: &[u8], record: &[u8]) -> bool {
         // Nearly every record is a value without expiry: its flags are all that is looked at.
         if !Record::claims_an_end(record) {
             return false;
         }
         let Ok(key) = Key::new(Bytes::copy_from_slice(key)) else { return false };
         let Ok(record) = Record::decode(&key, Bytes::copy_from_slice(record)) else { return false };
-        let is_proven = record.version() <= self.get(key.hash().partition()) || is_on(Mutant::TombstonesByAge);
-        is_proven && record.is_deleted(wall_ms)
+        let gc_watermark = self.get(key.hash().partition());
+        let is_proven = record.version() <= gc_watermark || is_on(Mutant::TombstonesByAge) && record.is_tombstone();
+        let is_early = is_on(Mutant::ExpiredDroppedEarly);
+        is_proven && record.is_deleted(|| if is_early { u64::MAX } else { gc_watermark.hlc.millis() })
     }
 
     fn slot(&self, partition: PartitionId) -> &AtomicU64 {
@@ -131,7 +134,13 @@ mod tests {
         let gc_watermarks = raised(&key, 100);
         let tombstone = |millis| Record::tombstone(&key, version(millis), 3).bytes().clone();
         let value = Record::value(&key, version(50), 3, None, b"v").bytes().clone();
-        let may_drop = |record: &[u8]| gc_watermarks.may_drop(key.as_bytes(), record, || 1_000_000);
+        let may_drop = |record: &[u8]| gc_watermarks.may_drop(key.as_bytes(), record);
+        let until = |millis, expires_ms| {
+            Record::expiring(&key, version(millis), 3, Some(expires_ms), None, b"v").bytes().clone()
+        };
+        assert!(may_drop(&until(50, 60)) && may_drop(&until(50, 100)), "all clocks have passed its end");
+        assert!(!may_drop(&until(50, 101)), "another replica still serves it");
+        assert!(!may_drop(&until(101, 50)), "nothing is proven there");
         assert!(may_drop(&tombstone(99)) && may_drop(&tombstone(100)));
         assert!(!may_drop(&tombstone(101)), "nothing is proven there");
         assert!(!may_drop(&value), "a value is no deletion");
@@ -140,7 +149,7 @@ mod tests {
         assert!(!may_drop(&damaged), "what it was is unknown");
         let other = Key::new(Bytes::from_static(b"of another partition")).unwrap();
         let record = Record::tombstone(&other, version(50), 3).bytes().clone();
-        assert!(!gc_watermarks.may_drop(other.as_bytes(), &record, || 1_000_000));
+        assert!(!gc_watermarks.may_drop(other.as_bytes(), &record));
     }
 
     #[test]

@@ -259,11 +259,10 @@ impl Store for MemoryStore {
         &self.gc_watermarks
     }
 
-    /// At the end of all time: everything that expires has.
     fn compact(&self) -> Result<(), StoreError> {
         let mut state = self.state();
         let before = state.visible.records.len();
-        state.visible.records.retain(|key, record| !self.gc_watermarks.may_drop(key, record, || u64::MAX));
+        state.visible.records.retain(|key, record| !self.gc_watermarks.may_drop(key, record));
         state.dropped += before - state.visible.records.len();
         Ok(())
     }

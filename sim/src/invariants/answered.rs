@@ -27,7 +27,7 @@ pub fn check(operation: &RecordedOperation, took: Duration, deadline: Duration, 
 /// If it did not succeed.
 pub fn check_at_the_end(operation: &RecordedOperation) -> Result<(), String> {
     match operation.outcome {
-        ClientOutcome::Written(_) | ClientOutcome::Found(_) => Ok(()),
+        ClientOutcome::Written(_) | ClientOutcome::Found(_) | ClientOutcome::Ended(..) => Ok(()),
         ClientOutcome::Refused | ClientOutcome::Unknown => Err(format!("answered: not after healing: {operation}")),
     }
 }

@@ -27,8 +27,9 @@ pub fn check_watermark(seed: u64, number: usize, layout: &Layout, machines: &[Rc
         for other in others {
             let held = other.disk().held(&key).map_or(Version::ZERO, |held| held.version());
             // A machine that is down has published nothing: what its GC watermarks are is on its disk.
-            let may_drop = !other.is_up() || gc_watermark(other) >= record.version();
-            let is_dropped = held == Version::ZERO && record.is_tombstone() && may_drop;
+            let watermark = if other.is_up() { gc_watermark(other) } else { proven };
+            let may_drop = watermark >= record.version() && record.is_deleted(|| watermark.hlc.millis());
+            let is_dropped = held == Version::ZERO && may_drop;
             if held < record.version() && !is_dropped {
                 return Err(format!(
                     "converged: all agree up to {proven:?}, but node {} holds {:?} of key {number} and node {} {held:?}",
@@ -47,10 +48,11 @@ pub fn check_watermark(seed: u64, number: usize, layout: &Layout, machines: &[Rc
 pub fn is_converged(seed: u64, number: usize, from: u8, layout: &Layout, machines: &[Rc<Machine>]) -> bool {
     let key = key(seed, number);
     let replicas = layout.preference_list(key.hash().partition()).iter().take(usize::from(from));
-    // A deletion and its GC watermark are the same.
+    // A deletion, or what has ended, and its GC watermark are the same.
     let held = replicas.map(|node| {
-        let held = machines[node.index()].disk().held(&key);
-        held.filter(|held| !held.is_tombstone()).map(|held| held.version())
+        let disk = machines[node.index()].disk();
+        let clock_ms = || disk.gc_watermarks().get(key.hash().partition()).hlc.millis();
+        disk.held(&key).filter(|held| !held.is_deleted(clock_ms)).map(|held| held.version())
     });
     let held: Vec<_> = held.collect();
     held.windows(2).all(|pair| pair[0] == pair[1])

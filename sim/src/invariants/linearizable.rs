@@ -22,6 +22,8 @@ struct Call {
     begin: u64,
     /// The greatest number where the outcome is unknown: it may take effect at any later time, or never.
     end: u64,
+    /// Of the end of a value: the only value that it replaces.
+    replaces: Option<u64>,
 }
 
 /// Looks at all operations on one key.
@@ -29,10 +31,13 @@ struct Call {
 /// # Errors
 /// If no order explains them.
 pub fn check<'a>(operations: impl Iterator<Item = &'a RecordedOperation>) -> Result<(), String> {
-    let mut calls: Vec<Call> = operations.filter_map(call).collect();
+    let mut calls: Vec<Call> =
+        operations.flat_map(|operation| [call(operation), end_of_value(operation)]).flatten().collect();
     let read: HashSet<u64> = calls.iter().filter(|call| !call.is_write).map(|call| call.value).collect();
-    // What may never have taken effect and was not seen explains nothing.
-    calls.retain(|call| call.end != u64::MAX || read.contains(&call.value));
+    let ending: HashSet<u64> = calls.iter().filter_map(|call| call.replaces).collect();
+    // What may never have taken effect and was not seen, nor that it has ended, explains nothing.
+    let is_seen = |value: u64| read.contains(&value) || ending.contains(&value) && read.contains(&NOTHING);
+    calls.retain(|call| call.end != u64::MAX || is_seen(call.value));
     calls.sort_by_key(|call| call.begin);
     if let Some(unwritten) =
         read.iter().find(|value| **value != NOTHING && !calls.iter().any(|call| call.is_write && call.value == **value))
@@ -44,24 +49,34 @@ pub fn check<'a>(operations: impl Iterator<Item = &'a RecordedOperation>) -> Res
 
 fn call(operation: &RecordedOperation) -> Option<Call> {
     let end = operation.end.unwrap_or(u64::MAX);
+    let call = |is_write, value, end| Some(Call { is_write, value, begin: operation.begin, end, replaces: None });
     let written = |value| match operation.outcome {
-        ClientOutcome::Written(_) => Some(Call { is_write: true, value, begin: operation.begin, end }),
-        ClientOutcome::Unknown => Some(Call { is_write: true, value, begin: operation.begin, end: u64::MAX }),
-        ClientOutcome::Refused | ClientOutcome::Found(_) => None,
+        ClientOutcome::Written(_) => call(true, value, end),
+        ClientOutcome::Unknown => call(true, value, u64::MAX),
+        ClientOutcome::Refused | ClientOutcome::Found(_) | ClientOutcome::Ended(..) => None,
     };
     match operation.action {
-        ClientAction::Put(value) => written(value),
+        ClientAction::Put(value) | ClientAction::PutFor(value, _) => written(value),
         ClientAction::Delete => written(NOTHING),
         ClientAction::Get => match operation.outcome {
-            ClientOutcome::Found(value) => Some(Call {
-                is_write: false,
-                value: value.map_or(NOTHING, |(value, _)| value),
-                begin: operation.begin,
-                end,
-            }),
+            ClientOutcome::Found(value) => call(false, value.map_or(NOTHING, |(value, _)| value), end),
+            ClientOutcome::Ended(..) => call(false, NOTHING, end),
             _ => None,
         },
     }
+}
+
+/// A value that ends does so by itself, once: at any time after it is there, or never.
+fn end_of_value(operation: &RecordedOperation) -> Option<Call> {
+    let ClientAction::PutFor(value, _) = operation.action else { return None };
+    let begin = operation.begin;
+    (operation.outcome != ClientOutcome::Refused).then_some(Call {
+        is_write: true,
+        value: NOTHING,
+        begin,
+        end: u64::MAX,
+        replaces: Some(value),
+    })
 }
 
 /// Which calls are done, and what is stored after them.
@@ -105,6 +120,8 @@ struct LinearizationSearch<'a> {
     calls: &'a [Call],
     /// The reads of each value.
     reads: HashMap<u64, Vec<usize>>,
+    /// Values that may end.
+    ending: HashSet<u64>,
 }
 
 impl<'a> LinearizationSearch<'a> {
@@ -113,7 +130,8 @@ impl<'a> LinearizationSearch<'a> {
         for (index, call) in calls.iter().enumerate().filter(|(_, call)| !call.is_write) {
             reads.entry(call.value).or_default().push(index);
         }
-        Self { calls, reads }
+        let ending = calls.iter().filter_map(|call| call.replaces).collect();
+        Self { calls, reads, ending }
     }
 
     /// Some read of the value is not done.
@@ -160,12 +178,22 @@ impl<'a> LinearizationSearch<'a> {
         if state.value != NOTHING && self.is_awaited(state, state.value) {
             return Vec::new();
         }
-        let is_blind = |write: &usize| calls[*write].end != u64::MAX && !self.is_awaited(state, calls[*write].value);
-        let (blind, mut writes): (Vec<usize>, Vec<usize>) =
-            next.iter().copied().filter(|call| calls[*call].is_write).partition(is_blind);
+        // What ends may explain reads by that.
+        let ends = |write: usize| self.ending.contains(&calls[write].value);
+        let is_ending_awaited = self.is_awaited(state, NOTHING);
+        let is_blind = |write: &usize| {
+            let is_awaited = self.is_awaited(state, calls[*write].value) || is_ending_awaited && ends(*write);
+            calls[*write].end != u64::MAX && !is_awaited
+        };
+        let may_come =
+            |call: &usize| calls[*call].is_write && calls[*call].replaces.is_none_or(|value| value == state.value);
+        let (blind, mut writes): (Vec<usize>, Vec<usize>) = next.iter().copied().filter(may_come).partition(is_blind);
         // What may never have taken effect did so for a read that comes next, or need not have.
         let is_read_next = |value| next.iter().any(|call| !calls[*call].is_write && calls[*call].value == value);
-        writes.retain(|write| calls[*write].end != u64::MAX || is_read_next(calls[*write].value));
+        writes.retain(|write| {
+            let is_read = is_read_next(calls[*write].value) || ends(*write) && is_read_next(NOTHING);
+            calls[*write].end != u64::MAX || is_read
+        });
         writes.sort_by_key(|write| std::cmp::Reverse(calls[*write].end));
         // What is not read is overwritten at once by whatever write comes next.
         let mut overwritten = state.clone();
@@ -192,6 +220,7 @@ mod tests {
             value,
             begin,
             end: if end == 0 { u64::MAX } else { end },
+            replaces: None,
         };
         let mut calls: Vec<Call> = calls.iter().map(call).collect();
         calls.sort_by_key(|call| call.begin);
@@ -224,6 +253,20 @@ mod tests {
         calls(&[(WRITE, 1, 10, 0), (WRITE, 2, 20, 30), (READ, 2, 31, 32), (READ, 1, 40, 50)]).unwrap();
         calls(&[(WRITE, 1, 10, 0), (WRITE, 2, 20, 30), (READ, 2, 31, 32)]).unwrap();
         calls(&[(WRITE, 1, 10, 0), (READ, 1, 20, 30), (WRITE, 2, 40, 50), (READ, 1, 60, 70)]).unwrap_err();
+    }
+
+    #[test]
+    fn a_value_that_may_end_is_not_found_again_once_it_has() {
+        let check = |first, second| {
+            let call = |is_write, value, begin, end| Call { is_write, value, begin, end, replaces: None };
+            let ends = Call { replaces: Some(1), ..call(WRITE, NOTHING, 10, u64::MAX) };
+            let reads = [call(READ, first, 30, 40), call(READ, second, 50, 60)];
+            search(&[call(WRITE, 1, 10, 20), ends, reads[0], reads[1]])
+        };
+        check(1, 1).unwrap();
+        check(1, NOTHING).unwrap();
+        check(NOTHING, NOTHING).unwrap();
+        check(NOTHING, 1).unwrap_err();
     }
 
     #[test]

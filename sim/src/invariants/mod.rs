@@ -6,6 +6,7 @@ pub mod answered;
 pub mod bounded;
 pub mod converged;
 pub mod copies;
+pub mod expiry;
 pub mod linearizable;
 mod monotonic;
 pub mod promised;

@@ -15,8 +15,11 @@ pub fn check<'a>(operations: impl Iterator<Item = &'a RecordedOperation>) -> Res
     let mut versions: BTreeMap<u64, Version> = BTreeMap::new();
     for operation in operations {
         let (value, version) = match (operation.action, operation.outcome) {
-            (ClientAction::Put(value), ClientOutcome::Written(version)) => (value, version),
-            (ClientAction::Get, ClientOutcome::Found(Some((value, version)))) => (value, version),
+            (ClientAction::Put(value) | ClientAction::PutFor(value, _), ClientOutcome::Written(version))
+            | (
+                ClientAction::Get,
+                ClientOutcome::Found(Some((value, version))) | ClientOutcome::Ended(value, version),
+            ) => (value, version),
             _ => continue,
         };
         let first = *versions.entry(value).or_insert(version);

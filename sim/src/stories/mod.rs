@@ -1,6 +1,7 @@
 //! Stories: faults in an order that chance seldom brings, again and again, with other details each time.
 
 pub mod deletions;
+pub mod endings;
 pub mod losses;
 pub mod strangers;
 
@@ -33,6 +34,7 @@ async fn ask(
         let id = clients::request(world, chance.pick(through), number, quorum, action, 0, None).await;
         let outcome = world.history.borrow().operations[id].outcome;
         match outcome {
+            ClientOutcome::Ended(..) => return Ok(None),
             ClientOutcome::Found(found) => return Ok(found.map(|(value, _)| value)),
             ClientOutcome::Written(_) => return Ok(None),
             ClientOutcome::Refused | ClientOutcome::Unknown => tokio::time::sleep(PAUSE).await,

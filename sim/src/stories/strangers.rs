@@ -172,7 +172,7 @@ fn round(driver: usize, until: Hlc, ask: impl FnOnce(RoundId) -> RoundRequest) -
 }
 
 fn begin(round: RoundId) -> RoundRequest {
-    RoundRequest::Begin { round, wall_ms: round.until.millis() }
+    RoundRequest::Begin { round }
 }
 
 fn end(round: RoundId) -> RoundRequest {

@@ -137,6 +137,15 @@ impl ReplicaSet {
     }
 }
 
+impl FromIterator<Rank> for ReplicaSet {
+    fn from_iter<T: IntoIterator<Item = Rank>>(ranks: T) -> Self {
+        ranks.into_iter().fold(Self::EMPTY, |mut set, rank| {
+            set.insert(rank);
+            set
+        })
+    }
+}
+
 /// What a replica has for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Current {
@@ -273,6 +282,18 @@ pub enum Wanted {
     Record,
     /// Its version alone: enough where another replica sends the record.
     Version,
+    /// The same, once the replica's clock, durably, is not behind the reading that came with the question. A clock that
+    /// cannot follow so far answers with what it has.
+    VersionAtClock,
+}
+
+/// Whether the value of what was read has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Expiry {
+    /// It has not, or has no end.
+    Ahead,
+    /// It is a deletion of its version.
+    Passed,
 }
 
 /// A replica's answer to a read. `R` as in [`Held`].

@@ -6,9 +6,13 @@
 //!
 //! Promises: at quorum, [`ReadCommand::Done`] never carries a version that is not known to be held by a
 //! majority, so that no later quorum read returns an older one; and never one older than what a
-//! majority held when the read began. Below quorum: the newest of `ack` answers. It does *not* decide
-//! expiry, which is the wall clock's, and sends nothing after its answer: [`Read::outdated`] and
-//! [`Read::to_repair`] say which replicas the coordinator should send to.
+//! majority held when the read began. Below quorum: the newest of `ack` answers. It sends nothing after its answer:
+//! [`Read::outdated`] and [`Read::to_repair`] say which replicas the coordinator should send to.
+//!
+//! A value may end ([`Record::expires_ms`]). At quorum, no read that begins after another has answered that it has
+//! ended finds it still there: a value has ended when a *majority* of the replicas' clocks says so, and those clocks go
+//! back by nothing, not even a restart. Where some clocks have passed the end and others have not, the others are asked
+//! to follow: one round trip more, for values that are just ending.
 //!
 //! How: everything is derived again from what is known with each answer. Known is, for each replica, the newest thing
 //! that it has reported to hold; the newest record known is the *target*. A replica that cannot give the record it
@@ -27,9 +31,12 @@
 //! Source: Attiya, Bar-Noy, Dolev (1995); `docs/explanation/consistency.md`, "The protocol".
 
 use super::rules;
-use crate::quorum::{Current, Failure, Held, Quorum, Rank, ReadAnswer, ReplicaSet, StoreAnswer, Wanted, majority};
+use super::rules::ClocksAtEnd;
+use crate::quorum::{
+    Current, Expiry, Failure, Held, Quorum, Rank, ReadAnswer, ReplicaSet, StoreAnswer, Wanted, majority,
+};
 use crate::record::Record;
-use crate::version::Version;
+use crate::version::{Hlc, Version};
 
 /// What the coordinator has to do.
 #[derive(Clone, Debug)]
@@ -49,9 +56,18 @@ pub enum ReadCommand {
         record: Record,
     },
     /// Answer the client.
-    Done(Held<Record>),
+    Done(Held<Record>, Expiry),
     /// Too many replicas have failed: `504` at once instead of at the deadline.
     Hopeless,
+}
+
+/// The clocks at an answer.
+#[derive(Clone, Copy)]
+pub struct Clocks<'a> {
+    /// The replica's, durable there, after what it answers was so. [`Hlc::ZERO`] where it has given no answer.
+    pub replica: Hlc,
+    /// The coordinator's, which is brought to the present: asked only where a value has an end.
+    pub own: &'a dyn Fn() -> Hlc,
 }
 
 /// The state of one read. No allocation for up to [`INLINE`] replicas.
@@ -76,18 +92,21 @@ pub struct Read {
     corrupt: ReplicaSet,
     /// The newest record received; after the end the one answered, if one was.
     record: Option<Record>,
-    write_back: WriteBack,
+    target: TargetProgress,
     closed: bool,
 }
 
-/// Progress of the write-backs of one version.
+/// What has been done about the target.
 #[derive(Clone, Copy, Debug, Default)]
-struct WriteBack {
+struct TargetProgress {
     version: Version,
+    /// Written back to these.
     sent: ReplicaSet,
     accepted: ReplicaSet,
     /// Answered, and will not hold it by this.
     refused: ReplicaSet,
+    /// Asked to have their clocks follow one that has passed its end.
+    clocks_asked: ReplicaSet,
 }
 
 impl Read {
@@ -116,7 +135,7 @@ impl Read {
             failed: ReplicaSet::EMPTY,
             corrupt: ReplicaSet::EMPTY,
             record: None,
-            write_back: WriteBack::default(),
+            target: TargetProgress::default(),
             closed: false,
         }
     }
@@ -153,7 +172,13 @@ impl Read {
     /// A replica's answer to an [`ReadCommand::Ask`], or the failure to get one. What was not asked and
     /// duplicates count for nothing; what comes after the end only completes [`Read::outdated`] and
     /// [`Read::to_repair`].
-    pub fn on_read(&mut self, rank: Rank, answer: ReadAnswer<Record>, sink: &mut dyn FnMut(ReadCommand)) {
+    pub fn on_read(
+        &mut self,
+        rank: Rank,
+        answer: ReadAnswer<Record>,
+        clocks: Clocks<'_>,
+        sink: &mut dyn FnMut(ReadCommand),
+    ) {
         if rank.0 >= self.quorum.replicas() || !(self.pending.contains(rank) || self.fetching.contains(rank)) {
             return;
         }
@@ -161,7 +186,7 @@ impl Read {
         let current = match answer {
             ReadAnswer::Failed(failure) => {
                 self.fail(rank, failure);
-                return self.evaluate(sink);
+                return self.evaluate(clocks.own, sink);
             }
             // A fetch is not answered by a version: a duplicate of the answer before it.
             ReadAnswer::Version { .. } if !self.pending.contains(rank) => return,
@@ -177,20 +202,27 @@ impl Read {
         self.pending_record.remove(rank);
         // What is older than the replica's answer before was overtaken on the way: it is no answer to the fetch, which
         // came after.
-        if self.learn(rank, current) && has_record {
+        if self.learn(rank, current, clocks.replica) && has_record {
             self.fetching.remove(rank);
         }
-        self.evaluate(sink);
+        self.evaluate(clocks.own, sink);
     }
 
     /// A replica's answer to a [`ReadCommand::Store`] of `version`.
-    pub fn on_store(&mut self, rank: Rank, version: Version, answer: StoreAnswer, sink: &mut dyn FnMut(ReadCommand)) {
+    pub fn on_store(
+        &mut self,
+        rank: Rank,
+        version: Version,
+        answer: StoreAnswer,
+        clocks: Clocks<'_>,
+        sink: &mut dyn FnMut(ReadCommand),
+    ) {
         if rank.0 >= self.quorum.replicas() || self.failed.contains(rank) {
             return;
         }
-        let is_target = version == self.write_back.version;
+        let is_target = version == self.target.version;
         let answer = if rules::is_copy(answer) { StoreAnswer::Accepted } else { answer };
-        let progress = &mut self.write_back;
+        let progress = &mut self.target;
         match answer {
             // It holds the version, or has held it and holds something newer: one more of the majority.
             StoreAnswer::Accepted if is_target => _ = progress.accepted.insert(rank),
@@ -204,9 +236,9 @@ impl Read {
             && current.version() >= version
         {
             self.asked.insert(rank);
-            self.learn(rank, current);
+            self.learn(rank, current, clocks.replica);
         }
-        self.evaluate(sink);
+        self.evaluate(clocks.own, sink);
     }
 
     /// After the answer: the replicas that are known to lack the record answered. Those that hold something
@@ -218,7 +250,7 @@ impl Read {
         let version = record.version();
         let older = self.known.filter(|current| current.version() < version);
         let records = self.known.filter(|current| matches!(current, Current::Record(_)));
-        older.and(records.or(self.scope(record))).minus(self.write_back.accepted)
+        older.and(records.or(self.scope(record))).minus(self.target.accepted)
     }
 
     /// After the answer: the replicas whose copy is damaged, to be given the record answered. They held
@@ -247,8 +279,9 @@ impl Read {
         }
     }
 
-    /// Whether `current` is at least as new as what was known of the replica, and so known now.
-    fn learn(&mut self, rank: Rank, current: Current) -> bool {
+    /// Whether `current` is at least as new as what was known of the replica, and so known now. Its clock is what the
+    /// latest of its answers shows.
+    fn learn(&mut self, rank: Rank, current: Current, clock: Hlc) -> bool {
         // Of a record and a GC watermark of one version the GC watermark came later: a GC watermark never gives way to
         // it.
         let age = |current: Current| (current.version(), matches!(current, Current::GcWatermark(_)));
@@ -256,6 +289,7 @@ impl Read {
         if newer {
             self.known.set(rank, Some(current));
         }
+        self.known.raise_clock(rank, clock);
         newer
     }
 
@@ -310,7 +344,7 @@ impl Read {
     }
 
     /// What follows from what is known: the clauses in their order.
-    fn evaluate(&mut self, sink: &mut dyn FnMut(ReadCommand)) {
+    fn evaluate(&mut self, own_clock: &dyn Fn() -> Hlc, sink: &mut dyn FnMut(ReadCommand)) {
         if self.closed {
             return;
         }
@@ -328,7 +362,7 @@ impl Read {
         }
         match (newest, self.record.clone()) {
             (None, _) => self.answer_absent(sink),
-            (Some(version), Some(record)) if record.version() == version => self.conclude(record, sink),
+            (Some(version), Some(record)) if record.version() == version => self.conclude(record, own_clock, sink),
             (Some(version), _) => {
                 if self.holders(version).and(self.fetching).is_empty() {
                     self.fetch_from_next(version, sink);
@@ -338,40 +372,78 @@ impl Read {
     }
 
     /// The newest record known is in hand.
-    fn conclude(&mut self, record: Record, sink: &mut dyn FnMut(ReadCommand)) {
+    fn conclude(&mut self, record: Record, own_clock: &dyn Fn() -> Hlc, sink: &mut dyn FnMut(ReadCommand)) {
         let version = record.version();
         let scope = self.scope(&record);
         // 2. A replica that should hold it has nothing, and a GC watermark at or above it: it was superseded before
-        //    the GC watermark rose. By a deletion, if it is one; below quorum that is near enough.
-        if self.gc_watermark(scope).is_some_and(|gc_watermark| gc_watermark >= version) {
-            if record.is_tombstone() || !self.quorum.is_quorum() {
+        //    the GC watermark rose. By a deletion, if it is one, or ended before the GC watermark's clock; below quorum
+        //    that is near enough.
+        if let Some(gc_watermark) = self.gc_watermark(scope).filter(|gc_watermark| *gc_watermark >= version) {
+            if record.is_deleted(|| gc_watermark.hlc.millis()) || !self.quorum.is_quorum() {
                 return self.answer_absent(sink);
             }
-            return self.ask_again(version, sink);
+            return self.ask_again(version, own_clock, sink);
         }
-        if self.write_back.version != version {
-            self.write_back = WriteBack { version, ..WriteBack::default() };
+        if self.target.version != version {
+            self.target = TargetProgress { version, ..TargetProgress::default() };
         }
         // 1. A majority holds it (what the others hold is older, and every later quorum read will find it). Below
         //    quorum the client has chosen not to wait for that.
-        let confirmed = self.holders(version).or(self.write_back.accepted).minus(self.failed);
+        let confirmed = self.holders(version).or(self.target.accepted).minus(self.failed);
         let absent = || self.known.filter(|current| matches!(current, Current::GcWatermark(_)));
-        let held = rules::holders(confirmed, self.write_back.sent, absent);
-        if rules::may_be_answered(held.and(scope).len(), scope.len(), self.quorum.is_quorum()) {
-            return self.close(ReadCommand::Done(Held::Record(record)), sink);
+        let held = rules::holders(confirmed, self.target.sent, absent);
+        if rules::may_be_answered(held.and(scope).len(), scope.len(), self.quorum.is_quorum())
+            || rules::needs_no_holders(|| record.expires_ms().is_some_and(|end| end <= own_clock().millis()))
+        {
+            return self.answer(record, own_clock, sink);
         }
         // 3. It may be half written: make a majority hold it before it is answered.
         let records = self.known.filter(|current| matches!(current, Current::Record(_)));
-        let owed = scope.or(records).minus(held).minus(self.failed).minus(self.write_back.sent);
-        let possible = held.or(owed).or(self.write_back.sent.minus(self.write_back.refused).minus(self.failed));
+        let owed = scope.or(records).minus(held).minus(self.failed).minus(self.target.sent);
+        let possible = held.or(owed).or(self.target.sent.minus(self.target.refused).minus(self.failed));
         if possible.and(scope).len() < majority(scope.len()) {
             return self.close(ReadCommand::Hopeless, sink);
         }
         // A replica not asked may hold it: that answer costs less than another store, and no sync.
         self.ask_rest(false, sink);
         for rank in owed.and(self.answered()).iter() {
-            self.write_back.sent.insert(rank);
+            self.target.sent.insert(rank);
             sink(ReadCommand::Store { rank, record: record.clone() });
+        }
+    }
+
+    /// The target is held well enough: what is left is whether its value has ended.
+    fn answer(&mut self, record: Record, own_clock: &dyn Fn() -> Hlc, sink: &mut dyn FnMut(ReadCommand)) {
+        let Some(expires_ms) = record.expires_ms() else {
+            return self.close(ReadCommand::Done(Held::Record(record), Expiry::Ahead), sink);
+        };
+        let from = self.quorum.replicas();
+        let passed = self.known.filter_clocks(|clock| clock.millis() >= expires_ms);
+        let cannot_follow = self.answered().minus(passed).and(self.target.clocks_asked).minus(self.pending);
+        let clocks = ClocksAtEnd { passed, cannot_follow };
+        let is_own_passed = own_clock().millis() >= expires_ms;
+        let expiry = match () {
+            () if !self.quorum.is_quorum() => rules::expiry_below_quorum(clocks, is_own_passed),
+            () if rules::has_ended(clocks, from) => Expiry::Passed,
+            () if rules::has_not_ended(clocks, is_own_passed, from) => Expiry::Ahead,
+            () => return self.ask_clocks(passed, sink),
+        };
+        self.close(ReadCommand::Done(Held::Record(record), expiry), sink);
+    }
+
+    /// Some clocks have passed the end of the target's value, others have not: has those follow, once each. All
+    /// replicas are asked, since a majority of them decides.
+    fn ask_clocks(&mut self, passed: ReplicaSet, sink: &mut dyn FnMut(ReadCommand)) {
+        let all = ReplicaSet::first(self.quorum.replicas());
+        let owed = all.minus(passed).minus(self.failed).minus(self.target.clocks_asked);
+        if owed.is_empty() && self.pending.is_empty() {
+            return self.close(ReadCommand::Hopeless, sink);
+        }
+        for rank in owed.iter() {
+            self.target.clocks_asked.insert(rank);
+            self.asked.insert(rank);
+            self.pending.insert(rank);
+            sink(ReadCommand::Ask { rank, wanted: Wanted::VersionAtClock });
         }
     }
 
@@ -379,7 +451,7 @@ impl Read {
     /// already had something newer, be it a deletion below the GC watermark or a value above it, which the GC
     /// watermark's own replica may lack. So the holders have answered before that and are asked once more; one that
     /// gives the same again (a reader that was under way brought it back) counts for nothing.
-    fn ask_again(&mut self, version: Version, sink: &mut dyn FnMut(ReadCommand)) {
+    fn ask_again(&mut self, version: Version, own_clock: &dyn Fn() -> Hlc, sink: &mut dyn FnMut(ReadCommand)) {
         self.record = None;
         for rank in self.holders(version).iter() {
             self.known.set(rank, None);
@@ -395,17 +467,17 @@ impl Read {
             }
         }
         self.ask_rest(self.pending_record.is_empty(), sink);
-        self.evaluate(sink);
+        self.evaluate(own_clock, sink);
     }
 
     fn answer_absent(&mut self, sink: &mut dyn FnMut(ReadCommand)) {
         let gc_watermark = self.gc_watermark(ReplicaSet::first(self.quorum.replicas())).unwrap_or(Version::ZERO);
-        self.close(ReadCommand::Done(Held::Absent { gc_watermark }), sink);
+        self.close(ReadCommand::Done(Held::Absent { gc_watermark }, Expiry::Ahead), sink);
     }
 
     fn close(&mut self, last: ReadCommand, sink: &mut dyn FnMut(ReadCommand)) {
         self.closed = true;
-        if !matches!(last, ReadCommand::Done(Held::Record(_))) {
+        if !matches!(last, ReadCommand::Done(Held::Record(_), _)) {
             self.record = None;
         }
         sink(last);
@@ -442,52 +514,71 @@ impl Read {
 /// Up to this many replicas a read allocates nothing.
 pub const INLINE: usize = 8;
 
+/// What is known of a replica: what it holds, and its clock then.
+type Slot = (Option<Current>, Hlc);
+
+const EMPTY: Slot = (None, Hlc::ZERO);
+
 /// What is known of each replica, by rank.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "that is what spares an allocation")]
 enum Slots {
-    Inline([Option<Current>; INLINE]),
-    Boxed(Box<[Option<Current>]>),
+    Inline([Slot; INLINE]),
+    Boxed(Box<[Slot]>),
 }
 
 impl Slots {
     fn new(from: u8) -> Self {
         match usize::from(from) {
-            count if count <= INLINE => Self::Inline([None; INLINE]),
-            count => Self::Boxed(vec![None; count].into_boxed_slice()),
+            count if count <= INLINE => Self::Inline([EMPTY; INLINE]),
+            count => Self::Boxed(vec![EMPTY; count].into_boxed_slice()),
         }
     }
 
-    fn all(&self) -> &[Option<Current>] {
+    fn all(&self) -> &[Slot] {
         match self {
             Self::Inline(slots) => slots,
             Self::Boxed(slots) => slots,
         }
     }
 
-    fn get(&self, rank: Rank) -> Option<Current> {
-        self.all().get(usize::from(rank.0)).copied().flatten()
-    }
-
-    fn set(&mut self, rank: Rank, current: Option<Current>) {
-        let slots: &mut [Option<Current>] = match self {
+    fn slot(&mut self, rank: Rank) -> &mut Slot {
+        let slots: &mut [Slot] = match self {
             Self::Inline(slots) => slots,
             Self::Boxed(slots) => slots,
         };
-        *slots.get_mut(usize::from(rank.0)).expect("ranks below from have a slot") = current;
+        slots.get_mut(usize::from(rank.0)).expect("ranks below from have a slot")
+    }
+
+    fn get(&self, rank: Rank) -> Option<Current> {
+        self.all().get(usize::from(rank.0)).and_then(|(current, _)| *current)
+    }
+
+    fn set(&mut self, rank: Rank, current: Option<Current>) {
+        self.slot(rank).0 = current;
+    }
+
+    fn raise_clock(&mut self, rank: Rank, clock: Hlc) {
+        let slot = self.slot(rank);
+        slot.1 = slot.1.max(clock);
+    }
+
+    fn known(&self) -> impl Iterator<Item = (Rank, Current, Hlc)> {
+        let slots = (0..).map(Rank).zip(self.all());
+        slots.filter_map(|(rank, (current, clock))| current.map(|current| (rank, current, *clock)))
     }
 
     fn iter(&self) -> impl Iterator<Item = (Rank, Current)> {
-        (0..).map(Rank).zip(self.all()).filter_map(|(rank, slot)| slot.map(|current| (rank, current)))
+        self.known().map(|(rank, current, _)| (rank, current))
     }
 
     /// The replicas of which something is known that satisfies `test`.
     fn filter(&self, test: impl Fn(Current) -> bool) -> ReplicaSet {
-        let mut set = ReplicaSet::EMPTY;
-        for (rank, current) in self.iter() {
-            if test(current) {
-                set.insert(rank);
-            }
-        }
-        set
+        self.iter().filter(|(_, current)| test(*current)).map(|(rank, _)| rank).collect()
+    }
+
+    /// The replicas of which something is known, and whose clock satisfies `test`.
+    fn filter_clocks(&self, test: impl Fn(Hlc) -> bool) -> ReplicaSet {
+        self.known().filter(|(_, _, clock)| test(*clock)).map(|(rank, _, _)| rank).collect()
     }
 }

@@ -6,7 +6,7 @@
 //! a rule is for stands here; why all of them together give a linearizable register is in the documents
 //! ("Consistency").
 
-use super::{Current, Quorum, ReplicaSet, StoreAnswer, majority};
+use super::{Current, Expiry, Quorum, ReplicaSet, StoreAnswer, majority};
 use crate::mutant::{Mutant, is_on};
 use crate::version::Version;
 
@@ -95,4 +95,45 @@ pub(super) fn may_be_answered(held: u8, scope: u8, is_quorum: bool) -> bool {
 #[inline]
 pub(super) fn is_superseded(version: Version, current: Current) -> bool {
     version <= current.version() && !is_on(Mutant::AcceptOlder)
+}
+
+/// Which replicas' clocks, as their answers show them, have passed the end of a value, and which have not.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClocksAtEnd {
+    /// At the end or behind it.
+    pub(super) passed: ReplicaSet,
+    /// Before it, although they were asked to follow a clock behind the end, and have answered since.
+    pub(super) cannot_follow: ReplicaSet,
+}
+
+/// **A value that has ended is held by a majority before it is answered as deleted,** like every other deletion: where
+/// its replicas miss it, an older value would come back.
+#[inline]
+pub(super) fn needs_no_holders(has_ended: impl FnOnce() -> bool) -> bool {
+    is_on(Mutant::ExpiredNotHeld) && has_ended()
+}
+
+/// **A value has ended once the clocks of a majority have passed its end,** durably. Every later quorum read counts one
+/// of them, so that none finds the value again.
+#[inline]
+pub(super) fn has_ended(clocks: ClocksAtEnd, from: u8) -> bool {
+    let required = if is_on(Mutant::ExpiredByOneClock) { 1 } else { majority(from) };
+    clocks.passed.len() >= required
+}
+
+/// **A value is served while no clock that is known has passed its end,** neither the coordinator's nor a replica's, or
+/// else while a majority cannot follow the clock that has.
+#[inline]
+pub(super) fn has_not_ended(clocks: ClocksAtEnd, is_own_passed: bool, from: u8) -> bool {
+    if is_on(Mutant::AliveByOwnClock) {
+        return !is_own_passed;
+    }
+    let is_before_all = clocks.passed.is_empty() && !is_own_passed;
+    is_before_all || clocks.cannot_follow.len() >= majority(from)
+}
+
+/// Below a quorum one clock that has passed the end is enough: nothing is promised there.
+#[inline]
+pub(super) fn expiry_below_quorum(clocks: ClocksAtEnd, is_own_passed: bool) -> Expiry {
+    if clocks.passed.is_empty() && !is_own_passed { Expiry::Ahead } else { Expiry::Passed }
 }

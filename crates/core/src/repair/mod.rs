@@ -57,11 +57,14 @@ pub struct Holding {
 /// What a record means to a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RecordKind {
-    /// A value.
+    /// A value without end.
     Value,
-    /// A deletion, or expired.
+    /// A value until then, in milliseconds since 1970.
+    ValueUntil(u64),
+    /// A deletion.
     Deletion,
-    /// A deletion that the holder may drop at any time, because all replicas are proven to have had it.
+    /// A deletion, or a value that has ended, that the holder may drop at any time, because all replicas are proven to
+    /// have had it.
     Droppable,
     /// Something that is damaged.
     Damaged,

@@ -212,10 +212,15 @@ impl<'a> Round<'a> {
             StoreAnswer::Stale(Current::Record(version)) | StoreAnswer::StaleUnknown(Current::Record(version)) => {
                 version >= newest.version
             }
-            // A GC watermark is as good as a deletion, and no value.
+            // A GC watermark is as good as a deletion, and as a value that has ended before it; no other value.
             StoreAnswer::Stale(Current::GcWatermark(gc_watermark))
             | StoreAnswer::StaleUnknown(Current::GcWatermark(gc_watermark)) => {
-                gc_watermark >= newest.version && newest.kind != RecordKind::Value
+                let is_gone = match newest.kind {
+                    RecordKind::Value => false,
+                    RecordKind::ValueUntil(expires_ms) => expires_ms <= gc_watermark.hlc.millis(),
+                    RecordKind::Deletion | RecordKind::Droppable | RecordKind::Damaged => true,
+                };
+                is_gone && gc_watermark >= newest.version
             }
             StoreAnswer::Failed(_) => false,
         }

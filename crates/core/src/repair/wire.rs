@@ -27,8 +27,6 @@ pub enum RoundRequest {
     Begin {
         /// The round.
         round: RoundId,
-        /// The wall clock by which records expire.
-        wall_ms: u64,
     },
     /// The roots of the next class above this one, once they are there.
     Roots {
@@ -173,7 +171,7 @@ impl RoundRequest {
     #[must_use]
     pub fn round(&self) -> RoundId {
         match self {
-            Self::Begin { round, .. }
+            Self::Begin { round }
             | Self::Roots { round, .. }
             | Self::Marked { round }
             | Self::Trees { round, .. }

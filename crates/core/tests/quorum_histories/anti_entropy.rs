@@ -57,7 +57,7 @@ fn raise_fence(nodes: &mut [Node], proposed: Version, chance: &mut Chance) {
     let highest = nodes.iter().map(|node| node.fence).max().unwrap_or(Version::ZERO);
     let agreed = nodes.iter().all(|node| node.fence == highest);
     let at = chance.index(nodes.len());
-    nodes[at].fence = if agreed { highest.max(proposed) } else { highest };
+    nodes[at].raise_fence(if agreed { highest.max(proposed) } else { highest });
 }
 
 /// If everything up to the fence of all is the same everywhere, that is proven from now on.
@@ -66,7 +66,8 @@ fn raise_watermark(nodes: &mut [Node]) {
     let proven = nodes.iter().map(|node| node.watermark).min().unwrap_or(Version::ZERO);
     let version = |node: &Node| node.record.as_ref().map_or(Version::ZERO, Record::version);
     let compared: Vec<&Node> = nodes.iter().filter(|node| version(node) <= fence).collect();
-    let gone = |node: &Node| node.record.as_ref().is_none_or(Record::is_tombstone) && version(node) <= proven;
+    let is_deleted = |record: &Record| record.is_deleted(|| proven.hlc.millis());
+    let gone = |node: &Node| node.record.as_ref().is_none_or(is_deleted) && version(node) <= proven;
     let same = |one: &Node, other: &Node| version(one) == version(other) || (gone(one) && gone(other));
     if compared.iter().all(|node| same(node, compared[0])) {
         for node in nodes {

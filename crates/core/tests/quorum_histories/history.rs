@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use std::ops::AddAssign;
 
 use kvorum_core::Record;
-use kvorum_core::quorum::read::{Read, ReadCommand};
+use kvorum_core::quorum::read::{Clocks, Read, ReadCommand};
 use kvorum_core::quorum::replica::Origin;
 use kvorum_core::quorum::write::{Attempt, Write, WriteOutcome, WriteStep};
 use kvorum_core::quorum::{
-    Current, Failure, Held, Quorum, Rank, ReadAnswer, ReplicaSet, StoreAnswer, Wanted, majority,
+    Current, Expiry, Failure, Held, Quorum, Rank, ReadAnswer, ReplicaSet, StoreAnswer, Wanted, majority,
 };
 use kvorum_core::version::{Hlc, Incarnation, Version};
 
@@ -50,10 +50,12 @@ pub struct Counts {
     pub refused_write_backs: u64,
     pub restarts: u64,
     pub gc_watermarks: u64,
+    pub ended: u64,
+    pub clocks_asked: u64,
 }
 
 impl Counts {
-    pub fn each(&self) -> [u64; 8] {
+    pub fn each(&self) -> [u64; 10] {
         [
             self.answered,
             self.unanswered,
@@ -63,6 +65,8 @@ impl Counts {
             self.refused_write_backs,
             self.restarts,
             self.gc_watermarks,
+            self.ended,
+            self.clocks_asked,
         ]
     }
 }
@@ -77,6 +81,8 @@ impl AddAssign for Counts {
         self.refused_write_backs += other.refused_write_backs;
         self.restarts += other.restarts;
         self.gc_watermarks += other.gc_watermarks;
+        self.ended += other.ended;
+        self.clocks_asked += other.clocks_asked;
     }
 }
 
@@ -112,6 +118,7 @@ enum Body {
     },
     Read {
         wanted: Wanted,
+        hlc: Hlc,
     },
     /// To the coordinator.
     Stored {
@@ -207,6 +214,17 @@ impl World {
         if self.chance.happens(self.settings.gc_watermarks) {
             self.anti_entropy();
         }
+        if self.settings.ends > 0 && self.chance.happens(50) {
+            self.tick_node();
+        }
+    }
+
+    /// Something that a node does for another key moves its clock, which is not durable by that.
+    fn tick_node(&mut self) {
+        let at = self.chance.index(self.nodes.len());
+        let coordinator = self.chance.index(self.clocks.len());
+        let wall_ms = self.wall_ms(coordinator);
+        self.nodes[at].tick(wall_ms);
     }
 
     /// Connections end with it: what their coordinators sent to store, or was answered to that, is lost. (What readers
@@ -266,9 +284,14 @@ impl World {
         let value = if deletes { NOTHING } else { value };
         let number = self.monitor.write_begins(value);
         let version = self.timestamp(coordinator);
+        let ends = value != NOTHING && self.settings.ends > 0 && self.chance.happens(self.settings.ends);
+        let expires_ms = ends.then(|| version.hlc.millis() + self.chance.below(150));
+        if ends {
+            self.monitor.may_end(value);
+        }
         let record = match value {
             NOTHING => Record::tombstone(&key(), version, quorum.replicas()),
-            value => Record::value(&key(), version, quorum.replicas(), None, &[value]),
+            value => Record::expiring(&key(), version, quorum.replicas(), expires_ms, None, &[value]),
         };
         let machine = Write::new(quorum);
         let operation = self.operations.len();
@@ -299,11 +322,15 @@ impl World {
     }
 
     fn timestamp(&mut self, coordinator: usize) -> Version {
-        // No wall clock is before 1970 because the history begins 300 ms, the greatest skew, later.
-        let wall_ms = (300 + self.now).checked_add_signed(self.settings.skew_ms[coordinator]).expect("after 1970");
+        let wall_ms = self.wall_ms(coordinator);
         let clock = &mut self.clocks[coordinator];
         *clock = clock.tick(wall_ms);
         Version { hlc: *clock, incarnation: Incarnation(u32::try_from(coordinator).unwrap() + 1) }
+    }
+
+    fn wall_ms(&self, coordinator: usize) -> u64 {
+        // No wall clock is before 1970 because the history begins 300 ms, the greatest skew, later.
+        (300 + self.now).checked_add_signed(self.settings.skew_ms[coordinator]).expect("after 1970")
     }
 
     fn send_to_all(&mut self, operation: usize, attempt: Attempt, record: &Record) {
@@ -343,25 +370,28 @@ impl World {
                 let answer = if promises { answer } else { answer.of_deferred() };
                 let version = record.version();
                 self.note(|| format!("#{operation} stores {version} at {at}: {answer:?}"));
-                let hlc = self.nodes[at].hlc;
+                let hlc = self.nodes[at].clock();
                 self.send(operation, rank, Body::Stored { attempt, version, answer, hlc });
             }
-            Body::Read { wanted } => {
+            Body::Read { wanted, hlc } => {
+                if wanted == Wanted::VersionAtClock && self.chance.happens(self.settings.follows) {
+                    self.nodes[at].follow(hlc);
+                }
                 let answer = if fails { ReadAnswer::Failed(Failure::Corrupt) } else { self.look(at, wanted) };
                 self.note(|| format!("#{operation} reads {at}: {answer:?}"));
-                let hlc = self.nodes[at].hlc;
+                let hlc = self.nodes[at].clock();
                 self.send(operation, rank, Body::Held { answer, hlc });
             }
             Body::Stored { attempt, version, answer, hlc } => {
                 self.hear(operation, hlc);
                 match attempt {
                     Some(attempt) => self.on_stored(operation, attempt, rank, answer),
-                    None => self.on_written_back(operation, rank, version, answer),
+                    None => self.on_written_back(operation, rank, version, answer, hlc),
                 }
             }
             Body::Held { answer, hlc } => {
                 self.hear(operation, hlc);
-                self.on_read(operation, rank, answer);
+                self.on_read(operation, rank, answer, hlc);
             }
         }
     }
@@ -373,7 +403,7 @@ impl World {
 
     fn look(&self, at: usize, wanted: Wanted) -> ReadAnswer<Record> {
         match self.nodes[at].record.clone() {
-            Some(record) if wanted == Wanted::Version => ReadAnswer::Version { version: record.version(), from: 1 },
+            Some(record) if wanted != Wanted::Record => ReadAnswer::Version { version: record.version(), from: 1 },
             Some(record) => ReadAnswer::Held(Held::Record(record)),
             None => ReadAnswer::Held(Held::Absent { gc_watermark: self.nodes[at].gc_watermark }),
         }
@@ -436,22 +466,32 @@ impl World {
         self.send_to_all(number, attempt, &new);
     }
 
-    fn on_read(&mut self, number: usize, rank: Rank, answer: ReadAnswer<Record>) {
+    /// A coordinator's clock, brought to the present.
+    fn own_clock(&self, number: usize) -> Hlc {
+        let Some(operation) = &self.operations[number] else { return Hlc::ZERO };
+        self.clocks[operation.coordinator].max(Hlc::from_millis(self.wall_ms(operation.coordinator)))
+    }
+
+    fn on_read(&mut self, number: usize, rank: Rank, answer: ReadAnswer<Record>, hlc: Hlc) {
+        let own = self.own_clock(number);
         if let Some(Operation { kind: Kind::Read { machine, .. }, .. }) = self.operations[number].as_mut() {
             let mut commands = VecDeque::new();
-            machine.on_read(rank, answer, &mut |command| commands.push_back(command));
+            let clocks = Clocks { replica: hlc, own: &|| own };
+            machine.on_read(rank, answer, clocks, &mut |command| commands.push_back(command));
             self.carry_out(number, commands);
         }
     }
 
-    fn on_written_back(&mut self, number: usize, rank: Rank, version: Version, answer: StoreAnswer) {
+    fn on_written_back(&mut self, number: usize, rank: Rank, version: Version, answer: StoreAnswer, hlc: Hlc) {
+        let own = self.own_clock(number);
         if let Some(Operation { kind: Kind::Read { machine, .. }, .. }) = self.operations[number].as_mut() {
             let refused = matches!(answer, StoreAnswer::Stale(_) | StoreAnswer::StaleUnknown(_));
             self.counts.refused_write_backs += u64::from(refused);
             let lies = self.without == Without::StaleIsNoCopy && refused;
             let answer = if lies { StoreAnswer::Accepted } else { answer };
             let mut commands = VecDeque::new();
-            machine.on_store(rank, version, answer, &mut |command| commands.push_back(command));
+            let clocks = Clocks { replica: hlc, own: &|| own };
+            machine.on_store(rank, version, answer, clocks, &mut |command| commands.push_back(command));
             self.carry_out(number, commands);
         }
     }
@@ -459,15 +499,19 @@ impl World {
     fn carry_out(&mut self, number: usize, mut commands: VecDeque<ReadCommand>) {
         while let Some(command) = commands.pop_front() {
             match command {
-                ReadCommand::Ask { rank, wanted } => self.send(number, rank, Body::Read { wanted }),
+                ReadCommand::Ask { rank, wanted } => {
+                    self.counts.clocks_asked += u64::from(wanted == Wanted::VersionAtClock);
+                    let hlc = self.own_clock(number);
+                    self.send(number, rank, Body::Read { wanted, hlc });
+                }
                 ReadCommand::Store { rank, record } if self.without == Without::WriteBack => {
-                    self.on_written_back(number, rank, record.version(), StoreAnswer::Accepted);
+                    self.on_written_back(number, rank, record.version(), StoreAnswer::Accepted, Hlc::ZERO);
                 }
                 ReadCommand::Store { rank, record } => {
                     self.counts.write_backs += 1;
                     self.send(number, rank, Body::Store { attempt: None, record, deferred: false });
                 }
-                ReadCommand::Done(outcome) => self.end_read(number, &outcome),
+                ReadCommand::Done(outcome, expiry) => self.end_read(number, &outcome, expiry),
                 ReadCommand::Hopeless => self.end_unanswered(number),
             }
         }
@@ -483,9 +527,11 @@ impl World {
         self.monitor.write_succeeds(write);
     }
 
-    fn end_read(&mut self, number: usize, outcome: &Held<Record>) {
+    fn end_read(&mut self, number: usize, outcome: &Held<Record>, expiry: Expiry) {
         let operation = self.operations[number].take().expect("a read ends once");
+        self.counts.ended += u64::from(expiry == Expiry::Passed);
         let value = match outcome {
+            Held::Record(_) if expiry == Expiry::Passed => NOTHING,
             Held::Record(record) => record.payload().first().copied().unwrap_or(NOTHING),
             Held::Absent { .. } => NOTHING,
         };
@@ -509,6 +555,9 @@ impl World {
         (0..self.operations.len()).for_each(|number| self.end_unanswered(number));
         self.pool.clear();
         self.settings.delays = 0;
+        if self.settings.ends > 0 {
+            (self.settings.clocks_are_heard, self.settings.follows) = (true, 1000);
+        }
         self.now += 1;
         let spare = self.nodes.len() >= 3 && !self.has_resurrected();
         let down = spare.then(|| self.chance.index(self.nodes.len()));
@@ -533,7 +582,11 @@ impl World {
     /// superseded the value must then be up: only its answer shows whether it was deleted or overwritten.
     fn has_resurrected(&self) -> bool {
         let gc_watermark = self.nodes.iter().map(|node| node.gc_watermark).max().unwrap_or(Version::ZERO);
-        let values = self.nodes.iter().filter_map(|node| node.record.as_ref()).filter(|record| !record.is_tombstone());
+        let values = self
+            .nodes
+            .iter()
+            .filter_map(|node| node.record.as_ref())
+            .filter(|record| !record.is_deleted(|| gc_watermark.hlc.millis()));
         values.map(Record::version).any(|version| version <= gc_watermark)
     }
 
@@ -542,9 +595,15 @@ impl World {
         let failure = Failure::Unreachable;
         match message.body {
             Body::Store { record, .. } => {
-                self.on_written_back(message.operation, message.rank, record.version(), StoreAnswer::Failed(failure));
+                self.on_written_back(
+                    message.operation,
+                    message.rank,
+                    record.version(),
+                    StoreAnswer::Failed(failure),
+                    Hlc::ZERO,
+                );
             }
-            _ => self.on_read(message.operation, message.rank, ReadAnswer::Failed(failure)),
+            _ => self.on_read(message.operation, message.rank, ReadAnswer::Failed(failure), Hlc::ZERO),
         }
     }
 

@@ -11,14 +11,16 @@ pub type Value = u8;
 pub const NOTHING: Value = 0;
 /// Clients of a history at most.
 pub const CLIENTS_MAX: usize = 4;
-/// Writes of a history at most; their values are 1 to this.
-pub const WRITES_MAX: usize = 12;
+/// Operations of a history at most: the values of its writes are 1 to this.
+pub const OPERATIONS_MAX: usize = 12;
+/// Writes of a history at most, the ends of values among them.
+pub const WRITES_MAX: usize = 2 * OPERATIONS_MAX;
 
 /// One way in which things may stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct State {
     /// The writes that have taken effect, as bits.
-    applied: u16,
+    applied: u32,
     value: Value,
     /// For each client with a read under way, the values since it began, as bits.
     seen: [u16; CLIENTS_MAX],
@@ -28,10 +30,10 @@ struct State {
 #[derive(Debug)]
 pub struct Monitor {
     states: HashSet<State>,
-    /// The value of each write, by its number.
-    writes: Vec<Value>,
+    /// The value of each write, by its number, and the only value that it can replace.
+    writes: Vec<(Value, Option<Value>)>,
     /// Writes that may still take effect: under way, or ended without an answer.
-    pending: u16,
+    pending: u32,
     reading: [bool; CLIENTS_MAX],
 }
 
@@ -48,9 +50,18 @@ impl Monitor {
 
     /// A write begins; returns its number.
     pub fn write_begins(&mut self, value: Value) -> usize {
+        self.begins(value, None)
+    }
+
+    /// The value of a write that has begun may end once it is there, at any time, or never.
+    pub fn may_end(&mut self, value: Value) {
+        self.begins(NOTHING, Some(value));
+    }
+
+    fn begins(&mut self, value: Value, replaces: Option<Value>) -> usize {
         let number = self.writes.len();
-        assert!(number < WRITES_MAX && usize::from(value) <= WRITES_MAX, "the bits suffice");
-        self.writes.push(value);
+        assert!(number < WRITES_MAX && usize::from(value) <= OPERATIONS_MAX, "the bits suffice");
+        self.writes.push((value, replaces));
         self.pending |= 1 << number;
         self.apply_pending();
         number
@@ -92,8 +103,9 @@ impl Monitor {
     fn apply_pending(&mut self) {
         let mut unexplored: Vec<State> = self.states.iter().copied().collect();
         while let Some(state) = unexplored.pop() {
-            for (number, value) in self.writes.iter().enumerate() {
-                if (self.pending & !state.applied) >> number & 1 == 0 {
+            for (number, (value, replaces)) in self.writes.iter().enumerate() {
+                let is_pending = (self.pending & !state.applied) >> number & 1 == 1;
+                if !is_pending || replaces.is_some_and(|replaced| replaced != state.value) {
                     continue;
                 }
                 let mut next = State { applied: state.applied | 1 << number, value: *value, ..state };
@@ -150,4 +162,19 @@ fn a_write_without_an_answer_may_take_effect_late_but_once() {
     monitor.read_begins(0);
     monitor.read_answers(0, 1);
     assert!(!monitor.is_linearizable(), "back from the dead");
+}
+
+#[test]
+fn a_value_that_may_end_is_not_found_again_once_it_has() {
+    for (answers, allowed) in [([1, 1], true), ([1, NOTHING], true), ([NOTHING, 1], false)] {
+        let mut monitor = Monitor::new();
+        let write = monitor.write_begins(1);
+        monitor.may_end(1);
+        monitor.write_succeeds(write);
+        for answer in answers {
+            monitor.read_begins(0);
+            monitor.read_answers(0, answer);
+        }
+        assert_eq!(monitor.is_linearizable(), allowed, "{answers:?}");
+    }
 }

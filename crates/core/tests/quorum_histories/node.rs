@@ -19,9 +19,14 @@ pub struct Node {
     mark: Version,
     /// In memory: what was accepted, and when.
     recent: Vec<(Version, u64)>,
-    /// The hybrid clock that its answers carry.
-    pub hlc: Hlc,
+    /// In memory: the hybrid clock.
+    hlc: Hlc,
+    /// Durable: the clock's bound.
+    bound: Hlc,
 }
+
+/// How far ahead of its use the bound is raised.
+const LEAD_MS: u64 = 10;
 
 impl Node {
     pub fn new() -> Self {
@@ -33,7 +38,36 @@ impl Node {
             mark: Version::ZERO,
             recent: vec![],
             hlc: Hlc::ZERO,
+            bound: Hlc::ZERO,
         }
+    }
+
+    /// The hybrid clock that its answers carry: what of it is durable.
+    pub fn clock(&self) -> Hlc {
+        self.hlc.min(self.bound)
+    }
+
+    /// Brings its clock, in memory, to the present.
+    pub fn tick(&mut self, wall_ms: u64) {
+        self.hlc = self.hlc.max(Hlc::from_millis(wall_ms));
+    }
+
+    /// Follows a reading, durably, as far as it can.
+    pub fn follow(&mut self, reading: Hlc) {
+        self.hlc = self.hlc.max(reading);
+        self.raise_bound(self.hlc);
+    }
+
+    fn raise_bound(&mut self, to: Hlc) {
+        if to > self.bound {
+            self.bound = Hlc::from_millis(to.millis() + LEAD_MS);
+        }
+    }
+
+    /// Promises to accept no straggler up to this, which its clock is not behind.
+    pub fn raise_fence(&mut self, fence: Version) {
+        self.fence = fence;
+        self.follow(fence.hlc);
     }
 
     pub fn current(&self) -> Current {
@@ -43,8 +77,9 @@ impl Node {
     /// Loses what was in memory.
     pub fn restart(&mut self) {
         self.recent.clear();
-        // Marks start at the persisted bound of the clock.
-        self.mark.hlc = self.mark.hlc.max(Hlc::from_millis(self.hlc.millis() + 100));
+        // The clock and marks start at the persisted bound.
+        self.hlc = self.bound;
+        self.mark.hlc = self.mark.hlc.max(self.bound);
     }
 
     /// Accepts or refuses a record.
@@ -67,6 +102,7 @@ impl Node {
         match decision {
             Decision::Answer(answer) => answer,
             Decision::Apply => {
+                self.raise_bound(version.hlc);
                 self.record = Some(record.clone());
                 self.mark = self.mark.max(version);
                 self.recent.retain(|(_, at)| now - at <= retention);
@@ -86,14 +122,16 @@ impl Node {
         }
     }
 
-    /// Raises the GC watermark to what is proven converged, and drops a tombstone at or below it.
+    /// Raises the GC watermark to what is proven converged, and drops a deletion at or below it, or what ended before.
     pub fn drop_tombstone(&mut self, without: Without) {
         if without != Without::Convergence {
             self.gc_watermark = self.gc_watermark.max(self.watermark);
             self.mark = self.mark.max(self.gc_watermark);
         }
         let droppable = |record: &Record| {
-            record.is_tombstone() && (record.version() <= self.gc_watermark || without == Without::Convergence)
+            let end_of_time = without == Without::EndBelowGcWatermark && record.version() <= self.gc_watermark;
+            let now_ms = if end_of_time { u64::MAX } else { self.gc_watermark.hlc.millis() };
+            record.is_deleted(|| now_ms) && (record.version() <= self.gc_watermark || without == Without::Convergence)
         };
         if self.record.as_ref().is_some_and(droppable) {
             self.record = None;

@@ -29,11 +29,13 @@ pub enum Without {
     CountsPerAttempt,
     /// A write takes a GC watermark in its way for a concurrent write.
     GcWatermarkIsNoExcuse,
+    /// A value with an end is dropped below the GC watermark before it has ended there.
+    EndBelowGcWatermark,
 }
 
 impl Without {
     /// Every rule.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Recent,
         Self::Connections,
         Self::DeferredIsNoPromise,
@@ -46,5 +48,6 @@ impl Without {
         Self::SecondAttempt,
         Self::CountsPerAttempt,
         Self::GcWatermarkIsNoExcuse,
+        Self::EndBelowGcWatermark,
     ];
 }

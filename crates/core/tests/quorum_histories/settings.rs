@@ -29,6 +29,10 @@ pub struct Settings {
     pub clocks_are_heard: bool,
     /// A store waits for a connection to be made, and goes to whatever run of its replica is there then.
     pub deferrals: u64,
+    /// Values that end.
+    pub ends: u64,
+    /// How often a replica's clock can follow one that has passed an end.
+    pub follows: u64,
 }
 
 impl Settings {
@@ -57,6 +61,8 @@ impl Settings {
             clocks_are_heard: chance.happens(500),
             // By its number and not by chance: the other histories stay as they were.
             deferrals: if seed % 4 == 3 { 200 } else { 0 },
+            ends: if seed % 2 == 1 { 500 } else { 0 },
+            follows: if seed % 8 < 6 { 1000 } else { 700 },
         }
     }
 }

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use bytes::Bytes;
-use kvorum_core::quorum::read::{Read, ReadCommand};
+use kvorum_core::quorum::read::{Clocks, Read, ReadCommand};
 use kvorum_core::quorum::{Current, Failure, Held, Quorum, Rank, ReadAnswer, ReplicaSet, StoreAnswer, Wanted};
 use kvorum_core::version::{Hlc, Incarnation, Version};
 use kvorum_core::{Key, Record};
@@ -174,7 +174,7 @@ impl Explorer {
                     }
                     Heard::Failed => ReadAnswer::Failed(failure(rank)),
                 };
-                listen(|sink| read.on_read(replica(rank), answer, sink))
+                listen(|sink| read.on_read(replica(rank), answer, CLOCKS, sink))
             }
             Event::Store { rank, version: number, heard } => {
                 let answer = match heard {
@@ -182,7 +182,7 @@ impl Explorer {
                     StoreHeard::Newer(told) => newer(rank, told),
                     StoreHeard::Failed => StoreAnswer::Failed(failure(rank)),
                 };
-                listen(|sink| read.on_store(replica(rank), version(number), answer, sink))
+                listen(|sink| read.on_store(replica(rank), version(number), answer, CLOCKS, sink))
             }
             Event::Hedge => listen(|sink| read.on_hedge(sink)),
         }
@@ -314,6 +314,9 @@ impl Explorer {
     }
 }
 
+/// Nothing here ends: that is explored in `quorum_expiry.rs`.
+const CLOCKS: Clocks<'static> = Clocks { replica: Hlc::ZERO, own: &|| Hlc::ZERO };
+
 fn replica(rank: usize) -> Rank {
     Rank(u8::try_from(rank).unwrap())
 }
@@ -346,8 +349,8 @@ fn listen(run: impl FnOnce(&mut dyn FnMut(ReadCommand))) -> Vec<Said> {
             ReadCommand::Store { rank, record } => {
                 Said::Store { rank: usize::from(rank.0), version: record.version().hlc.raw() }
             }
-            ReadCommand::Done(Held::Record(record)) => Said::Answer(record.version().hlc.raw()),
-            ReadCommand::Done(Held::Absent { gc_watermark }) => Said::Absent(gc_watermark.hlc.raw()),
+            ReadCommand::Done(Held::Record(record), _) => Said::Answer(record.version().hlc.raw()),
+            ReadCommand::Done(Held::Absent { gc_watermark }, _) => Said::Absent(gc_watermark.hlc.raw()),
             ReadCommand::Hopeless => Said::Hopeless,
         });
     });

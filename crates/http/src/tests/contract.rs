@@ -5,7 +5,7 @@ use kvorum_replication::coordinator::Refused;
 
 use super::{settings, with};
 use crate::RangeError;
-use crate::fake::receipt;
+use crate::fake::{START_MS, receipt};
 
 #[test]
 fn put_get_head_delete() {
@@ -30,6 +30,64 @@ fn put_get_head_delete() {
         assert_eq!((gone.status, gone.header("etag")), (404, delete.header("etag")));
         gone.problem();
         assert_eq!(client.ask("DELETE /v0/entity?id=never").await.status, 202);
+    });
+}
+
+#[test]
+fn a_value_with_a_ttl_says_when_it_ends_and_is_gone_then() {
+    with(settings(), |node| async move {
+        let mut client = node.connect().await;
+        let put = client.ask_with("PUT /v0/entity?id=k&ttl=60", b"value").await;
+        let ends = (Some("Tue, 14 Nov 2023 22:14:20 GMT"), Some("1700000060001"));
+        assert_eq!((put.status, put.header("expires"), put.header("kvorum-expires")), (201, ends.0, ends.1));
+        for method in ["GET", "HEAD"] {
+            let read = client.ask(&format!("{method} /v0/entity?id=k")).await;
+            assert_eq!((read.status, read.header("expires"), read.header("kvorum-expires")), (200, ends.0, ends.1));
+        }
+        node.entities.now_ms.set(START_MS + 60_000);
+        assert_eq!(client.ask("GET /v0/entity?id=k").await.status, 200, "a millisecond before");
+        node.entities.now_ms.set(START_MS + 60_001);
+        let gone = client.ask("GET /v0/entity?id=k\r\nIf-None-Match: *").await;
+        assert_eq!((gone.status, gone.header("etag")), (404, put.header("etag")), "a deletion of its version");
+        assert_eq!(client.ask("GET /v0/entities?start=a").await.body, b"", "nor in a range");
+    });
+}
+
+#[test]
+fn a_ttl_is_a_whole_number_of_seconds_up_to_ten_years_of_a_put() {
+    with(settings(), |node| async move {
+        let mut client = node.connect().await;
+        for ttl in ["1", "315360000"] {
+            assert_eq!(client.ask_with(&format!("PUT /v0/entity?id=k&ttl={ttl}"), b"v").await.status, 201, "{ttl}");
+        }
+        for ttl in ["", "0", "315360001", "-1", "1.5", "1s", "99999999999", "1&ttl=2"] {
+            let refused = client.ask_with(&format!("PUT /v0/entity?id=other&ttl={ttl}"), b"v").await;
+            assert_eq!(refused.status, 400, "{ttl}: {refused:?}");
+        }
+        for method in ["GET", "DELETE"] {
+            assert_eq!(client.ask(&format!("{method} /v0/entity?id=k&ttl=1")).await.status, 400);
+        }
+        assert_eq!(node.entities.value(b"other"), None);
+    });
+    let by_default = crate::HttpSettings { default_ttl_s: Some(7), ..settings() };
+    with(by_default, |node| async move {
+        let mut client = node.connect().await;
+        let end = |ttl: u64, at: u64| Some((START_MS + at + ttl * 1000).to_string());
+        let own = client.ask_with("PUT /v0/entity?id=k&ttl=9", b"v").await;
+        assert_eq!(own.header("kvorum-expires").map(str::to_owned), end(9, 1));
+        let default = client.ask_with("PUT /v0/entity?id=k", b"v").await;
+        assert_eq!(default.header("kvorum-expires").map(str::to_owned), end(7, 2));
+    });
+}
+
+#[test]
+fn a_proxy_serves_no_value_unasked() {
+    with(settings(), |node| async move {
+        node.entities.insert(b"k", b"v");
+        for target in ["/v0/entity?id=k", "/v0/entities?start=a"] {
+            let read = node.ask(&format!("GET {target}")).await;
+            assert_eq!((read.status, read.header("cache-control")), (200, Some("no-cache")), "{target}");
+        }
     });
 }
 

@@ -10,11 +10,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{self, HeaderMap, HeaderValue};
-use kvorum_base::value_memory::{Body, LargeValues};
-use kvorum_core::quorum::{Held, Quorum};
+use kvorum_base::value_memory::LargeValues;
+use kvorum_core::quorum::{Expiry, Held, Quorum};
 use kvorum_core::version::Hlc;
 use kvorum_core::{Incarnation, Key, Record, Version};
-use kvorum_replication::coordinator::{ReadResult, Receipt, Refused, ReplicaReceipt, WithReceipt, WriteResult};
+use kvorum_replication::coordinator::{
+    NewValue, ReadResult, Receipt, Refused, ReplicaReceipt, WithReceipt, WriteResult,
+};
 use kvorum_storage::{Page, PageLimit};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -22,6 +24,9 @@ use tokio::sync::Notify;
 use crate::{
     Admin, AdminFuture, Entities, PEER_PROTOCOL, PageFuture, PageRoom, PeerRefusal, PeerUpgrade, RangeError, Ranges,
 };
+
+/// When its first value is written.
+pub(super) const START_MS: u64 = 1_700_000_000_000;
 
 /// One map, and an answer that a test can set.
 pub(super) struct FakeEntities {
@@ -32,6 +37,8 @@ pub(super) struct FakeEntities {
     pub release: Notify,
     pub requests: Cell<u32>,
     clock: Cell<u64>,
+    /// By which values end.
+    pub now_ms: Cell<u64>,
     large_values: Arc<LargeValues>,
 }
 
@@ -44,6 +51,7 @@ impl FakeEntities {
             release: Notify::new(),
             requests: Cell::default(),
             clock: Cell::default(),
+            now_ms: Cell::new(START_MS),
             large_values,
         }
     }
@@ -58,7 +66,7 @@ impl FakeEntities {
 
     fn timestamp(&self) -> Version {
         self.clock.set(self.clock.get() + 1);
-        Version { hlc: Hlc::from_millis(1_700_000_000_000 + self.clock.get()), incarnation: Incarnation(7) }
+        Version { hlc: Hlc::from_millis(START_MS + self.clock.get()), incarnation: Incarnation(7) }
     }
 
     pub(super) fn value(&self, key: &[u8]) -> Option<Vec<u8>> {
@@ -88,25 +96,27 @@ impl Entities for FakeEntities {
         &self,
         key: Key,
         quorum: Quorum,
-        content_type: Option<&[u8]>,
-        value: Body,
+        value: NewValue<'_>,
         with: WithReceipt,
     ) -> Result<WriteResult, Refused> {
         self.enter().await?;
         let version = self.timestamp();
-        let record = value.into_record(|value| Record::value(&key, version, quorum.replicas(), content_type, value));
+        let NewValue { body, content_type, ttl_s } = value;
+        let expires_ms = ttl_s.map(|ttl_s| version.hlc.millis() + u64::from(ttl_s) * 1000);
+        let from = quorum.replicas();
+        let record = body.into_record(|value| Record::expiring(&key, version, from, expires_ms, content_type, value));
         // What is stored is no longer on its way.
         let stored = Record::decode(&key, Bytes::copy_from_slice(record.bytes()));
         let record = stored.expect("it was a record");
         self.records.borrow_mut().insert(key.as_bytes().to_vec(), record);
-        Ok(WriteResult { version, receipt: (with == WithReceipt::Yes).then(|| receipt(version)) })
+        Ok(WriteResult { version, expires_ms, receipt: (with == WithReceipt::Yes).then(|| receipt(version)) })
     }
 
     async fn delete(&self, key: Key, quorum: Quorum, with: WithReceipt) -> Result<WriteResult, Refused> {
         self.enter().await?;
         let version = self.timestamp();
         self.records.borrow_mut().insert(key.as_bytes().to_vec(), Record::tombstone(&key, version, quorum.replicas()));
-        Ok(WriteResult { version, receipt: (with == WithReceipt::Yes).then(|| receipt(version)) })
+        Ok(WriteResult { version, expires_ms: None, receipt: (with == WithReceipt::Yes).then(|| receipt(version)) })
     }
 
     async fn get(&self, key: Key, _: Quorum, with: WithReceipt) -> Result<ReadResult, Refused> {
@@ -116,7 +126,12 @@ impl Entities for FakeEntities {
         let record = record.map_err(|_| Refused::Overloaded)?;
         let version = record.as_ref().map_or(Version::ZERO, Record::version);
         let value = record.map_or(Held::Absent { gc_watermark: Version::ZERO }, Held::Record);
-        Ok(ReadResult { value, receipt: (with == WithReceipt::Yes).then(|| receipt(version)) })
+        let is_over = |record: &Record| record.expires_ms().is_some_and(|at| at <= self.now_ms.get());
+        let expiry = match &value {
+            Held::Record(record) if is_over(record) => Expiry::Passed,
+            _ => Expiry::Ahead,
+        };
+        Ok(ReadResult { value, expiry, receipt: (with == WithReceipt::Yes).then(|| receipt(version)) })
     }
 }
 
@@ -155,6 +170,10 @@ impl FakeRanges {
 }
 
 impl Ranges for FakeRanges {
+    fn clock_ms(&self) -> u64 {
+        self.entities.now_ms.get()
+    }
+
     fn page(&self, start: Bytes, end: Option<Bytes>, limit: PageLimit, mut room: PageRoom) -> PageFuture {
         let page = self.read(&start, end.as_deref(), limit);
         Box::pin(async move {

@@ -57,6 +57,7 @@ pub(super) fn settings() -> HttpSettings {
         scan_page_bytes: 4096,
         default_from: 3,
         nodes: 3,
+        default_ttl_s: None,
         browsers: BrowserRules { own: "x".into(), ..BrowserRules::default() },
     }
 }

@@ -7,7 +7,7 @@ use super::*;
 use crate::metrics::STATUSES;
 use crate::routes::ROUTES;
 
-const DEFAULTS: ReplicationDefaults = ReplicationDefaults { from: 3, nodes: 5 };
+const DEFAULTS: ReplicationDefaults = ReplicationDefaults { from: 3, nodes: 5, ttl_s: None };
 
 fn entity_of(query: &str) -> Result<(Key, Quorum), HttpError> {
     match parse(&Method::GET, "/v0/entity", Some(query), DEFAULTS)? {
@@ -91,7 +91,8 @@ fn ack_and_from_default_to_the_quorum() {
     assert_eq!(quorum_of("id=k&replicas=1/2"), Some((1, 2)));
     assert_eq!(quorum_of("id=k&replicas=2%2F4"), Some((2, 4)));
     for (nodes, expected) in [(1, (1, 1)), (2, (2, 2)), (3, (2, 3)), (4, (3, 4)), (5, (3, 5)), (10, (6, 10))] {
-        let action = parse(&Method::PUT, "/v0/entity", Some("id=k"), ReplicationDefaults { from: nodes, nodes });
+        let action =
+            parse(&Method::PUT, "/v0/entity", Some("id=k"), ReplicationDefaults { from: nodes, nodes, ttl_s: None });
         let Ok(Action::Entity { quorum, .. }) = action else { panic!("{action:?}") };
         assert_eq!((quorum.required(), quorum.replicas()), expected);
     }

@@ -118,7 +118,7 @@ fn a_node_that_hangs_while_it_stops_ends_all_the_same() {
         wait_until("the node hangs", || {
             let headers = [
                 ("Connection", "Upgrade"),
-                ("Upgrade", "kvorum/2"),
+                ("Upgrade", "kvorum/3"),
                 ("Kvorum-Cluster", "0000000000000001"),
                 ("Kvorum-Node", "http://10.0.0.1:80"),
                 ("Kvorum-Incarnation", "1"),

@@ -4,7 +4,8 @@
 //! restored nodes; `cli` the client's commands; `cluster_*` several healthy or missing nodes; `crash_*` death, damage
 //! and full disks; `malformed` what is no request and no frame, in numbers; `peer_*` bad peers, crowds and large
 //! values; `profile` profiles and the admin listener; `ready` that a ready node answers; `start` refusals to start;
-//! `drain` SIGTERM; `memory` the budget; `hints` what a node that is away misses; `recipes` the commands of
+//! `drain` SIGTERM; `expiry` values that
+//! end; `memory` the budget; `hints` what a node that is away misses; `recipes` the commands of
 //! docs/how-to; `repair_*` anti-entropy, dropped deletions and rebuilt nodes; `scrub` damage that no request reads;
 //! `scenario` the published measurements; `security_*` strangers, keys, browsers; `upgrade` older data. `support` is
 //! what they share. A test is named by its rule. Nothing waits a fixed time: `support::wait` asks until a deadline.
@@ -37,6 +38,7 @@ mod crash_disk_full;
 mod crash_kill;
 mod crash_poisoned;
 mod drain;
+mod expiry;
 mod hints;
 mod malformed;
 mod memory;

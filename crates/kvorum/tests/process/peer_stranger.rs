@@ -110,7 +110,7 @@ fn a_peer_that_answers_the_handshake_with_nonsense_counts_for_nothing() {
         b"\x00\x01\x02\x03 nonsense",
         b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
         b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
-        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: kvorum/2\r\nKvorum-Cluster: 0000000000000000\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: kvorum/3\r\nKvorum-Cluster: 0000000000000000\r\n\r\n",
         &[b'x'; 40_000],
         b"",
     ];

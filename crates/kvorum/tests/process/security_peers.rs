@@ -12,7 +12,7 @@ fn lie(cluster: &Cluster, in_the_name_of: usize, remembers: &str) -> Vec<(&'stat
     let text = |name: &str| page[name].as_str().unwrap().to_owned();
     vec![
         ("Connection", "Upgrade".into()),
-        ("Upgrade", "kvorum/2".into()),
+        ("Upgrade", "kvorum/3".into()),
         ("Kvorum-Cluster", text("cluster")),
         ("Kvorum-Layout", text("configuration")),
         ("Kvorum-Node", cluster.node(in_the_name_of).url()),

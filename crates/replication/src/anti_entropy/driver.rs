@@ -153,9 +153,8 @@ impl Driver {
     /// first, and the others' with every frame from now on, also where nothing was written for long.
     fn propose(&self) -> RoundId {
         let clock = &self.member.clock;
-        clock.observe(Hlc::from_millis(clock.wall_ms()));
         let lag_ms = u64::try_from(self.member.anti_entropy.settings.lag.as_millis()).unwrap_or(u64::MAX);
-        let until = Hlc::from_millis(clock.reading().millis().saturating_sub(lag_ms));
+        let until = Hlc::from_millis(clock.present().millis().saturating_sub(lag_ms));
         RoundId { until, driver: self.member.membership.own() }
     }
 
@@ -236,8 +235,8 @@ impl Driving<'_> {
     }
 
     async fn begin(&mut self) -> Result<(), RoundAborted> {
-        let (round, wall_ms) = (self.id, self.driver.member.clock.wall_ms());
-        for (node, response) in self.ask_all(|_| RoundRequest::Begin { round, wall_ms }).await? {
+        let round = self.id;
+        for (node, response) in self.ask_all(|_| RoundRequest::Begin { round }).await? {
             if let RoundResponse::Begun { votes } = response {
                 self.round.on_begun(node, if votes { MemberVote::Counts } else { MemberVote::Abstains });
             }

@@ -71,8 +71,8 @@ impl Member {
         if !is_driver || !is_past || self.membership.abstains() == Some(Failure::NotServing) {
             return RoundResponse::Failed;
         }
-        if let RoundRequest::Begin { wall_ms, .. } = request {
-            return self.begin(round, wall_ms).await;
+        if let RoundRequest::Begin { round } = request {
+            return self.begin(round).await;
         }
         if let Err(superseded) = anti_entropy.hear(round, self.clock.boot()) {
             return superseded;
@@ -130,22 +130,22 @@ impl Member {
         RoundResponse::Done
     }
 
-    async fn begin(self: &Rc<Self>, round: RoundId, wall_ms: u64) -> RoundResponse {
+    async fn begin(self: &Rc<Self>, round: RoundId) -> RoundResponse {
         let anti_entropy = &self.anti_entropy;
         let records = self.replica.records().stats().records;
-        if let Err(superseded) = anti_entropy.enter(round, wall_ms, records, self.clock.boot()) {
+        if let Err(superseded) = anti_entropy.enter(round, records, self.clock.boot()) {
             return superseded;
         }
         if self.make_durable(Promise::Fence(round.until)).await.is_err() {
             anti_entropy.leave(round);
             return RoundResponse::Failed;
         }
-        tokio::task::spawn_local(self.clone().sum_up(round, wall_ms));
+        tokio::task::spawn_local(self.clone().sum_up(round));
         RoundResponse::Begun { votes: self.membership.abstains().is_none() }
     }
 
     /// Makes the trees of a round, unless a greater one comes.
-    async fn sum_up(self: Rc<Self>, round: RoundId, wall_ms: u64) {
+    async fn sum_up(self: Rc<Self>, round: RoundId) {
         let anti_entropy = self.anti_entropy.clone();
         let pace = ScanPace::new(anti_entropy.settings.rate);
         let layout = self.membership.layout();
@@ -154,7 +154,6 @@ impl Member {
         let mut scan = Some(Scan {
             store: self.replica.records().clone(),
             limit: round.version(),
-            wall_ms,
             ranks: ranks.collect(),
             trees: Trees::new(anti_entropy.settings.tree_bytes_max),
             start: Vec::new(),
@@ -186,9 +185,9 @@ impl Member {
     }
 
     async fn list(&self, round: RoundId, cursor: Option<Cursor>) -> RoundResponse {
-        let Some((selection, wall_ms)) = self.anti_entropy.selection(round) else { return RoundResponse::Failed };
+        let Some(selection) = self.anti_entropy.selection(round) else { return RoundResponse::Failed };
         let store = self.replica.records().clone();
-        let part = move |work: &mut ThreadShare| list_page(&*store, &selection, cursor, wall_ms, work);
+        let part = move |work: &mut ThreadShare| list_page(&*store, &selection, cursor, work);
         match self.scan.run(part).await {
             Some(Ok((response, Scanned { records, bytes, .. }))) => {
                 add(&self.anti_entropy.metrics.scanned_bytes, bytes);
@@ -250,7 +249,7 @@ impl AntiEntropy {
     }
 
     /// Takes part in a round from now on, unless a greater one is known. `records` is about what is held.
-    fn enter(&self, round: RoundId, wall_ms: u64, records: u64, now: Duration) -> Result<(), RoundResponse> {
+    fn enter(&self, round: RoundId, records: u64, now: Duration) -> Result<(), RoundResponse> {
         let mut state = self.state();
         if let Some(newest) = state.newest.filter(|newest| *newest >= round) {
             return Err(RoundResponse::Superseded { by: newest.until });
@@ -258,7 +257,7 @@ impl AntiEntropy {
         state.newest = Some(round);
         state.heard_at = now;
         let pass = ScanPass { scanned: 0, records };
-        state.part = Some(Part { round, wall_ms, pass, sums: Sums::Making, selection: None });
+        state.part = Some(Part { round, pass, sums: Sums::Making, selection: None });
         Ok(())
     }
 
@@ -308,10 +307,10 @@ impl AntiEntropy {
         }
     }
 
-    fn selection(&self, round: RoundId) -> Option<(Arc<[LeafSet]>, u64)> {
+    fn selection(&self, round: RoundId) -> Option<Arc<[LeafSet]>> {
         let state = self.state();
         let part = state.part.as_ref().filter(|part| part.round == round)?;
-        Some((part.selection.clone()?, part.wall_ms))
+        part.selection.clone()
     }
 
     fn set_sums(&self, round: RoundId, sums: Sums) {
@@ -346,7 +345,6 @@ impl AntiEntropy {
 struct Scan {
     store: Arc<dyn Store>,
     limit: Version,
-    wall_ms: u64,
     /// This node's place, by partition.
     ranks: Vec<Rank>,
     trees: Trees,
@@ -387,7 +385,7 @@ impl Scan {
             self.damaged.push(hash);
             return self.trees.mark(hash);
         };
-        let kind = kind(self.store.gc_watermarks(), &key, &record, self.wall_ms);
+        let kind = kind(self.store.gc_watermarks(), &key, &record);
         if record.version() <= self.limit && kind != RecordKind::Droppable {
             let rank = self.ranks.get(hash.partition().index()).copied().unwrap_or(Rank(u8::MAX));
             self.trees.add(hash, record.version(), record.from(), rank);
@@ -395,13 +393,15 @@ impl Scan {
     }
 }
 
-fn kind(gc_watermarks: &GcWatermarks, key: &Key, record: &Record, wall_ms: u64) -> RecordKind {
-    if !record.is_deleted(|| wall_ms) {
-        RecordKind::Value
-    } else if record.version() <= gc_watermarks.get(key.hash().partition()) {
-        RecordKind::Droppable
-    } else {
-        RecordKind::Deletion
+fn kind(gc_watermarks: &GcWatermarks, key: &Key, record: &Record) -> RecordKind {
+    let gc_watermark = gc_watermarks.get(key.hash().partition());
+    match record.expires_ms() {
+        _ if record.version() <= gc_watermark && record.is_deleted(|| gc_watermark.hlc.millis()) => {
+            RecordKind::Droppable
+        }
+        _ if record.is_tombstone() => RecordKind::Deletion,
+        Some(expires_ms) => RecordKind::ValueUntil(expires_ms),
+        None => RecordKind::Value,
     }
 }
 
@@ -418,7 +418,6 @@ fn list_page(
     store: &dyn Store,
     selection: &[LeafSet],
     cursor: Option<Cursor>,
-    wall_ms: u64,
     work: &mut ThreadShare,
 ) -> Result<(RoundResponse, Scanned), StoreError> {
     let mut start = cursor.map_or_else(Vec::new, |Cursor(key)| after(&key));
@@ -434,7 +433,7 @@ fn list_page(
             let Ok(key) = Key::new(key) else { continue };
             let hash = key.hash();
             if selection.get(hash.partition().index()).is_some_and(|leaves| leaves.contains(hash)) {
-                let holding = holding(store.gc_watermarks(), &key, record, wall_ms);
+                let holding = holding(store.gc_watermarks(), &key, record);
                 listed += key.as_bytes().len() + size_of::<Holding>();
                 entries.push((key, holding));
             }
@@ -454,10 +453,10 @@ fn list_page(
     }
 }
 
-fn holding(gc_watermarks: &GcWatermarks, key: &Key, record: Bytes, wall_ms: u64) -> Holding {
+fn holding(gc_watermarks: &GcWatermarks, key: &Key, record: Bytes) -> Holding {
     match Record::decode(key, record) {
         Ok(record) => {
-            Holding { version: record.version(), from: record.from(), kind: kind(gc_watermarks, key, &record, wall_ms) }
+            Holding { version: record.version(), from: record.from(), kind: kind(gc_watermarks, key, &record) }
         }
         Err(_) => Holding { version: Version::ZERO, from: 0, kind: RecordKind::Damaged },
     }

@@ -105,7 +105,6 @@ struct Rebuilding {
 /// The round that this node takes part in.
 struct Part {
     round: RoundId,
-    wall_ms: u64,
     pass: ScanPass,
     sums: Sums,
     selection: Option<Arc<[LeafSet]>>,

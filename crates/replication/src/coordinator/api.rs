@@ -1,8 +1,9 @@
 //! What a coordinator answers.
 
-use kvorum_core::quorum::Held;
 use std::rc::Rc;
 
+use kvorum_base::value_memory::Body;
+use kvorum_core::quorum::{Expiry, Held};
 use kvorum_core::{Record, Version};
 
 /// One replica's part in a request.
@@ -25,11 +26,24 @@ pub struct Receipt {
     pub replicas: Vec<ReplicaReceipt>,
 }
 
+/// What a PUT stores.
+#[derive(Debug)]
+pub struct NewValue<'a> {
+    /// The value.
+    pub body: Body,
+    /// Stored with it.
+    pub content_type: Option<&'a [u8]>,
+    /// For how many seconds from its first timestamp it lives; without end if not given.
+    pub ttl_s: Option<u32>,
+}
+
 /// A write that succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteResult {
     /// Its version.
     pub version: Version,
+    /// When its value ends, in milliseconds since 1970.
+    pub expires_ms: Option<u64>,
     /// If it was asked for.
     pub receipt: Option<Receipt>,
 }
@@ -48,6 +62,8 @@ pub enum WithReceipt {
 pub struct ReadResult {
     /// What it found.
     pub value: Held<Record>,
+    /// Whether the record's value has ended.
+    pub expiry: Expiry,
     /// If it was asked for.
     pub receipt: Option<Receipt>,
 }

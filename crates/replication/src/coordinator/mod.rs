@@ -30,9 +30,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-pub use api::{ReadResult, Receipt, Refused, ReplicaReceipt, WithReceipt, WriteResult};
+pub use api::{NewValue, ReadResult, Receipt, Refused, ReplicaReceipt, WithReceipt, WriteResult};
 pub use fan_out::FanOut;
-use kvorum_base::value_memory::Body;
 use kvorum_base::waits;
 use kvorum_core::backpressure::Backpressure;
 use kvorum_core::placement::NodeId;
@@ -72,16 +71,16 @@ impl Coordinator {
         self.operations.end();
     }
 
-    /// A replica's answer to a store.
+    /// A replica's answer to a store, and its clock.
     #[inline]
-    pub(crate) fn on_stored(&self, node: NodeId, id: u64, answer: StoreAnswer) {
-        self.operations.on_stored(node, id, answer);
+    pub(crate) fn on_stored(&self, node: NodeId, id: u64, answer: StoreAnswer, clock: Hlc) {
+        self.operations.on_stored(node, id, answer, clock);
     }
 
-    /// A peer's answer to a read.
+    /// A peer's answer to a read, and its clock.
     #[inline]
-    pub(crate) fn on_read(&self, node: NodeId, id: u64, answer: ReadAnswer<Bytes>) {
-        self.operations.on_read(node, id, answer);
+    pub(crate) fn on_read(&self, node: NodeId, id: u64, answer: ReadAnswer<Bytes>, clock: Hlc) {
+        self.operations.on_read(node, id, answer, clock);
     }
 
     /// This node's answer to a read that needed the disk.
@@ -99,6 +98,14 @@ impl Coordinator {
         self.operations.fail_all(node);
     }
 
+    /// Has the clock's reading of now survive a restart.
+    ///
+    /// # Errors
+    /// Why it would not.
+    pub(crate) async fn make_clock_durable(&self) -> Result<(), Failure> {
+        self.operations.make_clock_durable().await
+    }
+
     /// Replaces what this node holds damaged by what a quorum answered.
     pub(crate) fn repair_own(&self, key: &Key, record: &Record) {
         self.operations.repair_own(key, record);
@@ -112,12 +119,15 @@ impl Coordinator {
         &self,
         key: Key,
         quorum: Quorum,
-        content_type: Option<&[u8]>,
-        value: Body,
+        value: NewValue<'_>,
         receipt: WithReceipt,
     ) -> Result<WriteResult, Refused> {
-        let (version, came) = self.admit_and_timestamp(&key, quorum, value.value_bytes()).await?;
-        let record = value.into_record(|value| Record::value(&key, version, quorum.replicas(), content_type, value));
+        let NewValue { body, content_type, ttl_s } = value;
+        let (version, came) = self.admit_and_timestamp(&key, quorum, body.value_bytes()).await?;
+        // A second timestamp keeps the end that the first has given.
+        let expires_ms = ttl_s.map(|ttl_s| version.hlc.millis() + u64::from(ttl_s) * 1000);
+        let from = quorum.replicas();
+        let record = body.into_record(|value| Record::expiring(&key, version, from, expires_ms, content_type, value));
         self.write(key, quorum, record, receipt, came).await
     }
 

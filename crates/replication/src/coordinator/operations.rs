@@ -31,7 +31,7 @@ use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::read::{Read, ReadCommand};
 use kvorum_core::quorum::write::Write;
 use kvorum_core::quorum::{Failure, Quorum, Rank, ReadAnswer, ReplicaSet, StoreAnswer};
-use kvorum_core::{Key, PartitionId, Record, Version};
+use kvorum_core::{Hlc, Key, PartitionId, Record, Version};
 use kvorum_peer::client::Sent;
 use kvorum_peer::membership::Membership;
 use kvorum_peer::peers::Peers;
@@ -55,6 +55,8 @@ pub(super) struct Response {
     pub(super) id: u64,
     pub(super) node: NodeId,
     pub(super) answer: ResponseKind,
+    /// The peer's clock.
+    pub(super) clock: Hlc,
 }
 
 pub(super) enum ResponseKind {
@@ -349,15 +351,15 @@ impl Operations {
         .await
     }
 
-    /// A replica's answer to a store.
-    pub fn on_stored(self: &Rc<Self>, node: NodeId, id: u64, answer: StoreAnswer) {
-        self.post(id, node, ResponseKind::Stored(answer));
+    /// A replica's answer to a store, and its clock.
+    pub fn on_stored(self: &Rc<Self>, node: NodeId, id: u64, answer: StoreAnswer, clock: Hlc) {
+        self.post_at(id, node, ResponseKind::Stored(answer), clock);
         self.handle_inbox(self.clock.boot());
     }
 
-    /// A peer's answer to a read.
-    pub fn on_read(self: &Rc<Self>, node: NodeId, id: u64, answer: ReadAnswer<Bytes>) {
-        self.post(id, node, ResponseKind::Read(answer));
+    /// A peer's answer to a read, and its clock.
+    pub fn on_read(self: &Rc<Self>, node: NodeId, id: u64, answer: ReadAnswer<Bytes>, clock: Hlc) {
+        self.post_at(id, node, ResponseKind::Read(answer), clock);
         self.handle_inbox(self.clock.boot());
     }
 
@@ -389,7 +391,11 @@ impl Operations {
     }
 
     pub(super) fn post(&self, id: u64, node: NodeId, answer: ResponseKind) {
-        self.inbox.borrow_mut().push_back(Response { id, node, answer });
+        self.post_at(id, node, answer, Hlc::ZERO);
+    }
+
+    fn post_at(&self, id: u64, node: NodeId, answer: ResponseKind, clock: Hlc) {
+        self.inbox.borrow_mut().push_back(Response { id, node, answer, clock });
     }
 
     /// The client's future is gone: drops the request, or keeps it for its last replicas.

@@ -6,11 +6,11 @@ use std::time::Duration;
 use kvorum_base::clock::NoTimestamp;
 use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::placement::NodeId;
-use kvorum_core::quorum::read::ReadCommand;
+use kvorum_core::quorum::read::{Clocks, ReadCommand};
 use kvorum_core::quorum::rules;
 use kvorum_core::quorum::write::WriteStep;
-use kvorum_core::quorum::{Current, Failure, Held, Rank, ReadAnswer, StoreAnswer, Wanted};
-use kvorum_core::{Record, Version};
+use kvorum_core::quorum::{Current, Expiry, Failure, Held, Rank, ReadAnswer, StoreAnswer, Wanted};
+use kvorum_core::{Hlc, Key, Record, Version};
 
 use super::api::{ReadResult, Refused, WithReceipt, WriteResult};
 use super::operation::{Operation, Outcome, StateMachine};
@@ -52,8 +52,10 @@ impl Operations {
             // Past it the replicas may have dropped what they promised: the answer must not be used.
             return NextStep::Nothing;
         }
+        let mut clock = response.clock;
         if response.node == self.membership.own() {
             operation.is_own_vote_counted |= response.answer.counts();
+            clock = self.clock.durable_reading();
         } else if operation.is_own_vote_counted
             && !operation.is_decided
             && self.membership.abstains_for(operation.partition).is_some()
@@ -64,13 +66,13 @@ impl Operations {
         }
         let took = now.saturating_sub(operation.started);
         let step = match response.answer {
-            ResponseKind::Stored(answer) => self.handle_stored(operation, id, rank, answer, took, commands),
+            ResponseKind::Stored(answer) => self.handle_stored(operation, id, rank, answer, (clock, took), commands),
             ResponseKind::Read(answer) => {
                 let answer = answer.checked(|bytes| self.large_values.verified(&operation.key, bytes));
                 self.note_latency(response.node, &answer, operation.waited_for(rank, now));
-                self.handle_read(operation, rank, answer, took, commands)
+                self.handle_read(operation, rank, answer, (clock, took), commands)
             }
-            ResponseKind::Own(answer) => self.handle_read(operation, rank, answer, took, commands),
+            ResponseKind::Own(answer) => self.handle_read(operation, rank, answer, (clock, took), commands),
         };
         if operation.is_decided {
             self.repair(operation, now);
@@ -101,7 +103,7 @@ impl Operations {
         id: OperationId,
         rank: Rank,
         answer: StoreAnswer,
-        took: Duration,
+        (clock, took): (Hlc, Duration),
         commands: &mut Vec<ReadCommand>,
     ) -> NextStep {
         if id.round() == operation.round {
@@ -134,7 +136,8 @@ impl Operations {
             StateMachine::Read { machine, write_back, .. } => {
                 if id.round() == operation.round {
                     let written = *write_back;
-                    machine.on_store(rank, written, answer, &mut |command| commands.push(command));
+                    let clocks = Clocks { replica: clock, own: &|| self.clock.present() };
+                    machine.on_store(rank, written, answer, clocks, &mut |command| commands.push(command));
                     if answer == StoreAnswer::Accepted {
                         operation.note(rank, "written-back", Some(written), took);
                     } else {
@@ -152,9 +155,9 @@ impl Operations {
             WriteStep::RetryWithHigherTimestamp { above } => NextStep::RetryWithHigherTimestamp(above),
             WriteStep::Done(_) => {
                 let StateMachine::Write { record, .. } = &operation.machine else { return NextStep::Nothing };
-                let version = record.version();
+                let (version, expires_ms) = (record.version(), record.expires_ms());
                 let receipt = (operation.with_receipt == WithReceipt::Yes).then(|| operation.receipt(&self.membership));
-                operation.decide(Ok(Outcome::Written(WriteResult { version, receipt })));
+                operation.decide(Ok(Outcome::Written(WriteResult { version, expires_ms, receipt })));
                 NextStep::Nothing
             }
             WriteStep::Hopeless => {
@@ -169,7 +172,7 @@ impl Operations {
         operation: &mut Operation,
         rank: Rank,
         answer: ReadAnswer<Record>,
-        took: Duration,
+        (clock, took): (Hlc, Duration),
         commands: &mut Vec<ReadCommand>,
     ) -> NextStep {
         let (outcome, version) = match &answer {
@@ -184,7 +187,8 @@ impl Operations {
         operation.reading.remove(rank);
         operation.note(rank, outcome, version, took);
         if let StateMachine::Read { machine, .. } = &mut operation.machine {
-            machine.on_read(rank, answer, &mut |command| commands.push(command));
+            let clocks = Clocks { replica: clock, own: &|| self.clock.present() };
+            machine.on_read(rank, answer, clocks, &mut |command| commands.push(command));
         }
         if operation.is_hopeless && operation.reading.is_empty() {
             self.decide_not_enough(operation);
@@ -193,12 +197,12 @@ impl Operations {
     }
 
     /// Does what a read's state machine asks for.
-    pub(super) fn carry_out(&self, id: OperationId, now: Duration, commands: &mut Vec<ReadCommand>) {
+    pub(super) fn carry_out(self: &Rc<Self>, id: OperationId, now: Duration, commands: &mut Vec<ReadCommand>) {
         for command in commands.drain(..) {
             match command {
                 ReadCommand::Ask { rank, wanted } => self.ask(id, now, rank, wanted),
                 ReadCommand::Store { rank, record } => self.write_back(id, now, rank, &record),
-                ReadCommand::Done(outcome) => self.found(id, now, outcome),
+                ReadCommand::Done(value, expiry) => self.found(id, now, value, expiry),
                 ReadCommand::Hopeless => {
                     if let Some(operation) = find(&mut self.table.borrow_mut(), id) {
                         // Those asked are about to answer, unless they are slow: then the timer ends it.
@@ -212,7 +216,7 @@ impl Operations {
         }
     }
 
-    fn ask(&self, id: OperationId, now: Duration, rank: Rank, wanted: Wanted) {
+    fn ask(self: &Rc<Self>, id: OperationId, now: Duration, rank: Rank, wanted: Wanted) {
         let mut table = self.table.borrow_mut();
         let Some(operation) = find(&mut table, id) else { return };
         let Some(node) = operation.node(&self.membership, rank) else { return };
@@ -225,10 +229,24 @@ impl Operations {
                     self.post(id.get(), node, ResponseKind::Read(ReadAnswer::Failed(failure)));
                 }
             }
-            None => match self.replica.read(&key, AnswerCounts::InQuorum, || ReplyTo::Operation(id)) {
-                Some(held) => self.post(id.get(), node, ResponseKind::Own(held)),
-                None => self.own_disk.asked(|| now),
-            },
+            None if wanted == Wanted::VersionAtClock && !self.clock.is_durable() => {
+                let operations = self.clone();
+                tokio::task::spawn_local(async move {
+                    match operations.make_clock_durable().await {
+                        Ok(()) => operations.ask_own(id, operations.clock.boot(), &key),
+                        Err(failure) => operations.post(id.get(), node, ResponseKind::Own(ReadAnswer::Failed(failure))),
+                    }
+                    operations.handle_inbox(operations.clock.boot());
+                });
+            }
+            None => self.ask_own(id, now, &key),
+        }
+    }
+
+    fn ask_own(&self, id: OperationId, now: Duration, key: &Key) {
+        match self.replica.read(key, AnswerCounts::InQuorum, || ReplyTo::Operation(id)) {
+            Some(held) => self.post(id.get(), self.membership.own(), ResponseKind::Own(held)),
+            None => self.own_disk.asked(|| now),
         }
     }
 
@@ -255,15 +273,11 @@ impl Operations {
         }
     }
 
-    fn found(&self, id: OperationId, now: Duration, outcome: Held<Record>) {
+    fn found(&self, id: OperationId, now: Duration, value: Held<Record>, expiry: Expiry) {
         let mut table = self.table.borrow_mut();
         let Some(operation) = find(&mut table, id) else { return };
         let receipt = (operation.with_receipt == WithReceipt::Yes).then(|| operation.receipt(&self.membership));
-        let value = match outcome {
-            Held::Record(record) => Held::Record(record),
-            Held::Absent { gc_watermark } => Held::Absent { gc_watermark },
-        };
-        operation.decide(Ok(Outcome::Found(ReadResult { value, receipt })));
+        operation.decide(Ok(Outcome::Found(ReadResult { value, expiry, receipt })));
         self.repair(operation, now);
     }
 

@@ -41,7 +41,7 @@ impl Operations {
 
     /// Asks the replicas it has not asked yet. For as long as a read is undecided, the one it waits for then may be the
     /// slow one: the next sweep after another delay comes here again.
-    fn hedge(&self, id: OperationId, now: Duration) {
+    fn hedge(self: &Rc<Self>, id: OperationId, now: Duration) {
         let mut commands = self.commands.take();
         {
             let mut table = self.table.borrow_mut();
@@ -90,7 +90,7 @@ impl Operations {
         all.into_iter().for_each(|id| self.remove(id));
     }
 
-    fn sweep(&self, now: Duration) {
+    fn sweep(self: &Rc<Self>, now: Duration) {
         let (mut over, mut slow) = (Vec::new(), Vec::new());
         for (slot, operation) in &mut *self.table.borrow_mut() {
             if operation.deadline > now {

@@ -61,6 +61,19 @@ impl Operations {
         Err(Failure::Disk)
     }
 
+    /// Has the clock's reading of now survive a restart: see [`Clock::durable_reading`]. Cancel safe.
+    ///
+    /// # Errors
+    /// As [`Operations::raise_bound`].
+    ///
+    /// [`Clock::durable_reading`]: kvorum_base::clock::Clock::durable_reading
+    pub(super) async fn make_clock_durable(&self) -> Result<(), Failure> {
+        if self.clock.is_durable() {
+            return Ok(());
+        }
+        self.raise_bound(self.clock.reading()).await
+    }
+
     fn timestamp_past_bound(&self, above: Hlc) -> Result<Version, Failure> {
         self.clock.timestamp_past_bound(above).map_err(|_| Failure::ClockSkew)
     }

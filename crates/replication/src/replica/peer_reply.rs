@@ -9,6 +9,7 @@ use kvorum_core::quorum::{Held, ReadAnswer, StoreAnswer, Wanted};
 use kvorum_peer::link::Link;
 
 /// Where the answer to a peer's request goes.
+#[derive(Clone)]
 pub struct PeerReply {
     link: Rc<Link>,
     id: u64,
@@ -30,7 +31,7 @@ impl PeerReply {
     /// Answers a read.
     pub fn read(&self, clock: &Clock, answer: ReadAnswer<Record>) {
         let answer = match answer {
-            ReadAnswer::Held(Held::Record(record)) if self.wanted == Wanted::Version => {
+            ReadAnswer::Held(Held::Record(record)) if self.wanted != Wanted::Record => {
                 ReadAnswer::Version { version: record.version(), from: record.from() }
             }
             ReadAnswer::Held(Held::Record(record)) => ReadAnswer::Held(Held::Record(record.bytes().clone())),
@@ -42,6 +43,6 @@ impl PeerReply {
     }
 
     fn send(&self, clock: &Clock, message: Message) {
-        self.link.reply(&Frame { id: self.id, hlc: clock.reading(), message });
+        self.link.reply(&Frame { id: self.id, hlc: clock.durable_reading(), message });
     }
 }

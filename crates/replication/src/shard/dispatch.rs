@@ -11,7 +11,7 @@ use kvorum_core::frame::{Frame, Message};
 use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer, Wanted};
 use kvorum_core::repair::wire::{RoundRequest, RoundResponse};
-use kvorum_core::{Key, Record};
+use kvorum_core::{Hlc, Key, Record};
 use kvorum_peer::detach::detach;
 use kvorum_peer::error::ProtocolError;
 use kvorum_peer::handler::{Caller, FrameHandler};
@@ -49,6 +49,12 @@ struct PeerStore {
     counts: AnswerCounts,
 }
 
+fn answer_read(replica: &Replica<ReplyTo>, clock: &Clock, key: &Key, counts: AnswerCounts, reply: PeerReply) {
+    if let Some(held) = replica.read(key, counts, || ReplyTo::Peer(reply.clone())) {
+        reply.read(clock, held);
+    }
+}
+
 fn counts_of(non_voting: bool) -> AnswerCounts {
     if non_voting { AnswerCounts::Outside } else { AnswerCounts::InQuorum }
 }
@@ -76,7 +82,9 @@ impl Dispatch {
                 };
                 match reply_to {
                     ReplyTo::Peer(reply) => reply.stored(&self.clock, answer),
-                    ReplyTo::Operation(id) => self.coordinator.on_stored(self.membership.own(), id.get(), answer),
+                    ReplyTo::Operation(id) => {
+                        self.coordinator.on_stored(self.membership.own(), id.get(), answer, Hlc::ZERO)
+                    }
                     // The caller may have given up.
                     ReplyTo::Call(waiting) => _ = waiting.send(Reply::Stored(answer)),
                     ReplyTo::Durable(_) => unreachable!("that asks for no store"),
@@ -135,6 +143,19 @@ impl Dispatch {
         }
     }
 
+    /// Answers a read once the clock is durable: a write to the log, at most one in the lead of the clock's bound.
+    fn read_at_clock(&self, key: Key, counts: AnswerCounts, reply: PeerReply) {
+        let (replica, clock, coordinator) = (self.replica.clone(), self.clock.clone(), self.coordinator.clone());
+        // It came with the buffer that it was read into.
+        let (key, _) = detach(key, Bytes::new());
+        tokio::task::spawn_local(async move {
+            match coordinator.make_clock_durable().await {
+                Ok(()) => answer_read(&replica, &clock, &key, counts, reply),
+                Err(failure) => reply.read(&clock, ReadAnswer::Failed(failure)),
+            }
+        });
+    }
+
     /// A question of a driver of anti-entropy.
     fn take_repair(&self, caller: NodeId, link: &Rc<Link>, id: u64, payload: &[u8]) -> Result<(), ProtocolError> {
         let request = RoundRequest::decode(payload).map_err(|_| ProtocolError::NotARequest)?;
@@ -165,13 +186,13 @@ impl FrameHandler for Dispatch {
     }
 
     fn on_answer(&self, node: NodeId, answer: Frame) -> Result<(), ProtocolError> {
-        let Frame { id, message, .. } = answer;
+        let Frame { id, message, hlc } = answer;
         if let Some(number) = background_number(id) {
             return self.rpc.on_answer(node, number, message);
         }
         match message {
-            Message::StoreAnswer(answer) => self.coordinator.on_stored(node, id, answer),
-            Message::ReadAnswer(answer) => self.coordinator.on_read(node, id, answer),
+            Message::StoreAnswer(answer) => self.coordinator.on_stored(node, id, answer, hlc),
+            Message::ReadAnswer(answer) => self.coordinator.on_read(node, id, answer, hlc),
             Message::RepairAnswer(_)
             | Message::Proof(_)
             | Message::Pong { .. }
@@ -194,9 +215,11 @@ impl FrameHandler for Dispatch {
                 if !non_voting {
                     self.cpu_share.note_request();
                 }
-                let reply = || PeerReply::new(link.clone(), id, wanted);
-                if let Some(held) = self.replica.read(&key, counts_of(non_voting), || ReplyTo::Peer(reply())) {
-                    reply().read(&self.clock, held);
+                let reply = PeerReply::new(link.clone(), id, wanted);
+                if wanted == Wanted::VersionAtClock && !self.clock.is_durable() {
+                    self.read_at_clock(key, counts_of(non_voting), reply);
+                } else {
+                    answer_read(&self.replica, &self.clock, &key, counts_of(non_voting), reply);
                 }
             }
             Message::Repair(payload) => self.take_repair(caller.node, link, id, &payload)?,

@@ -4,8 +4,8 @@
 //! about something durable, and final. A batch whose commit fails is answered `Failed` as a whole, and
 //! nothing of it is remembered (its versions may have raised marks, which costs lookups).
 //!
-//! Invariants: the persisted clock bound is never below the timestamp of anything applied, because it is raised
-//! in the same atomic batch; so after a restart marks at the bound are true.
+//! Invariants: the persisted clock bound is never below the timestamp of anything applied, nor below the fence, because
+//! it is raised in the same atomic batch; so after a restart marks at the bound are true.
 //!
 //! The rules themselves are [`kvorum_core::quorum::replica`]'s; source: `docs/explanation/consistency.md`, "The
 //! protocol".
@@ -135,12 +135,6 @@ impl<S: Store> Committer<S> {
     #[must_use]
     pub fn bound(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.shared_bound)
-    }
-
-    /// Up to where clients' writes are refused, durably.
-    #[must_use]
-    pub fn fence(&self) -> Hlc {
-        self.promises.fence().hlc
     }
 
     /// What is counted.
@@ -329,6 +323,8 @@ impl<S: Store> Committer<S> {
         let wall = Hlc::from_millis(wall_ms);
         let lead_end = self.ahead_of(wall);
         let half_ms = wall_ms.saturating_add((lead_end.millis().saturating_sub(wall_ms)) / 2);
+        // The clocks of all replicas are past a GC watermark, for good: it is never above their fences.
+        self.bound_wanted = self.bound_wanted.max(self.promises.fence_wanted());
         let wanted = self.bound_wanted > self.bound;
         // A raise costs nothing in a commit that happens anyway, and spares one of its own.
         if wanted || (!self.batch.is_empty() && self.bound < Hlc::from_millis(half_ms)) {

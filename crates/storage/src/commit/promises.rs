@@ -61,6 +61,11 @@ impl Promises {
         Version::last_of(self.fence)
     }
 
+    /// The fence, if this batch raises it.
+    pub(super) fn fence_wanted(&self) -> Hlc {
+        if self.fence > self.durable { self.fence } else { Hlc::ZERO }
+    }
+
     /// Whether the batch adds nothing.
     pub(super) fn is_empty(&self) -> bool {
         self.tokens.is_empty()

@@ -96,7 +96,7 @@ impl Impostor {
         let driver = nodes.iter().position(|node| node["url"] == self.cluster.node(2).url()).unwrap();
         let round = RoundId { until: Hlc::from_raw(until), driver: NodeId(u8::try_from(driver).unwrap()) };
         let all = PartitionSet::all();
-        let begin = RoundRequest::Begin { round, wall_ms: self.wall_ms() };
+        let begin = RoundRequest::Begin { round };
         let end = RoundRequest::End { round, proven: all.clone(), restored: all };
         [begin, end].map(|request| self.frame(until, Message::Repair(request.encode()))).concat()
     }

@@ -36,8 +36,8 @@ async fn node(records: usize) -> Rig {
 }
 
 fn scan(rig: &Rig) -> JoinHandle<()> {
-    rig.shard.anti_entropy.enter(ROUND, 0, 0, Duration::ZERO).unwrap();
-    tokio::task::spawn_local(rig.shard.member.clone().sum_up(ROUND, 0))
+    rig.shard.anti_entropy.enter(ROUND, 0, Duration::ZERO).unwrap();
+    tokio::task::spawn_local(rig.shard.member.clone().sum_up(ROUND))
 }
 
 /// Runs the pages of the scan until it is over.

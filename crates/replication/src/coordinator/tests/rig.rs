@@ -36,7 +36,7 @@ use tokio::task::{JoinHandle, LocalSet};
 use crate::anti_entropy::{AntiEntropy, RepairSettings};
 use crate::coordinator::hedge::Hedging;
 use crate::coordinator::metrics::CoordinatorMetrics;
-use crate::coordinator::{ReadResult, Refused, WithReceipt, WriteResult};
+use crate::coordinator::{NewValue, ReadResult, Refused, WithReceipt, WriteResult};
 use crate::hints::{HintQueue, HintSettings};
 use crate::replica::{Event, Mailbox};
 use crate::shard::{FanOut, Shard, ShardParts};
@@ -271,7 +271,9 @@ impl Rig {
         let (coordinator, key) = (self.shard.coordinator.clone(), key.clone());
         let charge = self.shard.large_values.charge(value.len()).unwrap();
         let body = Body::new(value.into(), charge);
-        tokio::task::spawn_local(async move { coordinator.put(key, quorum, None, body, WithReceipt::Yes).await })
+        tokio::task::spawn_local(async move {
+            coordinator.put(key, quorum, NewValue { body, content_type: None, ttl_s: None }, WithReceipt::Yes).await
+        })
     }
 
     pub(crate) fn get(&self, key: &Key, quorum: Quorum) -> JoinHandle<Result<ReadResult, Refused>> {
