@@ -107,6 +107,8 @@ struct TargetProgress {
     refused: ReplicaSet,
     /// Asked to have their clocks follow one that has passed its end.
     clocks_asked: ReplicaSet,
+    /// Those of them that owed another answer then, which comes first.
+    clocks_queued: ReplicaSet,
 }
 
 impl Read {
@@ -198,7 +200,11 @@ impl Read {
                 Current::Record(version)
             }
         };
-        self.pending.remove(rank);
+        if self.target.clocks_queued.contains(rank) {
+            self.target.clocks_queued.remove(rank);
+        } else {
+            self.pending.remove(rank);
+        }
         self.pending_record.remove(rank);
         // What is older than the replica's answer before was overtaken on the way: it is no answer to the fetch, which
         // came after.
@@ -441,6 +447,9 @@ impl Read {
         }
         for rank in owed.iter() {
             self.target.clocks_asked.insert(rank);
+            if self.pending.contains(rank) || self.fetching.contains(rank) {
+                self.target.clocks_queued.insert(rank);
+            }
             self.asked.insert(rank);
             self.pending.insert(rank);
             sink(ReadCommand::Ask { rank, wanted: Wanted::VersionAtClock });
