@@ -4,11 +4,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use kvorum_base::value_memory::{Body, LargeValues};
+use kvorum_base::value_memory::{Body, Charge, LargeValues};
 use kvorum_core::quorum::{Expiry, Held, Quorum, majority};
 use kvorum_core::{Record, Version};
-use kvorum_replication::coordinator::{Coordinator, NewValue, ReadResult, Refused, WithReceipt};
+use kvorum_replication::coordinator::batch::{BatchAction, BatchOperation};
+use kvorum_replication::coordinator::{Coordinator, NewValue, Outcome, ReadResult, Refused, WithReceipt};
 use tokio::sync::oneshot;
 
 use crate::chance::SimRandom;
@@ -37,6 +37,10 @@ pub async fn run(world: Rc<World>, number: u64) {
             continue;
         }
         let machine = Rc::clone(up[chance.index(up.len())]);
+        if chance.happens(60) {
+            batch(&world, &machine, &mut chance).await;
+            continue;
+        }
         let key = world.draw_key(&mut chance);
         let action = match chance.weighted(&[(48, 'r'), (44, 'w'), (8, 'd')]) {
             'r' => ClientAction::Get,
@@ -53,6 +57,76 @@ pub async fn run(world: Rc<World>, number: u64) {
         let patience = chance.happens(30).then(|| chance.millis(1..100));
         request(&world, &machine, key, quorum, action, padding, patience).await;
     }
+}
+
+/// Many requests at once, each about another key and written down by itself.
+async fn batch(world: &Rc<World>, machine: &Rc<Machine>, chance: &mut SimRandom) {
+    let begin = world.trace.now();
+    let (mut ids, mut asked) = (Vec::new(), Vec::new());
+    for number in 0..world.keys.len() {
+        if !chance.happens(500) {
+            continue;
+        }
+        let action = match chance.weighted(&[(45, 'r'), (45, 'w'), (10, 'd')]) {
+            'r' => ClientAction::Get,
+            'w' if chance.happens(300) => ClientAction::PutFor(world.next_value(), 2),
+            'w' => ClientAction::Put(world.next_value()),
+            _ => ClientAction::Delete,
+        };
+        let quorum = quorum(chance, world.keys[number], action, world.machines.len());
+        ids.push(world.history.borrow_mut().begin(machine.index, number, quorum, action, begin));
+        asked.push((key(world.seed, number), quorum, action));
+    }
+    let (answering, begun) = (world.clone(), ids.clone());
+    let (send, receive) = oneshot::channel();
+    let spawned = machine.spawn(|coordinator, _| async move {
+        let operations = asked.into_iter().map(|(key, quorum, action)| BatchOperation {
+            key,
+            quorum,
+            action: match action {
+                ClientAction::Put(value) => BatchAction::Put(new_value(value, None, 0, None)),
+                ClientAction::PutFor(value, seconds) => BatchAction::Put(new_value(value, Some(seconds), 0, None)),
+                ClientAction::Delete => BatchAction::Delete,
+                ClientAction::Get => BatchAction::Get,
+            },
+        });
+        let outcomes = coordinator.batch(operations.collect()).await;
+        for (place, id) in begun.into_iter().enumerate() {
+            let outcome = match &outcomes {
+                Err(refused) => refusal(refused),
+                Ok(outcomes) => match &outcomes[place] {
+                    Err(refused) => refusal(refused),
+                    Ok(Outcome::Written(written)) => ClientOutcome::Written(written.version),
+                    Ok(Outcome::Found(found)) => read(found).0,
+                },
+            };
+            answering.history.borrow_mut().end(id, outcome);
+        }
+        let _ = send.send(());
+    });
+    match spawned {
+        // Some go away before they are answered.
+        Some(request) if chance.happens(30) => {
+            let _ = tokio::time::timeout(chance.millis(1..100), receive).await;
+            request.abort();
+        }
+        Some(_) => _ = receive.await,
+        None => ids.iter().for_each(|id| world.history.borrow_mut().end(*id, ClientOutcome::Refused)),
+    }
+    for id in ids {
+        let operation = world.history.borrow().operations[id].clone();
+        world.trace.event(&format!("of a batch, key {}: {operation}", operation.key));
+    }
+}
+
+fn new_value(value: u64, ttl_s: Option<u32>, padding: usize, charge: Option<Charge>) -> NewValue<'static> {
+    NewValue { body: Body::new(value_bytes(value, padding).into(), charge), content_type: None, ttl_s }
+}
+
+fn value_bytes(value: u64, padding: usize) -> Vec<u8> {
+    let mut bytes = format!("{value} ").into_bytes();
+    bytes.resize(bytes.len() + padding, b'.');
+    bytes
 }
 
 fn quorum(chance: &mut SimRandom, key: KeyPlan, action: ClientAction, nodes: usize) -> Quorum {
@@ -127,11 +201,8 @@ async fn ask(
     padding: usize,
 ) -> (ClientOutcome, Option<u64>) {
     let put = async |key, value: u64, ttl_s| {
-        let mut bytes = format!("{value} ").into_bytes();
-        bytes.resize(bytes.len() + padding, b'.');
-        let charge = large_values.charge(bytes.len()).map_err(|_| Refused::Overloaded)?;
-        let value = NewValue { body: Body::new(Bytes::from(bytes), charge), content_type: None, ttl_s };
-        coordinator.put(key, quorum, value, WithReceipt::No).await
+        let charge = large_values.charge(value_bytes(value, padding).len()).map_err(|_| Refused::Overloaded)?;
+        coordinator.put(key, quorum, new_value(value, ttl_s, padding, charge), WithReceipt::No).await
     };
     let written = match action {
         ClientAction::Put(value) => put(key, value, None).await,

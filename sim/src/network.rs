@@ -453,14 +453,16 @@ impl SimConnection {
 }
 
 fn described(bytes: &Bytes) -> String {
-    match Decoder::new(1 << 20, 1 << 20).decode(&mut BytesMut::from(&**bytes)) {
-        Ok(Some(frame)) => {
-            let mut text = format!("{:x} {:?}", frame.id, frame.message);
-            text.truncate(text.char_indices().map(|(at, _)| at).nth(300).unwrap_or(text.len()));
-            text
-        }
-        _ => format!("part of a large frame, {} bytes", bytes.len()),
+    let (mut decoder, mut input) = (Decoder::new(1 << 20, 1 << 20), BytesMut::from(&**bytes));
+    let frames: Vec<String> = std::iter::from_fn(|| decoder.decode(&mut input).ok().flatten())
+        .map(|frame| format!("{:x} {:?}", frame.id, frame.message))
+        .collect();
+    if frames.is_empty() {
+        return format!("part of a large frame, {} bytes", bytes.len());
     }
+    let mut text = frames.join(" + ");
+    text.truncate(text.char_indices().map(|(at, _)| at).nth(300).unwrap_or(text.len()));
+    text
 }
 
 /// A call that has arrived.

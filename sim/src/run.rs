@@ -120,7 +120,8 @@ async fn look(world: Rc<World>) {
     loop {
         tokio::time::sleep(LOOK_INTERVAL).await;
         for machine in &world.machines {
-            let checked = machine.with(|process| bounded::check(&world.plan, process, world.clients + 1));
+            let checked =
+                machine.with(|process| bounded::check(&world.plan, process, world.clients * world.keys.len() + 1));
             world.violated(checked.unwrap_or(Ok(())));
             world.violated(amnesia::check(machine));
         }

@@ -67,6 +67,16 @@ impl Principal {
         Ok(guard)
     }
 
+    /// Admits another operation of a request that was admitted.
+    ///
+    /// # Errors
+    /// [`OverLimit`].
+    pub fn admit_another(&self, now: impl FnOnce() -> Duration) -> Result<(), OverLimit> {
+        let Some(rate) = self.role.limits.requests else { return Ok(()) };
+        let refused = |retry_after| OverLimit { limit: "requests_per_second", retry_after };
+        self.usage.requests.take(rate, now(), 1).map_err(refused)
+    }
+
     /// Counts bytes that were not known beforehand: those of an answer, or of a body without a declared length.
     pub fn charge(&self, now: impl FnOnce() -> Duration, bytes: u64) {
         if let Some(rate) = self.role.limits.bytes {

@@ -91,7 +91,7 @@ impl From<Unusable> for Failure {
     }
 }
 
-fn kept(record: Record, charge: Option<Charge>) -> Record {
+fn kept(record: Record, charge: Option<impl Send + 'static>) -> Record {
     let Some(charge) = charge else { return record };
     record.kept_by(|bytes| Bytes::from_owner(ChargedBytes { bytes, _charge: charge }))
 }
@@ -119,6 +119,12 @@ impl Charge {
         self.bytes += more;
         Ok(())
     }
+
+    /// The same bytes, charged until the last part of them is gone.
+    #[must_use]
+    pub fn kept_by(self, bytes: Bytes) -> Bytes {
+        Bytes::from_owner(ChargedBytes { bytes, _charge: self })
+    }
 }
 
 impl Drop for Charge {
@@ -128,12 +134,12 @@ impl Drop for Charge {
 }
 
 /// Bytes and what they are charged with.
-struct ChargedBytes {
+struct ChargedBytes<C> {
     bytes: Bytes,
-    _charge: Charge,
+    _charge: C,
 }
 
-impl AsRef<[u8]> for ChargedBytes {
+impl<C> AsRef<[u8]> for ChargedBytes<C> {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -143,14 +149,41 @@ impl AsRef<[u8]> for ChargedBytes {
 #[derive(Debug, Default)]
 pub struct Body {
     bytes: Bytes,
-    charge: Option<Charge>,
+    charge: BodyCharge,
+}
+
+/// What pays for a body.
+#[derive(Debug, Default)]
+enum BodyCharge {
+    /// Nothing: it is small.
+    #[default]
+    None,
+    Own(Charge),
+    /// The charge of a batch, for all of its values.
+    Shared(Arc<Charge>),
 }
 
 impl Body {
     /// Bytes that `charge` is for.
     #[must_use]
     pub fn new(bytes: Bytes, charge: Option<Charge>) -> Self {
-        Self { bytes, charge }
+        Self { bytes, charge: charge.map_or(BodyCharge::None, BodyCharge::Own) }
+    }
+
+    /// Bytes of a batch, all of which `charge` is for. A small value does not hold on to it.
+    #[must_use]
+    pub fn part_of(bytes: Bytes, charge: Option<Arc<Charge>>) -> Self {
+        let charge = charge.filter(|_| bytes.len() > FREE_BYTES);
+        Self { bytes, charge: charge.map_or(BodyCharge::None, BodyCharge::Shared) }
+    }
+
+    /// The bytes, and what they are charged with where that is their own.
+    #[must_use]
+    pub fn into_parts(self) -> (Bytes, Option<Charge>) {
+        match self.charge {
+            BodyCharge::Own(charge) => (self.bytes, Some(charge)),
+            BodyCharge::None | BodyCharge::Shared(_) => (self.bytes, None),
+        }
     }
 
     /// The value's bytes.
@@ -165,7 +198,11 @@ impl Body {
         let Self { bytes, charge } = self;
         let record = build(&bytes);
         drop(bytes);
-        kept(record, charge)
+        match charge {
+            BodyCharge::None => record,
+            BodyCharge::Own(charge) => kept(record, Some(charge)),
+            BodyCharge::Shared(charge) => kept(record, Some(charge)),
+        }
     }
 }
 

@@ -56,6 +56,7 @@ pub enum Command {
     #[command(after_help = "Example:\n  kvorum delete greeting --trace")]
     Delete(KeyArgs),
     Range(RangeArgs),
+    Batch(BatchArgs),
     /// Show the cluster as one node sees it: which nodes are up, and how the data is spread.
     #[command(after_help = "Example:\n  kvorum status --url http://127.0.0.1:8081")]
     Status(ServerArgs),
@@ -262,6 +263,32 @@ pub struct RangeArgs {
     pub start: OsString,
     /// The first key that is left out.
     pub end: Option<OsString>,
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
+/// Carry out many operations: one JSON object a line in, one answer a line out.
+///
+/// Each is answered as if it had been sent alone; they are in no order, and no two are a transaction. More than 1,000
+/// lines are sent in parts, one after the other; within a part no key may come twice. Exit code 3 if an operation was
+/// answered 504.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kvorum batch operations.ndjson
+  echo '{\"op\":\"put\",\"key\":\"a\",\"value\":\"text\",\"ttl\":3600}' | kvorum batch -
+
+Operations: {\"op\":\"put\",\"key\":\"a\",\"value\":\"text\"}, {\"op\":\"get\",\"key\":\"a\"}, {\"op\":\"delete\",\"key\":\"a\"}
+Members: key or key_base64, value or value_base64, ttl (seconds), content_type, ack, from.")]
+pub struct BatchArgs {
+    /// The file, or `-` for stdin. Without it, stdin, unless that is a terminal.
+    pub file: Option<OsString>,
+    /// How many replicas must answer, for operations that do not say; by default a majority of `--from`.
+    #[arg(long, value_name = "A")]
+    pub ack: Option<u8>,
+    /// How many replicas hold a key, for operations that do not say; by default the cluster's `replication.from`.
+    #[arg(long, value_name = "F")]
+    pub from: Option<u8>,
     #[command(flatten)]
     pub server: ServerArgs,
 }

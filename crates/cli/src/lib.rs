@@ -3,6 +3,7 @@
 //! Nothing of the server is in here: a change of the server compiles only the small program that joins both.
 
 pub mod args;
+mod batch;
 mod bench;
 mod client;
 mod dev;
@@ -54,6 +55,7 @@ pub fn run(command: &Command, node: &NodeCommands, commit: &str) -> Result<ExitO
         Command::Get(args) => entity::get(args),
         Command::Delete(args) => entity::delete(args),
         Command::Range(args) => entity::range(args),
+        Command::Batch(args) => batch::batch(args),
         Command::Status(args) => status::status(args),
         Command::Repair(args) => repair::repair(args),
         Command::Scrub(args) => scrub::scrub(args),

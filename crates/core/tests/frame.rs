@@ -4,8 +4,8 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use kvorum_core::backpressure::Backpressure;
 use kvorum_core::frame::{
-    CHUNK_BYTES, Decoder, Frame, FrameError, HEADER_BYTES, LargeFrame, Message, PAYLOAD_OVERHEAD_MAX, PROOF_BYTES_MAX,
-    encode,
+    CHUNK_BYTES, Decoder, Frame, FrameError, HEADER_BYTES, LargeFrame, Message, OpenBundle, PAYLOAD_OVERHEAD_MAX,
+    PROOF_BYTES_MAX, encode,
 };
 use kvorum_core::key::KEY_BYTES_MAX;
 use kvorum_core::quorum::{Current, Failure, Held, ReadAnswer, StoreAnswer, Wanted};
@@ -254,12 +254,13 @@ fn fields_out_of_range_are_refused() {
 
 #[test]
 fn unknown_opcodes_and_flags_are_refused() {
-    for opcode in (0..=u8::MAX).filter(|opcode| !(1..=9).contains(opcode)) {
+    for opcode in (0..=u8::MAX).filter(|opcode| !(1..=10).contains(opcode)) {
         assert_eq!(refused(raw(opcode, 0, b"")), FrameError::Opcode(opcode));
     }
     // MORE is 1, REPAIR, AT_CLOCK and REMEMBERS_YOU 2, VERSION_ONLY 4, UNCOUNTED 8, REBUILT 16, BACKPRESSURE the rest; each
     // belongs to some opcodes.
-    for (opcode, known) in [(1, 11), (2, 14), (3, 0), (4, 1), (5, 0), (6, 0b1111_0010), (7, 0), (8, 0), (9, 0)] {
+    for (opcode, known) in [(1, 11), (2, 14), (3, 0), (4, 1), (5, 0), (6, 0b1111_0010), (7, 0), (8, 0), (9, 0), (10, 0)]
+    {
         for flags in (1..=u8::MAX).filter(|flags| flags & !known != 0) {
             assert_eq!(refused(raw(opcode, flags, b"")), FrameError::Flags(flags));
         }
@@ -495,4 +496,82 @@ proptest! {
         let mut input = BytesMut::from(&noise[..]);
         prop_assert!(!matches!(decoder().decode(&mut input), Ok(Some(_))));
     }
+}
+
+fn bundled(frames: &[Frame]) -> BytesMut {
+    let mut out = BytesMut::new();
+    let mut bundle = OpenBundle::begin(&mut out);
+    for frame in frames {
+        assert!(bundle.push(frame, &mut out), "it fits");
+    }
+    bundle.seal(&mut out);
+    out
+}
+
+#[test]
+fn the_messages_of_a_bundle_arrive_as_if_each_had_a_frame_of_its_own() {
+    let small = |message: &Message| {
+        let is_bundled = matches!(
+            message,
+            Message::Store { .. } | Message::Read { .. } | Message::StoreAnswer(_) | Message::ReadAnswer(_)
+        );
+        is_bundled && encoded(&frame(1, message.clone())).len() < 10_000
+    };
+    let frames: Vec<Frame> =
+        samples().into_iter().filter(small).zip(1..).map(|(message, id)| frame(id, message)).collect();
+    assert!(frames.len() > 10);
+    let mut input = bundled(&frames);
+    input.extend_from_slice(&encoded(&frame(99, Message::Ping { wall_ms: 7 })));
+    let mut decoder = Decoder::new(MESSAGE_MAX, MESSAGE_MAX);
+    for expected in &frames {
+        assert_eq!(decoder.decode(&mut input).unwrap().as_ref(), Some(expected));
+        assert!(decoder.is_from_bundle());
+    }
+    assert_eq!(decoder.decode(&mut input).unwrap().unwrap().id, 99);
+    assert!(!decoder.is_from_bundle());
+    assert_eq!(decoder.decode(&mut input), Ok(None));
+}
+
+#[test]
+fn a_bundle_has_the_latest_of_its_clocks() {
+    let at = |hlc: u64, id| Frame { hlc: Hlc::from_raw(hlc), ..frame(id, Message::StoreAnswer(StoreAnswer::Accepted)) };
+    let mut input = bundled(&[at(7, 1), at(9, 2), at(8, 3)]);
+    let mut decoder = Decoder::new(MESSAGE_MAX, MESSAGE_MAX);
+    let clocks = std::iter::from_fn(|| decoder.decode(&mut input).unwrap()).map(|frame| frame.hlc.raw());
+    assert_eq!(clocks.collect::<Vec<_>>(), [9, 9, 9]);
+}
+
+#[test]
+fn a_bundle_takes_no_more_than_a_chunk_and_no_long_message() {
+    let store = |bytes: usize| {
+        frame(1, Message::Store { key: key(b"k"), record: vec![7; bytes].into(), repair: false, non_voting: false })
+    };
+    let mut out = BytesMut::new();
+    let mut bundle = OpenBundle::begin(&mut out);
+    assert!(!bundle.push(&store(17_000), &mut out), "too long for any");
+    let fits = (0..).take_while(|_| bundle.push(&store(1000), &mut out)).count();
+    assert_eq!(fits, CHUNK_BYTES / (1000 + 3 + 14));
+    bundle.seal(&mut out);
+    assert!(out.len() <= HEADER_BYTES + CHUNK_BYTES);
+    let mut decoder = Decoder::new(MESSAGE_MAX, MESSAGE_MAX);
+    assert_eq!(std::iter::from_fn(|| decoder.decode(&mut out).unwrap()).count(), fits);
+    OpenBundle::begin(&mut out).seal(&mut out);
+    assert!(out.is_empty(), "no message, no frame");
+}
+
+#[test]
+fn what_is_no_message_of_a_bundle_is_refused() {
+    let one = |opcode: u8, flags: u8, length: u32, payload: &[u8]| {
+        let head = [&7_u64.to_be_bytes()[..], &[opcode, flags], &length.to_be_bytes(), payload].concat();
+        refused(raw(10, 0, &head))
+    };
+    assert_eq!(refused(raw(10, 0, b"")), FrameError::Payload, "no message");
+    assert_eq!(one(2, 0, 2, b"k"), FrameError::Payload, "longer than what is there");
+    assert_eq!(one(2, 0, 0, b""), FrameError::Payload, "an empty key");
+    assert_eq!(one(2, 0, u32::MAX, b"k"), FrameError::TooLong);
+    assert_eq!(one(5, 0, 8, &[0; 8]), FrameError::Opcode(5), "a ping goes alone");
+    assert_eq!(one(10, 0, 0, b""), FrameError::Opcode(10), "a bundle in a bundle");
+    assert_eq!(one(1, 1, 3, b"\0\x01k"), FrameError::Flags(1), "a part of a message");
+    let half = [&7_u64.to_be_bytes()[..], &[2]].concat();
+    assert_eq!(refused(raw(10, 0, &half)), FrameError::Payload);
 }

@@ -9,7 +9,8 @@ use hyper::StatusCode;
 use hyper::header::HeaderMap;
 use kvorum_core::Key;
 use kvorum_core::quorum::Quorum;
-use kvorum_replication::coordinator::{Coordinator, NewValue, ReadResult, Refused, WithReceipt, WriteResult};
+use kvorum_replication::coordinator::batch::BatchOperation;
+use kvorum_replication::coordinator::{Coordinator, NewValue, Outcome, ReadResult, Refused, WithReceipt, WriteResult};
 use tokio::net::TcpStream;
 
 /// What a connection between nodes is upgraded to.
@@ -34,6 +35,12 @@ pub trait Entities: 'static {
         receipt: WithReceipt,
     ) -> impl Future<Output = Result<WriteResult, Refused>>;
 
+    /// Carries out many operations at once; what became of each, in their order.
+    fn batch(
+        &self,
+        operations: Vec<BatchOperation<'_>>,
+    ) -> impl Future<Output = Result<Vec<Result<Outcome, Refused>>, Refused>>;
+
     /// The newest version among the answers of `quorum.required()` replicas.
     fn get(&self, key: Key, quorum: Quorum, receipt: WithReceipt) -> impl Future<Output = Result<ReadResult, Refused>>;
 }
@@ -56,6 +63,13 @@ impl Entities for Coordinator {
         receipt: WithReceipt,
     ) -> impl Future<Output = Result<WriteResult, Refused>> {
         Self::delete(self, key, quorum, receipt)
+    }
+
+    fn batch(
+        &self,
+        operations: Vec<BatchOperation<'_>>,
+    ) -> impl Future<Output = Result<Vec<Result<Outcome, Refused>>, Refused>> {
+        Self::batch(self, operations)
     }
 
     fn get(&self, key: Key, quorum: Quorum, receipt: WithReceipt) -> impl Future<Output = Result<ReadResult, Refused>> {

@@ -21,7 +21,8 @@ use hyper::service::service_fn;
 use tokio::net::TcpStream;
 
 use super::api::Entities;
-use super::error::{BadRequest, HttpError};
+use super::bad_request::BadRequest;
+use super::error::HttpError;
 use super::io::{Io, Socket};
 use super::metrics::count;
 use super::respond;

@@ -10,6 +10,7 @@ use kvorum_replication::coordinator::{Receipt, Refused};
 use serde_json::{Value, json};
 
 use super::api::PeerRefusal;
+use super::bad_request::BadRequest;
 use super::browsers::OriginRefusal;
 use super::gate::AuthRefusal;
 
@@ -35,6 +36,21 @@ pub(super) enum HttpError {
     ValueTooLarge {
         bytes_max: usize,
     },
+    /// A batch whose operation at this place, a line or a frame, cannot be read.
+    BatchItem {
+        place: String,
+        reason: String,
+    },
+    /// A batch that has a key a second time, at this place.
+    DuplicateKey {
+        place: usize,
+    },
+    /// A batch of too many operations or bytes.
+    BatchTooLarge,
+    /// The answers of a batch leave no room for this one.
+    AnswerFull,
+    /// A batch in another form.
+    UnsupportedMediaType,
     ConditionalWrite,
     /// Of a value that came in another coding than `chunked`.
     TransferCoding,
@@ -71,47 +87,6 @@ impl std::fmt::Display for RequestId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:016x}", self.0)
     }
-}
-
-/// What is wrong with a request; the text is the problem's detail.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum BadRequest {
-    #[error("there is nothing at this path")]
-    UnknownPath,
-    #[error("the path has no parameter `{0}`")]
-    UnknownParameter(String),
-    #[error("the parameter `{0}` is given more than once")]
-    Repeated(&'static str),
-    #[error("the parameter `id` is required")]
-    MissingId,
-    #[error("`id` must not be empty")]
-    EmptyId,
-    #[error("`id` has at most 2048 bytes after decoding")]
-    LongId,
-    #[error("a `%` in the query is not followed by two hexadecimal digits")]
-    Escape,
-    #[error("`{0}` must be a decimal integer (`replicas`: two, as in `2/3`)")]
-    NotANumber(&'static str),
-    #[error("`ttl` is a whole number of seconds from 1 to 315360000")]
-    Ttl,
-    #[error("`replicas` cannot be combined with `ack` or `from`")]
-    MixedSpellings,
-    #[error("1 ≤ ack ≤ from ≤ {nodes} must hold: the cluster has {nodes} nodes")]
-    Acks { nodes: u8 },
-    #[error("the parameter `start` is required and must not be empty")]
-    MissingStart,
-    #[error("`end` must not be empty where it is given")]
-    EmptyEnd,
-    #[error("a stored content type has at most 255 bytes")]
-    LongContentType,
-    #[error("partial values (`Content-Range`) cannot be stored")]
-    ContentRange,
-    #[error("an HTTP/1.1 request names exactly one `Host`")]
-    Host,
-    #[error("the request's body is malformed or ends early")]
-    Body,
-    #[error("the request is not HTTP/1.1 or HTTP/1.0")]
-    Malformed,
 }
 
 impl From<AuthRefusal> for HttpError {
@@ -185,6 +160,25 @@ impl HttpError {
                     format!("a value has at most {bytes_max} bytes"),
                 )
             },
+            Self::BatchItem { place, reason } => {
+                Problem::new(StatusCode::BAD_REQUEST, "Bad Request", format!("{place} of the batch: {reason}"))
+            }
+            Self::DuplicateKey { place } => {
+                let detail = format!("operation {place} of the batch has a key that one before it has");
+                Problem::new(StatusCode::BAD_REQUEST, "Duplicate Key", detail)
+            }
+            Self::BatchTooLarge => {
+                let detail = "a batch has at most 1000 operations and 8 MiB: send it in parts";
+                Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "Batch Too Large", detail)
+            }
+            Self::AnswerFull => {
+                let detail = "the answers of the batch are full: get this key again, alone";
+                Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "Answer Too Large", detail)
+            }
+            Self::UnsupportedMediaType => {
+                let detail = "a batch is `application/x-ndjson` or `application/vnd.kvorum.frames`";
+                Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Unsupported Media Type", detail)
+            }
             Self::ConditionalWrite => {
                 let detail = "conditional writes are not supported yet, and ignoring the condition would overwrite";
                 Problem::new(StatusCode::NOT_IMPLEMENTED, "Not Implemented", detail)
@@ -253,6 +247,11 @@ impl HttpError {
             | Self::Auth(_)
             | Self::Timeout
             | Self::ValueTooLarge { .. }
+            | Self::BatchItem { .. }
+            | Self::DuplicateKey { .. }
+            | Self::BatchTooLarge
+            | Self::AnswerFull
+            | Self::UnsupportedMediaType
             | Self::ConditionalWrite
             | Self::TransferCoding
             | Self::Shed(_)
@@ -325,9 +324,11 @@ pub static ERRORS: &[ErrorKind] = &[
         400,
         "Bad Request",
         "`id` is empty, absent, repeated, too long or cannot be decoded. `ack` or `from` is no number or out of range. The \
-         path or a parameter is unknown. The HTTP is malformed. `detail` says which.",
+         path or a parameter is unknown. The HTTP is malformed. A line or frame of a batch cannot be read. `detail` \
+         says which.",
         &[],
     ),
+    kind(400, "Duplicate Key", "Two operations of a batch have the same key. No operation had an effect.", &[]),
     kind(
         401,
         "Unauthorized",
@@ -363,6 +364,19 @@ pub static ERRORS: &[ErrorKind] = &[
         "The value is over `limits.value_bytes_max`, which `limit` repeats. `Content-Length`, where it is given, decides \
          before the body is read.",
         &["limit"],
+    ),
+    kind(413, "Batch Too Large", "A batch has over 1,000 operations, or over 8 MiB. No operation had an effect.", &[]),
+    kind(
+        413,
+        "Answer Too Large",
+        "An operation of a batch: the answers have reached 8 MiB. Get the key again, alone.",
+        &[],
+    ),
+    kind(
+        415,
+        "Unsupported Media Type",
+        "A batch is `application/x-ndjson`, which is the default, or `application/vnd.kvorum.frames`.",
+        &[],
     ),
     kind(
         421,

@@ -21,7 +21,8 @@ use tokio::task::LocalSet;
 use self::framing::{StrictVerdict, strict};
 use super::fake::{FakeAdmin, FakeEntities, FakeRanges};
 use super::metrics::STATUSES;
-use super::request::{ReplicationDefaults, TTL_S_MAX, parse};
+use super::numbers::{ReplicationDefaults, TTL_S_MAX};
+use super::request::parse;
 use super::routes::{Action, Verb};
 use super::{
     AddressSeats, BrowserRules, ClientShares, HttpMetrics, HttpParts, HttpSettings, HttpShard, IncomingStream,

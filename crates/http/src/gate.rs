@@ -21,7 +21,7 @@ use kvorum_auth::role::Role;
 use kvorum_auth::table::{AuthTable, InFlight, KeyRefusal, KnownKey, OverLimit, Principal};
 
 use crate::metrics::count;
-use crate::routes::{Action, Need};
+use crate::routes::{Action, Need, Verb};
 
 /// Whether `/metrics` needs a right.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -240,6 +240,18 @@ impl Gate {
         }
     }
 
+    /// Counts one more operation of a batch as a request.
+    ///
+    /// # Errors
+    /// [`AuthRefusal::Over`].
+    pub(crate) fn admit_item(&self, authenticated: &Authenticated) -> Result<(), AuthRefusal> {
+        let principal = &authenticated.known.principal;
+        principal.admit_another(&self.boot).map_err(|over| {
+            count(&principal.role.counts.limited);
+            AuthRefusal::Over(over)
+        })
+    }
+
     /// Counts bytes that were not known when the request was admitted.
     pub(crate) fn charge(&self, authenticated: &Authenticated, bytes: usize) {
         authenticated.known.principal.charge(&self.boot, bytes as u64);
@@ -305,6 +317,19 @@ impl Authenticated {
         }
         count(&self.role().counts.denied);
         Err(AuthRefusal::Forbidden { needed, over })
+    }
+
+    /// Whether the role has the right that an operation of a batch needs.
+    ///
+    /// # Errors
+    /// As [`Authenticated::authorize`].
+    pub(crate) fn authorize_item(&self, verb: Verb, key: &[u8]) -> Result<(), AuthRefusal> {
+        let right = verb.right();
+        if self.role().allows(right, key) {
+            return Ok(());
+        }
+        count(&self.role().counts.denied);
+        Err(AuthRefusal::Forbidden { needed: right.name(), over: " over this key" })
     }
 
     /// Whether the principal may see what the cluster is made of.

@@ -18,7 +18,8 @@ pub(crate) struct InFlightGuard {
     pub(crate) watch: Rc<ConnectionWatch>,
     pub(crate) shared: Rc<SharedBuffers>,
     pub(crate) room: Rc<Semaphore>,
-    pub(crate) has_room: Cell<bool>,
+    /// How much of the room it takes.
+    pub(crate) taken: Cell<usize>,
     pub(crate) metrics: Arc<HttpMetrics>,
     /// Whose request it is, if that is known. On the heap: most requests have none where no keys are.
     pub(crate) authenticated: RefCell<Option<Box<Authenticated>>>,
@@ -29,8 +30,8 @@ pub(crate) struct InFlightGuard {
 impl Drop for InFlightGuard {
     fn drop(&mut self) {
         self.watch.enter(ConnectionPhase::Idle, self.shared.now.get());
-        if self.has_room.get() {
-            self.room.add_permits(1);
+        if self.taken.get() > 0 {
+            self.room.add_permits(self.taken.get());
         }
         self.metrics.in_flight.fetch_sub(1, Ordering::Relaxed);
     }

@@ -15,6 +15,8 @@
 mod accept;
 mod answer_lines;
 pub mod api;
+mod bad_request;
+mod batch;
 mod body;
 mod browsers;
 mod connection;
@@ -28,6 +30,7 @@ pub mod gate;
 mod in_flight;
 mod io;
 mod metrics;
+mod numbers;
 mod problem;
 mod range;
 mod request;

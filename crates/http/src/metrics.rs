@@ -9,8 +9,10 @@ use kvorum_base::histogram::Histogram;
 /// Methods that are counted apart.
 pub const METHODS: [&str; 5] = ["GET", "HEAD", "PUT", "DELETE", "other"];
 /// Statuses that are counted apart; any other is counted under the last.
-pub const STATUSES: [u16; 22] =
-    [200, 201, 202, 404, 304, 101, 204, 400, 401, 403, 405, 408, 409, 413, 421, 426, 429, 431, 501, 503, 504, 500];
+pub const STATUSES: [u16; 25] = [
+    200, 201, 202, 404, 304, 101, 204, 400, 401, 403, 405, 406, 408, 409, 413, 415, 421, 422, 426, 429, 431, 501, 503,
+    504, 500,
+];
 
 /// Index into [`METHODS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +51,8 @@ pub struct HttpMetrics {
     pub malformed: AtomicU64,
     /// Connections and requests turned away for lack of room.
     pub shed: AtomicU64,
+    /// Operations of batches.
+    pub batch_operations: AtomicU64,
     /// Requests that ran into a defect.
     pub defects: AtomicU64,
     /// Ranges broken off because a record could not be read.
@@ -56,6 +60,11 @@ pub struct HttpMetrics {
 }
 
 impl HttpMetrics {
+    /// A batch of so many operations.
+    pub(super) fn batched(&self, operations: usize) {
+        self.batch_operations.fetch_add(operations as u64, Ordering::Relaxed);
+    }
+
     /// One answer.
     pub(super) fn answered(&self, method: MethodLabel, status: StatusCode, after: Duration) {
         let status = STATUSES.iter().position(|&known| known == status.as_u16()).unwrap_or(STATUSES.len() - 1);

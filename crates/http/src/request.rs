@@ -11,24 +11,11 @@ use bytes::Bytes;
 use hyper::Method;
 use kvorum_core::Key;
 use kvorum_core::key::{KEY_BYTES_MAX, KeyError};
-use kvorum_core::quorum::{Quorum, majority};
 
-use super::error::{BadRequest, HttpError};
+use super::bad_request::BadRequest;
+use super::error::HttpError;
+use super::numbers::{QuorumNumbers, ReplicationDefaults, ttl_s};
 use super::routes::{Action, Resource, Verb, route};
-
-/// What a request without `ack` and `from` gets, and the most it can ask for.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ReplicationDefaults {
-    /// Replicas addressed where the request gives none.
-    pub from: u8,
-    /// Nodes of the cluster.
-    pub nodes: u8,
-    /// For how many seconds a value lives where the request does not say; none: without end.
-    pub ttl_s: Option<u32>,
-}
-
-/// For how many seconds a value may live at most: ten years.
-pub(super) const TTL_S_MAX: u32 = 315_360_000;
 
 /// Reads a request's method and target: the path is judged first, then the method, then the parameters.
 ///
@@ -55,6 +42,10 @@ pub(super) fn parse(
         }
         Resource::Range => match *method {
             Method::GET | Method::HEAD => Ok(range(query)?),
+            _ => Err(not_allowed()),
+        },
+        Resource::Batch => match *method {
+            Method::POST => Ok(batch(query)?),
             _ => Err(not_allowed()),
         },
         Resource::Page { read, begin } => {
@@ -91,7 +82,7 @@ fn entity(verb: Verb, query: &[u8], defaults: ReplicationDefaults) -> Result<Act
     let quorum = match replicas {
         None => {
             let number = |raw: Option<&[u8]>, name| raw.map(|raw| decimal(&decode(raw)?, name)).transpose();
-            Asked { ack: number(ack, "ack")?, from: number(from, "from")? }
+            QuorumNumbers { ack: number(ack, "ack")?, from: number(from, "from")? }
         }
         Some(_) if ack.is_some() || from.is_some() => return Err(BadRequest::MixedSpellings),
         Some(raw) => older_spelling(raw)?,
@@ -103,9 +94,17 @@ fn entity(verb: Verb, query: &[u8], defaults: ReplicationDefaults) -> Result<Act
     Ok(Action::Entity { verb, key, quorum: quorum.within(defaults)?, ttl_s })
 }
 
-/// Seconds that a value may live.
-pub(super) fn ttl_s(seconds: u32) -> Result<u32, BadRequest> {
-    if (1..=TTL_S_MAX).contains(&seconds) { Ok(seconds) } else { Err(BadRequest::Ttl) }
+fn batch(query: &[u8]) -> Result<Action, BadRequest> {
+    let (mut ack, mut from) = (None, None);
+    for (name, value) in parameters(query) {
+        match &*decode(name)? {
+            b"ack" => once(&mut ack, "ack", value)?,
+            b"from" => once(&mut from, "from", value)?,
+            other => return Err(unknown(other)),
+        }
+    }
+    let number = |raw: Option<&[u8]>, name| raw.map(|raw| decimal(&decode(raw)?, name)).transpose();
+    Ok(Action::Batch { quorum: QuorumNumbers { ack: number(ack, "ack")?, from: number(from, "from")? } })
 }
 
 fn range(query: &[u8]) -> Result<Action, BadRequest> {
@@ -187,33 +186,11 @@ fn decode(raw: &[u8]) -> Result<Cow<'_, [u8]>, BadRequest> {
     Ok(Cow::Owned(decoded))
 }
 
-/// The request's replicas, not yet compared with the cluster.
-#[derive(Clone, Copy)]
-struct Asked {
-    ack: Option<u32>,
-    from: Option<u32>,
-}
-
-impl Asked {
-    fn within(self, defaults: ReplicationDefaults) -> Result<Quorum, BadRequest> {
-        let out_of_range = BadRequest::Acks { nodes: defaults.nodes };
-        let from = match self.from {
-            None => defaults.from,
-            Some(from) => u8::try_from(from).ok().filter(|&from| from <= defaults.nodes).ok_or(out_of_range.clone())?,
-        };
-        let ack = match self.ack {
-            None => majority(from),
-            Some(ack) => u8::try_from(ack).map_err(|_| out_of_range.clone())?,
-        };
-        Quorum::new(ack, from).ok_or(out_of_range)
-    }
-}
-
-fn older_spelling(raw: &[u8]) -> Result<Asked, BadRequest> {
+fn older_spelling(raw: &[u8]) -> Result<QuorumNumbers, BadRequest> {
     let decoded = decode(raw)?;
     let mut halves = decoded.splitn(2, |&byte| byte == b'/');
     let (ack, from) = (halves.next().unwrap_or_default(), halves.next().unwrap_or_default());
-    Ok(Asked { ack: Some(decimal(ack, "replicas")?), from: Some(decimal(from, "replicas")?) })
+    Ok(QuorumNumbers { ack: Some(decimal(ack, "replicas")?), from: Some(decimal(from, "replicas")?) })
 }
 
 /// Decimal digits alone; what does not fit is out of range anyway.

@@ -39,6 +39,11 @@ pub(super) enum SuccessResponse {
         receipt: Option<Receipt>,
     },
     Range(Box<RangeBody>),
+    Batch {
+        content_type: &'static str,
+        content: Bytes,
+        share: Option<Box<Share>>,
+    },
     /// Which requests a page of another, allowed origin may send.
     Preflight {
         allow: &'static str,
@@ -93,7 +98,9 @@ pub(super) fn lines(answer: &Result<SuccessResponse, ErrorResponse>) -> AnswerLi
         Ok(SuccessResponse::Value { record, .. }) => {
             AnswerLines { has_value: true, version: Some(record.version()), expires_ms: record.expires_ms() }
         }
-        Ok(SuccessResponse::Range(_)) => AnswerLines { has_value: true, ..AnswerLines::PLAIN },
+        Ok(SuccessResponse::Range(_) | SuccessResponse::Batch { .. }) => {
+            AnswerLines { has_value: true, ..AnswerLines::PLAIN }
+        }
         Ok(SuccessResponse::Stored { version, expires_ms, .. }) => {
             AnswerLines { has_value: false, version: Some(*version), expires_ms: *expires_ms }
         }
@@ -179,6 +186,14 @@ fn success(answer: SuccessResponse, headers: &mut HeaderMap, form: Form) -> (Sta
         SuccessResponse::Range(range) => {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(OCTETS));
             (StatusCode::OK, ResponseBody::Range(range))
+        }
+        SuccessResponse::Batch { content_type, content, share } => {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+            let content = match share {
+                None => content,
+                Some(share) => share.kept_by(content),
+            };
+            (StatusCode::OK, ResponseBody::whole(content))
         }
         SuccessResponse::Preflight { allow } => {
             headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(allow));

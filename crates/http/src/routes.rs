@@ -6,6 +6,8 @@ use kvorum_auth::rights::{AdminRight, DataRight};
 use kvorum_core::Key;
 use kvorum_core::quorum::Quorum;
 
+use crate::numbers::QuorumNumbers;
+
 /// What the client asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
@@ -19,6 +21,11 @@ pub(crate) enum Action {
     Range {
         start: Bytes,
         end: Option<Bytes>,
+    },
+    /// Many operations on entities.
+    Batch {
+        /// Of operations that say nothing.
+        quorum: QuorumNumbers,
     },
     /// What a browser asks before a page of an allowed origin sends the request itself.
     Preflight {
@@ -54,11 +61,11 @@ impl Action {
     /// What it needs where there is a file of keys.
     pub(crate) fn need(&self) -> Need {
         match self {
-            Self::Entity { verb: Verb::Put, .. } => Need::Data(DataRight::Write),
-            Self::Entity { verb: Verb::Get, .. } | Self::Range { .. } => Need::Data(DataRight::Read),
-            Self::Entity { verb: Verb::Delete, .. } => Need::Data(DataRight::Delete),
+            Self::Entity { verb, .. } => Need::Data(verb.right()),
+            Self::Range { .. } => Need::Data(DataRight::Read),
             Self::Status | Self::Live | Self::Ready | Self::Peer | Self::Preflight { .. } => Need::Nothing,
-            Self::WhoAmI => Need::Key,
+            // Each operation has needs of its own.
+            Self::WhoAmI | Self::Batch { .. } => Need::Key,
             Self::Metrics => Need::Admin(AdminRight::Metrics),
             Self::Cluster | Self::Repair => Need::Admin(AdminRight::Status),
             Self::BeginRepair => Need::Admin(AdminRight::Repair),
@@ -71,6 +78,8 @@ impl Action {
     pub(crate) fn is_admitted(&self) -> bool {
         match self {
             Self::Status | Self::Live | Self::Ready | Self::Peer | Self::Preflight { .. } | Self::WhoAmI => false,
+            // It takes as much as it needs once it is there.
+            Self::Batch { .. } => false,
             Self::Entity { .. }
             | Self::Range { .. }
             | Self::Metrics
@@ -91,6 +100,17 @@ pub(crate) enum Verb {
     Delete,
 }
 
+impl Verb {
+    /// The right over the key that it needs.
+    pub(crate) fn right(self) -> DataRight {
+        match self {
+            Self::Put => DataRight::Write,
+            Self::Get => DataRight::Read,
+            Self::Delete => DataRight::Delete,
+        }
+    }
+}
+
 /// What a path stands for.
 #[derive(Debug)]
 pub(crate) enum Resource {
@@ -98,6 +118,8 @@ pub(crate) enum Resource {
     Entity,
     /// Keys of this node.
     Range,
+    /// Many keys.
+    Batch,
     /// Something without parameters, that GET and HEAD read and POST begins.
     Page { read: Option<Action>, begin: Option<Action> },
 }
@@ -181,6 +203,22 @@ pub static ROUTES: &[Route] = &[
                 504,
                 "Fewer than `ack` replicas answered before the deadline. A write may still take effect.",
             ),
+        ],
+    },
+    Route {
+        path: "/v0/batch",
+        allow: "POST",
+        target: Resource::Batch,
+        meaning: "Many operations on keys, each answered as if it had been sent alone: see [batches](#batches).",
+        parameters: &[
+            parameter("ack", "As of an entity, for operations that say nothing."),
+            parameter("from", "As of an entity, for operations that say nothing."),
+        ],
+        answers: &[
+            answered("POST", 200, "An answer for each operation, in their order and in the form of the request."),
+            answered("POST", 413, "Over 1,000 operations, or over 8 MiB."),
+            answered("POST", 415, "The header `Content-Type` names another form."),
+            answered("POST", 503, "No operation had an effect."),
         ],
     },
     Route {
@@ -302,7 +340,7 @@ pub static ROUTES: &[Route] = &[
 pub(crate) fn needs_nothing(path: &str) -> bool {
     let is_free = |action: &Option<Action>| action.as_ref().is_none_or(|action| action.need() == Need::Nothing);
     route(path).is_some_and(|route| match &route.target {
-        Resource::Entity | Resource::Range => false,
+        Resource::Entity | Resource::Range | Resource::Batch => false,
         Resource::Page { read, begin } => is_free(read) && is_free(begin),
     })
 }

@@ -21,9 +21,10 @@ use kvorum_core::record::CONTENT_TYPE_BYTES_MAX;
 use kvorum_replication::coordinator::{NewValue, ReadResult, WithReceipt, WriteResult};
 
 use super::api::{AuditLog, AuditedKind, AuditedRequest, Entities};
+use super::bad_request::BadRequest;
 use super::body::{BodyError, ResponseBody, declared_length, gather, swallow};
 use super::browsers::{OriginHeaders, OriginRefusal, RequestOrigin};
-use super::error::{BadRequest, HttpError, NodeNames, Shed};
+use super::error::{HttpError, NodeNames, Shed};
 use super::gate::{AuthRefusal, Gate, RangePermit, has_key};
 use super::in_flight::InFlightGuard;
 use super::metrics::MethodLabel;
@@ -86,7 +87,7 @@ pub(super) async fn handle<E: Entities>(
 }
 
 /// Counts `bytes` of a large value as held by the request's principal or address.
-fn hold<E: Entities>(
+pub(crate) fn hold<E: Entities>(
     busy: &InFlightGuard,
     shard: &HttpShard<E>,
     address: IpAddr,
@@ -100,7 +101,7 @@ fn hold<E: Entities>(
     share.get_or_insert_with(|| Box::new(shard.shares().open(holder()))).grow_to(bytes)
 }
 
-fn principal(busy: &InFlightGuard) -> Option<String> {
+pub(crate) fn principal(busy: &InFlightGuard) -> Option<String> {
     busy.authenticated.borrow().as_ref().map(|authenticated| authenticated.known.principal.name.clone())
 }
 
@@ -142,7 +143,7 @@ static SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// What the headers of a request for an entity say, found in one pass: a request has a few of them, and to look one
 /// up is to hash its name.
 #[derive(Clone, Copy, Default)]
-struct Fields<'a> {
+pub(crate) struct Fields<'a> {
     hosts: usize,
     host: Option<&'a HeaderValue>,
     origin: Option<&'a HeaderValue>,
@@ -153,10 +154,10 @@ struct Fields<'a> {
     /// Whether a header makes the request conditional: those of RFC 9110, 13.1 and their extensions begin with `If-`.
     is_conditional: bool,
     has_content_range: bool,
-    is_chunked: bool,
+    pub(crate) is_chunked: bool,
     /// Whether there is a transfer coding beside one `chunked`, in the same line or in another.
-    is_coded: bool,
-    content_type: Option<&'a HeaderValue>,
+    pub(crate) is_coded: bool,
+    pub(crate) content_type: Option<&'a HeaderValue>,
 }
 
 impl<'a> Fields<'a> {
@@ -226,21 +227,22 @@ impl<'a> Fields<'a> {
 }
 
 /// A request being answered.
-struct Exchange<'a, E> {
-    shard: &'a HttpShard<E>,
-    watch: &'a ConnectionWatch,
-    busy: &'a InFlightGuard,
+pub(crate) struct Exchange<'a, E> {
+    pub(crate) shard: &'a HttpShard<E>,
+    pub(crate) watch: &'a ConnectionWatch,
+    pub(crate) busy: &'a InFlightGuard,
     hello: &'a HelloHeaders,
-    head: &'a Parts,
-    fields: Fields<'a>,
+    pub(crate) head: &'a Parts,
+    pub(crate) fields: Fields<'a>,
     origin: Result<RequestOrigin, OriginRefusal>,
-    body: Incoming,
+    pub(crate) body: Incoming,
 }
 
 impl<E: Entities> Exchange<'_, E> {
     async fn answer(mut self) -> Result<SuccessResponse, ErrorResponse> {
         match self.check() {
             Ok(Action::Entity { verb: Verb::Put, key, quorum, ttl_s }) => self.put(key, quorum, ttl_s).await,
+            Ok(Action::Batch { quorum }) => Box::pin(self.batch(quorum)).await,
             Ok(action) => {
                 if !self.body.is_end_stream() {
                     self.swallow().await?;
@@ -257,7 +259,7 @@ impl<E: Entities> Exchange<'_, E> {
     /// Takes room among the requests in flight: not before all of this one has come, so that a client which sends
     /// slowly takes none from others.
     async fn admit(&self) -> Result<(), ErrorResponse> {
-        self.shard.admit(self.busy).await.map_err(kept)
+        self.shard.admit(self.busy, 1).await.map_err(kept)
     }
 
     /// Everything that can be checked without the body.
@@ -324,7 +326,7 @@ impl<E: Entities> Exchange<'_, E> {
     }
 
     /// Counts bytes against the principal's limit that were not declared.
-    fn charge(&self, bytes: impl FnOnce() -> usize) {
+    pub(crate) fn charge(&self, bytes: impl FnOnce() -> usize) {
         let Some(gate) = self.shard.gate() else { return };
         if let Some(authenticated) = &*self.busy.authenticated.borrow() {
             gate.charge(authenticated, bytes());
@@ -374,6 +376,7 @@ impl<E: Entities> Exchange<'_, E> {
                 Ok(SuccessResponse::Deleted { version: deleted.version, receipt: deleted.receipt })
             }
             Action::Entity { verb: Verb::Put, .. } => unreachable!("a PUT is answered with its body"),
+            Action::Batch { .. } => unreachable!("a batch is answered with its body"),
             Action::Range { start, end } => self.range(start, end).await,
             Action::Preflight { allow } => Ok(SuccessResponse::Preflight { allow }),
             Action::Status => probe(admin.started()),
@@ -403,6 +406,11 @@ impl<E: Entities> Exchange<'_, E> {
 
     fn whoami(&self) -> Vec<u8> {
         whoami::page(self.busy.authenticated.borrow().as_deref())
+    }
+
+    /// How an answer names nodes.
+    pub(crate) fn nodes(&self) -> NodeNames {
+        node_names(self.shard, self.busy)
     }
 
     fn receipt(&self) -> WithReceipt {
@@ -467,7 +475,7 @@ impl<E: Entities> Exchange<'_, E> {
     }
 
     /// An error that is known before the body is read.
-    async fn reject(&mut self, error: HttpError) -> ErrorResponse {
+    pub(crate) async fn reject(&mut self, error: HttpError) -> ErrorResponse {
         let waits = self.head.headers.contains_key(header::EXPECT);
         let framing = if self.watch.kind() != SeatKind::Any {
             // The seat is needed.
@@ -498,7 +506,7 @@ impl<E: Entities> Exchange<'_, E> {
         swallowed.map_err(|error| self.body_failure(error))
     }
 
-    fn body_failure(&self, error: BodyError) -> ErrorResponse {
+    pub(crate) fn body_failure(&self, error: BodyError) -> ErrorResponse {
         let error = match error {
             BodyError::TooLarge => self.too_large(),
             BodyError::NoRoom => self.shard.shed(Shed::Memory),
@@ -516,15 +524,15 @@ impl<E: Entities> Exchange<'_, E> {
         HttpError::ValueTooLarge { bytes_max: self.shard.settings().value_bytes_max }
     }
 
-    fn reading(&self) {
+    pub(crate) fn reading(&self) {
         self.watch.enter(ConnectionPhase::Body, self.shard.now());
     }
 
-    fn serving(&self) {
+    pub(crate) fn serving(&self) {
         self.watch.change(ConnectionPhase::Serving);
     }
 }
 
-fn kept(error: HttpError) -> ErrorResponse {
+pub(crate) fn kept(error: HttpError) -> ErrorResponse {
     ErrorResponse { error, framing: Framing::Kept }
 }

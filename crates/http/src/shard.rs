@@ -22,8 +22,8 @@ use crate::gate::{Gate, RangePermit};
 use crate::in_flight::InFlightGuard;
 use crate::io::SharedBuffers;
 use crate::metrics::{HttpMetrics, count};
+use crate::numbers::ReplicationDefaults;
 use crate::range::{PageRoom, RangeBody, Ranges};
-use crate::request::ReplicationDefaults;
 use crate::settings::HttpSettings;
 use crate::shares::{ClientShares, Share};
 use crate::watch::{CoarseClock, ConnectionPhase, ConnectionWatch, SWEEP_EVERY, Verdict};
@@ -159,20 +159,22 @@ impl<E: Entities> HttpShard<E> {
             watch: Rc::clone(watch),
             shared: Rc::clone(&self.shared),
             room: Rc::clone(&self.room),
-            has_room: Cell::new(false),
+            taken: Cell::new(0),
             metrics: Arc::clone(&self.parts.metrics),
             authenticated: RefCell::default(),
             share: RefCell::default(),
         }
     }
 
-    /// Gives the request room among those in flight, if need be after a wait. Cancel safe.
-    pub(crate) async fn admit(&self, busy: &InFlightGuard) -> Result<(), HttpError> {
-        let room = match self.room.try_acquire() {
+    /// Gives the request room among those in flight, as that of so many requests, if need be after a wait. Cancel safe.
+    pub(crate) async fn admit(&self, busy: &InFlightGuard, requests: usize) -> Result<(), HttpError> {
+        let requests = requests.min(self.settings.requests_max);
+        let permits = u32::try_from(requests).expect("at most a batch");
+        let room = match self.room.try_acquire_many(permits) {
             Ok(room) => room,
             // Boxed: few requests come here, and all of them would be larger.
             Err(_) => {
-                let wait = tokio::time::timeout(ROOM_WAIT_MAX, self.room.acquire());
+                let wait = tokio::time::timeout(ROOM_WAIT_MAX, self.room.acquire_many(permits));
                 match Box::pin(waits::queue("room", wait)).await {
                     Ok(Ok(room)) => room,
                     Ok(Err(_)) | Err(_) => return Err(self.shed(Shed::Requests)),
@@ -180,7 +182,7 @@ impl<E: Entities> HttpShard<E> {
             }
         };
         room.forget();
-        busy.has_room.set(true);
+        busy.taken.set(requests);
         Ok(())
     }
 

@@ -28,7 +28,7 @@ use super::handler::FrameHandler;
 use super::handshake;
 use super::handshake::Hello;
 use super::hellos::{HelloSeen, Hellos};
-use super::link::Link;
+use super::link::{Grouping, Link};
 use super::pending::{AwaitingDial, Question};
 use super::request_id::background_number;
 use crate::membership::{PeerState, RemembersUs};
@@ -165,11 +165,11 @@ impl PeerClient {
     ///
     /// # Errors
     /// [`Failure::Unreachable`] without a connection, [`Failure::Overloaded`] if too much waits already.
-    pub fn send(&self, id: u64, message: Message) -> Result<Sent, Failure> {
+    pub fn send(&self, id: u64, message: Message, grouping: Grouping) -> Result<Sent, Failure> {
         let link = self.link.borrow();
         let Some(link) = link.as_ref() else { return self.defer(id, message) };
         let is_read = matches!(message, Message::Read { non_voting: false, .. });
-        link.send(&Frame { id, hlc: self.context.clock.reading(), message })?;
+        link.send(&Frame { id, hlc: self.context.clock.reading(), message }, grouping)?;
         if is_read {
             self.reads.asked(|| self.context.clock.boot());
         }
@@ -191,8 +191,8 @@ impl PeerClient {
     ///
     /// # Errors
     /// As [`PeerClient::send`].
-    pub fn read(&self, id: u64, key: &Key, wanted: Wanted) -> Result<Sent, Failure> {
-        self.send(id, Message::Read { key: key.clone(), wanted, non_voting: false })
+    pub fn read(&self, id: u64, key: &Key, wanted: Wanted, grouping: Grouping) -> Result<Sent, Failure> {
+        self.send(id, Message::Read { key: key.clone(), wanted, non_voting: false }, grouping)
     }
 
     /// Takes note of how long a read took, or has already taken.
@@ -279,8 +279,11 @@ impl PeerClient {
         let now = self.context.clock.boot();
         for question in self.pending.take() {
             let is_late = now > question.asked + self.context.settings.deadline;
-            let sent =
-                if is_late { Err(Failure::Unreachable) } else { self.send(question.id, question.message.clone()) };
+            let sent = if is_late {
+                Err(Failure::Unreachable)
+            } else {
+                self.send(question.id, question.message.clone(), Grouping::Alone)
+            };
             if let Err(failure) = sent {
                 self.fail(handler, question, failure);
             }
@@ -334,7 +337,7 @@ impl PeerClient {
         // At once: what follows may wait for the disk, and the peer does not wait long.
         if let Some(proof) = proof {
             let frame = Frame { id: NO_REQUEST, hlc: self.context.clock.reading(), message: Message::Proof(proof) };
-            link.send(&frame).map_err(|_| ConnectError::Io(std::io::ErrorKind::BrokenPipe.into()))?;
+            link.send(&frame, Grouping::Alone).map_err(|_| ConnectError::Io(std::io::ErrorKind::BrokenPipe.into()))?;
         }
         let votes = exchange_hello(&self.context, node, hello).await.map_err(ConnectError::NotRemembered)?;
         Ok((link, input, votes))
@@ -414,7 +417,8 @@ impl PeerClient {
         self.pinged_at.set(self.context.clock.boot());
         let message = Message::Ping { wall_ms: self.context.clock.wall_ms() };
         // A full queue is a sign of silence as well; the next tick decides.
-        let _ = link.send(&Frame { id: NO_REQUEST, hlc: self.context.clock.reading(), message });
+        let frame = Frame { id: NO_REQUEST, hlc: self.context.clock.reading(), message };
+        let _ = link.send(&frame, Grouping::Alone);
     }
 
     async fn take_answers(&self, handler: &dyn FrameHandler, link: &Rc<Link>, mut input: BytesMut) {

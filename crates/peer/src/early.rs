@@ -9,6 +9,7 @@ use kvorum_core::frame::{Frame, Message};
 
 use super::detach::detach;
 use super::incoming::Incoming;
+use super::link::Grouping;
 
 /// What a question takes beside its record.
 const QUESTION_BYTES: usize = 256;
@@ -47,7 +48,9 @@ impl Incoming {
             // If it is over, what follows shows that.
             let _ = tokio::time::timeout(context.settings.deadline, context.membership.until_serving()).await;
             if !link.is_closed() {
-                handler.on_request(caller, &link, frame).expect("a question is where questions belong");
+                handler
+                    .on_request(caller, &link, frame, Grouping::Alone)
+                    .expect("a question is where questions belong");
                 handler.on_requests_end();
             }
             drop(room);

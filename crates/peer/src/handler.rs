@@ -8,7 +8,7 @@ use kvorum_core::frame::Frame;
 use kvorum_core::placement::NodeId;
 
 use super::error::ProtocolError;
-use super::link::Link;
+use super::link::{Grouping, Link};
 
 /// Which peer a connection is of that it has made, as it says itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,11 +34,18 @@ pub trait FrameHandler {
     /// [`ProtocolError::NotAnAnswer`] closes the connection.
     fn on_answer(&self, node: NodeId, answer: Frame) -> Result<(), ProtocolError>;
 
-    /// A request of a peer that has connected. It is answered over `link`, now or later, unless the link breaks.
+    /// A request of a peer that has connected. It is answered over `link`, now or later, unless the link breaks: together
+    /// with others, if it came so.
     ///
     /// # Errors
     /// [`ProtocolError::NotARequest`] closes the connection.
-    fn on_request(&self, caller: Caller, link: &Rc<Link>, request: Frame) -> Result<(), ProtocolError>;
+    fn on_request(
+        &self,
+        caller: Caller,
+        link: &Rc<Link>,
+        request: Frame,
+        grouping: Grouping,
+    ) -> Result<(), ProtocolError>;
 
     /// Comes after the last of the requests that arrived together, so that they are handed on together.
     fn on_requests_end(&self);

@@ -12,7 +12,7 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use kvorum_core::frame::{self, Frame, INTERLEAVED_MAX, LargeFrame, Message};
+use kvorum_core::frame::{self, Frame, INTERLEAVED_MAX, LargeFrame, Message, OpenBundle};
 use kvorum_core::quorum::{Failure, Held, ReadAnswer};
 use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
@@ -36,9 +36,20 @@ enum Flushed {
     Broken,
 }
 
+/// Whether a message goes in a frame of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grouping {
+    /// It does.
+    Alone,
+    /// Together with others of its batch, if it is small.
+    Together,
+}
+
 #[derive(Default)]
 struct Outgoing {
     small: BytesMut,
+    /// At the end of `small`: what takes the next message that goes together with others.
+    bundle: Option<OpenBundle>,
     /// The first [`INTERLEAVED_MAX`] may have begun, the others have not.
     large: VecDeque<LargeFrame>,
     large_bytes: usize,
@@ -47,6 +58,34 @@ struct Outgoing {
 impl Outgoing {
     fn bytes(&self) -> usize {
         self.small.len() + self.large_bytes
+    }
+
+    fn add(&mut self, frame: &Frame, grouping: Grouping) {
+        if grouping == Grouping::Together {
+            let bundle = self.bundle.get_or_insert_with(|| OpenBundle::begin(&mut self.small));
+            if bundle.push(frame, &mut self.small) {
+                return;
+            }
+            // It is full, or this message is too long for any.
+            self.seal_bundle();
+            let mut next = OpenBundle::begin(&mut self.small);
+            if next.push(frame, &mut self.small) {
+                self.bundle = Some(next);
+                return;
+            }
+            next.seal(&mut self.small);
+        }
+        self.seal_bundle();
+        if let Some(large) = frame::encode(frame, &mut self.small) {
+            self.large_bytes += large.bytes_left();
+            self.large.push_back(large);
+        }
+    }
+
+    fn seal_bundle(&mut self) {
+        if let Some(bundle) = self.bundle.take() {
+            bundle.seal(&mut self.small);
+        }
     }
 
     /// Adds chunks of the large frames that are under way, in turn, until there is enough for one write.
@@ -108,11 +147,11 @@ impl Link {
     /// [`Failure::Unreachable`] after the connection broke; [`Failure::Overloaded`] when `queue_bytes_max`
     /// bytes are waiting already. Large frames do not count: what they share is charged to the node's memory for
     /// large values.
-    pub fn send(self: &Rc<Self>, frame: &Frame) -> Result<(), Failure> {
+    pub fn send(self: &Rc<Self>, frame: &Frame, grouping: Grouping) -> Result<(), Failure> {
         if !self.closed.get() && self.outgoing.borrow().small.len() >= self.queue_bytes_max {
             return Err(Failure::Overloaded);
         }
-        self.answer(frame)
+        self.answer(frame, grouping)
     }
 
     /// Queues a frame however much waits already: for answers of a few bytes, without which the peer would wait in
@@ -120,16 +159,13 @@ impl Link {
     ///
     /// # Errors
     /// [`Failure::Unreachable`] after the connection broke.
-    pub fn answer(self: &Rc<Self>, frame: &Frame) -> Result<(), Failure> {
+    pub fn answer(self: &Rc<Self>, frame: &Frame, grouping: Grouping) -> Result<(), Failure> {
         if self.closed.get() {
             return Err(Failure::Unreachable);
         }
         let mut outgoing = self.outgoing.borrow_mut();
         let before = outgoing.small.len();
-        if let Some(large) = frame::encode(frame, &mut outgoing.small) {
-            outgoing.large_bytes += large.bytes_left();
-            outgoing.large.push_back(large);
-        }
+        outgoing.add(frame, grouping);
         let is_worth_a_write = before < WRITE_BYTES && outgoing.small.len() >= WRITE_BYTES;
         drop(outgoing);
         if is_worth_a_write {
@@ -144,14 +180,14 @@ impl Link {
 
     /// Sends an answer. Without room for a record, `Overloaded` goes out instead. A link that broke loses it, and the
     /// coordinator sees the end.
-    pub fn reply(self: &Rc<Self>, answer: &Frame) {
+    pub fn reply(self: &Rc<Self>, answer: &Frame, grouping: Grouping) {
         let sent = match answer.message {
-            Message::ReadAnswer(ReadAnswer::Held(Held::Record(_))) => self.send(answer),
-            _ => self.answer(answer),
+            Message::ReadAnswer(ReadAnswer::Held(Held::Record(_))) => self.send(answer, grouping),
+            _ => self.answer(answer, grouping),
         };
         if sent == Err(Failure::Overloaded) {
             let message = Message::ReadAnswer(ReadAnswer::Failed(Failure::Overloaded));
-            let _ = self.answer(&Frame { message, ..*answer });
+            let _ = self.answer(&Frame { message, ..*answer }, grouping);
         }
     }
 
@@ -231,6 +267,7 @@ impl Link {
         self.dirty.set(false);
         let mut outgoing = self.outgoing.borrow_mut();
         let outgoing = &mut *outgoing;
+        outgoing.seal_bundle();
         let flushed = loop {
             outgoing.add_chunks();
             if outgoing.small.is_empty() {

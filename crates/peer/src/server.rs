@@ -19,7 +19,7 @@ use super::error::{CallRefused, HandshakeError, ProtocolError};
 use super::handler::{Caller, FrameHandler};
 use super::handshake::{Hello, register_peer};
 use super::incoming::Incoming;
-use super::link::Link;
+use super::link::{Grouping, Link};
 use super::room::PeerSlot;
 use super::transport::Transport;
 use crate::membership::Membership;
@@ -154,8 +154,9 @@ impl Incoming {
                     };
                     self.context.observe(self.caller.node, frame.hlc);
                     let is_early = !self.context.membership.is_serving();
+                    let grouping = if decoder.is_from_bundle() { Grouping::Together } else { Grouping::Alone };
                     let Some(frame) = (if is_early { self.hold(frame) } else { Some(frame) }) else { continue };
-                    if let Err(error) = self.handler.on_request(self.caller, &self.link, frame) {
+                    if let Err(error) = self.handler.on_request(self.caller, &self.link, frame, grouping) {
                         break Err(error);
                     }
                 }

@@ -17,6 +17,7 @@ use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer, Wanted};
 use kvorum_core::repair::wire::{RoundRequest, RoundResponse};
 use kvorum_core::{Key, Record};
 use kvorum_peer::error::ProtocolError;
+use kvorum_peer::link::Grouping;
 use kvorum_peer::membership::Membership;
 use kvorum_peer::peers::Peers;
 use kvorum_peer::request_id::background_id;
@@ -159,7 +160,7 @@ impl BackgroundRpc {
         self.last.set(number);
         self.waiting.borrow_mut().insert(number, WaitingCall { node, key: key.cloned(), tell });
         let entry = CallGuard { calls: self, number };
-        peer.send(background_id(number), message)?;
+        peer.send(background_id(number), message, Grouping::Alone)?;
         Ok((entry, told))
     }
 

@@ -251,6 +251,7 @@ fn http(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
         ],
     )?;
     page.counter("http_malformed", "Heads that were no HTTP, or too large", sum(|shard| &shard.malformed))?;
+    page.counter("http_batch_operations", "Operations of batches", sum(|shard| &shard.batch_operations))?;
     page.counter("http_shed", "Connections and requests turned away for lack of room", sum(|shard| &shard.shed))?;
     page.counter("http_defects", "Requests that ran into a defect", sum(|shard| &shard.defects))?;
     page.counter("http_ranges_broken", "Ranges cut short by a damaged record", sum(|shard| &shard.ranges_broken))

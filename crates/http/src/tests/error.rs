@@ -6,6 +6,11 @@ use kvorum_auth::table::OverLimit;
 
 use super::*;
 
+fn of_batches() -> [HttpError; 4] {
+    let duplicate = HttpError::DuplicateKey { place: 2 };
+    [duplicate, HttpError::BatchTooLarge, HttpError::AnswerFull, HttpError::UnsupportedMediaType]
+}
+
 /// One of each; the match has the compiler name what is missing.
 fn one_of_each() -> Vec<HttpError> {
     let receipt = Receipt::default();
@@ -34,6 +39,7 @@ fn one_of_each() -> Vec<HttpError> {
         HttpError::Defect { request_id: RequestId(1) },
     ];
     all.extend(refused.map(HttpError::Refused));
+    all.extend(of_batches());
     for error in &all {
         match error {
             HttpError::BadRequest(_)
@@ -52,6 +58,11 @@ fn one_of_each() -> Vec<HttpError> {
             | HttpError::Origin(OriginRefusal::Foreign | OriginRefusal::Misdirected)
             | HttpError::Timeout
             | HttpError::ValueTooLarge { .. }
+            | HttpError::BatchItem { .. }
+            | HttpError::DuplicateKey { .. }
+            | HttpError::BatchTooLarge
+            | HttpError::AnswerFull
+            | HttpError::UnsupportedMediaType
             | HttpError::ConditionalWrite
             | HttpError::TransferCoding
             | HttpError::Shed(_)

@@ -14,8 +14,9 @@ use kvorum_base::value_memory::LargeValues;
 use kvorum_core::quorum::{Expiry, Held, Quorum};
 use kvorum_core::version::Hlc;
 use kvorum_core::{Incarnation, Key, Record, Version};
+use kvorum_replication::coordinator::batch::{BatchAction, BatchOperation};
 use kvorum_replication::coordinator::{
-    NewValue, ReadResult, Receipt, Refused, ReplicaReceipt, WithReceipt, WriteResult,
+    NewValue, Outcome, ReadResult, Receipt, Refused, ReplicaReceipt, WithReceipt, WriteResult,
 };
 use kvorum_storage::{Page, PageLimit};
 use tokio::net::TcpStream;
@@ -110,6 +111,19 @@ impl Entities for FakeEntities {
         let record = stored.expect("it was a record");
         self.records.borrow_mut().insert(key.as_bytes().to_vec(), record);
         Ok(WriteResult { version, expires_ms, receipt: (with == WithReceipt::Yes).then(|| receipt(version)) })
+    }
+
+    async fn batch(&self, operations: Vec<BatchOperation<'_>>) -> Result<Vec<Result<Outcome, Refused>>, Refused> {
+        let mut outcomes = Vec::new();
+        for BatchOperation { key, quorum, action } in operations {
+            let no = WithReceipt::No;
+            outcomes.push(match action {
+                BatchAction::Put(value) => self.put(key, quorum, value, no).await.map(Outcome::Written),
+                BatchAction::Get => self.get(key, quorum, no).await.map(Outcome::Found),
+                BatchAction::Delete => self.delete(key, quorum, no).await.map(Outcome::Written),
+            });
+        }
+        Ok(outcomes)
     }
 
     async fn delete(&self, key: Key, quorum: Quorum, with: WithReceipt) -> Result<WriteResult, Refused> {

@@ -31,21 +31,21 @@ use super::{
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-struct Node {
+pub(crate) struct Node {
     shard: Rc<HttpShard<FakeEntities>>,
     address: SocketAddr,
-    entities: Rc<FakeEntities>,
+    pub(crate) entities: Rc<FakeEntities>,
     ranges: Rc<FakeRanges>,
     admin: Rc<FakeAdmin>,
     peers: Rc<FakePeers>,
     metrics: Arc<HttpMetrics>,
-    large_values: Arc<LargeValues>,
-    shares: Arc<ClientShares>,
+    pub(crate) large_values: Arc<LargeValues>,
+    pub(crate) shares: Arc<ClientShares>,
     /// Where connections seem to come from.
     from: Rc<Cell<Option<IpAddr>>>,
 }
 
-pub(super) fn settings() -> HttpSettings {
+pub(crate) fn settings() -> HttpSettings {
     HttpSettings {
         value_bytes_max: 1 << 20,
         request_read_timeout: Duration::from_secs(30),
@@ -63,12 +63,12 @@ pub(super) fn settings() -> HttpSettings {
 }
 
 /// Runs a test against a node of its own.
-fn with<F: Future>(settings: HttpSettings, test: impl FnOnce(Rc<Node>) -> F) {
+pub(crate) fn with<F: Future>(settings: HttpSettings, test: impl FnOnce(Rc<Node>) -> F) {
     with_memory(64 << 20, settings, test);
 }
 
 /// The same with so many bytes for large values.
-fn with_memory<F: Future>(large_bytes_max: usize, settings: HttpSettings, test: impl FnOnce(Rc<Node>) -> F) {
+pub(crate) fn with_memory<F: Future>(large_bytes_max: usize, settings: HttpSettings, test: impl FnOnce(Rc<Node>) -> F) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async {
@@ -142,7 +142,7 @@ impl Node {
         self.from.set(Some(address.parse().unwrap()));
     }
 
-    async fn connect(&self) -> Client {
+    pub(crate) async fn connect(&self) -> Client {
         Client { stream: TcpStream::connect(self.address).await.unwrap(), unread: Vec::new() }
     }
 
@@ -155,30 +155,30 @@ impl Node {
     }
 }
 
-struct Client {
+pub(crate) struct Client {
     stream: TcpStream,
     unread: Vec<u8>,
 }
 
 #[derive(Debug)]
-struct Answer {
+pub(crate) struct Answer {
     line: String,
-    status: u16,
+    pub(crate) status: u16,
     head: String,
-    body: Vec<u8>,
+    pub(crate) body: Vec<u8>,
     /// The chunks' contents, where the body is chunked.
     chunks: Vec<Vec<u8>>,
 }
 
 impl Answer {
-    fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| {
             let (known, value) = line.split_once(": ")?;
             known.eq_ignore_ascii_case(name).then_some(value)
         })
     }
 
-    fn problem(&self) -> serde_json::Value {
+    pub(crate) fn problem(&self) -> serde_json::Value {
         assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
         let problem: serde_json::Value = serde_json::from_slice(&self.body).unwrap();
         assert_eq!(problem["status"], self.status);
@@ -195,11 +195,11 @@ impl Client {
     }
 
     /// Sends a request whose first line and headers are given without `Host` and the empty line.
-    async fn ask(&mut self, request: &str) -> Answer {
+    pub(crate) async fn ask(&mut self, request: &str) -> Answer {
         self.ask_with(request, b"").await
     }
 
-    async fn ask_with(&mut self, request: &str, body: &[u8]) -> Answer {
+    pub(crate) async fn ask_with(&mut self, request: &str, body: &[u8]) -> Answer {
         let (first, rest) = request.split_once("\r\n").unwrap_or((request, ""));
         let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
         let rest = if rest.is_empty() { String::new() } else { format!("{rest}\r\n") };

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
 use hyper::StatusCode;
+use kvorum_core::quorum::Quorum;
 use proptest::prelude::*;
 
 use super::*;

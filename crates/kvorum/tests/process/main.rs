@@ -1,6 +1,6 @@
 //! Real nodes, real ports, real RocksDB: the contract of `docs/` held from outside.
 //!
-//! Where a new test goes: `api_*` one node and what a client sees; `attack` all faults under load; `backup` backups and
+//! Where a new test goes: `api_*` one node and what a client sees; `attack` all faults under load; `batch` batches; `backup` backups and
 //! restored nodes; `cli` the client's commands; `cluster_*` several healthy or missing nodes; `crash_*` death, damage
 //! and full disks; `malformed` what is no request and no frame, in numbers; `peer_*` bad peers, crowds and large
 //! values; `profile` profiles and the admin listener; `ready` that a ready node answers; `start` refusals to start;
@@ -27,6 +27,7 @@ mod api_node;
 mod api_range;
 mod attack;
 mod backup;
+mod batch;
 mod bench;
 mod cli;
 mod cluster_degraded;

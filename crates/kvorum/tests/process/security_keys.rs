@@ -106,6 +106,28 @@ fn each_path_needs_what_the_table_says() {
 }
 
 #[test]
+fn each_operation_of_a_batch_needs_the_right_over_its_key_and_counts_as_a_request() {
+    let (cluster, keys) = Cluster::secured(1, &[]);
+    let Clients { mut operator, mut app, mut nobody, .. } = clients(&cluster, &keys);
+    operator.put(&entity("other"), b"v");
+    let lines = [
+        r#"{"op":"put","key":"app/1","value":"v"}"#,
+        r#"{"op":"get","key":"other"}"#,
+        r#"{"op":"put","key":"shared/1","value":"v"}"#,
+        r#"{"op":"delete","key":"app/2"}"#,
+    ];
+    let body = lines.join("\n");
+    let answer = app.ok("POST", "/v0/batch", Some(body.as_bytes())).text();
+    let answers: Vec<serde_json::Value> =
+        answer.lines().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect();
+    let statuses: Vec<u64> = answers.iter().map(|answer| answer["status"].as_u64().unwrap()).collect();
+    assert_eq!(statuses, [201, 403, 403, 202]);
+    let needs: Vec<&serde_json::Value> = answers.iter().map(|answer| &answer["problem"]["needs"]).collect();
+    assert_eq!((needs[1], needs[2]), (&"read".into(), &"write".into()));
+    nobody.ok("POST", "/v0/batch", Some(body.as_bytes())).problem(401);
+}
+
+#[test]
 fn refusals_come_in_their_order_and_say_what_to_do() {
     let (cluster, keys) = Cluster::secured(1, &[]);
     let mut client = cluster.client(0).key(None);

@@ -60,11 +60,15 @@ fn many_large_values_both_ways_stay_within_the_receivers_bound() {
         let (count, length) = (40, 10 * CHUNK_BYTES);
         let longest = length + frame::PAYLOAD_OVERHEAD_MAX;
         for id in 0..count {
-            near.send(&store(id, length - id as usize)).unwrap();
-            far.send(&frame(id, Message::ReadAnswer(ReadAnswer::Held(Held::Record(vec![1; length].into()))))).unwrap();
+            near.send(&store(id, length - id as usize), Grouping::Alone).unwrap();
+            far.send(
+                &frame(id, Message::ReadAnswer(ReadAnswer::Held(Held::Record(vec![1; length].into())))),
+                Grouping::Alone,
+            )
+            .unwrap();
         }
         let small = frame(count, Message::StoreAnswer(StoreAnswer::Accepted));
-        far.send(&small).unwrap();
+        far.send(&small, Grouping::Alone).unwrap();
         let mut decoders = [0; 2].map(|_| Decoder::new(longest, longest * INTERLEAVED_MAX));
         let [at_far, at_near] = &mut decoders;
         let (stored, answers) =
@@ -104,21 +108,21 @@ fn a_full_queue_refuses_what_is_sent_and_takes_what_is_answered() {
     run(|flusher| async move {
         let (near, far) = pair(1000, &flusher).await;
         assert!(!near.is_congested());
-        near.send(&store(0, 1000)).unwrap();
+        near.send(&store(0, 1000), Grouping::Alone).unwrap();
         assert!(near.is_congested());
-        assert_eq!(near.send(&store(1, 1)), Err(Failure::Overloaded));
+        assert_eq!(near.send(&store(1, 1), Grouping::Alone), Err(Failure::Overloaded));
         let answer = frame(2, Message::StoreAnswer(StoreAnswer::Accepted));
-        near.answer(&answer).unwrap();
+        near.answer(&answer, Grouping::Alone).unwrap();
         let mut decoder = Decoder::new(11 * CHUNK_BYTES, 11 * CHUNK_BYTES);
         let (received, ()) = tokio::join!(receive(&far, &mut decoder, 2), near.until_uncongested());
         assert_eq!(received, [store(0, 1000), answer]);
-        near.send(&store(4, 10 * CHUNK_BYTES)).unwrap();
+        near.send(&store(4, 10 * CHUNK_BYTES), Grouping::Alone).unwrap();
         assert!(near.is_congested());
-        near.send(&store(5, 1)).expect("large frames are bounded elsewhere");
+        near.send(&store(5, 1), Grouping::Alone).expect("large frames are bounded elsewhere");
         assert_eq!(receive(&far, &mut decoder, 2).await, [store(5, 1), store(4, 10 * CHUNK_BYTES)]);
         near.close();
-        assert_eq!(near.answer(&store(3, 1)), Err(Failure::Unreachable));
-        assert_eq!(near.send(&store(3, 1)), Err(Failure::Unreachable));
+        assert_eq!(near.answer(&store(3, 1), Grouping::Alone), Err(Failure::Unreachable));
+        assert_eq!(near.send(&store(3, 1), Grouping::Alone), Err(Failure::Unreachable));
     });
 }
 
@@ -128,7 +132,7 @@ fn a_turn_with_many_requests_does_not_fill_the_queue_to_a_peer_that_reads() {
         let (near, far) = pair(WRITE_BYTES + 10_000, &flusher).await;
         let frames: Vec<Frame> = (0..130).map(|id| store(id, 1000)).collect();
         // Nothing else has a turn meanwhile.
-        frames.iter().for_each(|frame| near.send(frame).unwrap());
+        frames.iter().for_each(|frame| near.send(frame, Grouping::Alone).unwrap());
         let mut decoder = Decoder::new(CHUNK_BYTES, CHUNK_BYTES);
         assert_eq!(receive(&far, &mut decoder, frames.len()).await, frames);
     });
@@ -141,7 +145,7 @@ fn a_link_is_silent_when_nothing_has_moved_since_it_was_last_asked() {
         assert!(!near.is_silent() && !far.is_silent(), "it is new");
         assert!(near.is_silent() && far.is_silent());
         let mut decoder = Decoder::new(CHUNK_BYTES, 0);
-        near.send(&store(0, 1)).unwrap();
+        near.send(&store(0, 1), Grouping::Alone).unwrap();
         receive(&far, &mut decoder, 1).await;
         assert!(!near.is_silent(), "it has written");
         assert!(!far.is_silent(), "it has read");
@@ -168,7 +172,7 @@ fn a_silent_link_is_closed_and_wakes_its_reader() {
 fn closing_wakes_a_writer_whose_peer_does_not_read() {
     run(|flusher| async move {
         let (near, _unread) = pair(usize::MAX, &flusher).await;
-        near.send(&store(0, 64 << 20)).unwrap();
+        near.send(&store(0, 64 << 20), Grouping::Alone).unwrap();
         // The flusher has its turn, and cannot write it all.
         while near.queued_bytes() == 64 << 20 {
             tokio::task::yield_now().await;
@@ -188,7 +192,7 @@ fn one_buffer_serves_many_small_reads() {
         let mut buffers = std::collections::BTreeSet::new();
         let mut kept = Vec::new();
         for id in 0..100 {
-            near.send(&store(id, 100)).unwrap();
+            near.send(&store(id, 100), Grouping::Alone).unwrap();
             let frame = loop {
                 match decoder.decode(&mut input).unwrap() {
                     Some(frame) => break frame,

@@ -16,8 +16,8 @@ use super::*;
 use crate::context::PeerSettings;
 use crate::dial::Tcp;
 use crate::handler::Caller;
-use crate::link::Flusher;
 use crate::link::tests::{pair, receive, run};
+use crate::link::{Flusher, Grouping};
 use crate::membership::RemembersUs;
 use crate::proof::{AwaitedProof, ClusterSecret, SecretNeed};
 use crate::room::PeerRoom;
@@ -61,14 +61,17 @@ impl FrameHandler for Accepting {
         Err(ProtocolError::NotAnAnswer)
     }
 
-    fn on_request(&self, _: Caller, link: &Rc<Link>, request: Frame) -> Result<(), ProtocolError> {
+    fn on_request(&self, _: Caller, link: &Rc<Link>, request: Frame, _: Grouping) -> Result<(), ProtocolError> {
         self.0.borrow_mut().push((link.clone(), request.id));
         Ok(())
     }
 
     fn on_requests_end(&self) {
         for (link, id) in self.0.take() {
-            link.reply(&Frame { id, hlc: Hlc::ZERO, message: Message::StoreAnswer(StoreAnswer::Accepted) });
+            link.reply(
+                &Frame { id, hlc: Hlc::ZERO, message: Message::StoreAnswer(StoreAnswer::Accepted) },
+                Grouping::Alone,
+            );
         }
     }
 }
@@ -87,7 +90,7 @@ fn every_question_is_answered_when_records_do_not_fit_the_queue() {
         let count = 30;
         for id in 0..count {
             let message = answers[usize::try_from(id).unwrap() % 3].clone();
-            near.reply(&Frame { id, hlc: Hlc::ZERO, message });
+            near.reply(&Frame { id, hlc: Hlc::ZERO, message }, Grouping::Alone);
         }
         assert!(near.queued_bytes() < 4 * length, "the bound holds for records");
         let mut decoder = Decoder::new(2 * length, 8 * length);

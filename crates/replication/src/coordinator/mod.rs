@@ -8,6 +8,7 @@
 //! effect; a read is dropped.
 
 pub mod api;
+pub mod batch;
 pub mod fan_out;
 pub mod hedge;
 pub mod metrics;
@@ -37,7 +38,7 @@ use kvorum_core::backpressure::Backpressure;
 use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::{Failure, Quorum, ReadAnswer, StoreAnswer};
 use kvorum_core::{Hlc, Key, Record, Version};
-use operation::Outcome;
+pub use operation::Outcome;
 pub use operations::CoordinatorParts;
 use operations::Operations;
 pub use responses::failure_name;
@@ -122,12 +123,8 @@ impl Coordinator {
         value: NewValue<'_>,
         receipt: WithReceipt,
     ) -> Result<WriteResult, Refused> {
-        let NewValue { body, content_type, ttl_s } = value;
-        let (version, came) = self.admit_and_timestamp(&key, quorum, body.value_bytes()).await?;
-        // A second timestamp keeps the end that the first has given.
-        let expires_ms = ttl_s.map(|ttl_s| version.hlc.millis() + u64::from(ttl_s) * 1000);
-        let from = quorum.replicas();
-        let record = body.into_record(|value| Record::expiring(&key, version, from, expires_ms, content_type, value));
+        let (version, came) = self.admit_and_timestamp(&key, quorum, value.body.value_bytes()).await?;
+        let record = value.into_record(&key, version, quorum);
         self.write(key, quorum, record, receipt, came).await
     }
 
@@ -190,8 +187,7 @@ impl Coordinator {
         }
     }
 
-    /// Admits a write and timestamps it, without a question to its replicas first. With its version, when it came if it
-    /// has waited.
+    /// Admits a write and timestamps it. With its version, when it came if it has waited.
     async fn admit_and_timestamp(
         &self,
         key: &Key,
@@ -206,6 +202,12 @@ impl Coordinator {
             let _delayed = Delayed::new(&self.operations.delayed);
             Box::pin(waits::queue("debt", tokio::time::sleep(delay))).await;
         }
+        let version = self.timestamp(key, quorum).await?;
+        Ok((version, came))
+    }
+
+    /// Timestamps a write that is let in, without a question to its replicas first.
+    async fn timestamp(&self, key: &Key, quorum: Quorum) -> Result<Version, Refused> {
         let version = self.operations.timestamp(Hlc::ZERO).await.map_err(|failure| match failure {
             Failure::Overloaded => Refused::Overloaded,
             Failure::ClockSkew => Refused::Fenced,
@@ -225,7 +227,7 @@ impl Coordinator {
                 Err(_) => return Err(Refused::CannotWrite),
             }
         }
-        Ok((version, came))
+        Ok(version)
     }
 
     /// For how long a write of so many bytes waits so that its replicas' stores can pay their debt. Refuses as many as

@@ -33,8 +33,10 @@ use kvorum_core::quorum::write::Write;
 use kvorum_core::quorum::{Failure, Quorum, Rank, ReadAnswer, ReplicaSet, StoreAnswer};
 use kvorum_core::{Hlc, Key, PartitionId, Record, Version};
 use kvorum_peer::client::Sent;
+use kvorum_peer::link::Grouping;
 use kvorum_peer::membership::Membership;
 use kvorum_peer::peers::Peers;
+use kvorum_storage::commit::Work;
 use slab::Slab;
 use tokio::sync::Notify;
 
@@ -139,6 +141,10 @@ pub struct Operations {
     pub(super) own_disk: Outstanding,
     pub(super) repair: ReadRepair,
     pub(super) timers: Notify,
+    /// Whether what is sent now belongs to a batch.
+    pub(super) grouping: Cell<Grouping>,
+    /// What a batch has for this node's own store.
+    pub(super) own_works: RefCell<Vec<Work>>,
     pub(super) metrics: Arc<CoordinatorMetrics>,
     hints: Arc<HintQueue>,
 }
@@ -176,6 +182,8 @@ impl Operations {
             own_disk: Outstanding::default(),
             repair: ReadRepair::default(),
             timers: Notify::new(),
+            grouping: Cell::new(Grouping::Alone),
+            own_works: RefCell::default(),
             metrics,
             hints,
         })
@@ -295,10 +303,13 @@ impl Operations {
         if let Some(peer) = self.peers.get(node) {
             let (key, record) = (key.clone(), record.bytes().clone());
             let message = Message::Store { key, record, repair: reason == StoreReason::Repair, non_voting: false };
-            peer.send(id.get(), message)
+            peer.send(id.get(), message, self.grouping.get())
         } else {
             let submission =
                 self.replica.submission(key.clone(), record, reason, AnswerCounts::InQuorum, ReplyTo::Operation(id));
+            if self.grouping.get() == Grouping::Together {
+                return self.keep_for_own(submission);
+            }
             self.replica.store(submission).map(|()| Sent::Now).map_err(|(_, failure)| failure)
         }
     }
@@ -336,11 +347,13 @@ impl Operations {
         id
     }
 
-    /// The client's part: waits for the outcome. Dropping it releases the request.
-    pub async fn outcome(&self, id: OperationId) -> Result<Outcome, Refused> {
-        let _release = Release { operations: self, id };
-        poll_fn(|context| {
-            let mut table = self.table.borrow_mut();
+    /// The client's part: waits for the outcome. Dropping it releases the request, also where it was never polled.
+    pub fn outcome(&self, id: OperationId) -> impl Future<Output = Result<Outcome, Refused>> {
+        let release = Release { operations: self, id };
+        poll_fn(move |context| {
+            let Release { operations, id } = &release;
+            let id = *id;
+            let mut table = operations.table.borrow_mut();
             let operation = find(&mut table, id).expect("a request stays until its client has the outcome");
             if let Some(outcome) = operation.outcome.take() {
                 return Poll::Ready(outcome);
@@ -348,7 +361,6 @@ impl Operations {
             operation.waker = Some(context.waker().clone());
             Poll::Pending
         })
-        .await
     }
 
     /// A replica's answer to a store, and its clock.

@@ -225,7 +225,7 @@ impl Operations {
         drop(table);
         match self.peers.get(node) {
             Some(peer) => {
-                if let Err(failure) = peer.read(id.get(), &key, wanted) {
+                if let Err(failure) = peer.read(id.get(), &key, wanted, self.grouping.get()) {
                     self.post(id.get(), node, ResponseKind::Read(ReadAnswer::Failed(failure)));
                 }
             }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use kvorum_base::clock::Clock;
 use kvorum_core::frame::{Frame, Message};
 use kvorum_core::quorum::{Held, ReadAnswer, StoreAnswer, Wanted};
-use kvorum_peer::link::Link;
+use kvorum_peer::link::{Grouping, Link};
 
 /// Where the answer to a peer's request goes.
 #[derive(Clone)]
@@ -14,13 +14,14 @@ pub struct PeerReply {
     link: Rc<Link>,
     id: u64,
     wanted: Wanted,
+    grouping: Grouping,
 }
 
 impl PeerReply {
-    /// To the request with this id that came over `link`.
+    /// To the request with this id that came over `link`, perhaps with others.
     #[must_use]
-    pub fn new(link: Rc<Link>, id: u64, wanted: Wanted) -> Self {
-        Self { link, id, wanted }
+    pub fn new(link: Rc<Link>, id: u64, wanted: Wanted, grouping: Grouping) -> Self {
+        Self { link, id, wanted, grouping }
     }
 
     /// Answers a store.
@@ -43,6 +44,6 @@ impl PeerReply {
     }
 
     fn send(&self, clock: &Clock, message: Message) {
-        self.link.reply(&Frame { id: self.id, hlc: clock.durable_reading(), message });
+        self.link.reply(&Frame { id: self.id, hlc: clock.durable_reading(), message }, self.grouping);
     }
 }

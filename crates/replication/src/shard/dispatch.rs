@@ -15,7 +15,7 @@ use kvorum_core::{Hlc, Key, Record};
 use kvorum_peer::detach::detach;
 use kvorum_peer::error::ProtocolError;
 use kvorum_peer::handler::{Caller, FrameHandler};
-use kvorum_peer::link::Link;
+use kvorum_peer::link::{Grouping, Link};
 use kvorum_peer::membership::Membership;
 use kvorum_peer::request_id::background_number;
 use kvorum_storage::commit::{Completion, CompletionToken, Work};
@@ -120,7 +120,7 @@ impl Dispatch {
     }
 
     /// A store waits among `works`, or is refused at once.
-    fn take_store(&self, link: &Rc<Link>, id: u64, store: PeerStore) {
+    fn take_store(&self, link: &Rc<Link>, id: u64, store: PeerStore, grouping: Grouping) {
         let PeerStore { key, record, reason, counts } = store;
         if counts == AnswerCounts::InQuorum {
             self.cpu_share.note_request();
@@ -131,7 +131,7 @@ impl Dispatch {
             Ok(record) => match self.replica.refuses_stores() {
                 Some(failure) => Some(failure),
                 None => {
-                    let reply_to = ReplyTo::Peer(PeerReply::new(link.clone(), id, Wanted::Record));
+                    let reply_to = ReplyTo::Peer(PeerReply::new(link.clone(), id, Wanted::Record, grouping));
                     let submission = self.replica.submission(key, &record, reason, counts, reply_to);
                     self.works.borrow_mut().push(Work::Store(submission));
                     None
@@ -139,7 +139,7 @@ impl Dispatch {
             },
         };
         if let Some(failure) = refused {
-            link.reply(&self.frame(id, Message::StoreAnswer(StoreAnswer::Failed(failure))));
+            link.reply(&self.frame(id, Message::StoreAnswer(StoreAnswer::Failed(failure))), grouping);
         }
     }
 
@@ -160,7 +160,7 @@ impl Dispatch {
     fn take_repair(&self, caller: NodeId, link: &Rc<Link>, id: u64, payload: &[u8]) -> Result<(), ProtocolError> {
         let request = RoundRequest::decode(payload).map_err(|_| ProtocolError::NotARequest)?;
         let Some(admitted) = self.member.anti_entropy.admit() else {
-            link.reply(&self.frame(id, Message::RepairAnswer(RoundResponse::Failed.encode())));
+            link.reply(&self.frame(id, Message::RepairAnswer(RoundResponse::Failed.encode())), Grouping::Alone);
             return Ok(());
         };
         let (member, clock, link) = (self.member.clone(), self.clock.clone(), link.clone());
@@ -169,7 +169,7 @@ impl Dispatch {
             drop(admitted);
             let answer = Frame { id, hlc: clock.reading(), message: Message::RepairAnswer(response.encode()) };
             // A link that broke loses it, and the driver sees the end.
-            let _ = link.answer(&answer);
+            let _ = link.answer(&answer, Grouping::Alone);
         });
         Ok(())
     }
@@ -204,18 +204,25 @@ impl FrameHandler for Dispatch {
         Ok(())
     }
 
-    fn on_request(&self, caller: Caller, link: &Rc<Link>, request: Frame) -> Result<(), ProtocolError> {
+    fn on_request(
+        &self,
+        caller: Caller,
+        link: &Rc<Link>,
+        request: Frame,
+        grouping: Grouping,
+    ) -> Result<(), ProtocolError> {
         let Frame { id, message, .. } = request;
         match message {
             Message::Store { key, record, repair, non_voting } => {
                 let reason = if repair { StoreReason::Repair } else { StoreReason::Write };
-                self.take_store(link, id, PeerStore { key, record, reason, counts: counts_of(non_voting) });
+                let store = PeerStore { key, record, reason, counts: counts_of(non_voting) };
+                self.take_store(link, id, store, grouping);
             }
             Message::Read { key, wanted, non_voting } => {
                 if !non_voting {
                     self.cpu_share.note_request();
                 }
-                let reply = PeerReply::new(link.clone(), id, wanted);
+                let reply = PeerReply::new(link.clone(), id, wanted, grouping);
                 if wanted == Wanted::VersionAtClock && !self.clock.is_durable() {
                     self.read_at_clock(key, counts_of(non_voting), reply);
                 } else {
@@ -231,7 +238,7 @@ impl FrameHandler for Dispatch {
                     rebuilt: self.membership.is_rebuilt(),
                     backpressure: self.membership.backpressure(self.membership.own()),
                 };
-                link.reply(&self.frame(id, pong));
+                link.reply(&self.frame(id, pong), Grouping::Alone);
             }
             Message::StoreAnswer(_)
             | Message::ReadAnswer(_)

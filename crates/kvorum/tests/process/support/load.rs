@@ -6,6 +6,8 @@ use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
+
 use super::history::{INITIAL, Operation, violation};
 use super::random::Random;
 use super::{Client, Cluster, entity, wait_for};
@@ -76,32 +78,92 @@ impl Seen {
     }
 
     /// One write of a shared key, or its deletion, recorded with what is known of its outcome.
-    fn write(&self, client: &mut Client, slot: usize, value: u64) {
+    fn write(&self, client: &mut Client, slot: usize, value: u64, ttl_s: Option<u64>) {
         let text = value.to_string();
         let (method, body) = if value == INITIAL { ("DELETE", None) } else { ("PUT", Some(text.as_bytes())) };
+        let ttl = ttl_s.map_or_else(String::new, |ttl_s| format!("&ttl={ttl_s}"));
         let start = self.begin.elapsed();
-        let end = match client.send(method, &self.shared_key(slot), &[], body).map(|response| response.status) {
-            Ok(201 | 202) => Some(self.begin.elapsed()),
+        let status = client.send(method, &(self.shared_key(slot) + &ttl), &[], body).map(|response| response.status);
+        self.note_write(slot, value, ttl_s, start, status.ok());
+    }
+
+    fn note_write(&self, slot: usize, value: u64, ttl_s: Option<u64>, start: Duration, status: Option<u16>) {
+        let end = match status {
+            Some(201 | 202) => Some(self.begin.elapsed()),
             // Sent to no replica, the contract says: a read that finds it shows a defect.
-            Ok(503) => return count(&self.contended),
+            Some(503) => return count(&self.contended),
             _ => {
                 count(&self.contended);
                 count(&self.unknown);
                 None
             }
         };
-        self.shared[slot].lock().unwrap().push(Operation { value, is_write: true, start, end });
+        let mut history = self.shared[slot].lock().unwrap();
+        history.push(Operation { value, is_write: true, start, end });
+        if ttl_s.is_some() {
+            // It ends by itself, or something else is written first.
+            history.push(Operation { value: INITIAL, is_write: true, start, end: None });
+        }
     }
 
     fn read(&self, client: &mut Client, slot: usize) {
         let start = self.begin.elapsed();
-        let value = match client.send("GET", &self.shared_key(slot), &[], None) {
-            Ok(response) if response.status == 200 => response.text().parse().expect("a value that was written"),
-            Ok(response) if response.status == 404 => INITIAL,
+        let answer = client.send("GET", &self.shared_key(slot), &[], None).ok();
+        self.note_read(slot, start, answer.map(|response| (response.status, response.text())));
+    }
+
+    fn note_read(&self, slot: usize, start: Duration, answer: Option<(u16, String)>) {
+        let value = match answer {
+            Some((200, text)) => text.parse().expect("a value that was written"),
+            Some((404, _)) => INITIAL,
             _ => return count(&self.contended),
         };
         let end = Some(self.begin.elapsed());
         self.shared[slot].lock().unwrap().push(Operation { value, is_write: false, start, end });
+    }
+
+    /// Some of all that in one request: each operation is recorded as if it had been one.
+    fn batch(&self, client: &mut Client, random: &mut Random) {
+        let first = random.below(SHARED as u64) as usize;
+        let slots: Vec<usize> = (0..8).map(|number| (first + number) % SHARED).collect();
+        let operations: Vec<(usize, Option<u64>, Option<u64>)> = slots
+            .into_iter()
+            .map(|slot| match random.below(10) {
+                0..=3 => (slot, Some(self.value()), None),
+                4 => (slot, Some(self.value()), Some(1 + random.below(3))),
+                5 => (slot, Some(INITIAL), None),
+                _ => (slot, None, None),
+            })
+            .collect();
+        let line = |(slot, value, ttl): &(usize, Option<u64>, Option<u64>)| {
+            let key = format!("shared-{slot}");
+            match (value, ttl) {
+                (None, _) => json!({"op": "get", "key": key}),
+                (Some(INITIAL), _) => json!({"op": "delete", "key": key}),
+                (Some(value), None) => json!({"op": "put", "key": key, "value": value.to_string()}),
+                (Some(value), ttl) => json!({"op": "put", "key": key, "value": value.to_string(), "ttl": ttl}),
+            }
+        };
+        let body: String = operations.iter().map(|operation| format!("{}\n", line(operation))).collect();
+        let target = format!("/v0/batch{}", self.quorum.replacen('&', "?", 1));
+        let start = self.begin.elapsed();
+        let answer = client.send("POST", &target, &[], Some(body.as_bytes())).ok();
+        let is_whole = answer.as_ref().is_some_and(|answer| answer.status == 200);
+        let refused = answer.as_ref().map(|answer| answer.status);
+        let lines: Vec<Value> = answer.filter(|_| is_whole).map_or_else(Vec::new, |answer| {
+            answer.text().lines().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect()
+        });
+        assert!(!is_whole || lines.len() == operations.len(), "an answer for each operation");
+        for (place, (slot, value, ttl_s)) in operations.into_iter().enumerate() {
+            let status = lines.get(place).map_or(refused, |line| line["status"].as_u64().map(|status| status as u16));
+            match value {
+                Some(value) => self.note_write(slot, value, ttl_s, start, status),
+                None => {
+                    let found = lines.get(place).and_then(|line| line["value"].as_str()).unwrap_or_default();
+                    self.note_read(slot, start, status.map(|status| (status, found.to_owned())));
+                }
+            }
+        }
     }
 
     fn write_once(&self, client: &mut Client) {
@@ -125,10 +187,12 @@ impl Seen {
                 continue;
             }
             let slot = random.below(SHARED as u64) as usize;
-            match random.below(12) {
-                0..=2 => self.write(client, slot, self.value()),
-                3 => self.write(client, slot, INITIAL),
+            match random.below(14) {
+                0..=1 => self.write(client, slot, self.value(), None),
+                2 => self.write(client, slot, self.value(), Some(1 + random.below(3))),
+                3 => self.write(client, slot, INITIAL, None),
                 4..=7 => self.read(client, slot),
+                8..=9 => self.batch(client, &mut random),
                 _ => self.write_once(client),
             }
         }

@@ -12,7 +12,7 @@ use kvorum_core::{Hlc, Incarnation, Key, Record, Version};
 use kvorum_peer::client::RECONNECT_DELAY_MIN;
 use kvorum_peer::handler::Caller;
 use kvorum_peer::handshake::Hello;
-use kvorum_peer::link::Link;
+use kvorum_peer::link::{Grouping, Link};
 use tokio::task::JoinHandle;
 
 use super::rig::{Idle, LONG, Rig, Settings, run, until};
@@ -210,7 +210,7 @@ fn background_work_makes_room_for_requests_and_not_for_repair() {
             let rig = Rig::start(1, Settings::default()).await;
             let caller = Caller { node: NodeId(1), incarnation: Incarnation(1) };
             let request = Frame { id: 1, hlc: Hlc::ZERO, message: message.clone() };
-            rig.shard.handler.on_request(caller, &near, request).unwrap();
+            rig.shard.handler.on_request(caller, &near, request, Grouping::Alone).unwrap();
             assert_eq!(rig.shard.cpu_share.is_quiet(), !is_request, "{message:?}");
         }
         let rig = Rig::start(1, Settings::default()).await;

@@ -1,0 +1,113 @@
+//! `kvorum batch`: operations from a file or stdin, and their answers to stdout.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+use crate::args::BatchArgs;
+use crate::client::{ClientRequest, ResponseBounds, send};
+use crate::entity::{finish, print};
+use crate::outcome::{ExitOutcome, Unreachable};
+
+/// Operations and bytes of one request: what a node takes at most, and room for a long line.
+const OPERATIONS_MAX: usize = 1000;
+const BYTES_MAX: usize = 4 << 20;
+/// The longest line: a batch of its own.
+const LINE_BYTES_MAX: u64 = 8 << 20;
+
+/// `kvorum batch`
+pub(crate) fn batch(args: &BatchArgs) -> Result<ExitOutcome> {
+    let mut input: Box<dyn BufRead> = match args.file.as_deref() {
+        None if io::stdin().is_terminal() => bail!("no operations: give a file, or `-` for stdin"),
+        Some(path) if path != OsStr::new("-") => {
+            let file = File::open(path).with_context(|| Path::new(path).display().to_string())?;
+            Box::new(BufReader::new(file))
+        }
+        _ => Box::new(io::stdin().lock()),
+    };
+    let mut target = String::from("/v0/batch");
+    for (name, number) in [("ack", args.ack), ("from", args.from)] {
+        if let Some(number) = number {
+            let separator = if target.contains('?') { '&' } else { '?' };
+            target.push_str(&format!("{separator}{name}={number}"));
+        }
+    }
+    let mut has_missing = false;
+    let mut next_line = Vec::new();
+    loop {
+        let body = next_body(&mut input, &mut next_line)?;
+        if body.is_empty() {
+            return Ok(if has_missing { ExitOutcome::NotEnoughReplicas } else { ExitOutcome::Done });
+        }
+        let key = args.server.key_file.as_ref();
+        let request = ClientRequest { method: "POST", target: &target, trace: false, body: &body, key };
+        let mut answer = send(&args.server.url, ResponseBounds::Silence(args.server.timeout), &request)?;
+        if answer.status != 200 {
+            return finish(answer);
+        }
+        let mut lines = Vec::new();
+        let unreachable = |cause| Unreachable { url: args.server.url.to_string(), cause };
+        answer.copy_body(&mut lines).map_err(unreachable)?;
+        has_missing |= lines.split(|byte| *byte == b'\n').any(|line| line.starts_with(b"{\"status\":504,"));
+        print(&args.server.url, |out| out.write_all(&lines))?;
+    }
+}
+
+/// Lines for one request. `next` is a line that was read and had no room.
+fn next_body(input: &mut impl BufRead, next: &mut Vec<u8>) -> Result<Vec<u8>> {
+    let (mut body, mut operations) = (std::mem::take(next), 0);
+    operations += usize::from(!body.is_empty());
+    while operations < OPERATIONS_MAX {
+        let mut line = Vec::new();
+        let read = input.by_ref().take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut line).context("the operations")?;
+        if read == 0 {
+            break;
+        }
+        if line.len() as u64 > LINE_BYTES_MAX {
+            bail!("a line is longer than 8 MiB: a batch has at most so many bytes");
+        }
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        if !line.ends_with(b"\n") {
+            line.push(b'\n');
+        }
+        if !body.is_empty() && body.len() + line.len() > BYTES_MAX {
+            *next = line;
+            break;
+        }
+        body.append(&mut line);
+        operations += 1;
+    }
+    Ok(body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BYTES_MAX, OPERATIONS_MAX, next_body};
+
+    fn bodies(text: &[u8]) -> Vec<Vec<u8>> {
+        let (mut input, mut next) = (text, Vec::new());
+        std::iter::from_fn(|| Some(next_body(&mut input, &mut next).unwrap()).filter(|body| !body.is_empty())).collect()
+    }
+
+    #[test]
+    fn a_long_file_is_sent_in_parts_and_no_line_is_lost() {
+        let lines: String = (0..2 * OPERATIONS_MAX + 1).map(|number| format!("{number}\n\n")).collect();
+        let parts = bodies(lines.as_bytes());
+        let count = |part: &Vec<u8>| part.split(|byte| *byte == b'\n').count() - 1;
+        assert_eq!(parts.iter().map(count).collect::<Vec<_>>(), [OPERATIONS_MAX, OPERATIONS_MAX, 1]);
+        assert_eq!(parts.concat(), lines.replace("\n\n", "\n").as_bytes());
+    }
+
+    #[test]
+    fn a_part_has_a_long_line_alone_and_a_last_line_needs_no_end() {
+        let long = "x".repeat(BYTES_MAX);
+        let parts = bodies(format!("a\n{long}\nb").as_bytes());
+        assert_eq!(parts, [b"a\n".to_vec(), format!("{long}\n").into_bytes(), b"b\n".to_vec()]);
+        assert!(bodies(b"\n \n").is_empty());
+    }
+}
