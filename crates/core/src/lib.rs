@@ -1,6 +1,6 @@
 //! kvorum's rules, pure: no runtime, clock, randomness, files or logging. Time is an argument.
 //!
-//! Read in this order: [`key`], [`partitions`], [`version`], [`record`], [`placement`], [`quorum`], [`repair`],
+//! Read in this order: [`key`], [`partitions`], [`version`], [`record`], [`placement`], [`quorum`], [`repair`], [`scan`],
 //! [`frame`], [`hints`], [`backpressure`].
 
 pub mod backpressure;
@@ -13,6 +13,7 @@ pub mod placement;
 pub mod quorum;
 pub mod record;
 pub mod repair;
+pub mod scan;
 pub mod version;
 
 pub use key::{Key, KeyHash, PartitionId};

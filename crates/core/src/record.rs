@@ -166,6 +166,12 @@ impl Record {
         RecordHeader::parse(bytes).ok().and_then(|_| bytes.get(2).copied())
     }
 
+    /// When encoded bytes claim that their value ends.
+    #[must_use]
+    pub fn claimed_expiry(bytes: &[u8]) -> Option<u64> {
+        RecordHeader::parse(bytes).ok().and_then(|parts| parts.expires_ms)
+    }
+
     /// Whether the bytes claim to be a deletion, or to expire, without checking the digest.
     #[must_use]
     pub fn claims_an_end(bytes: &[u8]) -> bool {
