@@ -16,6 +16,7 @@ use crate::history::{ClientAction, ClientOutcome, key};
 use crate::invariants::answered;
 use crate::invariants::expiry::{self, ReadOfEnding};
 use crate::machine::Machine;
+use crate::scans;
 use crate::time::true_ms;
 use crate::world::{KeyPlan, World};
 
@@ -37,6 +38,10 @@ pub async fn run(world: Rc<World>, number: u64) {
             continue;
         }
         let machine = Rc::clone(up[chance.index(up.len())]);
+        if chance.happens(40) {
+            scans::scan(&world, &mut chance).await;
+            continue;
+        }
         if chance.happens(60) {
             batch(&world, &machine, &mut chance).await;
             continue;
@@ -237,7 +242,8 @@ fn read(found: &ReadResult) -> (ClientOutcome, Option<u64>) {
     (outcome, record.expires_ms())
 }
 
-fn value(record: &Record) -> Option<(u64, Version)> {
+/// The value's number, unless it is a deletion.
+pub(crate) fn value(record: &Record) -> Option<(u64, Version)> {
     if record.is_tombstone() {
         return None;
     }

@@ -17,11 +17,13 @@ use kvorum_base::value_memory::LargeValues;
 use kvorum_core::frame::{INTERLEAVED_MAX, PAYLOAD_OVERHEAD_MAX};
 use kvorum_core::hints::BacklogBounds;
 use kvorum_core::placement::{Layout, NodeId};
+use kvorum_core::scan::page::PAGE_OVERHEAD_MAX;
 use kvorum_core::{Incarnation, Key};
 use kvorum_peer::context::PeerSettings;
 use kvorum_peer::membership::{Membership, VoteState};
 use kvorum_peer::room::PeerRoom;
 use kvorum_replication::anti_entropy::{AntiEntropy, RepairSettings};
+use kvorum_replication::cluster_scan::ScanMemory;
 use kvorum_replication::coordinator::Coordinator;
 use kvorum_replication::coordinator::hedge::Hedging;
 use kvorum_replication::hints::{HintQueue, HintSettings};
@@ -289,9 +291,13 @@ impl Machine {
         &self,
         run: impl FnOnce(Coordinator, Arc<LargeValues>) -> F,
     ) -> Option<AbortHandle> {
+        self.spawn_on(|shard| run(shard.coordinator.clone(), shard.large_values.clone()))
+    }
+
+    /// The same with all parts of its shard.
+    pub fn spawn_on<F: Future<Output = ()> + 'static>(&self, run: impl FnOnce(&Shard) -> F) -> Option<AbortHandle> {
         self.with(|process| {
-            let coordinator = process.shard.coordinator.clone();
-            let task = run(coordinator, process.shard.large_values.clone());
+            let task = run(&process.shard);
             let handle = process.tasks.set.borrow().spawn_local(task).abort_handle();
             process.tasks.wake();
             handle
@@ -499,7 +505,7 @@ impl Machine {
     ) -> Shard {
         let plan = &self.plan;
         let boot = clock.boot();
-        let frame_bytes_max = plan.value_bytes_max + PAYLOAD_OVERHEAD_MAX;
+        let frame_bytes_max = plan.value_bytes_max + PAYLOAD_OVERHEAD_MAX + PAGE_OVERHEAD_MAX;
         let hints = if plan.has_background { HINTS } else { HintSettings::OFF };
         Shard::new(ShardParts {
             index: 0,
@@ -523,6 +529,8 @@ impl Machine {
             mailbox: mailbox.clone(),
             cpu_share: CpuShare::whole(),
             large_values: LargeValues::new(plan.large_bytes_max),
+            scan_memory: ScanMemory::new(1 << 20),
+            scan_page_bytes: SCAN_PAGE_BYTES,
             hints: Arc::new(HintQueue::new(hints, plan.layout.nodes().len())),
             anti_entropy: Arc::new(AntiEntropy::new(repair(plan), boot)),
             metrics: Arc::default(),
@@ -550,6 +558,9 @@ fn repair(plan: &MachinePlan) -> RepairSettings {
 
 /// A peer has one shard, and a connection whose end was lost stays for a while.
 const PEER_LINKS_MAX: usize = 64;
+
+/// A record or two: so a scan of a few keys has several pages, and faults come between them.
+const SCAN_PAGE_BYTES: usize = 100;
 
 /// Little, so that its bounds are reached.
 const HINTS: HintSettings = HintSettings {

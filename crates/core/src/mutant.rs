@@ -148,6 +148,12 @@ defects! {
     /// A value that ends is dropped below the GC watermark, whenever it ends.
     ExpiredDroppedEarly leaves out
         "A value that ends is dropped only if the GC watermark's clock has passed its end.";
+    /// A scan sends what the provider holds, whatever the witnesses hold.
+    ScanWithoutWitnesses leaves out
+        "A scan sends a record without a read only if all replicas that it asked for it agree.";
+    /// A scan whose node has failed goes on behind what the others had looked at.
+    ScanGoesOnFurther leaves out
+        "A scan goes on from behind the last key that it has decided.";
     /// A node that lost its disk gets back nothing that is newer than the round.
     RestoredUpToW leaves out
         "A node that lost its disk gets everything back, what is newer than the round as well.";

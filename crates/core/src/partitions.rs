@@ -89,6 +89,12 @@ impl From<PartitionSet> for Vec<u64> {
     }
 }
 
+impl Extend<PartitionId> for PartitionSet {
+    fn extend<I: IntoIterator<Item = PartitionId>>(&mut self, partitions: I) {
+        partitions.into_iter().for_each(|partition| self.insert(partition));
+    }
+}
+
 impl FromIterator<PartitionId> for PartitionSet {
     fn from_iter<I: IntoIterator<Item = PartitionId>>(partitions: I) -> Self {
         let mut set = Self::default();

@@ -1,5 +1,5 @@
-//! Questions of a shard's background work, to peers and to this node, and their answers. An answer here counts
-//! for no quorum, so nodes without a vote give theirs as well.
+//! Questions of a shard's background work and of scans, to peers and to this node, and their answers. An answer here
+//! counts for no quorum, so nodes without a vote give theirs as well; pages of scans excepted.
 //!
 //! Every call ends: with its answer, when the connection ends, or when its future is dropped (the caller keeps a
 //! deadline). Bounded by what the callers keep under way.
@@ -15,7 +15,8 @@ use kvorum_core::frame::Message;
 use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer, Wanted};
 use kvorum_core::repair::wire::{RoundRequest, RoundResponse};
-use kvorum_core::{Key, Record};
+use kvorum_core::scan::page::{PageQuestion, ScanPage};
+use kvorum_core::{Hlc, Key, Record};
 use kvorum_peer::error::ProtocolError;
 use kvorum_peer::link::Grouping;
 use kvorum_peer::membership::Membership;
@@ -85,7 +86,7 @@ impl BackgroundRpc {
         match reply {
             Reply::Read(held) => held,
             Reply::Failed(failure) => ReadAnswer::Failed(failure),
-            Reply::Stored(_) | Reply::Repair(_) => ReadAnswer::Failed(Failure::Corrupt),
+            Reply::Stored(_) | Reply::Repair(_) | Reply::Page(..) => ReadAnswer::Failed(Failure::Corrupt),
         }
     }
 
@@ -137,7 +138,17 @@ impl BackgroundRpc {
         match self.ask(node, Message::Repair(request.encode()), None).await {
             Reply::Repair(response) => Ok(response),
             Reply::Failed(failure) => Err(failure),
-            Reply::Stored(_) | Reply::Read(_) => Err(Failure::Corrupt),
+            Reply::Stored(_) | Reply::Read(_) | Reply::Page(..) => Err(Failure::Corrupt),
+        }
+    }
+
+    /// Asks a peer for a page of a scan; with it comes the peer's clock. Unlike the others, such an answer counts for a
+    /// quorum: a node without a vote gives none.
+    pub async fn page(&self, node: NodeId, question: &PageQuestion) -> Result<(ScanPage, Hlc), Failure> {
+        match self.ask(node, Message::Scan(question.encode()), None).await {
+            Reply::Page(page, clock) => Ok((page, clock)),
+            Reply::Failed(failure) => Err(failure),
+            Reply::Stored(_) | Reply::Read(_) | Reply::Repair(_) => Err(Failure::Corrupt),
         }
     }
 
@@ -168,7 +179,7 @@ impl BackgroundRpc {
     ///
     /// # Errors
     /// If it is none.
-    pub fn on_answer(&self, node: NodeId, number: u32, answer: Message) -> Result<(), ProtocolError> {
+    pub fn on_answer(&self, node: NodeId, number: u32, answer: Message, clock: Hlc) -> Result<(), ProtocolError> {
         let waiting = self.waiting.borrow_mut().remove(&number);
         let waiting = waiting.filter(|waiting| waiting.node == node);
         let reply = match answer {
@@ -182,9 +193,14 @@ impl BackgroundRpc {
             Message::RepairAnswer(payload) => {
                 Reply::Repair(RoundResponse::decode(&payload).map_err(|_| ProtocolError::NotAnAnswer)?)
             }
+            Message::ScanAnswer(Ok(page)) => {
+                Reply::Page(ScanPage::decode(page).map_err(|_| ProtocolError::NotAnAnswer)?, clock)
+            }
+            Message::ScanAnswer(Err(failure)) => Reply::Failed(failure),
             Message::Store { .. }
             | Message::Read { .. }
             | Message::Repair(_)
+            | Message::Scan(_)
             | Message::Proof(_)
             | Message::Ping { .. }
             | Message::Pong { .. } => return Err(ProtocolError::NotAnAnswer),

@@ -7,6 +7,7 @@ pub mod anti_entropy;
 pub mod background_rpc;
 pub mod background_scan;
 pub mod backpressure;
+pub mod cluster_scan;
 pub mod coordinator;
 pub mod hints;
 #[cfg(all(test, feature = "interleavings"))]

@@ -1,8 +1,9 @@
 //! Answers to questions of background work.
 
-use kvorum_core::Record;
 use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer};
 use kvorum_core::repair::wire::RoundResponse;
+use kvorum_core::scan::page::ScanPage;
+use kvorum_core::{Hlc, Record};
 
 /// An answer.
 pub enum Reply {
@@ -12,6 +13,8 @@ pub enum Reply {
     Read(ReadAnswer<Record>),
     /// To a question of anti-entropy.
     Repair(RoundResponse),
+    /// To a question of a scan, with the node's clock.
+    Page(ScanPage, Hlc),
     /// There is none.
     Failed(Failure),
 }
@@ -22,7 +25,7 @@ impl Reply {
         match self {
             Self::Stored(answer) => answer,
             Self::Failed(failure) => StoreAnswer::Failed(failure),
-            Self::Read(_) | Self::Repair(_) => StoreAnswer::Failed(Failure::Corrupt),
+            Self::Read(_) | Self::Repair(_) | Self::Page(..) => StoreAnswer::Failed(Failure::Corrupt),
         }
     }
 }

@@ -29,6 +29,7 @@ use kvorum_peer::first_dials::FirstDials;
 use kvorum_peer::membership::Membership;
 use kvorum_peer::room::PeerRoom;
 use kvorum_replication::anti_entropy::{AntiEntropy, RepairSettings};
+use kvorum_replication::cluster_scan::ScanMemory;
 use kvorum_replication::hints::{HintQueue, HintSettings};
 use kvorum_replication::replica::{Mailbox, Mailboxes};
 use kvorum_replication::scrub::Scrub;
@@ -240,6 +241,7 @@ impl Node {
         let view = Arc::new(NodeView {
             clock,
             hints: Arc::new(hints),
+            scan_memory: ScanMemory::new(config.memory_bytes.get() / 16),
             membership,
             first_dials: FirstDials::default(),
             guards,

@@ -14,6 +14,7 @@ use kvorum_base::clock::Clock;
 use kvorum_base::priority;
 use kvorum_config::{Config, HttpSection, ReadFanout};
 use kvorum_core::frame::{INTERLEAVED_MAX, PAYLOAD_OVERHEAD_MAX};
+use kvorum_core::scan::page::{PAGE_BYTES_MAX, PAGE_OVERHEAD_MAX};
 use kvorum_http::{
     Admin, AdminFuture, AuditLog, BrowserRules, Gate, HttpParts, HttpSettings, HttpShard, IncomingStream, PageFuture,
     PageRoom, PeerRefusal, PeerUpgrade, RangeError, Ranges, serve_connection,
@@ -156,7 +157,7 @@ fn shard(
     mailbox: Arc<Mailbox>,
     first_dials: Vec<FirstDial>,
 ) -> Shard {
-    let frame_bytes_max = config.limits.value_bytes_max.get() + PAYLOAD_OVERHEAD_MAX;
+    let frame_bytes_max = config.limits.value_bytes_max.get() + PAYLOAD_OVERHEAD_MAX + PAGE_OVERHEAD_MAX;
     Shard::new(ShardParts {
         index,
         peers: PeerSettings {
@@ -182,6 +183,8 @@ fn shard(
         mailbox,
         cpu_share: view.cpu_share.clone(),
         large_values: view.large_values.clone(),
+        scan_memory: view.scan_memory.clone(),
+        scan_page_bytes: PAGE_BYTES_MAX,
         hints: view.hints.clone(),
         anti_entropy: view.anti_entropy.clone(),
         // The background shard coordinates nothing for clients.

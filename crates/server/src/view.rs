@@ -15,6 +15,7 @@ use kvorum_peer::first_dials::FirstDials;
 use kvorum_peer::membership::{Membership, VoteState};
 use kvorum_peer::room::PeerRoom;
 use kvorum_replication::anti_entropy::AntiEntropy;
+use kvorum_replication::cluster_scan::ScanMemory;
 use kvorum_replication::coordinator::metrics::CoordinatorMetrics;
 use kvorum_replication::hints::HintQueue;
 use kvorum_replication::scrub::Scrub;
@@ -61,6 +62,8 @@ pub(crate) struct NodeView {
     pub(crate) cpu_share: CpuShare,
     /// Hints on their way, and what is counted of all of them.
     pub(crate) hints: Arc<HintQueue>,
+    /// What scans over the cluster hold.
+    pub(crate) scan_memory: Arc<ScanMemory>,
     /// Memory for large values.
     pub(crate) large_values: Arc<LargeValues>,
     /// What clients hold of it.

@@ -17,13 +17,16 @@ const PONG: u8 = 6;
 const REPAIR_REQUEST: u8 = 7;
 const REPAIR_ANSWER: u8 = 8;
 const PROOF: u8 = 9;
+pub(super) const SCAN: u8 = 11;
+pub(super) const SCAN_ANSWER: u8 = 12;
 /// Many messages: see [`super::bundle`].
 pub(super) const BUNDLE: u8 = 10;
 
 /// Longest payload of a [`Message::Proof`].
 pub const PROOF_BYTES_MAX: usize = 64;
 
-/// More chunks of this message follow. Only of what may be large: [`STORE`] and [`READ_ANSWER`].
+/// More chunks of this message follow. Only of what may be large: [`STORE`], [`READ_ANSWER`] and
+/// [`SCAN_ANSWER`].
 pub(super) const MORE: u8 = 1;
 /// On [`STORE`].
 const REPAIR: u8 = 1 << 1;
@@ -39,6 +42,10 @@ const REBUILT: u8 = 1 << 4;
 /// On [`PONG`]: three bits, and their place.
 const BACKPRESSURE: u8 = 0b111 << BACKPRESSURE_SHIFT;
 const BACKPRESSURE_SHIFT: u32 = 5;
+
+/// The first byte of a [`SCAN_ANSWER`].
+const PAGE: u8 = 0;
+const NO_PAGE: u8 = 1;
 
 /// The first byte of a [`STORE_ANSWER`].
 mod stored {
@@ -111,6 +118,10 @@ pub enum Message {
     Repair(Bytes),
     /// The answer to [`Message::Repair`].
     RepairAnswer(Bytes),
+    /// A scan over the cluster asks for a page: see [`crate::scan::page`].
+    Scan(Bytes),
+    /// The answer to [`Message::Scan`].
+    ScanAnswer(Result<Bytes, Failure>),
     /// The caller has the cluster's secret: the first message, where both have one.
     Proof(Bytes),
 }
@@ -193,6 +204,18 @@ pub(super) fn put_fields<'a>(message: &'a Message, out: &mut BytesMut) -> (u8, u
             out.put_slice(payload);
             (REPAIR_ANSWER, 0, None)
         }
+        Message::Scan(payload) => {
+            out.put_slice(payload);
+            (SCAN, 0, None)
+        }
+        Message::ScanAnswer(Ok(page)) => {
+            out.put_u8(PAGE);
+            (SCAN_ANSWER, 0, Some(page))
+        }
+        Message::ScanAnswer(Err(failure)) => {
+            out.put_slice(&[NO_PAGE, failure.code()]);
+            (SCAN_ANSWER, 0, None)
+        }
         Message::Proof(payload) => {
             out.put_slice(payload);
             (PROOF, 0, None)
@@ -245,9 +268,9 @@ pub(super) fn known_flags(opcode: u8) -> Result<u8, FrameError> {
     match opcode {
         STORE => Ok(MORE | REPAIR | NON_VOTING),
         READ => Ok(VERSION_ONLY | AT_CLOCK | NON_VOTING),
-        READ_ANSWER => Ok(MORE),
+        READ_ANSWER | SCAN_ANSWER => Ok(MORE),
         PONG => Ok(REMEMBERS_YOU | REBUILT | BACKPRESSURE),
-        STORE_ANSWER | PING | REPAIR_REQUEST | REPAIR_ANSWER | PROOF | BUNDLE => Ok(0),
+        STORE_ANSWER | PING | REPAIR_REQUEST | REPAIR_ANSWER | PROOF | BUNDLE | SCAN => Ok(0),
         unknown => Err(FrameError::Opcode(unknown)),
     }
 }
@@ -286,6 +309,17 @@ pub(super) fn parse(head: Head, mut payload: Bytes) -> Result<Message, FrameErro
         }
         REPAIR_REQUEST => Ok(Message::Repair(payload)),
         REPAIR_ANSWER => Ok(Message::RepairAnswer(payload)),
+        SCAN => Ok(Message::Scan(payload)),
+        SCAN_ANSWER => match *payload {
+            [PAGE, ..] => {
+                payload.advance(1);
+                Ok(Message::ScanAnswer(Ok(payload)))
+            }
+            [NO_PAGE, code] => {
+                Failure::from_code(code).map(|failure| Message::ScanAnswer(Err(failure))).ok_or(FrameError::Payload)
+            }
+            _ => Err(FrameError::Payload),
+        },
         PROOF if payload.len() <= PROOF_BYTES_MAX => Ok(Message::Proof(payload)),
         PROOF => Err(FrameError::Payload),
         unknown => Err(FrameError::Opcode(unknown)),

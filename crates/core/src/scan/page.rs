@@ -20,6 +20,9 @@ use crate::version::Version;
 /// Bytes of keys and records that a node looks at for one page, more only where a single record is longer.
 pub const PAGE_BYTES_MAX: usize = 256 * 1024;
 
+/// What the longest page adds to the record that it ends with.
+pub const PAGE_OVERHEAD_MAX: usize = 2 * PAGE_BYTES_MAX;
+
 const KEYS_ONLY: u8 = 1;
 const HAS_END: u8 = 1 << 1;
 /// Of a page: the range goes on behind it.

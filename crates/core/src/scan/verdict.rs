@@ -5,6 +5,7 @@
 //! of the cover holds anything else. Whatever differs is left to a read.
 
 use super::page::ScanHolding;
+use crate::mutant::{Mutant, is_on};
 use crate::quorum::{Quorum, Rank, majority};
 use crate::record::Record;
 use crate::version::{Hlc, Version};
@@ -53,12 +54,15 @@ pub fn verdict(quorum: Quorum, cover: &[CoverAnswer<'_>], own_clock: impl FnOnce
     for answer in cover {
         let Some(holding) = answer.holding else { continue };
         let Some(held) = held_version(holding) else { return Verdict::Read };
-        if agreed.is_some_and(|agreed| agreed != held) {
+        if agreed.is_some_and(|agreed| agreed != held) && !is_on(Mutant::ScanWithoutWitnesses) {
             return Verdict::Read;
         }
-        agreed = Some(held);
+        agreed.get_or_insert(held);
     }
     let Some(held) = agreed else { return Verdict::Skip };
+    if is_on(Mutant::ScanWithoutWitnesses) && cover.first().is_some_and(|provider| provider.holding.is_some()) {
+        return if held.is_deletion { Verdict::Skip } else { Verdict::Send };
+    }
     if held.is_deletion {
         // A deletion that some lack is one where their watermarks say the same.
         let lacks = |answer: &&CoverAnswer<'_>| answer.holding.is_none() && is_in_scope(held, answer.rank);

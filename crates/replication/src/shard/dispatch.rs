@@ -11,6 +11,7 @@ use kvorum_core::frame::{Frame, Message};
 use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer, Wanted};
 use kvorum_core::repair::wire::{RoundRequest, RoundResponse};
+use kvorum_core::scan::page::PageQuestion;
 use kvorum_core::{Hlc, Key, Record};
 use kvorum_peer::detach::detach;
 use kvorum_peer::error::ProtocolError;
@@ -22,6 +23,7 @@ use kvorum_storage::commit::{Completion, CompletionToken, Work};
 
 use crate::anti_entropy::member::Member;
 use crate::background_rpc::BackgroundRpc;
+use crate::cluster_scan::PageReader;
 use crate::coordinator::Coordinator;
 use crate::replica::peer_reply::PeerReply;
 use crate::replica::reply_to::ReplyTo;
@@ -37,6 +39,8 @@ pub(super) struct Dispatch {
     pub(super) rpc: Rc<BackgroundRpc>,
     pub(super) member: Rc<Member>,
     pub(super) cpu_share: CpuShare,
+    /// Pages for scans over the cluster.
+    pub(super) pages: Rc<PageReader>,
     /// Stores that arrived together and have not been handed in.
     pub(super) works: RefCell<Vec<Work>>,
 }
@@ -156,6 +160,25 @@ impl Dispatch {
         });
     }
 
+    /// A scan over the cluster asks for a page.
+    fn take_scan(&self, link: &Rc<Link>, id: u64, payload: Bytes) -> Result<(), ProtocolError> {
+        let question = PageQuestion::decode(payload).map_err(|_| ProtocolError::NotARequest)?;
+        let Some(admitted) = self.pages.admit() else {
+            link.reply(&self.frame(id, Message::ScanAnswer(Err(Failure::Overloaded))), Grouping::Alone);
+            return Ok(());
+        };
+        let (pages, clock, link) = (self.pages.clone(), self.clock.clone(), link.clone());
+        tokio::task::spawn_local(async move {
+            let page = pages.read_encoded(question).await;
+            drop(admitted);
+            // After the page: what it says of values that end is of now.
+            let answer = Frame { id, hlc: clock.durable_reading(), message: Message::ScanAnswer(page) };
+            // A link that broke loses it, and the scan sees the end.
+            let _ = link.answer(&answer, Grouping::Alone);
+        });
+        Ok(())
+    }
+
     /// A question of a driver of anti-entropy.
     fn take_repair(&self, caller: NodeId, link: &Rc<Link>, id: u64, payload: &[u8]) -> Result<(), ProtocolError> {
         let request = RoundRequest::decode(payload).map_err(|_| ProtocolError::NotARequest)?;
@@ -188,12 +211,14 @@ impl FrameHandler for Dispatch {
     fn on_answer(&self, node: NodeId, answer: Frame) -> Result<(), ProtocolError> {
         let Frame { id, message, hlc } = answer;
         if let Some(number) = background_number(id) {
-            return self.rpc.on_answer(node, number, message);
+            return self.rpc.on_answer(node, number, message, hlc);
         }
         match message {
             Message::StoreAnswer(answer) => self.coordinator.on_stored(node, id, answer, hlc),
             Message::ReadAnswer(answer) => self.coordinator.on_read(node, id, answer, hlc),
             Message::RepairAnswer(_)
+            | Message::Scan(_)
+            | Message::ScanAnswer(_)
             | Message::Proof(_)
             | Message::Pong { .. }
             | Message::Store { .. }
@@ -240,8 +265,10 @@ impl FrameHandler for Dispatch {
                 };
                 link.reply(&self.frame(id, pong), Grouping::Alone);
             }
+            Message::Scan(payload) => self.take_scan(link, id, payload)?,
             Message::StoreAnswer(_)
             | Message::ReadAnswer(_)
+            | Message::ScanAnswer(_)
             | Message::RepairAnswer(_)
             | Message::Proof(_)
             | Message::Pong { .. } => {

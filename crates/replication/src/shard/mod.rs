@@ -34,6 +34,7 @@ use crate::anti_entropy::driver::Driver;
 use crate::anti_entropy::member::Member;
 use crate::background_rpc::BackgroundRpc;
 use crate::background_scan::BackgroundScan;
+use crate::cluster_scan::{PageReader, ScanMemory, Scanner};
 use crate::coordinator::hedge::Hedging;
 use crate::coordinator::metrics::CoordinatorMetrics;
 use crate::coordinator::{Coordinator, CoordinatorParts};
@@ -73,6 +74,10 @@ pub struct ShardParts {
     pub cpu_share: CpuShare,
     /// The node's memory for large values.
     pub large_values: Arc<LargeValues>,
+    /// What scans over the cluster hold, on all shards.
+    pub scan_memory: Arc<ScanMemory>,
+    /// About how many bytes a node looks at for one page of them.
+    pub scan_page_bytes: usize,
     /// Takes what replicas do not confirm.
     pub hints: Arc<HintQueue>,
     /// The node's part in rounds of anti-entropy.
@@ -117,6 +122,8 @@ pub struct Shard {
     pub coordinator: Coordinator,
     /// Questions of background work.
     pub rpc: Rc<BackgroundRpc>,
+    /// Scans over the cluster.
+    pub scanner: Rc<Scanner>,
     /// Scans for background work.
     pub scan: BackgroundScan,
     /// Answers to drivers of anti-entropy.
@@ -188,7 +195,20 @@ impl Shard {
             lingering_max: parts.lingering_max,
         });
         let rpc = BackgroundRpc::new(membership.clone(), peers.clone(), replica.clone(), large_values.clone());
+        let pages = PageReader::new(store.clone(), scan.clone(), membership.clone(), large_values.clone());
+        let pages = Rc::new(pages);
+        let scanner = Rc::new(Scanner {
+            clock: clock.clone(),
+            membership: membership.clone(),
+            peers: peers.clone(),
+            rpc: rpc.clone(),
+            reader: pages.clone(),
+            coordinator: coordinator.clone(),
+            memory: parts.scan_memory,
+            page_bytes: parts.scan_page_bytes,
+        });
         let dispatch = Rc::new(Dispatch {
+            pages,
             clock: clock.clone(),
             membership: membership.clone(),
             replica: replica.clone(),
@@ -212,6 +232,7 @@ impl Shard {
             handler: dispatch.clone(),
             coordinator,
             rpc,
+            scanner,
             scan,
             member,
             dispatch,

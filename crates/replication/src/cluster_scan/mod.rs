@@ -1,0 +1,357 @@
+//! Scans over the cluster, coordinated: asks nodes for pages, merges them, and reads what they do not agree on.
+//!
+//! A [`ClusterScan`] is pulled by its reader: no more is asked for than one page of each node in advance. What it holds
+//! is reserved from one budget when it is opened. A node that fails is left out from then on: the rest is planned anew
+//! from behind the last key that was given, so no key is given twice, and none is left out.
+//!
+//! The rules are those of [`kvorum_core::scan`]. A key that its replicas do not agree on is read by the coordinator, as
+//! a client would.
+//!
+//! Cancel safety: [`ClusterScan::next`] may be dropped and called again; what was read is not lost. Dropping the scan
+//! gives up all that is under way.
+
+mod page_reader;
+mod pages;
+mod scanner;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::rc::Rc;
+
+use bytes::Bytes;
+use kvorum_core::mutant::{Mutant, is_on};
+use kvorum_core::partitions::PartitionSet;
+use kvorum_core::placement::NodeId;
+use kvorum_core::quorum::{Expiry, Held};
+use kvorum_core::scan::merge::{MergeStep, MergedKey, ScanMerge};
+use kvorum_core::scan::page::{ScanHolding, ScanValues};
+use kvorum_core::scan::plan::ScanPlan;
+use kvorum_core::scan::verdict::{CoverAnswer, Verdict, verdict};
+use kvorum_core::{Key, Record, Version};
+
+use crate::coordinator::batch::{BatchAction, BatchOperation};
+use crate::coordinator::{Outcome, ReadResult};
+pub(crate) use page_reader::PageReader;
+use pages::Pages;
+pub use scanner::{OnMissing, ScanMemory, ScanRefused, ScanSpec, Scanner};
+use scanner::{Reservation, after, key_bytes};
+
+/// Keys that are decided before the first of them is given: those that need a read are read together.
+const DECIDED_MAX: usize = 128;
+/// Pages of a node that a scan holds: the one that is merged, and the next.
+const PAGES_OF_NODE: usize = 2;
+
+/// A record of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScannedRecord {
+    /// Its key.
+    pub key: Key,
+    /// Its version.
+    pub version: Version,
+    /// When it ends, in milliseconds since 1970.
+    pub expires_ms: Option<u64>,
+    /// The whole of it, where values are wanted.
+    pub record: Option<Record>,
+}
+
+/// What comes next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ScanStep {
+    /// A record.
+    Record(ScannedRecord),
+    /// None for now: [`ClusterScan::position`] has moved on.
+    Passed,
+    /// The range has ended.
+    End,
+    /// Too few replicas of these partitions answer, from behind [`ClusterScan::position`] on.
+    Missing(PartitionSet),
+}
+
+/// From which key on which plan held.
+#[derive(Clone, Debug)]
+pub struct ScanSegment {
+    /// The first key of it; empty for the begin.
+    pub start: Bytes,
+    /// Who answers for what.
+    pub plan: Rc<ScanPlan>,
+}
+
+/// A scan under way.
+pub struct ClusterScan {
+    scanner: Rc<Scanner>,
+    spec: ScanSpec,
+    plan: Rc<ScanPlan>,
+    merge: ScanMerge,
+    pages: Pages,
+    failed: BTreeSet<NodeId>,
+    items: VecDeque<ScannedRecord>,
+    /// The last key that was decided, and the last up to which all was given.
+    decided: Option<Bytes>,
+    given: Option<Bytes>,
+    segments: Vec<ScanSegment>,
+    missing: PartitionSet,
+    /// How it ends once `items` are given.
+    ending: Option<ScanStep>,
+    _room: Reservation,
+}
+
+/// A key that is decided.
+enum Decided {
+    Item(ScannedRecord),
+    /// To be read.
+    Unread(Key),
+}
+
+impl ClusterScan {
+    /// Begins a scan.
+    ///
+    /// # Errors
+    /// [`ScanRefused`].
+    pub fn open(scanner: &Rc<Scanner>, spec: ScanSpec) -> Result<Self, ScanRefused> {
+        let nodes = scanner.membership.layout().nodes().len();
+        let room = scanner.memory.reserve(nodes * PAGES_OF_NODE * scanner.page_bytes).ok_or(ScanRefused::NoRoom)?;
+        let failed = BTreeSet::new();
+        let plan = scanner.plan(&spec, &failed);
+        if spec.on_missing == OnMissing::End && !plan.missing().is_empty() {
+            return Err(ScanRefused::Missing(plan.missing().clone()));
+        }
+        let mut scan = Self {
+            scanner: Rc::clone(scanner),
+            plan: Rc::new(plan),
+            merge: ScanMerge::new([]),
+            pages: Pages::default(),
+            failed,
+            items: VecDeque::new(),
+            decided: None,
+            given: None,
+            segments: Vec::new(),
+            missing: PartitionSet::default(),
+            ending: None,
+            _room: room,
+            spec,
+        };
+        scan.begin_plan();
+        Ok(scan)
+    }
+
+    /// The last key up to which everything was given: from behind it another scan may go on.
+    #[must_use]
+    pub fn position(&self) -> Option<&Bytes> {
+        self.given.as_ref()
+    }
+
+    /// Who has answered for what, from which key on.
+    #[must_use]
+    pub fn segments(&self) -> &[ScanSegment] {
+        &self.segments
+    }
+
+    /// Partitions that were left out.
+    #[must_use]
+    pub fn missing(&self) -> &PartitionSet {
+        &self.missing
+    }
+
+    /// What comes next. Cancel safe. Nothing follows [`ScanStep::End`] and [`ScanStep::Missing`].
+    pub async fn next(&mut self) -> ScanStep {
+        loop {
+            if let Some(item) = self.items.pop_front() {
+                self.given = Some(key_bytes(&item.key));
+                return ScanStep::Record(item);
+            }
+            if self.given != self.decided {
+                self.given.clone_from(&self.decided);
+                return ScanStep::Passed;
+            }
+            if let Some(ending) = &self.ending {
+                return ending.clone();
+            }
+            self.check_own_vote();
+            match self.decide_some() {
+                (decided, _) if !decided.is_empty() => self.take(decided).await,
+                (_, MergeStep::End) => self.ending = Some(ScanStep::End),
+                _ => self.take_page().await,
+            }
+        }
+    }
+
+    /// A vote that this node has lost since the plan was made counts for nothing: what it gave may be older than what
+    /// it once had.
+    fn check_own_vote(&mut self) {
+        let own = self.scanner.membership.own();
+        let is_lost = self.scanner.membership.abstains().is_some() && {
+            let part = self.plan.part(own);
+            let mut asked = part.provides.iter().chain(part.witnesses.iter());
+            asked.any(|partition| self.scanner.membership.abstains_for(partition).is_some())
+        };
+        if is_lost {
+            self.plan_without(own);
+        }
+    }
+
+    /// Decides keys until a page is needed, some are decided, or the range ends: what is needed then.
+    fn decide_some(&mut self) -> (Vec<Decided>, MergeStep) {
+        let mut decided = Vec::new();
+        loop {
+            if decided.len() >= DECIDED_MAX {
+                return (decided, MergeStep::Await);
+            }
+            match self.merge.step() {
+                MergeStep::Key(merged) => {
+                    let key = key_bytes(&merged.key);
+                    decided.extend(self.decide(merged));
+                    if decided.is_empty() {
+                        self.decided = Some(key);
+                    }
+                }
+                other => {
+                    if decided.is_empty()
+                        && let Some(passed) = self.merge.passed().map(key_bytes)
+                        && self.decided.as_ref().is_none_or(|decided| *decided < passed)
+                    {
+                        self.decided = Some(passed);
+                    }
+                    return (decided, other);
+                }
+            }
+        }
+    }
+
+    fn decide(&self, merged: MergedKey) -> Option<Decided> {
+        let MergedKey { key, holdings } = merged;
+        let cover = self.plan.cover(key.hash().partition());
+        let answers: Vec<CoverAnswer<'_>> = cover
+            .iter()
+            .filter_map(|member| {
+                let said = holdings.iter().find(|said| said.node == member.node)?;
+                let (holding, gc_watermark, clock) = (said.holding.as_ref(), said.gc_watermark, said.clock);
+                Some(CoverAnswer { rank: member.rank, holding, gc_watermark, clock })
+            })
+            .collect();
+        match verdict(self.spec.quorum, &answers, || self.scanner.clock.present()) {
+            Verdict::Skip => None,
+            Verdict::Send => {
+                let holding = answers.first().and_then(|provider| provider.holding);
+                Some(sent(key.clone(), holding).map_or(Decided::Unread(key), Decided::Item))
+            }
+            // What nobody is asked for is left out.
+            Verdict::Read if cover.is_empty() => None,
+            Verdict::Read => Some(Decided::Unread(key)),
+        }
+    }
+
+    /// Reads what must be read, and queues all in order. Where a read fails the scan goes no further.
+    async fn take(&mut self, decided: Vec<Decided>) {
+        let unread = decided.iter().filter_map(|decided| match decided {
+            Decided::Unread(key) => Some(key.clone()),
+            Decided::Item(_) => None,
+        });
+        let quorum = self.spec.quorum;
+        let reads: Vec<_> = unread.map(|key| BatchOperation { key, quorum, action: BatchAction::Get }).collect();
+        let answers = if reads.is_empty() {
+            Vec::new()
+        } else {
+            match self.scanner.coordinator.batch(reads).await {
+                Ok(answers) => answers,
+                Err(_) => return self.end_before(&decided, 0),
+            }
+        };
+        let mut answers = answers.into_iter();
+        for (place, next) in decided.iter().enumerate() {
+            match next {
+                Decided::Item(item) => self.items.push_back(item.clone()),
+                Decided::Unread(key) => match answers.next() {
+                    Some(Ok(Outcome::Found(found))) => self.items.extend(read(key, &found, self.spec.values)),
+                    _ => return self.end_before(&decided, place),
+                },
+            }
+            self.decided = Some(key_of(next));
+        }
+    }
+
+    /// A key cannot be read: too few of its replicas answer.
+    fn end_before(&mut self, decided: &[Decided], place: usize) {
+        let partition =
+            decided.get(place).and_then(|next| Key::new(key_of(next)).ok()).map(|key| key.hash().partition());
+        self.ending = Some(ScanStep::Missing(partition.into_iter().collect()));
+    }
+
+    /// Asks for pages that are awaited, and takes the next one that comes.
+    async fn take_page(&mut self) {
+        let awaited: Vec<NodeId> = self.merge.awaited().map(|(node, _)| node).collect();
+        for node in awaited {
+            self.pages.ask(&self.scanner, &self.spec, &self.plan, node);
+        }
+        match self.pages.next(&self.merge).await {
+            Ok((node, page, clock)) => {
+                let next = page.frontier.clone();
+                if self.merge.push(node, page, clock).is_err() {
+                    return self.plan_without(node);
+                }
+                if let Some(frontier) = next {
+                    self.pages.go_on(node, &frontier);
+                    self.pages.ask(&self.scanner, &self.spec, &self.plan, node);
+                }
+            }
+            Err(node) => self.plan_without(node),
+        }
+    }
+
+    /// Plans the rest without a node.
+    fn plan_without(&mut self, node: NodeId) {
+        if is_on(Mutant::ScanGoesOnFurther) {
+            self.decided = self.decided.take().max(self.pages.furthest());
+        }
+        self.failed.insert(node);
+        let plan = self.scanner.plan(&self.spec, &self.failed);
+        if self.spec.on_missing == OnMissing::End && !plan.missing().is_empty() {
+            self.ending = Some(ScanStep::Missing(plan.missing().clone()));
+            return;
+        }
+        self.plan = Rc::new(plan);
+        self.begin_plan();
+    }
+
+    fn begin_plan(&mut self) {
+        let start = self.decided.as_ref().map_or_else(|| self.spec.start.clone(), |decided| after(decided));
+        let layout = self.scanner.membership.layout();
+        let nodes = (0..=u8::MAX).map(NodeId).take(layout.nodes().len());
+        let nodes: Vec<NodeId> = nodes.filter(|node| !self.plan.part(*node).is_empty()).collect();
+        self.pages = Pages::from(start.clone());
+        self.merge = ScanMerge::new(nodes);
+        self.missing.extend(self.plan.missing().iter());
+        self.segments.push(ScanSegment { start, plan: Rc::clone(&self.plan) });
+    }
+}
+
+fn key_of(decided: &Decided) -> Bytes {
+    match decided {
+        Decided::Item(item) => key_bytes(&item.key),
+        Decided::Unread(key) => key_bytes(key),
+    }
+}
+
+/// What a provider holds, as it is given; nothing where its bytes are no record.
+fn sent(key: Key, holding: Option<&ScanHolding>) -> Option<ScannedRecord> {
+    match holding? {
+        ScanHolding::Record(bytes) => {
+            let record = Record::decode(&key, bytes.clone()).ok()?;
+            let (version, expires_ms) = (record.version(), record.expires_ms());
+            Some(ScannedRecord { key, version, expires_ms, record: Some(record) })
+        }
+        ScanHolding::Value { version, expires_ms, .. } => {
+            Some(ScannedRecord { key, version: *version, expires_ms: *expires_ms, record: None })
+        }
+        ScanHolding::Deletion { .. } | ScanHolding::Damaged => None,
+    }
+}
+
+/// What a read has found.
+fn read(key: &Key, found: &ReadResult, values: ScanValues) -> Option<ScannedRecord> {
+    let Held::Record(record) = &found.value else { return None };
+    if record.is_tombstone() || found.expiry == Expiry::Passed {
+        return None;
+    }
+    let (version, expires_ms) = (record.version(), record.expires_ms());
+    let record = (values == ScanValues::Wanted).then(|| record.clone());
+    Some(ScannedRecord { key: key.clone(), version, expires_ms, record })
+}

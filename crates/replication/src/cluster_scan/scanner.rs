@@ -1,0 +1,133 @@
+//! What a shard scans the cluster with, and what it is asked to scan.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use kvorum_base::clock::Clock;
+use kvorum_core::Key;
+use kvorum_core::partitions::PartitionSet;
+use kvorum_core::placement::NodeId;
+use kvorum_core::quorum::Quorum;
+use kvorum_core::scan::page::ScanValues;
+use kvorum_core::scan::plan::ScanPlan;
+use kvorum_peer::membership::Membership;
+use kvorum_peer::peers::Peers;
+
+use super::page_reader::PageReader;
+use crate::background_rpc::BackgroundRpc;
+use crate::coordinator::Coordinator;
+
+/// What scans hold, on all shards of a node.
+#[derive(Debug)]
+pub struct ScanMemory {
+    used: AtomicUsize,
+    bytes_max: usize,
+}
+
+impl ScanMemory {
+    /// Nothing is held.
+    #[must_use]
+    pub fn new(bytes_max: usize) -> Arc<Self> {
+        Arc::new(Self { used: AtomicUsize::new(0), bytes_max })
+    }
+
+    pub(super) fn reserve(self: &Arc<Self>, bytes: usize) -> Option<Reservation> {
+        let fits = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.bytes_max);
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
+        Some(Reservation { memory: Arc::clone(self), bytes })
+    }
+
+    /// Bytes that are reserved now.
+    #[must_use]
+    pub fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+}
+
+/// Bytes of one scan, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Reservation {
+    memory: Arc<ScanMemory>,
+    bytes: usize,
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.memory.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// What a shard scans the cluster with.
+pub struct Scanner {
+    pub(crate) clock: Arc<Clock>,
+    pub(crate) membership: Arc<Membership>,
+    pub(crate) peers: Rc<Peers>,
+    pub(crate) rpc: Rc<BackgroundRpc>,
+    pub(crate) reader: Rc<PageReader>,
+    pub(crate) coordinator: Coordinator,
+    pub(crate) memory: Arc<ScanMemory>,
+    /// About how many bytes a node looks at for one page.
+    pub(crate) page_bytes: usize,
+}
+
+/// What to scan.
+#[derive(Clone, Debug)]
+pub struct ScanSpec {
+    /// The first key; empty for the first of all.
+    pub start: Bytes,
+    /// The first key that is left out.
+    pub end: Option<Bytes>,
+    /// By how many replicas each key is judged.
+    pub quorum: Quorum,
+    /// Whether values are wanted.
+    pub values: ScanValues,
+    /// What to do without enough replicas of a partition.
+    pub on_missing: OnMissing,
+}
+
+/// What a scan does without enough replicas of a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnMissing {
+    /// It ends.
+    End,
+    /// It leaves the partition out, and says so.
+    LeaveOut,
+}
+
+/// Why a scan is not begun.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ScanRefused {
+    /// There is no memory for another.
+    NoRoom,
+    /// Too few replicas of these partitions are there.
+    Missing(PartitionSet),
+}
+
+impl Scanner {
+    /// Who answers for what, without those that have failed.
+    pub(super) fn plan(&self, spec: &ScanSpec, failed: &BTreeSet<NodeId>) -> ScanPlan {
+        let own = self.membership.own();
+        ScanPlan::new(self.membership.layout(), spec.quorum, |node, partition| {
+            let answers = match self.peers.get(node) {
+                Some(peer) => peer.is_up() && peer.votes(),
+                None => node == own && self.membership.abstains_for(partition).is_none(),
+            };
+            answers && !failed.contains(&node)
+        })
+    }
+}
+
+pub(super) fn key_bytes(key: &Key) -> Bytes {
+    Bytes::copy_from_slice(key.as_bytes())
+}
+
+/// The least key behind this one.
+pub(super) fn after(key: &[u8]) -> Bytes {
+    let mut next = BytesMut::with_capacity(key.len() + 1);
+    next.put_slice(key);
+    next.put_u8(0);
+    next.freeze()
+}
