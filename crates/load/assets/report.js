@@ -2,7 +2,7 @@ const { run, host, slow_commits, unsent, hint, latency, service } = data;
 place("title").textContent = `${run.workload} at ${run.rate_asked === "max" ? "the highest rate" : number(run.rate_asked) + "/s"} → ${run.targets.join(", ")}`;
 place("asked").textContent =
   `${new Date(run.started_unix_ms).toISOString()} · ${number(run.duration_s)} s after ${number(run.warmup_s)} s of warm-up · ` +
-  `${run.connections} connections, ${run.threads} threads, pipeline ${run.pipeline} · ${number(run.keys)} keys, ${run.key_order} · ` +
+  `${run.connections} connections, ${run.threads} threads, pipeline ${run.pipeline}${run.batch > 1 ? `, batches of ${run.batch}` : ""} · ${number(run.keys)} keys, ${run.key_order} · ` +
   `values ${run.value_size} B${run.compressible ? ", compressible" : ""} · ack/from ${run.ack ?? "default"}/${run.from ?? "default"}`;
 const warnings = [];
 if (run.generator.limit) warnings.push(`The generator was the limit, not the target: ${run.generator.limit}`);
@@ -18,6 +18,7 @@ warn(warnings);
 table("summary", [
   ["", "achieved/s", "requests", "p50 ms", "p90", "p99", "p99.9", "p99.99", "max", "mean"],
   ["from due", number(run.rate_achieved, 0), number(run.requests), ...["p50", "p90", "p99", "p999", "p9999", "max", "mean"].map((p) => number(run.latency_ms[p], 3))],
+  ...(run.batch > 1 ? [["operations in batches", number(run.operation_rate_achieved, 0), number(Object.values(run.outcomes).reduce((sum, count) => sum + count, 0)), "", "", "", "", "", "", ""]] : []),
   ["from sent", "", "", ...["p50", "p90", "p99", "p999", "p9999", "max", "mean"].map((p) => number(run.service_ms[p], 3))],
   ...Object.entries(run.operations).map(([name, row]) => [name, "", number(row.requests), ...["p50", "p90", "p99", "p999", "p9999", "max", "mean"].map((p) => number(row.latency_ms[p], 3))]),
 ]);
@@ -88,6 +89,7 @@ chart("memory", times, byNode((second) => second.resident_bytes / 2 ** 20), { y:
 table("statuses", [
   ["", "count"],
   ...Object.entries(run.statuses).map(([status, count]) => [`answered ${status}`, number(count)]),
+  ...Object.entries(run.outcomes).map(([status, count]) => [`operations answered ${status}`, number(count)]),
   ...Object.entries(run.errors).filter(([name]) => isNaN(name)).map(([name, count]) => [`no answer: ${name}`, number(count)]),
   ["timeouts", number(run.timeouts)], ["sent more than 1 ms late", number(run.late_sends)], ["never sent", number(run.unsent)],
   ["bytes received", number(run.bytes_read)], ["bytes sent", number(run.bytes_written)],

@@ -45,22 +45,30 @@ impl Client {
     /// # Errors
     /// [`Error::Unreachable`]: no connection, no answer in time, or none that is whole and HTTP/1.1.
     pub fn get(&mut self, path: &str) -> Result<PageResponse, Error> {
+        self.ask(format!("GET {path} HTTP/1.1\r\n{}\r\n", self.target.head_lines()).as_bytes())
+    }
+
+    /// Sends a short request that may be sent twice, and is whole. A connection that the server has closed meanwhile is
+    /// made anew, once.
+    ///
+    /// # Errors
+    /// Those of [`Client::get`].
+    pub(crate) fn ask(&mut self, request: &[u8]) -> Result<PageResponse, Error> {
         let reused = self.stream.is_some();
         let deadline = Instant::now() + self.timeout;
-        self.exchange(path, deadline)
-            .or_else(|error| if reused { self.exchange(path, deadline) } else { Err(error) })
+        self.exchange(request, deadline)
+            .or_else(|error| if reused { self.exchange(request, deadline) } else { Err(error) })
             .map_err(|cause| Error::Unreachable { target: self.target.to_string(), cause })
     }
 
-    fn exchange(&mut self, path: &str, deadline: Instant) -> io::Result<PageResponse> {
+    fn exchange(&mut self, request: &[u8], deadline: Instant) -> io::Result<PageResponse> {
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
             None => self.connect(deadline)?,
         };
-        let request = format!("GET {path} HTTP/1.1\r\n{}\r\n", self.target.head_lines());
         // Less than what the system keeps for a connection that is idle: one write.
         stream.set_write_timeout(Some(left(deadline)?))?;
-        stream.write_all(request.as_bytes())?;
+        stream.write_all(request)?;
         let (page, closes) = read(&mut stream, deadline)?;
         self.stream = (!closes).then_some(stream);
         Ok(page)

@@ -4,6 +4,8 @@
 //! everything before it was acknowledged; so where the first key of a stage can be read, all stages before it are
 //! complete, and a fill that is taken up again finds its place by bisection, without a note anywhere. Values follow
 //! from their keys, and no run writes the same: at the end a sample is read back and compared.
+//!
+//! Where all targets know batches, keys are written in these. The keys of a batch that fails are all written again.
 
 use std::io;
 use std::sync::Arc;
@@ -13,12 +15,17 @@ use std::time::{Duration, Instant};
 
 use crate::Error;
 use crate::client::Client;
-use crate::numbers::count;
+use crate::numbers::{count, index};
 use crate::random::Random;
+use crate::run::outcomes::OutcomeParser;
 use crate::run::{Rate, RunOutcome, RunPlan, reach, run};
 use crate::target::Target;
-use crate::workload::{ClientOperation, KEYS_MAX, KeyOrder, Requests, Values, Writer};
+use crate::workload::{
+    BATCH_VALUE_BYTES_MAX, ClientOperation, KEYS_MAX, KeyOrder, OperationBatch, Requests, Values, Writer,
+};
 
+/// Keys of a request, if nothing else is asked for.
+pub const FILL_BATCH: usize = 64;
 /// Bytes of values in a stage, within the bounds of its keys.
 const STAGE_BYTES: u64 = 64 << 20;
 const STAGE_KEYS_MIN: u64 = 1_000;
@@ -63,17 +70,22 @@ pub fn keys_for(plan: &RunPlan, bytes: u64) -> Result<u64, Error> {
     Err(Error::Usage(format!("{bytes} bytes are {keys} values of {} bytes: 1 to {KEYS_MAX} can be", plan.value_size)))
 }
 
-/// Writes the plan's keys, as fast as its connections can. `progress` gets how many there are. Blocks.
+/// Writes the plan's keys, as fast as its connections can, in batches of at most the plan's: smaller ones of large
+/// values, none where a target does not know them. `progress` gets how many keys there are. Blocks.
 ///
 /// # Errors
 /// Those of [`run()`], also where targets go away meanwhile; [`Error::Refused`] if keys cannot be written or are not
 /// read back as they were written.
 pub fn fill(plan: &RunPlan, stop: &Arc<AtomicBool>, progress: &mut dyn FnMut(u64)) -> Result<Filled, Error> {
-    plan.check()?;
+    let plan = &RunPlan { batch: batch(plan), ..plan.clone() };
+    // What is written is looked at with each stage, of which batches are no larger.
+    RunPlan { batch: 1, ..plan.clone() }.check()?;
     let mut store = KeyReader::new(plan)?;
     let stage = (STAGE_BYTES / plan.value_size.mean().max(1)).clamp(STAGE_KEYS_MIN, STAGE_KEYS_MAX);
     let begun = store.stages_begun(plan.keys.div_ceil(stage), stage, stop)?;
     let mut from = stage * begun.saturating_sub(1);
+    let is_single = plan.batch == 1 || stop.load(Ordering::Relaxed) || !store.know_batches(plan)?;
+    let plan = &RunPlan { batch: if is_single { 1 } else { plan.batch }, ..plan.clone() };
     loop {
         progress(from);
         let keys = write_stages(plan, stage, from, stop, progress)?;
@@ -86,6 +98,12 @@ pub fn fill(plan: &RunPlan, stop: &Arc<AtomicBool>, progress: &mut dyn FnMut(u64
             sampled => return Ok(Filled { keys, from, sampled: sampled?, interrupted: stop.load(Ordering::Relaxed) }),
         }
     }
+}
+
+/// How many keys a request has at most.
+fn batch(plan: &RunPlan) -> usize {
+    let most = index(BATCH_VALUE_BYTES_MAX / plan.value_size.most().max(1)).max(1);
+    if plan.api.is_own() { plan.batch.min(most) } else { 1 }
 }
 
 /// How far it came: less than all keys if it was stopped.
@@ -125,9 +143,11 @@ fn puts(plan: &RunPlan) -> RunPlan {
 
 /// Writes all keys of a plan, some of them several times if need be.
 fn write_all(mut plan: RunPlan, stop: &Arc<AtomicBool>, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
-    let all = plan.keys;
+    let (all, batch) = (plan.keys, plan.batch);
     for attempt in 1..=RETRIES + 1 {
         plan.operations_max = Some(plan.keys);
+        // Smaller ones each time: what one key fails with is that key's alone in the end.
+        plan.batch = (batch >> (attempt - 1)).clamp(1, index(plan.keys));
         let before = all - plan.keys;
         let mut stall = StallDetector::new(&plan);
         let ends = stall.ends.clone();
@@ -138,7 +158,7 @@ fn write_all(mut plan: RunPlan, stop: &Arc<AtomicBool>, progress: &mut dyn FnMut
         if stop.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let ended = outcome.tally.latency.len() + count(outcome.failed_keys.len());
+        let ended = outcome.done + count(outcome.failed_keys.len());
         if ends.load(Ordering::Relaxed) && ended < plan.keys {
             return Err(stall.error(&plan, &outcome));
         }
@@ -245,6 +265,29 @@ impl KeyReader {
         }
         let cause = io::Error::other(format!("key {key} could not be read, {RETRIES} times over ({})", page.status));
         Err(Error::Unreachable { target: self.target.to_string(), cause })
+    }
+
+    /// Whether all targets know batches. One that fails, knows: it is busy, and a cluster is not filled with single
+    /// writes for that.
+    fn know_batches(&mut self, plan: &RunPlan) -> Result<bool, Error> {
+        let mut batch = OperationBatch::new(1);
+        batch.push(ClientOperation::Get, plan.first_key, &self.values);
+        for target in &plan.targets {
+            let mut request = Vec::new();
+            Requests::new(target, &plan.api, plan.ack, plan.from).batch(&mut request, batch.body());
+            let page = if *target == self.target {
+                self.client.ask(&request)
+            } else {
+                Client::new(target.clone(), plan.timeout).ask(&request)
+            }?;
+            let mut outcomes = OutcomeParser::default();
+            outcomes.take(&page.body);
+            let is_one = page.status == 200 && outcomes.statuses().is_some_and(|statuses| statuses.len() == 1);
+            if !is_one && page.status < 500 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// How many stages have their first key, or so many at least if it is stopped.

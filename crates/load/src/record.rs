@@ -29,7 +29,7 @@ pub enum RequestFailure {
     Reset,
     /// The connection was closed before the answer was whole.
     Closed,
-    /// What came is not HTTP/1.1.
+    /// What came is not HTTP/1.1, or has not one outcome for each operation of a batch.
     Protocol,
     /// Something came although no request was under way; it had no request.
     Unasked,
@@ -58,11 +58,13 @@ pub struct Tally {
     pub service: Histogram<u64>,
     /// How late requests were sent although a connection was free for them: the generator's own part.
     pub lag: Histogram<u64>,
-    /// As `latency`, of each operation.
+    /// As `latency`, of each operation; of a batch, of those of its operations that succeeded.
     pub operations: BTreeMap<ClientOperation, Histogram<u64>>,
+    /// Single operations of batches by status.
+    pub outcomes: BTreeMap<u16, u64>,
     /// Answers by status.
     pub statuses: BTreeMap<u16, u64>,
-    /// Of these, those that are no success.
+    /// Of these, those that are no success; batches by the status of the first operation that is none.
     pub refused: BTreeMap<u16, u64>,
     /// As `latency`, of answers that are no success.
     pub refusal: Histogram<u64>,
@@ -76,8 +78,10 @@ pub struct Tally {
     pub unsent: u64,
     /// Requests under way when an interrupt ended the run, before their limit had passed.
     pub unanswered: u64,
-    /// Operations that succeeded before the end of the measured time, or in the grace after it.
+    /// Requests that succeeded before the end of the measured time, or in the grace after it; an operation of two is one.
     pub in_time: u64,
+    /// The same of single operations, also where others of their batch failed.
+    pub operations_in_time: u64,
     /// Bytes received.
     pub bytes_read: u64,
     /// Bytes sent.
@@ -98,6 +102,7 @@ impl Default for Tally {
             service: histogram(),
             lag: histogram(),
             operations: BTreeMap::new(),
+            outcomes: BTreeMap::new(),
             statuses: BTreeMap::new(),
             refused: BTreeMap::new(),
             refusal: histogram(),
@@ -107,6 +112,7 @@ impl Default for Tally {
             unsent: 0,
             unanswered: 0,
             in_time: 0,
+            operations_in_time: 0,
             bytes_read: 0,
             bytes_written: 0,
             thread_time: Duration::ZERO,
@@ -117,7 +123,7 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Operations that ended, well or badly.
+    /// Operations that ended, well or badly; a batch is one.
     #[must_use]
     pub fn requests(&self) -> u64 {
         let without =
@@ -131,10 +137,20 @@ impl Tally {
         self.refused.values().sum::<u64>() + self.failures.values().sum::<u64>()
     }
 
-    pub(crate) fn succeed(&mut self, operation: ClientOperation, latency: Duration, service: Duration) {
+    pub(crate) fn succeed(&mut self, latency: Duration, service: Duration) {
         record(&mut self.latency, latency);
         record(&mut self.service, service);
+    }
+
+    /// A single operation has succeeded.
+    pub(crate) fn succeed_at(&mut self, operation: ClientOperation, latency: Duration, is_in_time: bool) {
         record(self.operations.entry(operation).or_insert_with(histogram), latency);
+        self.operations_in_time += u64::from(is_in_time);
+    }
+
+    /// A single operation of a batch was answered with this.
+    pub(crate) fn outcome(&mut self, status: u16) {
+        *self.outcomes.entry(status).or_default() += 1;
     }
 
     pub(crate) fn status(&mut self, status: u16) {
@@ -163,6 +179,7 @@ impl Tally {
         let sum = |into: &mut BTreeMap<u16, u64>, from: &BTreeMap<u16, u64>| {
             from.iter().for_each(|(status, count)| *into.entry(*status).or_default() += count);
         };
+        sum(&mut self.outcomes, &other.outcomes);
         sum(&mut self.statuses, &other.statuses);
         sum(&mut self.refused, &other.refused);
         other.failures.iter().for_each(|(failure, count)| *self.failures.entry(*failure).or_default() += count);
@@ -171,6 +188,7 @@ impl Tally {
         self.unsent += other.unsent;
         self.unanswered += other.unanswered;
         self.in_time += other.in_time;
+        self.operations_in_time += other.operations_in_time;
         self.bytes_read += other.bytes_read;
         self.bytes_written += other.bytes_written;
         self.thread_time += other.thread_time;

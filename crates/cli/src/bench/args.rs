@@ -10,11 +10,12 @@ use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use kvorum_config::duration;
 use kvorum_load::Error;
 use kvorum_load::compare::Side;
+use kvorum_load::fill::FILL_BATCH;
 use kvorum_load::knee::Objective;
 use kvorum_load::run::{Rate, RunPlan};
 use kvorum_load::scenario::SCENARIOS;
 use kvorum_load::target::Target;
-use kvorum_load::workload::{Api, KeyOrder, ValueSize, Workload, bytes};
+use kvorum_load::workload::{Api, BATCH_MAX, KeyOrder, ValueSize, Workload, bytes};
 
 use crate::key_file::{ClientKey, client_key};
 
@@ -93,6 +94,10 @@ pub struct LoadArgs {
     /// sequential, uniform, zipfian or latest; by default uniform, or what the workload is defined with.
     #[arg(long, value_name = "ORDER")]
     key_order: Option<KeyOrder>,
+    /// Operations of a request. Over 1, each request is a batch, rates and latencies are of batches, and the workload
+    /// has only get, put, insert and delete.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = up_to::<BATCH_MAX>)]
+    batch: usize,
 }
 
 const WORKLOAD: &str = "put";
@@ -123,6 +128,7 @@ impl TargetArgs {
             connections: self.connections,
             threads: self.threads,
             pipeline: self.pipeline,
+            batch: 1,
             duration: DAY,
             warmup: Duration::ZERO,
             grace: Duration::ZERO,
@@ -141,6 +147,7 @@ impl LoadArgs {
         RunPlan {
             workload: self.workload.clone(),
             key_order: self.key_order,
+            batch: self.batch,
             rate,
             duration: self.duration,
             warmup: self.warmup,
@@ -212,6 +219,7 @@ impl CompareArgs {
 Examples:
   kvorum bench run --rate 10000 --workload put
   kvorum bench run --rate max --workload get --connections 256 --out report
+  kvorum bench run --rate 500 --workload mixed:put=1,get=3 --batch 64
   kvorum bench run --rate 5000 --url http://127.0.0.1:8000 --path /kv/{key} --workload mixed:put=10,get=90
 
 Exit codes: 0 done, however the target did; 1 interrupted before anything was measured; 2 usage; 4 the target could not be
@@ -247,6 +255,9 @@ pub struct FillArgs {
     /// Bytes of values, instead of --keys: 1.2GB, 500MB, 4GiB.
     #[arg(long, value_name = "BYTES", value_parser = size, conflicts_with = "keys")]
     pub size: Option<u64>,
+    /// Keys of a request; fewer of large values, and 1 where the target knows no batches.
+    #[arg(long, value_name = "N", default_value_t = FILL_BATCH, value_parser = up_to::<BATCH_MAX>)]
+    pub batch: usize,
 }
 
 /// Search for the knee: the highest constant rate that is sustained.

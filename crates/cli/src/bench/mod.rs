@@ -153,6 +153,7 @@ fn fill(args: &FillArgs, stop: &Arc<AtomicBool>) -> Result<ExitOutcome> {
     }
     // Before anything is made of numbers that may be too large.
     plan.check()?;
+    plan.batch = args.batch;
     let mean = plan.value_size.mean();
     let style = "{wide_bar} {bytes}/{total_bytes}  {bytes_per_sec}  ETA {eta}";
     let bar = bar(plan.keys * mean.max(1), style);

@@ -39,6 +39,43 @@ fn a_fill_and_every_workload_run_without_an_error_and_all_nodes_are_told_of() {
 }
 
 #[test]
+fn batches_are_stored_and_their_operations_are_counted() {
+    let cluster = Cluster::start(3);
+    let url = cluster.node(0).url();
+    let counted = |name: &str| (0..3).map(|node| cluster.metric(node, name)).sum::<f64>();
+    assert!(bench(&["fill", "--url", &url, "--keys", "1500"]).contains("1000 keys were read back"));
+    // Of 64 keys each, and the one that asks whether there are batches.
+    let filled = counted("kvorum_http_batch_operations_total");
+    assert!((1501.0..1600.0).contains(&filled), "{filled}");
+    let workloads = ["put", "get", "mixed:put=1,get=2,delete=1,insert=1"];
+    for workload in workloads {
+        let dir = cluster.root().join(workload);
+        let to = ["--batch", "16", "--rate", "40", "--keys", "1500", "--out", dir.to_str().unwrap()];
+        let what = ["run", "--url", &url, "--workload", workload, "--duration", "1s", "--warmup", "0ms"];
+        let text = bench(&[&what[..], &to].concat());
+        let run: serde_json::Value = serde_json::from_slice(&std::fs::read(dir.join("run.json")).unwrap()).unwrap();
+        assert_eq!((&run["errors"], &run["timeouts"]), (&serde_json::json!({}), &serde_json::json!(0)), "{text}");
+        assert_eq!(run["batch"], 16);
+        let requests = run["requests"].as_u64().unwrap();
+        let sum = |counts: &serde_json::Value, name: &str| -> u64 {
+            let counts = counts.as_object().unwrap().values();
+            counts.map(|count| count.as_u64().or(count[name].as_u64()).unwrap()).sum()
+        };
+        assert!(requests > 0 && run["statuses"]["200"] == requests, "{run}");
+        assert_eq!((sum(&run["outcomes"], ""), sum(&run["operations"], "requests")), (requests * 16, requests * 16));
+        assert!(run["operation_rate_achieved"].as_f64() > run["rate_achieved"].as_f64().map(|rate| rate * 15.9));
+        assert!(text.contains("\nBatches of 16: "), "{text}");
+    }
+    // Every key of the run that only writes has another value than before: the fill does not know them.
+    let again = bench(&["fill", "--url", &url, "--keys", "1500"]);
+    assert!(again.starts_with("1500 keys of 100 bytes; 1500 written"), "{again}");
+    let refused = kvorum().args(["bench", "run", "--rate", "1", "--batch", "2", "--workload", "ycsb-e"]).output();
+    let refused = refused.unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--batch does not go with this workload"));
+}
+
+#[test]
 fn nodes_tell_of_their_debt_in_a_soak_and_in_a_search_for_the_sustained_knee() {
     let cluster = Cluster::start(3);
     let url = cluster.node(0).url();

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use super::measurement::Measurement;
 use crate::Error;
 use crate::client::Client;
-use crate::fill::fill;
+use crate::fill::{FILL_BATCH, fill};
 use crate::random::mix;
 use crate::report::{Document, RUN_FILE, save};
 use crate::run::{RunPlan, reach, run};
@@ -157,7 +157,7 @@ impl Turns<'_> {
             Side::Command(command) => Some(Server::start(command, &plan, stop)?),
         };
         if matches!(side, Side::Command(_)) && plan.workload.reads() {
-            fill(&plan, stop, &mut |_| {})?;
+            fill(&RunPlan { batch: FILL_BATCH, ..plan.clone() }, stop, &mut |_| {})?;
         }
         let outcome = run(&plan, stop, &mut |_| {})?;
         let document = Document::new(&plan, &outcome);

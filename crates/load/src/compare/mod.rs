@@ -354,7 +354,7 @@ fn unlike(a: &[Saved], b: &[Saved]) -> Vec<String> {
 }
 
 /// What makes two runs one measurement.
-fn asked(run: &Document) -> [(&'static str, String); 12] {
+fn asked(run: &Document) -> [(&'static str, String); 13] {
     let rate = match &run.rate_asked {
         RateAsked::PerSecond(rate) => rate.to_string(),
         RateAsked::Word(word) => word.clone(),
@@ -372,6 +372,8 @@ fn asked(run: &Document) -> [(&'static str, String); 12] {
         ("from", replicas(run.from)),
         ("connections", run.connections.to_string()),
         ("pipeline", run.pipeline.to_string()),
+        // Before there were batches, there were none.
+        ("batch", run.batch.max(1).to_string()),
         ("timeout", format!("{} s", run.timeout_s)),
     ]
 }

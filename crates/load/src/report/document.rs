@@ -98,7 +98,7 @@ pub struct SecondRow {
     pub slow_commits: Option<u64>,
 }
 
-/// Successes and latencies of one operation.
+/// Successes and latencies of one operation. In batches, each is counted, and its latency is its batch's.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct OperationRow {
     /// Successes.
@@ -140,6 +140,10 @@ pub struct Document {
     pub threads: u64,
     /// Requests under way on one connection at most.
     pub pipeline: u64,
+    /// Operations of a request; over 1, each request was a batch, and all figures of requests are of these. 0 in a run
+    /// that was saved before there were batches.
+    #[serde(default)]
+    pub batch: u64,
     /// Length of the warm-up, which is in no figure here.
     pub warmup_s: f64,
     /// Length of the measured time.
@@ -155,6 +159,10 @@ pub struct Document {
     pub rate_asked: RateAsked,
     /// Successes that came before the end, or in the grace after it, per second.
     pub rate_achieved: f64,
+    /// The same of single operations, also where others of their batch failed; 0 in a run that was saved before there
+    /// were batches.
+    #[serde(default)]
+    pub operation_rate_achieved: f64,
     /// From when a request was due to the end of its answer; successes only. Three digits, 1 µs to 60 s; what took
     /// longer counts as 60 s.
     pub latency_ms: Percentiles,
@@ -163,13 +171,17 @@ pub struct Document {
     /// As `latency_ms`, of answers that are no success: how soon the target refuses.
     #[serde(default = "none")]
     pub refused_ms: Percentiles,
-    /// Operations that ended: successes, errors and timeouts.
+    /// Operations, or batches, that ended: successes, errors and timeouts.
     pub requests: u64,
     /// Answers by status, but those that came after their timeout.
     pub statuses: BTreeMap<String, u64>,
+    /// Outcomes of the single operations of batches, by status.
+    #[serde(default)]
+    pub outcomes: BTreeMap<String, u64>,
     /// What went wrong, by status (400 and above; a 404 is no error of a workload that deletes), or `connect` (a
-    /// connection could not be made), `reset`, `closed` (before the answer was whole), `protocol` (no HTTP), `unasked`
-    /// (something came behind the answers). `connect` and `unasked` had no request, and are not among `requests`.
+    /// connection could not be made), `reset`, `closed` (before the answer was whole), `protocol` (no HTTP, or not one
+    /// outcome for each operation of a batch), `unasked` (something came behind the answers). `connect` and `unasked`
+    /// had no request, and are not among `requests`. A batch is an error if one of its operations is: by the first.
     pub errors: BTreeMap<String, u64>,
     /// Requests without an answer within the limit. After up to 100 ms more the connection is made anew.
     pub timeouts: u64,
@@ -234,6 +246,7 @@ impl Document {
             connections: count(plan.connections),
             threads: count(plan.threads),
             pipeline: count(plan.pipeline),
+            batch: count(plan.batch),
             warmup_s: plan.warmup.as_secs_f64(),
             duration_s: outcome.measured.as_secs_f64(),
             grace_s: plan.grace.as_secs_f64(),
@@ -244,11 +257,13 @@ impl Document {
                 Rate::Max => RateAsked::Word("max".into()),
             },
             rate_achieved: outcome.rate_achieved(),
+            operation_rate_achieved: outcome.operation_rate_achieved(),
             latency_ms: Percentiles::of(&tally.latency),
             service_ms: Percentiles::of(&tally.service),
             refused_ms: Percentiles::of(&tally.refusal),
             requests: tally.requests(),
-            statuses: tally.statuses.iter().map(|(status, count)| (status.to_string(), *count)).collect(),
+            statuses: by_status(&tally.statuses),
+            outcomes: by_status(&tally.outcomes),
             errors: errors(tally),
             timeouts: tally.timeouts,
             late_sends: tally.late_sends,
@@ -344,6 +359,10 @@ impl Document {
             )
         })
     }
+}
+
+fn by_status(counts: &BTreeMap<u16, u64>) -> BTreeMap<String, u64> {
+    counts.iter().map(|(status, count)| (status.to_string(), *count)).collect()
 }
 
 fn errors(tally: &Tally) -> BTreeMap<String, u64> {

@@ -141,10 +141,16 @@ fn write_own(out: &mut String, plan: &RunPlan, document: &Document) -> std::fmt:
             document.late_sends, document.unsent
         )?;
     }
+    if document.batch > 1 {
+        let each: Vec<String> = document.outcomes.iter().map(|(status, count)| format!("{status}: {count}")).collect();
+        let (batch, rate) = (document.batch, document.operation_rate_achieved);
+        writeln!(out, "Batches of {batch}: {rate:.2} operations/sec; outcomes {}", or_none(&each))?;
+    }
     if document.operations.len() > 1 {
         for (name, row) in &document.operations {
             let (p50, p99) = (time(row.latency_ms.p50 * 1e3), time(row.latency_ms.p99 * 1e3));
-            writeln!(out, "  {name}: {} requests, p50 {p50}, p99 {p99}", row.requests)?;
+            let what = if document.batch > 1 { "operations" } else { "requests" };
+            writeln!(out, "  {name}: {} {what}, p50 {p50}, p99 {p99}", row.requests)?;
         }
     }
     let generator = &document.generator;
@@ -181,6 +187,10 @@ fn write_own(out: &mut String, plan: &RunPlan, document: &Document) -> std::fmt:
         }
     }
     document.soak.as_ref().map_or(Ok(()), |soak| super::soak::write(out, document, soak))
+}
+
+fn or_none(each: &[String]) -> String {
+    if each.is_empty() { "none".to_owned() } else { each.join(", ") }
 }
 
 /// What a request cost every node, whichever it went to.

@@ -1,7 +1,9 @@
-//! Answers, taken from a stream of bytes: statuses and ends. Bodies are skipped, or kept for callers that need them.
+//! Answers, taken from a stream of bytes: statuses and ends. Bodies are skipped, kept for callers that need them, or
+//! searched for the outcomes of a batch.
 //!
 //! Bounded: a head has at most 16 KiB and 64 headers. Bodies that are kept are bounded by the caller.
 
+use super::outcomes::OutcomeParser;
 use crate::numbers::{count, index};
 
 const HEAD_BYTES_MAX: usize = 16 << 10;
@@ -37,6 +39,15 @@ enum ParseState {
     Rest,
 }
 
+/// What becomes of bodies.
+#[derive(Debug)]
+enum BodyUse {
+    Skipped,
+    /// What has come so far.
+    Kept(Vec<u8>),
+    Outcomes(OutcomeParser),
+}
+
 /// Finds the answers in a connection's bytes.
 #[derive(Debug)]
 pub(crate) struct ResponseParser {
@@ -44,8 +55,7 @@ pub(crate) struct ResponseParser {
     /// The beginning of a head or line whose end has not come.
     partial: Vec<u8>,
     answer: ReceivedResponse,
-    /// The body so far, if bodies are kept.
-    body: Option<Vec<u8>>,
+    body: BodyUse,
 }
 
 impl ResponseParser {
@@ -54,23 +64,48 @@ impl ResponseParser {
             place: ParseState::Head,
             partial: Vec::new(),
             answer: ReceivedResponse { status: 0, closes: false },
-            body: None,
+            body: BodyUse::Skipped,
         }
     }
 
     /// That keep bodies.
     pub(crate) fn with_bodies() -> Self {
-        Self { body: Some(Vec::new()), ..Self::new() }
+        Self { body: BodyUse::Kept(Vec::new()), ..Self::new() }
+    }
+
+    /// That are searched for outcomes.
+    pub(crate) fn with_outcomes() -> Self {
+        Self { body: BodyUse::Outcomes(OutcomeParser::default()), ..Self::new() }
+    }
+
+    /// Another stream begins.
+    pub(crate) fn restart(&mut self) {
+        self.place = ParseState::Head;
+        self.partial.clear();
+    }
+
+    /// The statuses of the outcomes in the answer that has ended; none where its body is something else.
+    pub(crate) fn outcomes(&self) -> Option<&[u16]> {
+        match &self.body {
+            BodyUse::Outcomes(outcomes) => outcomes.statuses(),
+            BodyUse::Skipped | BodyUse::Kept(_) => None,
+        }
     }
 
     /// The body of the answer that has ended, or what there is of one that has not; empty if bodies are not kept.
     pub(crate) fn take_body(&mut self) -> Vec<u8> {
-        self.body.as_mut().map(std::mem::take).unwrap_or_default()
+        match &mut self.body {
+            BodyUse::Kept(body) => std::mem::take(body),
+            BodyUse::Skipped | BodyUse::Outcomes(_) => Vec::new(),
+        }
     }
 
-    fn keep_body(&mut self, bytes: &[u8], length: u64) {
-        if let Some(body) = self.body.as_mut() {
-            body.extend_from_slice(bytes.get(..index(length)).unwrap_or(bytes));
+    fn take_body_piece(&mut self, bytes: &[u8], length: u64) {
+        let piece = || bytes.get(..index(length)).unwrap_or(bytes);
+        match &mut self.body {
+            BodyUse::Skipped => {}
+            BodyUse::Kept(body) => body.extend_from_slice(piece()),
+            BodyUse::Outcomes(outcomes) => outcomes.take(piece()),
         }
     }
 
@@ -86,7 +121,7 @@ impl ResponseParser {
                 ParseState::Head => taken += self.take_head(rest)?,
                 ParseState::Body(missing) => {
                     let here = count(rest.len()).min(missing);
-                    self.keep_body(rest, here);
+                    self.take_body_piece(rest, here);
                     taken += index(here);
                     self.place = ParseState::Body(missing - here);
                     if missing == here {
@@ -95,7 +130,7 @@ impl ResponseParser {
                 }
                 ParseState::Chunk(missing) => {
                     let here = count(rest.len()).min(missing);
-                    self.keep_body(rest, here.min(missing.saturating_sub(LINE_END_BYTES)));
+                    self.take_body_piece(rest, here.min(missing.saturating_sub(LINE_END_BYTES)));
                     taken += index(here);
                     self.place =
                         if missing == here { ParseState::ChunkSize } else { ParseState::Chunk(missing - here) };
@@ -108,7 +143,7 @@ impl ResponseParser {
                     }
                 }
                 ParseState::Rest => {
-                    self.keep_body(rest, u64::MAX);
+                    self.take_body_piece(rest, u64::MAX);
                     return Ok((bytes.len(), None));
                 }
             }
@@ -187,6 +222,9 @@ impl ResponseParser {
             (_, Some(length)) => ParseState::Body(length),
             (_, None) => ParseState::Rest,
         };
+        if let BodyUse::Outcomes(outcomes) = &mut self.body {
+            outcomes.clear();
+        }
         self.answer = ReceivedResponse { status, closes: closes || self.place == ParseState::Rest };
         Ok(Some(length))
     }
@@ -259,6 +297,28 @@ mod tests {
                 }
             }
             assert_eq!(bodies, ["hello", "", "", "abc0123456789", "no"], "pieces of {length}");
+        }
+    }
+
+    #[test]
+    fn outcomes_are_of_the_answer_that_has_ended_without_its_framing() {
+        // A frame of 24 bytes behind its length, with these two of its status.
+        let frame = |status: &str| format!("\0\0\0\x18\x11{status}{}", "\0".repeat(21));
+        let (ok, gone) = (frame("\0\x64"), frame("\x01\x01"));
+        let chunked = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{ok}\r\n", ok.len());
+        let chunked = format!("{chunked}{:x}\r\n{gone}\r\n0\r\n\r\n", gone.len());
+        let plain = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{gone}", gone.len());
+        let stream = format!("{chunked}HTTP/1.1 503 Busy\r\nContent-Length: 2\r\n\r\nno{plain}");
+        for length in 1..stream.len() + 1 {
+            let (mut answers, mut found) = (ResponseParser::with_outcomes(), Vec::new());
+            for mut piece in stream.as_bytes().chunks(length) {
+                while !piece.is_empty() {
+                    let (taken, answer) = answers.take(piece).unwrap();
+                    piece = &piece[taken..];
+                    found.extend(answer.map(|_| answers.outcomes().map(<[u16]>::to_vec)));
+                }
+            }
+            assert_eq!(found, [Some(vec![100, 257]), None, Some(vec![257])], "pieces of {length}");
         }
     }
 

@@ -1,7 +1,8 @@
 //! One connection of the generator: what is under way on it, what is to be written, where its answers are.
 //!
 //! Never blocks. Bounded: at most `pipeline` flights; `out` holds their bytes, and of those that are written already
-//! at most as many again, or 64 KiB.
+//! at most as many again, or 64 KiB. `batched` holds the operations of
+//! batches: `pipeline` times what one has at most.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -13,22 +14,39 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::answer::ResponseParser;
-use crate::workload::ClientOperation;
+use crate::numbers::count;
+use crate::workload::{BatchedOperation, ClientOperation};
 
 /// So much of `out` may be written already before it is dropped.
 const WRITTEN_BYTES_MAX: usize = 64 << 10;
 
+/// What a request asks for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum RequestContent {
+    /// One operation on a key. Of an operation of two requests, this may be the second.
+    One { operation: ClientOperation, key: u64, second: bool },
+    /// So many operations: behind those of the requests before it, the next in the connection's `batched`.
+    Batch(usize),
+}
+
+impl RequestContent {
+    /// How many operations.
+    pub(super) fn operations(self) -> u64 {
+        match self {
+            Self::One { .. } => 1,
+            Self::Batch(operations) => count(operations),
+        }
+    }
+}
+
 /// A request that was handed to a connection and has no answer yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InFlightRequest {
-    pub(super) operation: ClientOperation,
-    pub(super) key: u64,
+    pub(super) content: RequestContent,
     pub(super) due: Instant,
     pub(super) sent: Instant,
     /// Whether it belongs to the measured time.
     pub(super) measured: bool,
-    /// Of an operation of two requests, this is the second.
-    pub(super) second: bool,
 }
 
 /// What a connection can be used for.
@@ -51,6 +69,8 @@ pub(super) struct Connection {
     pub(super) state: ConnectionState,
     pub(super) stream: Option<TcpStream>,
     pub(super) flights: VecDeque<InFlightRequest>,
+    /// The operations of its batches, oldest first.
+    pub(super) batched: VecDeque<BatchedOperation>,
     pub(super) answers: ResponseParser,
     /// Answers since it was made.
     pub(super) answered: u64,
@@ -63,14 +83,15 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(target: usize, address: SocketAddr, now: Instant) -> Self {
+    pub(super) fn new(target: usize, address: SocketAddr, now: Instant, answers: ResponseParser) -> Self {
         Self {
             target,
             address,
             state: ConnectionState::Down(now),
             stream: None,
             flights: VecDeque::new(),
-            answers: ResponseParser::new(),
+            batched: VecDeque::new(),
+            answers,
             answered: 0,
             queued: false,
             free_since: now,
@@ -92,11 +113,11 @@ impl Connection {
             Err(error) => return Err(error.into()),
         }
         self.state = ConnectionState::Connecting(now);
-        self.answers = ResponseParser::new();
+        self.answers.restart();
         Ok(self.stream.insert(TcpStream::from(socket)))
     }
 
-    /// Gives up the stream; its requests are returned, oldest first.
+    /// Gives up the stream; its requests are returned, oldest first. The operations of its batches stay.
     pub(super) fn abandon(&mut self, until: Instant) -> VecDeque<InFlightRequest> {
         self.stream = None;
         self.state = ConnectionState::Down(until);
@@ -116,9 +137,9 @@ impl Connection {
         while let Some(rest) = self.out.get(self.written..).filter(|rest| !rest.is_empty()) {
             match stream.write(rest) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => {
-                    self.written += count;
-                    total += crate::numbers::count(count);
+                Ok(bytes) => {
+                    self.written += bytes;
+                    total += count(bytes);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.drop_written();
@@ -151,14 +172,14 @@ mod tests {
 
     use rustix::net::sockopt;
 
-    use super::{Connection, WRITTEN_BYTES_MAX};
+    use super::{Connection, ResponseParser, WRITTEN_BYTES_MAX};
 
     #[test]
     fn what_is_written_is_not_kept_where_something_is_always_left() {
         const PIECE: usize = 1 << 20;
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let mut connection = Connection::new(0, address, Instant::now());
+        let mut connection = Connection::new(0, address, Instant::now(), ResponseParser::new());
         let stream = connection.stream.insert(TcpStream::connect(address).unwrap());
         stream.set_nonblocking(true).unwrap();
         let mut server = listener.accept().unwrap().0;
@@ -185,7 +206,8 @@ mod tests {
     #[test]
     fn what_was_answered_before_does_not_count_for_a_connection_that_cannot_begin() {
         // No stream goes to a broadcast address.
-        let mut connection = Connection::new(0, ([255, 255, 255, 255], 1).into(), Instant::now());
+        let address = ([255, 255, 255, 255], 1).into();
+        let mut connection = Connection::new(0, address, Instant::now(), ResponseParser::new());
         connection.answered = 1;
         assert!(connection.connect(Instant::now()).is_err());
         assert_eq!(connection.answered, 0);

@@ -7,6 +7,7 @@
 pub(crate) mod answer;
 mod connection;
 mod cost;
+pub(crate) mod outcomes;
 mod pace;
 mod worker;
 
@@ -29,7 +30,9 @@ use crate::nodes::{Series, WatchedNodes};
 use crate::numbers::{count, index};
 use crate::record::{Interval, Tally};
 use crate::target::Target;
-use crate::workload::{Api, KeyOrder, Keys, Requests, ValueSize, Values, Workload, Writer};
+use crate::workload::{
+    Api, BATCH_MAX, BATCH_VALUE_BYTES_MAX, KeyOrder, Keys, Requests, ValueSize, Values, Workload, Writer,
+};
 use cost::MachineTicks;
 use worker::{Timeline, Worker, WorkerJob, WorkerMessage};
 
@@ -75,6 +78,9 @@ pub struct RunPlan {
     pub threads: usize,
     /// Requests under way on one connection; at least one.
     pub pipeline: usize,
+    /// Operations of a request, 1 to [`BATCH_MAX`]; over 1, each request is a batch, and rates are of these. A fill
+    /// makes it less where its keys or its values ask for that.
+    pub batch: usize,
     /// Of the measured time.
     pub duration: Duration,
     /// Before it.
@@ -120,6 +126,27 @@ impl RunPlan {
         if self.order() == KeyOrder::Latest && self.workload.has(ClientOperation::Delete) {
             return usage("deletions do not go with the order `latest`");
         }
+        if self.batch == 1 { Ok(()) } else { self.check_batch() }
+    }
+
+    fn check_batch(&self) -> Result<(), Error> {
+        use crate::workload::ClientOperation::{Modify, Range};
+        let usage = |text: &str| Err(Error::Usage(text.to_owned()));
+        if !(1..=BATCH_MAX).contains(&self.batch) {
+            return usage("--batch is between 1 and 1000");
+        }
+        if !self.api.is_own() {
+            return usage("batches are kvorum's own: --batch does not go with --path");
+        }
+        if self.workload.has(Range) || self.workload.has(Modify) {
+            return usage("a batch has neither ranges nor read-modify-writes: --batch does not go with this workload");
+        }
+        if count(self.batch) > self.keys {
+            return usage("all keys of a batch differ: --batch is at most --keys");
+        }
+        if self.value_size.most().saturating_mul(count(self.batch)) > BATCH_VALUE_BYTES_MAX {
+            return usage("the values of a batch have 4 MiB at most: make --batch or --value-size less");
+        }
         Ok(())
     }
 }
@@ -160,6 +187,8 @@ pub struct RunOutcome {
     pub seconds: Vec<Second>,
     /// Time in which requests were due.
     pub measured: Duration,
+    /// Operations of requests that succeeded, warm-up included.
+    pub done: u64,
     /// Whether it was stopped before its end.
     pub interrupted: bool,
     /// What the nodes used, if they were watched.
@@ -178,6 +207,7 @@ impl RunOutcome {
             tally: Tally::default(),
             seconds: Vec::new(),
             measured: Duration::ZERO,
+            done: 0,
             interrupted: false,
             nodes: Vec::new(),
             stolen_share: None,
@@ -185,10 +215,21 @@ impl RunOutcome {
         }
     }
 
-    /// Operations that succeeded in the measured time and the grace after it, per second of that time.
+    /// Requests that succeeded in the measured time and the grace after it, per second of that time; an operation of
+    /// two requests is one.
     #[must_use]
     pub fn rate_achieved(&self) -> f64 {
-        crate::numbers::float(self.tally.in_time) / self.measured.as_secs_f64().max(1e-9)
+        self.per_second(self.tally.in_time)
+    }
+
+    /// The same of single operations, also of those in batches.
+    #[must_use]
+    pub fn operation_rate_achieved(&self) -> f64 {
+        self.per_second(self.tally.operations_in_time)
+    }
+
+    fn per_second(&self, number: u64) -> f64 {
+        crate::numbers::float(number) / self.measured.as_secs_f64().max(1e-9)
     }
 }
 
@@ -197,7 +238,7 @@ impl RunOutcome {
 pub struct RunProgress {
     /// Since its begin, warm-up included.
     pub elapsed: Duration,
-    /// Operations that succeeded, warm-up included.
+    /// Operations of requests that succeeded, warm-up included.
     pub done: u64,
 }
 
@@ -315,6 +356,7 @@ fn jobs(plan: &RunPlan, addresses: &[SocketAddr], stop: &Arc<AtomicBool>, done: 
                 threads,
                 rate: plan.rate,
                 pipeline: plan.pipeline,
+                batch: plan.batch,
                 timeout: plan.timeout,
                 operations_max: plan.operations_max.map(|most| most.saturating_sub(number).div_ceil(threads)),
                 connections: all.get(bound(thread)..bound(thread + 1)).unwrap_or_default().to_vec(),
@@ -453,5 +495,6 @@ fn collect(
     // Behind the end a second in which nothing more came is none; before it, the target was silent.
     let last = pending.finished.iter().rposition(|second| second.requests + second.errors > 0);
     pending.finished.truncate(last.map_or(0, |last| last + 1).max(index(measured.as_secs())));
-    RunOutcome { tally, seconds: pending.finished, measured, failed_keys, ..RunOutcome::nothing() }
+    let done = done.load(Ordering::Relaxed);
+    RunOutcome { tally, seconds: pending.finished, measured, done, failed_keys, ..RunOutcome::nothing() }
 }

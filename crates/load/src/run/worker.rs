@@ -17,15 +17,16 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::{self, CreateFlags, Event, EventFlags};
 use rustix::time::Timespec;
 
+mod answers;
 mod losses;
 
-use super::answer::ReceivedResponse;
-use super::connection::{Connection, ConnectionState, InFlightRequest};
+use super::answer::ResponseParser;
+use super::connection::{Connection, ConnectionState, InFlightRequest, RequestContent};
 use super::cost::ThreadCost;
 use super::pace::{Alarm, DueTimes, Rate, second};
 use crate::numbers::{count, index};
 use crate::record::{Interval, RequestFailure, Tally, record};
-use crate::workload::{ClientOperation, KeySource, Requests, Values, Workload};
+use crate::workload::{ClientOperation, KeySource, OperationBatch, Requests, Values, Workload};
 
 /// How often timeouts are looked for, and connections tried again.
 const TICK: Duration = Duration::from_millis(100);
@@ -41,10 +42,6 @@ const READS_MAX: usize = 16;
 const EVENTS_MAX: usize = 512;
 /// How much later than asked the system may wake a thread, in ns; by default 50 µs.
 const TIMER_SLACK: NonZeroU64 = NonZeroU64::MIN;
-/// The status of a target without room.
-const NO_ROOM: u16 = 503;
-/// Keys whose write failed that are remembered.
-const FAILED_KEYS_MAX: usize = 100_000;
 
 /// What a thread is to do.
 #[derive(Debug)]
@@ -53,6 +50,8 @@ pub(super) struct WorkerJob {
     pub(super) threads: u64,
     pub(super) rate: Rate,
     pub(super) pipeline: usize,
+    /// Operations of a request; over 1, each is a batch.
+    pub(super) batch: usize,
     pub(super) timeout: Duration,
     /// Operations to end after, instead of a time.
     pub(super) operations_max: Option<u64>,
@@ -64,7 +63,7 @@ pub(super) struct WorkerJob {
     pub(super) values: Arc<Values>,
     pub(super) keys: KeySource,
     pub(super) stop: Arc<AtomicBool>,
-    /// Operations that succeeded so far, of all threads: to show progress.
+    /// Operations of requests that succeeded so far, of all threads.
     pub(super) done: Arc<AtomicU64>,
 }
 
@@ -112,6 +111,8 @@ pub(super) struct Worker {
     unread: Vec<(usize, bool)>,
     flights: usize,
     operations_left: u64,
+    /// The batch that is made.
+    batch: OperationBatch,
     epoll: OwnedFd,
     next_tick: Instant,
     alarm: Alarm,
@@ -131,7 +132,9 @@ impl Worker {
     pub(super) fn new(job: WorkerJob, notes: SyncSender<(u64, WorkerMessage)>) -> io::Result<Self> {
         let now = Instant::now();
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let connections = job.connections.iter().map(|(target, address)| Connection::new(*target, *address, now));
+        let answers = || if job.batch > 1 { ResponseParser::with_outcomes() } else { ResponseParser::new() };
+        let connection = |(target, address): &_| Connection::new(*target, *address, now, answers());
+        let connections = job.connections.iter().map(connection);
         let mut worker = Self {
             connections: connections.collect(),
             timeline: Timeline { begin: now, measure: now, end: now, last: now },
@@ -143,6 +146,7 @@ impl Worker {
             unread: Vec::new(),
             flights: 0,
             operations_left: job.operations_max.unwrap_or(u64::MAX),
+            batch: OperationBatch::new(job.batch),
             epoll,
             next_tick: now,
             alarm: Alarm::new(now),
@@ -343,15 +347,12 @@ impl Worker {
         self.connections.get_mut(id).expect("connections are made once and never dropped")
     }
 
-    /// One operation's first request.
+    /// A batch, or one operation's first request.
     fn send(&mut self, id: usize, due: Instant, now: Instant) {
         let measured = self.is_measured();
-        let operation = self.job.workload.draw(&mut self.job.keys.random);
-        let key = if operation == ClientOperation::Insert { self.job.keys.fresh() } else { self.job.keys.existing() };
+        let content = if self.job.batch > 1 { self.begin_batch(id) } else { self.begin_one(id) };
         let connection = self.connections.get_mut(id).expect("connections are made once and never dropped");
-        let requests = self.job.requests.get(connection.target).expect("every target has its requests");
-        requests.begin(&mut connection.out, operation, key, &self.job.values, &mut self.job.keys.random);
-        connection.flights.push_back(InFlightRequest { operation, key, due, sent: now, measured, second: false });
+        connection.flights.push_back(InFlightRequest { content, due, sent: now, measured });
         if measured && self.pace.is_some() {
             let free_since = connection.free_since;
             record(&mut self.tally.lag, now.saturating_duration_since(due.max(free_since)));
@@ -361,11 +362,34 @@ impl Worker {
             self.interval_at(now).sent += 1;
         }
         self.flights += 1;
-        self.operations_left -= 1;
+        self.operations_left -= content.operations();
         self.dirty.push(id);
         if let Some(pace) = self.pace.as_mut() {
             pace.advance();
         }
+    }
+
+    fn begin_one(&mut self, id: usize) -> RequestContent {
+        let operation = self.job.workload.draw(&mut self.job.keys.random);
+        let key = if operation == ClientOperation::Insert { self.job.keys.fresh() } else { self.job.keys.existing() };
+        let connection = self.connections.get_mut(id).expect("connections are made once and never dropped");
+        let requests = self.job.requests.get(connection.target).expect("every target has its requests");
+        requests.begin(&mut connection.out, operation, key, &self.job.values, &mut self.job.keys.random);
+        RequestContent::One { operation, key, second: false }
+    }
+
+    /// Of fewer operations where no more are left.
+    fn begin_batch(&mut self, id: usize) -> RequestContent {
+        let connection = self.connections.get_mut(id).expect("connections are made once and never dropped");
+        let operations = self.job.batch.min(index(self.operations_left));
+        self.batch.clear();
+        for _ in 0..operations {
+            let drawn = self.batch.draw(&self.job.workload, &mut self.job.keys, &self.job.values);
+            connection.batched.push_back(drawn);
+        }
+        let requests = self.job.requests.get(connection.target).expect("every target has its requests");
+        requests.batch(&mut connection.out, self.batch.body());
+        RequestContent::Batch(operations)
     }
 
     fn flush(&mut self) {
@@ -486,60 +510,6 @@ impl Worker {
             self.take_answer(id, answer, Instant::now());
         }
         self.lose(id, Some(RequestFailure::Closed));
-    }
-
-    fn take_answer(&mut self, id: usize, answer: ReceivedResponse, now: Instant) {
-        let connection = self.connection(id);
-        let Some(flight) = connection.flights.pop_front() else { return };
-        connection.answered += 1;
-        if now.saturating_duration_since(flight.sent) >= self.job.timeout {
-            return self.take_late(id, &flight, now);
-        }
-        // Where keys are deleted, one that is not there is no failure.
-        let absent = answer.status == 404 && self.job.workload.has(ClientOperation::Delete);
-        let success = answer.status < 400 || absent;
-        let counts = self.counts_answer(&flight);
-        if counts {
-            self.tally.status(answer.status);
-        }
-        if success && flight.operation == ClientOperation::Modify && !flight.second {
-            let connection = self.connections.get_mut(id).expect("connections are made once and never dropped");
-            let requests = self.job.requests.get(connection.target).expect("every target has its requests");
-            requests.put(&mut connection.out, flight.key, &self.job.values);
-            connection.flights.push_back(InFlightRequest { second: true, ..flight });
-            self.dirty.push(id);
-            return;
-        }
-        self.flights -= 1;
-        self.ended(&flight, success);
-        if counts {
-            if success {
-                let (latency, service) = (now - flight.due, now - flight.sent);
-                self.tally.succeed(flight.operation, latency, service);
-                self.tally.in_time += u64::from(now <= self.timeline.last);
-                record(&mut self.interval_at(now).latency, latency);
-            } else {
-                self.tally.refuse(answer.status, now - flight.due);
-                let interval = self.interval_at(now);
-                interval.errors += 1;
-                if answer.status == NO_ROOM {
-                    record(&mut interval.shed, now - flight.due);
-                }
-            }
-        }
-        self.release(id, now);
-    }
-
-    /// What an operation's end means for the keys.
-    fn ended(&mut self, flight: &InFlightRequest, success: bool) {
-        if flight.operation == ClientOperation::Insert {
-            self.job.keys.inserted(flight.key, success);
-        }
-        if success {
-            self.job.done.fetch_add(1, Ordering::Relaxed);
-        } else if self.job.operations_max.is_some() && self.failed_keys.len() < FAILED_KEYS_MAX {
-            self.failed_keys.push(flight.key);
-        }
     }
 
     /// The counts of the current second; those of the seconds before it are reported.

@@ -10,11 +10,14 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use super::distinct::KeySet;
 use crate::numbers::{count, float, index, whole};
 use crate::random::{Random, mix};
 
 /// Keys have eight digits, so that their order is that of their numbers.
 pub const KEYS_MAX: u64 = 100_000_000;
+/// How often a key of a batch is drawn, before one that is in it already gives way to one that is not.
+const DRAWS_MAX: usize = 16;
 const EXPONENT: f64 = 0.99;
 /// The sum behind a zipfian distribution is exact up to here and integrated beyond.
 const SUMMED_MAX: u64 = 1_000_000;
@@ -82,6 +85,14 @@ impl Keys {
         Self { only: Some(only.clone()), ..Self::new(KeyOrder::Sequential, 0, count(only.len())) }
     }
 
+    /// One of those that there are from the first.
+    fn at(&self, place: u64) -> u64 {
+        match &self.only {
+            Some(only) => only.get(index(place)).copied().expect("as many as are counted"),
+            None => self.first + place,
+        }
+    }
+
     /// The keys that one of `threads` threads uses.
     pub(crate) fn source(&self, thread: u64, threads: u64, seed: u64) -> KeySource {
         let random = Random::new(mix(seed ^ thread.wrapping_mul(0x5851_f42d_4c95_7f2d)));
@@ -107,16 +118,38 @@ impl KeySource {
             KeyOrder::Sequential => {
                 let number = self.next;
                 self.next = self.next.wrapping_add(self.step);
-                let place = number % keys.count;
-                match &keys.only {
-                    Some(only) => only.get(index(place)).copied().expect("as many as are counted"),
-                    None => keys.first + place,
-                }
+                keys.at(number % keys.count)
             }
             KeyOrder::Uniform => keys.first + self.random.below(keys.count),
             KeyOrder::Zipfian => keys.first + mix(zipf().rank(&mut self.random)) % keys.count,
             KeyOrder::Latest => keys.inserts.acknowledged() - 1 - zipf().rank(&mut self.random),
         }
+    }
+
+    /// As [`KeySource::existing`], and not one of `taken`, which has fewer than there are; it is one of them now.
+    pub(crate) fn existing_beside(&mut self, taken: &mut KeySet) -> u64 {
+        for _ in 0..DRAWS_MAX {
+            let key = self.existing();
+            if taken.insert(key) {
+                return key;
+            }
+        }
+        // Few are left, or they are seldom drawn.
+        let (from, count) = (self.random.below(self.keys.count), self.keys.count);
+        let mut left = (from..count).chain(0..from).map(|place| self.keys.at(place));
+        left.find(|key| taken.insert(*key)).expect("a batch has at most as many operations as there are keys")
+    }
+
+    /// As [`KeySource::fresh`], and not one of `taken`; it is one of them now.
+    pub(crate) fn fresh_beside(&self, taken: &mut KeySet) -> u64 {
+        let key = self.fresh();
+        if taken.insert(key) {
+            return key;
+        }
+        // Keys have begun anew behind the last that there can be. At most as often as there are keys in `taken`.
+        let other = self.fresh_beside(taken);
+        self.inserted(key, false);
+        other
     }
 
     /// A key that is not there yet; call [`KeySource::inserted`] when its write has ended.
@@ -222,7 +255,7 @@ fn zeta(count: u64) -> f64 {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::{KeyOrder, KeySource, Keys, SUMMED_MAX, Zipf, zeta};
+    use super::{KeyOrder, KeySet, KeySource, Keys, SUMMED_MAX, Zipf, zeta};
     use crate::numbers::float;
     use crate::random::Random;
 
@@ -295,6 +328,32 @@ mod tests {
         assert_eq!(keys.fresh(), first, "so it is written now");
         keys.inserted(first, true);
         assert_eq!(newest(&mut keys), 101);
+    }
+
+    #[test]
+    fn the_keys_of_a_batch_differ_also_where_it_takes_all_that_there_are() {
+        for order in [KeyOrder::Sequential, KeyOrder::Uniform, KeyOrder::Zipfian, KeyOrder::Latest] {
+            // Of two threads, each of which would come to every second key.
+            let mut keys = Keys::new(order, 10, 100).source(0, 2, 7);
+            let mut taken = KeySet::new(100);
+            for _ in 0..3 {
+                let mut batch: Vec<u64> = (0..100).map(|_| keys.existing_beside(&mut taken)).collect();
+                batch.sort_unstable();
+                assert_eq!(batch, (10..110).collect::<Vec<_>>(), "{order}");
+                taken.clear();
+            }
+        }
+    }
+
+    #[test]
+    fn a_fresh_key_that_a_batch_has_already_is_left_for_later() {
+        let keys = source(KeyOrder::Uniform, 100);
+        let mut taken = KeySet::new(3);
+        assert!(taken.insert(100) && taken.insert(101));
+        assert_eq!(keys.fresh_beside(&mut taken), 102);
+        let mut later = [keys.fresh(), keys.fresh()];
+        later.sort_unstable();
+        assert_eq!(later, [100, 101]);
     }
 
     #[test]

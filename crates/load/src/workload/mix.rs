@@ -125,6 +125,11 @@ impl Workload {
         self.shares.iter().any(|(one, _)| *one == operation)
     }
 
+    /// Whether an operation with this answer has succeeded: where keys are deleted, one that is not there is no failure.
+    pub(crate) fn accepts(&self, status: u16) -> bool {
+        status < 400 || status == 404 && self.has(ClientOperation::Delete)
+    }
+
     pub(crate) fn draw(&self, random: &mut Random) -> ClientOperation {
         let mut rest = match self.shares.as_slice() {
             [(only, _)] => return *only,

@@ -2,11 +2,15 @@
 //!
 //! The presets are those of YCSB (Cooper and others, "Benchmarking cloud serving systems with YCSB", SoCC 2010).
 
+mod batch;
+mod distinct;
 mod keys;
 mod mix;
 mod requests;
 mod values;
 
+pub use batch::{BATCH_MAX, BATCH_VALUE_BYTES_MAX};
+pub(crate) use batch::{BatchedOperation, OperationBatch};
 pub use keys::{KEYS_MAX, KeyOrder};
 pub(crate) use keys::{KeySource, Keys};
 pub use mix::{ClientOperation, Workload};

@@ -66,23 +66,37 @@ pub(crate) struct Requests {
     /// From behind the key to behind the last header that they all have.
     after: String,
     range_tail: String,
+    /// The head of a batch, but for its length.
+    batch_head: String,
+}
+
+/// Where batches go to, and how they are written.
+const BATCH_PATH: &str = "/v0/batch";
+const BATCH_TYPE: &str = "application/vnd.kvorum.frames";
+
+/// `?ack=A&from=F` behind a path, as far as they are asked for.
+fn quorum(path: &str, ack: Option<u8>, from: Option<u8>) -> String {
+    let mut query = String::new();
+    for (name, number) in [("ack", ack), ("from", from)] {
+        if let Some(number) = number {
+            let separator = if path.contains('?') || query.contains('?') { '&' } else { '?' };
+            query.push_str(&format!("{separator}{name}={number}"));
+        }
+    }
+    query
 }
 
 impl Requests {
     pub(crate) fn new(target: &Target, api: &Api, ack: Option<u8>, from: Option<u8>) -> Self {
-        let mut after = api.after.clone();
-        for (name, number) in [("ack", ack), ("from", from)] {
-            if let Some(number) = number {
-                let separator = if api.before.contains('?') || after.contains('?') { '&' } else { '?' };
-                after.push_str(&format!("{separator}{name}={number}"));
-            }
-        }
+        let after = api.after.clone() + &quorum(&format!("{}{}", api.before, api.after), ack, from);
+        let batch = format!("POST {BATCH_PATH}{} HTTP/1.1\r\n{}", quorum(BATCH_PATH, ack, from), target.head_lines());
         let tail = format!(" HTTP/1.1\r\n{}", target.head_lines());
         Self {
             keyed: !api.before.ends_with('\0'),
             before: api.before.trim_end_matches('\0').to_owned(),
             after: after + &tail,
             range_tail: tail + "\r\n",
+            batch_head: batch + &format!("Content-Type: {BATCH_TYPE}\r\nContent-Length: "),
         }
     }
 
@@ -121,6 +135,13 @@ impl Requests {
         out.extend_from_slice(value);
     }
 
+    /// Appends a batch with these frames.
+    pub(crate) fn batch(&self, out: &mut Vec<u8>, frames: &[u8]) {
+        out.extend_from_slice(self.batch_head.as_bytes());
+        write!(out, "{}\r\n\r\n", frames.len()).expect("a vector takes everything");
+        out.extend_from_slice(frames);
+    }
+
     fn plain(&self, out: &mut Vec<u8>, method: &[u8], key: u64) {
         self.head(out, method, key);
         out.extend_from_slice(b"\r\n");
@@ -146,7 +167,7 @@ impl Requests {
 }
 
 /// `key` and eight digits: `key00000042`.
-fn push_key(out: &mut Vec<u8>, key: u64) {
+pub(super) fn push_key(out: &mut Vec<u8>, key: u64) {
     let mut text = *b"key00000000";
     let mut rest = key;
     for place in text.iter_mut().skip(3).rev() {
@@ -190,6 +211,18 @@ mod tests {
         );
         let range = built(own, (Some(2), None), ClientOperation::Range);
         assert!(range.starts_with("GET /v0/entities?start=key00000042&end=key00000"), "{range}");
+    }
+
+    #[test]
+    fn a_batch_says_for_all_its_operations_how_many_replicas_must_answer() {
+        let target: Target = "http://h:1".parse().unwrap();
+        for (ack, from, query) in [(None, None, ""), (None, Some(3), "?from=3"), (Some(1), Some(2), "?ack=1&from=2")] {
+            let mut out = Vec::new();
+            Requests::new(&target, &Api::default(), ack, from).batch(&mut out, b"frames");
+            let head = format!("POST /v0/batch{query} HTTP/1.1\r\nHost: h:1\r\n");
+            let tail = "Content-Type: application/vnd.kvorum.frames\r\nContent-Length: 6\r\n\r\nframes";
+            assert_eq!(String::from_utf8(out).unwrap(), head + tail);
+        }
     }
 
     #[test]

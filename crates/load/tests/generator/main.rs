@@ -3,6 +3,7 @@
 //! A new test goes to the file of its subject. None asserts how fast anything is; ratios belong to `bench/agreement`.
 
 mod bad_targets;
+mod batches;
 mod debt;
 mod method;
 mod nodes_and_files;

@@ -1,8 +1,8 @@
 //! A small HTTP store on a real port, whose faults are chosen by the test.
 
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -149,6 +149,9 @@ pub(crate) struct Store {
     pub(crate) gets: AtomicU64,
     pub(crate) deletes: AtomicU64,
     pub(crate) ranges: AtomicU64,
+    pub(crate) batches: AtomicU64,
+    /// Of the largest batch.
+    pub(crate) batched_max: AtomicU64,
 }
 
 impl Store {
@@ -174,9 +177,54 @@ impl Store {
                 let chunks = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\na\nb\r\n0\r\n\r\n";
                 Reply::Bytes(chunks.as_bytes().to_vec())
             }
+            ("POST", false) if request.path.starts_with("/v0/batch") => self.batch(&request.body),
             _ => answer(400, b"what?"),
         }
     }
+
+    /// Keeps what a batch puts; a key that is in it twice is an error.
+    fn batch(&self, body: &[u8]) -> Reply {
+        let operations = operations(body);
+        self.batches.fetch_add(1, Ordering::SeqCst);
+        self.batched_max.fetch_max(operations.len().try_into().unwrap(), Ordering::SeqCst);
+        let keys: BTreeSet<&String> = operations.iter().map(|(_, key, _)| key).collect();
+        if keys.len() < operations.len() {
+            return answer(400, b"twice");
+        }
+        let mut values = self.values.lock().unwrap();
+        let each = operations.into_iter().map(|(op, key, value)| match op {
+            1 => {
+                values.insert(key, value);
+                (201, Vec::new())
+            }
+            2 => values.get(&key).map_or_else(|| (404, b"no".to_vec()), |value| (200, value.clone())),
+            _ => {
+                values.remove(&key);
+                (202, Vec::new())
+            }
+        });
+        answer(200, &each.flat_map(|(status, payload)| outcome(status, &payload)).collect::<Vec<u8>>())
+    }
+}
+
+/// What a batch's body says: 1 put, 2 get or 3 delete, the key, and the value.
+pub(crate) fn operations(mut body: &[u8]) -> Vec<(u8, String, Vec<u8>)> {
+    let mut operations = Vec::new();
+    while let Some((length, rest)) = body.split_first_chunk() {
+        let (frame, rest) = rest.split_at(u32::from_be_bytes(*length).try_into().unwrap());
+        let key_end = 4 + usize::from(u16::from_be_bytes([frame[2], frame[3]]));
+        let (key, value) = (String::from_utf8(frame[4..key_end].to_vec()).unwrap(), &frame[key_end + 7..]);
+        assert_eq!((frame[0], &frame[key_end..key_end + 7]), (16, &[0; 7][..]), "an operation, all else by default");
+        operations.push((frame[1], key, value.to_vec()));
+        body = rest;
+    }
+    operations
+}
+
+/// The frame of one.
+pub(crate) fn outcome(status: u16, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(24 + payload.len()).unwrap();
+    [&length.to_be_bytes()[..], &[17], &status.to_be_bytes(), &[0; 21], payload].concat()
 }
 
 pub(crate) fn store() -> (Arc<Store>, Server) {
@@ -207,6 +255,7 @@ pub(crate) fn plan(url: &str, workload: &str) -> RunPlan {
         connections: 8,
         threads: 1,
         pipeline: 1,
+        batch: 1,
         duration: millis(1000),
         warmup: millis(100),
         grace: millis(0),

@@ -307,6 +307,13 @@ fn options_that_contradict_each_other_are_refused() {
         RunPlan { keys: 200_000_000, ..plan(url, "put") },
         RunPlan { api: "/kv/{key}".parse().unwrap(), ..plan(url, "ycsb-e") },
         RunPlan { targets: Vec::new(), ..plan(url, "put") },
+        RunPlan { batch: 0, ..plan(url, "put") },
+        RunPlan { batch: 1001, keys: 2000, ..plan(url, "put") },
+        RunPlan { batch: 101, ..plan(url, "put") },
+        RunPlan { batch: 2, ..plan(url, "ycsb-e") },
+        RunPlan { batch: 2, ..plan(url, "ycsb-f") },
+        RunPlan { batch: 2, api: "/kv/{key}".parse().unwrap(), ..plan(url, "put") },
+        RunPlan { batch: 5, value_size: "1MiB".parse().unwrap(), ..plan(url, "put") },
     ] {
         assert!(matches!(bad.check(), Err(Error::Usage(_))), "{bad:?}");
     }

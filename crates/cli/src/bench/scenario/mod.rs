@@ -273,6 +273,7 @@ impl Runner<'_> {
             connections: group.connections,
             threads: THREADS,
             pipeline: 1,
+            batch: 1,
             duration: self.scale.duration,
             warmup: self.scale.warmup,
             grace: Duration::ZERO,

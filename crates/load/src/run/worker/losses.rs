@@ -14,7 +14,7 @@ impl Worker {
     /// An answer that came over its time, and before the tick that would have given its connection up.
     pub(super) fn take_late(&mut self, id: usize, flight: &InFlightRequest, now: Instant) {
         self.flights -= 1;
-        self.ended(flight, false);
+        self.ended(id, flight, false);
         if self.counts_loss(flight) {
             self.tally.timeouts += 1;
             self.interval_at(now).errors += 1;
@@ -38,7 +38,7 @@ impl Worker {
         }
         for flight in flights {
             self.flights -= 1;
-            self.ended(&flight, false);
+            self.ended(id, &flight, false);
             if self.counts_loss(&flight) {
                 match failure {
                     Some(failure) => self.tally.fail(failure),
@@ -95,7 +95,7 @@ impl Worker {
         let now = Instant::now();
         for id in 0..self.connections.len() {
             for flight in self.connection(id).abandon(now) {
-                self.ended(&flight, false);
+                self.ended(id, &flight, false);
                 let is_over = now.duration_since(flight.sent) >= self.job.timeout;
                 let counts = self.counts_loss(&flight);
                 self.tally.timeouts += u64::from(counts && is_over);
