@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use kvorum_base::value_memory::{Body, Charge, LargeValues};
 use kvorum_core::quorum::{Expiry, Held, Quorum, majority};
-use kvorum_core::{Record, Version};
 use kvorum_replication::coordinator::batch::{BatchAction, BatchOperation};
 use kvorum_replication::coordinator::{Coordinator, NewValue, Outcome, ReadResult, Refused, WithReceipt};
 use tokio::sync::oneshot;
 
 use crate::chance::SimRandom;
-use crate::history::{ClientAction, ClientOutcome, key};
+use crate::history::{ClientAction, ClientOutcome, key, value_of};
 use crate::invariants::answered;
 use crate::invariants::expiry::{self, ReadOfEnding};
 use crate::machine::Machine;
@@ -235,20 +234,9 @@ fn refusal(refused: &Refused) -> ClientOutcome {
 /// What was found, and when it ends.
 fn read(found: &ReadResult) -> (ClientOutcome, Option<u64>) {
     let Held::Record(record) = &found.value else { return (ClientOutcome::Found(None), None) };
-    let outcome = match (value(record), found.expiry) {
+    let outcome = match (value_of(record), found.expiry) {
         (Some((value, version)), Expiry::Passed) => ClientOutcome::Ended(value, version),
         (value, _) => ClientOutcome::Found(value),
     };
     (outcome, record.expires_ms())
-}
-
-/// The value's number, unless it is a deletion.
-pub(crate) fn value(record: &Record) -> Option<(u64, Version)> {
-    if record.is_tombstone() {
-        return None;
-    }
-    let payload = record.payload();
-    let text = std::str::from_utf8(&payload).expect("only such values were written");
-    let value = text.split(' ').next().and_then(|number| number.parse().ok());
-    Some((value.expect("only such values were written"), record.version()))
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use kvorum_core::quorum::Quorum;
-use kvorum_core::{Key, Version};
+use kvorum_core::{Key, Record, Version};
 
 /// What a client requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,17 @@ pub enum ClientOutcome {
     Refused,
     /// Nothing, or that too few replicas answered: a write may take effect at any later time, or never.
     Unknown,
+}
+
+/// The number and version of a value, unless it is a deletion.
+pub(crate) fn value_of(record: &Record) -> Option<(u64, Version)> {
+    if record.is_tombstone() {
+        return None;
+    }
+    let payload = record.payload();
+    let text = std::str::from_utf8(&payload).expect("only such values were written");
+    let value = text.split(' ').next().and_then(|number| number.parse().ok());
+    Some((value.expect("only such values were written"), record.version()))
 }
 
 /// One request.

@@ -13,8 +13,7 @@ use kvorum_replication::cluster_scan::{ClusterScan, OnMissing, ScanSpec, ScanSte
 use tokio::sync::oneshot;
 
 use crate::chance::SimRandom;
-use crate::clients::value;
-use crate::history::{ClientAction, ClientOutcome, key};
+use crate::history::{ClientAction, ClientOutcome, key, value_of};
 use crate::machine::Machine;
 use crate::world::World;
 
@@ -23,7 +22,7 @@ const PARTS_MAX: usize = 4;
 
 /// How far one part came, and how it ended.
 #[derive(Default)]
-struct Part {
+struct ScanPart {
     found: BTreeMap<Bytes, ClientOutcome>,
     position: Option<Bytes>,
     is_whole: bool,
@@ -81,8 +80,8 @@ pub(crate) async fn scan(world: &Rc<World>, chance: &mut SimRandom) {
     }
 }
 
-async fn run_part(machine: &Machine, quorum: Quorum, start: Bytes) -> Part {
-    let part: Rc<RefCell<Part>> = Rc::default();
+async fn run_part(machine: &Machine, quorum: Quorum, start: Bytes) -> ScanPart {
+    let part: Rc<RefCell<ScanPart>> = Rc::default();
     let (send, receive) = oneshot::channel::<()>();
     let writing = Rc::clone(&part);
     let spawned = machine.spawn_on(|shard| {
@@ -103,7 +102,7 @@ async fn run_part(machine: &Machine, quorum: Quorum, start: Bytes) -> Part {
 }
 
 /// Takes the next step; whether others follow.
-async fn take(scan: &mut ClusterScan, part: &RefCell<Part>) -> bool {
+async fn take(scan: &mut ClusterScan, part: &RefCell<ScanPart>) -> bool {
     let step = scan.next().await;
     let mut part = part.borrow_mut();
     let has_more = matches!(step, ScanStep::Record(_) | ScanStep::Passed);
@@ -114,7 +113,7 @@ async fn take(scan: &mut ClusterScan, part: &RefCell<Part>) -> bool {
                 part.violation = Some(format!("scanned: {name:?} comes behind {:?}", part.position));
             }
             let record = found.record.expect("values are wanted");
-            part.found.insert(name, ClientOutcome::Found(value(&record)));
+            part.found.insert(name, ClientOutcome::Found(value_of(&record)));
             part.position = scan.position().cloned();
         }
         ScanStep::Passed => part.position = scan.position().cloned(),

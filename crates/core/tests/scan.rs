@@ -12,7 +12,7 @@ use kvorum_core::quorum::{Expiry, Held, Quorum, Rank, ReadAnswer, ReplicaSet, Wa
 use kvorum_core::scan::merge::{MergeStep, OutOfPlace, ScanMerge};
 use kvorum_core::scan::page::{NotAPage, PageQuestion, ScanEntry, ScanHolding, ScanPage, ScanValues};
 use kvorum_core::scan::plan::{NodePart, ScanPlan};
-use kvorum_core::scan::verdict::{CoverAnswer, Verdict, verdict};
+use kvorum_core::scan::verdict::{CoverAnswer, ScanVerdict, verdict};
 use kvorum_core::{Hlc, Incarnation, Key, Record, Version};
 use proptest::prelude::*;
 
@@ -144,9 +144,11 @@ proptest! {
 
 // ---- the merge
 
-/// What each of some nodes holds, and how many records its pages look at.
-fn universe() -> impl Strategy<Value = Vec<(BTreeMap<u8, (u64, bool)>, usize)>> {
-    // The boolean: whether the node was asked for the key's partition.
+/// What each of some nodes holds, and how many records its pages look at. The boolean: whether the node was asked for
+/// the key's partition.
+type Universe = Vec<(BTreeMap<u8, (u64, bool)>, usize)>;
+
+fn universe() -> impl Strategy<Value = Universe> {
     let node = (proptest::collection::btree_map(0_u8..40, (1_u64..5, any::<bool>()), 0..25), 1_usize..6);
     proptest::collection::vec(node, 1..5)
 }
@@ -346,16 +348,16 @@ fn what_a_scan_decides_by_itself_a_read_of_the_same_replicas_would_have_answered
                         .collect();
                     let expected = read_at_once(quorum, &cover, own);
                     match verdict(quorum, &answers, || own) {
-                        Verdict::Send => {
+                        ScanVerdict::Send => {
                             sent += 1;
                             let provided = record_of(cover[0].1).map(|record| record.version());
                             assert_eq!(expected, Some(provided), "{quorum:?} {cover:?}");
                         }
-                        Verdict::Skip => {
+                        ScanVerdict::Skip => {
                             skipped += 1;
                             assert_eq!(expected, Some(None), "{quorum:?} {cover:?}");
                         }
-                        Verdict::Read => left += 1,
+                        ScanVerdict::Read => left += 1,
                     }
                 }
             }
@@ -377,13 +379,13 @@ fn where_all_replicas_agree_no_read_is_needed() {
             gc_watermark: Version::ZERO,
             clock: now,
         };
-        assert_eq!(verdict(quorum, &[answer(0), answer(1)], || now), Verdict::Send, "{says:?}");
+        assert_eq!(verdict(quorum, &[answer(0), answer(1)], || now), ScanVerdict::Send, "{says:?}");
     }
     let gone = holding_of(Says::Deletion { at: 10, from: 3 }, false);
     let answer = |rank, holding, gc_watermark| CoverAnswer { rank: Rank(rank), holding, gc_watermark, clock: now };
     let below = [answer(0, gone.as_ref(), Version::ZERO), answer(1, None, version(15))];
-    assert_eq!(verdict(quorum, &below, || now), Verdict::Skip, "dropped below the watermark");
+    assert_eq!(verdict(quorum, &below, || now), ScanVerdict::Skip, "dropped below the watermark");
     let damaged = ScanHolding::Damaged;
     let with_damage = [answer(0, Some(&damaged), Version::ZERO), answer(1, None, version(15))];
-    assert_eq!(verdict(quorum, &with_damage, || now), Verdict::Read);
+    assert_eq!(verdict(quorum, &with_damage, || now), ScanVerdict::Read);
 }

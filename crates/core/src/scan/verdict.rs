@@ -25,7 +25,7 @@ pub struct CoverAnswer<'a> {
 
 /// What to do with a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ScanVerdict {
     /// Send what the provider holds.
     Send,
     /// There is no value.
@@ -46,48 +46,48 @@ struct HeldVersion {
 /// The verdict on a key. `cover` are `quorum.required()` answers, the provider's first. `own_clock` is the
 /// coordinator's, asked only where a value ends.
 #[must_use]
-pub fn verdict(quorum: Quorum, cover: &[CoverAnswer<'_>], own_clock: impl FnOnce() -> Hlc) -> Verdict {
+pub fn verdict(quorum: Quorum, cover: &[CoverAnswer<'_>], own_clock: impl FnOnce() -> Hlc) -> ScanVerdict {
     if cover.len() < usize::from(quorum.required()) {
-        return Verdict::Read;
+        return ScanVerdict::Read;
     }
     let mut agreed: Option<HeldVersion> = None;
     for answer in cover {
         let Some(holding) = answer.holding else { continue };
-        let Some(held) = held_version(holding) else { return Verdict::Read };
+        let Some(held) = held_version(holding) else { return ScanVerdict::Read };
         if agreed.is_some_and(|agreed| agreed != held) && !is_on(Mutant::ScanWithoutWitnesses) {
-            return Verdict::Read;
+            return ScanVerdict::Read;
         }
         agreed.get_or_insert(held);
     }
-    let Some(held) = agreed else { return Verdict::Skip };
+    let Some(held) = agreed else { return ScanVerdict::Skip };
     if is_on(Mutant::ScanWithoutWitnesses) && cover.first().is_some_and(|provider| provider.holding.is_some()) {
-        return if held.is_deletion { Verdict::Skip } else { Verdict::Send };
+        return if held.is_deletion { ScanVerdict::Skip } else { ScanVerdict::Send };
     }
     if held.is_deletion {
         // A deletion that some lack is one where their watermarks say the same.
         let lacks = |answer: &&CoverAnswer<'_>| answer.holding.is_none() && is_in_scope(held, answer.rank);
         let is_same = cover.iter().filter(lacks).all(|answer| answer.gc_watermark >= held.version);
-        return if is_same && is_held(quorum, held, cover) { Verdict::Skip } else { Verdict::Read };
+        return if is_same && is_held(quorum, held, cover) { ScanVerdict::Skip } else { ScanVerdict::Read };
     }
     let is_everywhere = cover.iter().all(|answer| answer.holding.is_some() || !is_in_scope(held, answer.rank));
     let is_provided = cover.first().is_some_and(|provider| provider.holding.is_some());
     if !is_everywhere || !is_provided || !is_held(quorum, held, cover) {
-        return Verdict::Read;
+        return ScanVerdict::Read;
     }
     match held.expires_ms {
-        None => Verdict::Send,
+        None => ScanVerdict::Send,
         Some(expires_ms) => at_its_end(cover, expires_ms, own_clock),
     }
 }
 
 /// A value that ends is there while no clock has passed the end, and gone once all of the cover's have. Between, a read
 /// has the clocks follow.
-fn at_its_end(cover: &[CoverAnswer<'_>], expires_ms: u64, own_clock: impl FnOnce() -> Hlc) -> Verdict {
+fn at_its_end(cover: &[CoverAnswer<'_>], expires_ms: u64, own_clock: impl FnOnce() -> Hlc) -> ScanVerdict {
     let passed = cover.iter().filter(|answer| answer.clock.millis() >= expires_ms).count();
     match passed {
-        0 if own_clock().millis() < expires_ms => Verdict::Send,
-        passed if passed == cover.len() => Verdict::Skip,
-        _ => Verdict::Read,
+        0 if own_clock().millis() < expires_ms => ScanVerdict::Send,
+        passed if passed == cover.len() => ScanVerdict::Skip,
+        _ => ScanVerdict::Read,
     }
 }
 

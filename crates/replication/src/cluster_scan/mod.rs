@@ -25,7 +25,7 @@ use kvorum_core::quorum::{Expiry, Held};
 use kvorum_core::scan::merge::{MergeStep, MergedKey, ScanMerge};
 use kvorum_core::scan::page::{ScanHolding, ScanValues};
 use kvorum_core::scan::plan::ScanPlan;
-use kvorum_core::scan::verdict::{CoverAnswer, Verdict, verdict};
+use kvorum_core::scan::verdict::{CoverAnswer, ScanVerdict, verdict};
 use kvorum_core::{Key, Record, Version};
 
 use crate::coordinator::batch::{BatchAction, BatchOperation};
@@ -228,14 +228,14 @@ impl ClusterScan {
             })
             .collect();
         match verdict(self.spec.quorum, &answers, || self.scanner.clock.present()) {
-            Verdict::Skip => None,
-            Verdict::Send => {
+            ScanVerdict::Skip => None,
+            ScanVerdict::Send => {
                 let holding = answers.first().and_then(|provider| provider.holding);
                 Some(sent(key.clone(), holding).map_or(Decided::Unread(key), Decided::Item))
             }
             // What nobody is asked for is left out.
-            Verdict::Read if cover.is_empty() => None,
-            Verdict::Read => Some(Decided::Unread(key)),
+            ScanVerdict::Read if cover.is_empty() => None,
+            ScanVerdict::Read => Some(Decided::Unread(key)),
         }
     }
 

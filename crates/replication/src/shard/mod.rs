@@ -159,13 +159,41 @@ fn replica(parts: &ShardParts) -> Rc<Replica<ReplyTo>> {
     ))
 }
 
+/// Reads pages of what the node holds, for scans over the cluster.
+fn page_reader(parts: &ShardParts, scan: &BackgroundScan) -> Rc<PageReader> {
+    let (membership, large_values) = (parts.membership.clone(), parts.large_values.clone());
+    Rc::new(PageReader::new(parts.store.clone(), scan.clone(), membership, large_values))
+}
+
+/// Scans the cluster.
+fn scanner(
+    context: &PeerContext,
+    peers: &Rc<Peers>,
+    rpc: &Rc<BackgroundRpc>,
+    reader: &Rc<PageReader>,
+    coordinator: &Coordinator,
+    memory: Arc<ScanMemory>,
+    page_bytes: usize,
+) -> Rc<Scanner> {
+    Rc::new(Scanner {
+        clock: context.clock.clone(),
+        membership: context.membership.clone(),
+        peers: peers.clone(),
+        rpc: rpc.clone(),
+        reader: reader.clone(),
+        coordinator: coordinator.clone(),
+        memory,
+        page_bytes,
+    })
+}
+
 impl Shard {
     /// Puts a shard together; nothing runs yet.
     #[must_use]
     pub fn new(parts: ShardParts) -> Self {
         let replica = replica(&parts);
         let scan = BackgroundScan::new(parts.pool.clone(), parts.scans.clone(), parts.cpu_share.clone());
-        let member = member(&parts, &replica, &scan);
+        let (member, pages) = (member(&parts, &replica, &scan), page_reader(&parts, &scan));
         let ShardParts { index, clock, membership, store, pool, scans, mailbox, cpu_share, .. } = parts;
         let ShardParts { large_values, hints, anti_entropy, .. } = parts;
         let peer_context = Rc::new(PeerContext {
@@ -195,18 +223,8 @@ impl Shard {
             lingering_max: parts.lingering_max,
         });
         let rpc = BackgroundRpc::new(membership.clone(), peers.clone(), replica.clone(), large_values.clone());
-        let pages = PageReader::new(store.clone(), scan.clone(), membership.clone(), large_values.clone());
-        let pages = Rc::new(pages);
-        let scanner = Rc::new(Scanner {
-            clock: clock.clone(),
-            membership: membership.clone(),
-            peers: peers.clone(),
-            rpc: rpc.clone(),
-            reader: pages.clone(),
-            coordinator: coordinator.clone(),
-            memory: parts.scan_memory,
-            page_bytes: parts.scan_page_bytes,
-        });
+        let (memory, page_bytes) = (parts.scan_memory, parts.scan_page_bytes);
+        let scanner = scanner(&peer_context, &peers, &rpc, &pages, &coordinator, memory, page_bytes);
         let dispatch = Rc::new(Dispatch {
             pages,
             clock: clock.clone(),
