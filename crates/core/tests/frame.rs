@@ -82,6 +82,9 @@ fn samples() -> Vec<Message> {
         Message::Read { key: key(b"ends"), wanted: Wanted::VersionAtClock, non_voting: false },
         Message::Repair(Bytes::from_static(b"not looked at here")),
         Message::RepairAnswer(Bytes::new()),
+        Message::Scan(Bytes::from_static(b"nor here")),
+        Message::ScanAnswer(Ok(record.clone())),
+        Message::ScanAnswer(Ok(Bytes::new())),
         Message::StoreAnswer(StoreAnswer::Accepted),
         Message::StoreAnswer(StoreAnswer::Stale(Current::Record(version(5)))),
         Message::StoreAnswer(StoreAnswer::Stale(Current::GcWatermark(version(6)))),
@@ -104,6 +107,7 @@ fn samples() -> Vec<Message> {
     for failure in FAILURES {
         all.push(Message::StoreAnswer(StoreAnswer::Failed(failure)));
         all.push(Message::ReadAnswer(ReadAnswer::Failed(failure)));
+        all.push(Message::ScanAnswer(Err(failure)));
     }
     all
 }
@@ -214,7 +218,7 @@ fn a_length_that_disagrees_with_the_content_is_refused() {
 #[test]
 fn a_payload_that_is_short_or_long_for_its_opcode_is_refused() {
     // Of Read and of whatever carries a record, any length may be right: the digest of the record decides. The messages
-    // of anti-entropy are tested elsewhere.
+    // of anti-entropy and pages of scans are tested elsewhere.
     let fixed = samples().into_iter().filter(|message| {
         !matches!(
             message,
@@ -223,6 +227,8 @@ fn a_payload_that_is_short_or_long_for_its_opcode_is_refused() {
                 | Message::ReadAnswer(ReadAnswer::Held(Held::Record(_)))
                 | Message::Repair(_)
                 | Message::RepairAnswer(_)
+                | Message::Scan(_)
+                | Message::ScanAnswer(Ok(_))
                 | Message::Proof(_)
         )
     });
@@ -254,13 +260,13 @@ fn fields_out_of_range_are_refused() {
 
 #[test]
 fn unknown_opcodes_and_flags_are_refused() {
-    for opcode in (0..=u8::MAX).filter(|opcode| !(1..=10).contains(opcode)) {
+    for opcode in (0..=u8::MAX).filter(|opcode| !(1..=12).contains(opcode)) {
         assert_eq!(refused(raw(opcode, 0, b"")), FrameError::Opcode(opcode));
     }
     // MORE is 1, REPAIR, AT_CLOCK and REMEMBERS_YOU 2, VERSION_ONLY 4, UNCOUNTED 8, REBUILT 16, BACKPRESSURE the rest; each
     // belongs to some opcodes.
-    for (opcode, known) in [(1, 11), (2, 14), (3, 0), (4, 1), (5, 0), (6, 0b1111_0010), (7, 0), (8, 0), (9, 0), (10, 0)]
-    {
+    let of_opcodes = [11, 14, 0, 1, 0, 0b1111_0010, 0, 0, 0, 0, 0, 1];
+    for (opcode, known) in (1..).zip(of_opcodes) {
         for flags in (1..=u8::MAX).filter(|flags| flags & !known != 0) {
             assert_eq!(refused(raw(opcode, flags, b"")), FrameError::Flags(flags));
         }

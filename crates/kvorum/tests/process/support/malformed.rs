@@ -38,7 +38,7 @@ pub fn bad_request(random: &mut Random) -> (Vec<u8>, u16) {
         0 => plain(format!("/v0/entity?{}", text(random, 60).replace("id=", "is="))),
         1 => plain("/v0/entity?id=".to_owned()),
         2 => plain(format!("{never}&id={number}")),
-        3 => plain(format!("{never}&{}=1", pick(random, &["acks", "ID", "replica", "%69%64", "ttl"]))),
+        3 => plain(format!("{never}&{}=1", pick(random, &["acks", "ID", "replica", "%69%64", "TTL"]))),
         4 => plain(format!("{never}{}", pick(random, &["%", "%4", "%zz", "%-1", "+%+"]))),
         5 => plain(entity(vec![b'k'; 2_049 + number as usize])),
         6 => {
@@ -211,7 +211,7 @@ pub fn bad_frame(random: &mut Random) -> BytesMut {
             frame[at] ^= 1 << random.below(8);
             frame
         }
-        1 => sealed(random, 9 + (payload.len() % 200) as u8, 0, &payload),
+        1 => sealed(random, 13 + (payload.len() % 200) as u8, 0, &payload),
         2 => sealed(random, 0, 0, &payload),
         3 => {
             let flags = *pick(random, &[&1, &2, &16, &128, &255]);
