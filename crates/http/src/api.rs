@@ -3,12 +3,16 @@
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
+use std::rc::Rc;
 
 use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::HeaderMap;
 use kvorum_core::Key;
+use kvorum_core::partitions::PartitionSet;
+use kvorum_core::placement::Layout;
 use kvorum_core::quorum::Quorum;
+use kvorum_replication::cluster_scan::{ClusterScan, ScanRefused, ScanSegment, ScanSpec, ScanStep, Scanner};
 use kvorum_replication::coordinator::batch::BatchOperation;
 use kvorum_replication::coordinator::{Coordinator, NewValue, Outcome, ReadResult, Refused, WithReceipt, WriteResult};
 use tokio::net::TcpStream;
@@ -74,6 +78,81 @@ impl Entities for Coordinator {
 
     fn get(&self, key: Key, quorum: Quorum, receipt: WithReceipt) -> impl Future<Output = Result<ReadResult, Refused>> {
         Self::get(self, key, quorum, receipt)
+    }
+}
+
+/// Scans over the cluster.
+pub trait Scans {
+    /// Begins one.
+    ///
+    /// # Errors
+    /// [`ScanRefused`]
+    fn open(&self, spec: ScanSpec) -> Result<Box<dyn ScanSource>, ScanRefused>;
+    /// Which cluster it is of.
+    fn cluster_id(&self) -> u64;
+    /// The nodes, by their places.
+    fn layout(&self) -> &Layout;
+}
+
+/// A scan that goes on, and is given back.
+pub type ScanAdvance = Pin<Box<dyn Future<Output = Box<dyn ScanSource>>>>;
+
+/// A scan under way.
+pub trait ScanSource {
+    /// What comes next, if that is known.
+    fn ready(&mut self) -> Option<ScanStep>;
+    /// Goes on; what that brings is [`ScanSource::ready`].
+    fn advance(self: Box<Self>) -> ScanAdvance;
+    /// The last key up to which everything was given.
+    fn position(&self) -> Option<&Bytes>;
+    /// Who has answered for what.
+    fn segments(&self) -> &[ScanSegment];
+    /// Partitions that were left out.
+    fn missing(&self) -> &PartitionSet;
+    /// The nodes, by their places.
+    fn layout(&self) -> &Layout;
+}
+
+impl Scans for Rc<Scanner> {
+    fn open(&self, spec: ScanSpec) -> Result<Box<dyn ScanSource>, ScanRefused> {
+        Ok(Box::new(ClusterScan::open(self, spec)?))
+    }
+
+    fn cluster_id(&self) -> u64 {
+        Scanner::cluster_id(self)
+    }
+
+    fn layout(&self) -> &Layout {
+        Scanner::layout(self)
+    }
+}
+
+impl ScanSource for ClusterScan {
+    fn ready(&mut self) -> Option<ScanStep> {
+        Self::ready(self)
+    }
+
+    fn advance(mut self: Box<Self>) -> ScanAdvance {
+        Box::pin(async move {
+            ClusterScan::advance(&mut self).await;
+            self as Box<dyn ScanSource>
+        })
+    }
+
+    fn position(&self) -> Option<&Bytes> {
+        Self::position(self)
+    }
+
+    fn segments(&self) -> &[ScanSegment] {
+        Self::segments(self)
+    }
+
+    fn missing(&self) -> &PartitionSet {
+        Self::missing(self)
+    }
+
+    fn layout(&self) -> &Layout {
+        Self::layout(self)
     }
 }
 

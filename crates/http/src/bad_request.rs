@@ -29,6 +29,18 @@ pub(crate) enum BadRequest {
     MissingStart,
     #[error("`end` must not be empty where it is given")]
     EmptyEnd,
+    #[error("a scan has `prefix`, which may be empty, or `start` with or without `end`")]
+    ScanRange,
+    #[error("`start` and `end` of a scan must not be empty: `prefix=` is for all keys")]
+    EmptyBound,
+    #[error("`prefix`, `start` and `end` have at most 2048 bytes after decoding")]
+    LongBound,
+    #[error("`limit` is at least 1: leave it out for all records")]
+    Limit,
+    #[error("`{0}` is 0 or 1")]
+    NotAFlag(&'static str),
+    #[error("`after` is no token of a scan of this range, `ack` and `from`, in this cluster")]
+    Token,
     #[error("a stored content type has at most 255 bytes")]
     LongContentType,
     #[error("partial values (`Content-Range`) cannot be stored")]

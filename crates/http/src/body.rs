@@ -12,6 +12,7 @@ use kvorum_base::value_memory;
 use kvorum_base::value_memory::{Charge, LargeValues};
 
 use super::range::{RangeBody, RangeBroken};
+use super::scan::{ScanBody, ScanBroken};
 use super::shares::OverShare;
 
 /// Why a request's body could not be taken.
@@ -160,6 +161,16 @@ pub(super) enum ResponseBody {
     /// Everything at once; nothing after it was taken.
     Whole(Bytes),
     Range(Box<RangeBody>),
+    Scan(Box<ScanBody>),
+}
+
+/// A stream has ended early.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StreamBroken {
+    #[error(transparent)]
+    Range(#[from] RangeBroken),
+    #[error(transparent)]
+    Scan(#[from] ScanBroken),
 }
 
 impl ResponseBody {
@@ -174,13 +185,18 @@ impl ResponseBody {
 
 impl Body for ResponseBody {
     type Data = Bytes;
-    type Error = RangeBroken;
+    type Error = StreamBroken;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, RangeBroken>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StreamBroken>>> {
         match &mut *self {
             Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Self::Range(range) => range.poll_next(cx).map(|next| next.map(|record| record.map(Frame::data))),
+            Self::Range(range) => {
+                range.poll_next(cx).map(|next| next.map(|record| record.map(Frame::data).map_err(StreamBroken::from)))
+            }
+            Self::Scan(scan) => {
+                scan.poll_next(cx).map(|next| next.map(|piece| piece.map(Frame::data).map_err(StreamBroken::from)))
+            }
         }
     }
 
@@ -191,7 +207,7 @@ impl Body for ResponseBody {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Self::Range(_) => SizeHint::new(),
+            Self::Range(_) | Self::Scan(_) => SizeHint::new(),
         }
     }
 }

@@ -51,6 +51,16 @@ pub(super) enum HttpError {
     AnswerFull,
     /// A batch in another form.
     UnsupportedMediaType,
+    /// A scan in neither form.
+    NotAcceptable,
+    /// Of a scan, before its first byte.
+    TooFewReplicas {
+        required: u8,
+        /// Ranges of their numbers.
+        partitions: Value,
+        /// Those of their replicas that do not answer.
+        nodes: Vec<String>,
+    },
     ConditionalWrite,
     /// Of a value that came in another coding than `chunked`.
     TransferCoding,
@@ -76,6 +86,7 @@ pub(super) enum Shed {
     Memory,
     Share,
     Reads,
+    Scans,
     Draining,
 }
 
@@ -160,25 +171,13 @@ impl HttpError {
                     format!("a value has at most {bytes_max} bytes"),
                 )
             },
-            Self::BatchItem { place, reason } => {
-                Problem::new(StatusCode::BAD_REQUEST, "Bad Request", format!("{place} of the batch: {reason}"))
-            }
-            Self::DuplicateKey { place } => {
-                let detail = format!("operation {place} of the batch has a key that one before it has");
-                Problem::new(StatusCode::BAD_REQUEST, "Duplicate Key", detail)
-            }
-            Self::BatchTooLarge => {
-                let detail = "a batch has at most 1000 operations and 8 MiB: send it in parts";
-                Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "Batch Too Large", detail)
-            }
-            Self::AnswerFull => {
-                let detail = "the answers of the batch are full: get this key again, alone";
-                Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "Answer Too Large", detail)
-            }
-            Self::UnsupportedMediaType => {
-                let detail = "a batch is `application/x-ndjson` or `application/vnd.kvorum.frames`";
-                Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Unsupported Media Type", detail)
-            }
+            Self::BatchItem { .. }
+            | Self::DuplicateKey { .. }
+            | Self::BatchTooLarge
+            | Self::AnswerFull
+            | Self::UnsupportedMediaType
+            | Self::NotAcceptable
+            | Self::TooFewReplicas { .. } => self.of_many(),
             Self::ConditionalWrite => {
                 let detail = "conditional writes are not supported yet, and ignoring the condition would overwrite";
                 Problem::new(StatusCode::NOT_IMPLEMENTED, "Not Implemented", detail)
@@ -199,6 +198,50 @@ impl HttpError {
                     format!("a defect; the node's log has more under request id {request_id}"),
                 )
             },
+        }
+    }
+
+    /// The same, of batches and scans.
+    fn of_many(&self) -> Problem {
+        match self {
+            Self::BatchItem { place, reason } => {
+                Problem::new(StatusCode::BAD_REQUEST, "Bad Request", format!("{place} of the batch: {reason}"))
+            }
+            Self::DuplicateKey { place } => {
+                let detail = format!("operation {place} of the batch has a key that one before it has");
+                Problem::new(StatusCode::BAD_REQUEST, "Duplicate Key", detail)
+            }
+            Self::BatchTooLarge => {
+                let detail = "a batch has at most 1000 operations and 8 MiB: send it in parts";
+                Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "Batch Too Large", detail)
+            }
+            Self::AnswerFull => {
+                let detail = "the answers of the batch are full: get this key again, alone";
+                Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "Answer Too Large", detail)
+            }
+            Self::UnsupportedMediaType => {
+                let detail = "a batch is `application/x-ndjson` or `application/vnd.kvorum.frames`";
+                Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Unsupported Media Type", detail)
+            }
+            Self::NotAcceptable => {
+                let detail = "a scan is answered as `application/x-ndjson` or `application/vnd.kvorum.frames`";
+                Problem::new(StatusCode::NOT_ACCEPTABLE, "Not Acceptable", detail)
+            }
+            Self::TooFewReplicas { required, partitions, nodes } => Problem {
+                members: vec![
+                    ("required", json!(required)),
+                    ("partitions", partitions.clone()),
+                    ("nodes", json!(nodes)),
+                ],
+                ..Problem::new(
+                    StatusCode::GATEWAY_TIMEOUT,
+                    NOT_ENOUGH_REPLICAS,
+                    format!(
+                        "fewer than {required} replicas of some partitions answer: `partial=1` goes on without them"
+                    ),
+                )
+            },
+            _ => unreachable!("the errors of batches and scans are these"),
         }
     }
 
@@ -252,6 +295,8 @@ impl HttpError {
             | Self::BatchTooLarge
             | Self::AnswerFull
             | Self::UnsupportedMediaType
+            | Self::NotAcceptable
+            | Self::TooFewReplicas { .. }
             | Self::ConditionalWrite
             | Self::TransferCoding
             | Self::Shed(_)
@@ -356,6 +401,12 @@ pub static ERRORS: &[ErrorKind] = &[
         "The path does not have this method. The header `Allow` has those that it has.",
         &[],
     ),
+    kind(
+        406,
+        "Not Acceptable",
+        "The header `Accept` of a scan allows neither `application/x-ndjson` nor `application/vnd.kvorum.frames`.",
+        &[],
+    ),
     kind(408, "Request Timeout", "Head or body was not complete within `limits.request_read_timeout`.", &[]),
     kind(409, "Not A Peer", "Between nodes: a handshake that is refused.", &[]),
     kind(
@@ -429,6 +480,13 @@ pub static ERRORS: &[ErrorKind] = &[
          `acked` are numbers, and `replicas` has the outcome of each.",
         &["required", "acked", "replicas"],
     ),
+    kind(
+        504,
+        NOT_ENOUGH_REPLICAS,
+        "Of a scan: fewer replicas than `ack` answer for `partitions`, which are ranges of numbers. `nodes` are those of \
+         their replicas that do not.",
+        &["required", "partitions", "nodes"],
+    ),
 ];
 
 /// Title and reason phrase of a 504.
@@ -443,6 +501,7 @@ impl Shed {
             Self::Requests => "as many requests are in flight as may be; this one had no effect",
             Self::Memory => "as many bytes of values are buffered as may be; the request had no effect",
             Self::Share => "the client holds as many bytes of large values as one may; the request had no effect",
+            Self::Scans => "as many scans are under way as there is memory for",
             Self::Reads => "as many reads from disk are waiting as may wait",
             Self::Draining => "the node is stopping",
         }

@@ -19,7 +19,7 @@ use tokio::runtime::Runtime;
 use tokio::task::LocalSet;
 
 use self::framing::{StrictVerdict, strict};
-use super::fake::{FakeAdmin, FakeEntities, FakeRanges};
+use super::fake::{FakeAdmin, FakeEntities, FakeRanges, FakeScans};
 use super::metrics::STATUSES;
 use super::numbers::{ReplicationDefaults, TTL_S_MAX};
 use super::request::parse;
@@ -119,6 +119,7 @@ impl FuzzedShard {
         let parts = HttpParts {
             entities: entities.clone(),
             ranges: Rc::new(ranges),
+            scans: Box::new(FakeScans::new(&entities)),
             admin: Rc::<FakeAdmin>::default(),
             peers: Rc::new(NoPeers),
             gate: None,

@@ -310,6 +310,11 @@ impl Authenticated {
             (Need::Data(right), Action::Range { start, end }) => {
                 (self.role().covers(right, start, end.as_deref()), right.name(), " over the whole range, in one grant")
             }
+            (Need::Data(right), Action::Scan(scan)) => (
+                self.role().covers(right, &scan.start, scan.end.as_deref()),
+                right.name(),
+                " over the whole range, in one grant",
+            ),
             (Need::Data(_), _) => unreachable!("rights over data are needed for data"),
         };
         if is_granted {

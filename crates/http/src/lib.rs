@@ -29,6 +29,8 @@ pub mod fuzzing;
 pub mod gate;
 mod in_flight;
 mod io;
+mod json_members;
+mod media;
 mod metrics;
 mod numbers;
 mod problem;
@@ -36,6 +38,7 @@ mod range;
 mod request;
 mod respond;
 pub mod routes;
+mod scan;
 mod seats;
 mod service;
 pub mod settings;
@@ -47,6 +50,7 @@ mod whoami;
 pub use accept::{IncomingStream, serve_connection};
 pub use api::{
     Admin, AdminFuture, AuditLog, AuditedKind, AuditedRequest, Entities, PEER_PROTOCOL, PeerRefusal, PeerUpgrade,
+    ScanAdvance, ScanSource, Scans,
 };
 pub use browsers::{BrowserRules, OriginHeaders, OriginRefusal, RequestOrigin};
 pub use error::{ERRORS, ErrorKind, HEAD_TOO_LARGE};

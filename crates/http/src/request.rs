@@ -11,11 +11,14 @@ use bytes::Bytes;
 use hyper::Method;
 use kvorum_core::Key;
 use kvorum_core::key::{KEY_BYTES_MAX, KeyError};
+use kvorum_core::scan::page::ScanValues;
+use kvorum_replication::cluster_scan::OnMissing;
 
 use super::bad_request::BadRequest;
 use super::error::HttpError;
 use super::numbers::{QuorumNumbers, ReplicationDefaults, ttl_s};
 use super::routes::{Action, Resource, Verb, route};
+use super::scan::request::{ScanRequest, behind};
 
 /// Reads a request's method and target: the path is judged first, then the method, then the parameters.
 ///
@@ -42,6 +45,10 @@ pub(super) fn parse(
         }
         Resource::Range => match *method {
             Method::GET | Method::HEAD => Ok(range(query)?),
+            _ => Err(not_allowed()),
+        },
+        Resource::Scan => match *method {
+            Method::GET | Method::HEAD => Ok(Action::Scan(Box::new(scan(query, defaults)?))),
             _ => Err(not_allowed()),
         },
         Resource::Batch => match *method {
@@ -105,6 +112,67 @@ fn batch(query: &[u8]) -> Result<Action, BadRequest> {
     }
     let number = |raw: Option<&[u8]>, name| raw.map(|raw| decimal(&decode(raw)?, name)).transpose();
     Ok(Action::Batch { quorum: QuorumNumbers { ack: number(ack, "ack")?, from: number(from, "from")? } })
+}
+
+fn scan(query: &[u8], defaults: ReplicationDefaults) -> Result<ScanRequest, BadRequest> {
+    let (mut prefix, mut start, mut end, mut limit, mut values) = (None, None, None, None, None);
+    let (mut ack, mut from, mut partial, mut after) = (None, None, None, None);
+    for (name, value) in parameters(query) {
+        match &*decode(name)? {
+            b"prefix" => once(&mut prefix, "prefix", value)?,
+            b"start" => once(&mut start, "start", value)?,
+            b"end" => once(&mut end, "end", value)?,
+            b"limit" => once(&mut limit, "limit", value)?,
+            b"values" => once(&mut values, "values", value)?,
+            b"ack" => once(&mut ack, "ack", value)?,
+            b"from" => once(&mut from, "from", value)?,
+            b"partial" => once(&mut partial, "partial", value)?,
+            b"after" => once(&mut after, "after", value)?,
+            other => return Err(unknown(other)),
+        }
+    }
+    let (start, end) = match (prefix, start, end) {
+        (Some(prefix), None, None) => {
+            let prefix = bound(prefix)?;
+            let end = behind(&prefix);
+            (prefix, end)
+        }
+        (None, Some(start), end) => {
+            let end = end.map(bound).transpose()?;
+            let (start, is_end_empty) = (bound(start)?, end.as_ref().is_some_and(Bytes::is_empty));
+            if start.is_empty() || is_end_empty {
+                return Err(BadRequest::EmptyBound);
+            }
+            (start, end)
+        }
+        _ => return Err(BadRequest::ScanRange),
+    };
+    let number = |raw: Option<&[u8]>, name| raw.map(|raw| decimal(&decode(raw)?, name)).transpose();
+    let limit = number(limit, "limit")?;
+    if limit == Some(0) {
+        return Err(BadRequest::Limit);
+    }
+    let quorum = QuorumNumbers { ack: number(ack, "ack")?, from: number(from, "from")? }.within(defaults)?;
+    let values = if flag(values, "values")? == Some(false) { ScanValues::LeftOut } else { ScanValues::Wanted };
+    let on_missing = if flag(partial, "partial")? == Some(true) { OnMissing::LeaveOut } else { OnMissing::End };
+    let after = after.map(bytes_of).transpose()?;
+    Ok(ScanRequest { start, end, quorum, limit, values, on_missing, after })
+}
+
+/// A bound of a scan.
+fn bound(raw: &[u8]) -> Result<Bytes, BadRequest> {
+    let bytes = bytes_of(raw)?;
+    if bytes.len() > KEY_BYTES_MAX { Err(BadRequest::LongBound) } else { Ok(bytes) }
+}
+
+/// `0` or `1`.
+fn flag(raw: Option<&[u8]>, name: &'static str) -> Result<Option<bool>, BadRequest> {
+    match raw {
+        None => Ok(None),
+        Some(b"0") => Ok(Some(false)),
+        Some(b"1") => Ok(Some(true)),
+        Some(_) => Err(BadRequest::NotAFlag(name)),
+    }
 }
 
 fn range(query: &[u8]) -> Result<Action, BadRequest> {

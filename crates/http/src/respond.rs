@@ -14,6 +14,7 @@ use super::error::{HttpError, NOT_ENOUGH_REPLICAS, NodeNames};
 use super::problem;
 use super::problem::PROBLEM_JSON;
 use super::range::RangeBody;
+use super::scan::ScanBody;
 use super::shares::Share;
 
 /// An answer that is not an error.
@@ -39,6 +40,10 @@ pub(super) enum SuccessResponse {
         receipt: Option<Receipt>,
     },
     Range(Box<RangeBody>),
+    Scan {
+        content_type: &'static str,
+        body: Box<ScanBody>,
+    },
     Batch {
         content_type: &'static str,
         content: Bytes,
@@ -98,7 +103,7 @@ pub(super) fn lines(answer: &Result<SuccessResponse, ErrorResponse>) -> AnswerLi
         Ok(SuccessResponse::Value { record, .. }) => {
             AnswerLines { has_value: true, version: Some(record.version()), expires_ms: record.expires_ms() }
         }
-        Ok(SuccessResponse::Range(_) | SuccessResponse::Batch { .. }) => {
+        Ok(SuccessResponse::Range(_) | SuccessResponse::Scan { .. } | SuccessResponse::Batch { .. }) => {
             AnswerLines { has_value: true, ..AnswerLines::PLAIN }
         }
         Ok(SuccessResponse::Stored { version, expires_ms, .. }) => {
@@ -186,6 +191,10 @@ fn success(answer: SuccessResponse, headers: &mut HeaderMap, form: Form) -> (Sta
         SuccessResponse::Range(range) => {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(OCTETS));
             (StatusCode::OK, ResponseBody::Range(range))
+        }
+        SuccessResponse::Scan { content_type, body } => {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+            (StatusCode::OK, ResponseBody::Scan(body))
         }
         SuccessResponse::Batch { content_type, content, share } => {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));

@@ -7,6 +7,7 @@ use kvorum_core::Key;
 use kvorum_core::quorum::Quorum;
 
 use crate::numbers::QuorumNumbers;
+use crate::scan::request::ScanRequest;
 
 /// What the client asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub(crate) enum Action {
         /// Of operations that say nothing.
         quorum: QuorumNumbers,
     },
+    /// Keys of the cluster.
+    Scan(Box<ScanRequest>),
     /// What a browser asks before a page of an allowed origin sends the request itself.
     Preflight {
         allow: &'static str,
@@ -62,7 +65,7 @@ impl Action {
     pub(crate) fn need(&self) -> Need {
         match self {
             Self::Entity { verb, .. } => Need::Data(verb.right()),
-            Self::Range { .. } => Need::Data(DataRight::Read),
+            Self::Range { .. } | Self::Scan(_) => Need::Data(DataRight::Read),
             Self::Status | Self::Live | Self::Ready | Self::Peer | Self::Preflight { .. } => Need::Nothing,
             // Each operation has needs of its own.
             Self::WhoAmI | Self::Batch { .. } => Need::Key,
@@ -82,6 +85,7 @@ impl Action {
             Self::Batch { .. } => false,
             Self::Entity { .. }
             | Self::Range { .. }
+            | Self::Scan(_)
             | Self::Metrics
             | Self::Cluster
             | Self::Backup
@@ -120,6 +124,8 @@ pub(crate) enum Resource {
     Range,
     /// Many keys.
     Batch,
+    /// Keys of the cluster.
+    Scan,
     /// Something without parameters, that GET and HEAD read and POST begins.
     Page { read: Option<Action>, begin: Option<Action> },
 }
@@ -219,6 +225,29 @@ pub static ROUTES: &[Route] = &[
             answered("POST", 413, "Over 1,000 operations, or over 8 MiB."),
             answered("POST", 415, "The header `Content-Type` names another form."),
             answered("POST", 503, "No operation had an effect."),
+        ],
+    },
+    Route {
+        path: "/v0/scan",
+        allow: READ,
+        target: Resource::Scan,
+        meaning: "Every key of a range that the cluster holds, in the order of their bytes: see [scans](#scans).",
+        parameters: &[
+            parameter("prefix", "Keys that begin with this; empty for all. It excludes `start` and `end`."),
+            parameter("start", "The first key; not empty. Required, unless there is `prefix`."),
+            parameter("end", "The first key that is left out; not empty. Default: none, to the last key."),
+            parameter("limit", "Most records. Default: none."),
+            parameter("values", "`0`: without values. Default: `1`."),
+            parameter("ack", "As of an entity: how many replicas must answer for each key."),
+            parameter("from", "As of an entity."),
+            parameter("partial", "`1`: go on without partitions of which too few replicas answer. Default: `0`."),
+            parameter("after", "A token of another scan of the same range, `ack` and `from`, which this one goes on."),
+        ],
+        answers: &[
+            answered(READ, 200, "Records, marks and a trailer. Without the trailer the answer is broken."),
+            answered(READ, 406, "The header `Accept` allows neither form."),
+            answered(READ, 503, "As many scans are under way as there is memory for, or requests."),
+            answered(READ, 504, "Too few replicas of a partition answer. Later, the trailer says so."),
         ],
     },
     Route {
@@ -340,7 +369,7 @@ pub static ROUTES: &[Route] = &[
 pub(crate) fn needs_nothing(path: &str) -> bool {
     let is_free = |action: &Option<Action>| action.as_ref().is_none_or(|action| action.need() == Need::Nothing);
     route(path).is_some_and(|route| match &route.target {
-        Resource::Entity | Resource::Range | Resource::Batch => false,
+        Resource::Entity | Resource::Range | Resource::Batch | Resource::Scan => false,
         Resource::Page { read, begin } => is_free(read) && is_free(begin),
     })
 }

@@ -71,8 +71,10 @@ pub(super) async fn handle<E: Entities>(
     let mut answer = exchange.answer().await;
     let nodes = node_names(shard, &busy);
     let principal = shard.audit().and_then(|_| principal(&busy));
-    if let Ok(SuccessResponse::Range(range)) = &mut answer {
-        range.hold(busy);
+    match &mut answer {
+        Ok(SuccessResponse::Range(range)) => range.hold(busy),
+        Ok(SuccessResponse::Scan { body, .. }) => body.hold(busy),
+        _ => drop(busy),
     }
     let mut headers = head.headers;
     headers.clear();
@@ -118,7 +120,7 @@ fn note<E: Entities>(
     let action = parse(method, uri.path(), uri.query(), shard.defaults()).ok();
     let kind = match &action {
         Some(Action::Entity { verb: Verb::Put | Verb::Delete, .. }) => AuditedKind::Write,
-        Some(Action::Entity { verb: Verb::Get, .. } | Action::Range { .. }) => AuditedKind::Read,
+        Some(Action::Entity { verb: Verb::Get, .. } | Action::Range { .. } | Action::Scan(_)) => AuditedKind::Read,
         Some(Action::BeginRepair | Action::Scrub | Action::Backup) => AuditedKind::Order,
         Some(Action::Peer) => AuditedKind::Peer,
         _ => AuditedKind::Other,
@@ -378,6 +380,7 @@ impl<E: Entities> Exchange<'_, E> {
             Action::Entity { verb: Verb::Put, .. } => unreachable!("a PUT is answered with its body"),
             Action::Batch { .. } => unreachable!("a batch is answered with its body"),
             Action::Range { start, end } => self.range(start, end).await,
+            Action::Scan(request) => Box::pin(self.scan(*request)).await,
             Action::Preflight { allow } => Ok(SuccessResponse::Preflight { allow }),
             Action::Status => probe(admin.started()),
             Action::Live => probe(admin.live()),
@@ -457,7 +460,7 @@ impl<E: Entities> Exchange<'_, E> {
     }
 
     /// What looks after a range where there are keys.
-    fn permit(&self, start: &Bytes, end: Option<&Bytes>) -> Option<Box<RangePermit>> {
+    pub(crate) fn permit(&self, start: &Bytes, end: Option<&Bytes>) -> Option<Box<RangePermit>> {
         let gate = self.shard.gate()?;
         let authenticated = self.busy.authenticated.borrow();
         let wall_ms = Box::new(self.shard.wall_clock());

@@ -16,7 +16,7 @@ use slab::Slab;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
-use crate::api::{Admin, AuditLog, Entities, PeerUpgrade};
+use crate::api::{Admin, AuditLog, Entities, PeerUpgrade, Scans};
 use crate::error::{HttpError, RequestId, Shed};
 use crate::gate::{Gate, RangePermit};
 use crate::in_flight::InFlightGuard;
@@ -42,6 +42,8 @@ pub struct HttpParts<E> {
     pub entities: Rc<E>,
     /// Reads pages of ranges.
     pub ranges: Rc<dyn Ranges>,
+    /// Scans the cluster.
+    pub scans: Box<dyn Scans>,
     /// The node's own pages.
     pub admin: Rc<dyn Admin>,
     /// Takes peers.
@@ -280,6 +282,10 @@ impl<E: Entities> HttpShard<E> {
 
     pub(crate) fn entities(&self) -> &E {
         &self.parts.entities
+    }
+
+    pub(crate) fn scans(&self) -> &dyn Scans {
+        &*self.parts.scans
     }
 
     pub(crate) fn admin(&self) -> &dyn Admin {

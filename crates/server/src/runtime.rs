@@ -221,6 +221,7 @@ fn http(config: &Config, index: u16, shard: &Shard, view: &Arc<NodeView>) -> Rc<
     let parts = HttpParts {
         entities: Rc::new(shard.coordinator.clone()),
         ranges: node_http.clone(),
+        scans: Box::new(shard.scanner.clone()),
         admin: node_http.clone(),
         peers: node_http,
         gate: gate(view, shard.clock.clone()),

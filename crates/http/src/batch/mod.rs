@@ -17,6 +17,7 @@ use kvorum_core::record::CONTENT_TYPE_BYTES_MAX;
 use self::item::{ItemAction, ItemAnswer, OPERATIONS_MAX, RawItem};
 use crate::bad_request::BadRequest;
 use crate::error::HttpError;
+use crate::media::RecordForm;
 use crate::numbers::{QuorumNumbers, ReplicationDefaults, ttl_s};
 
 /// Longest body, and longest answer.
@@ -24,45 +25,10 @@ pub(crate) const BATCH_BYTES_MAX: usize = 8 << 20;
 /// What an answer may take beside its key and its value: its status, its version, and a problem.
 const ANSWER_BYTES: usize = 1024;
 
-/// How operations and answers are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BatchForm {
-    /// One JSON object a line.
-    Ndjson,
-    /// Length-prefixed, for values of any bytes.
-    Frames,
-}
-
-pub(crate) const NDJSON: &str = "application/x-ndjson";
-pub(crate) const FRAMES: &str = "application/vnd.kvorum.frames";
-
-impl BatchForm {
-    /// By the header `Content-Type`; none where it names another type.
-    pub(crate) fn of(content_type: Option<&[u8]>) -> Option<Self> {
-        let Some(content_type) = content_type else { return Some(Self::Ndjson) };
-        let name = content_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
-        match name {
-            name if name.eq_ignore_ascii_case(NDJSON.as_bytes()) => Some(Self::Ndjson),
-            name if name.eq_ignore_ascii_case(FRAMES.as_bytes()) => Some(Self::Frames),
-            // What `curl` and other clients say where nobody has chosen.
-            name if name.eq_ignore_ascii_case(b"application/x-www-form-urlencoded") => Some(Self::Ndjson),
-            _ => None,
-        }
-    }
-
-    /// The type's name.
-    pub(crate) fn content_type(self) -> &'static str {
-        match self {
-            Self::Ndjson => NDJSON,
-            Self::Frames => FRAMES,
-        }
-    }
-
-    fn parse(self, body: &Bytes) -> Result<Vec<RawItem>, HttpError> {
-        match self {
-            Self::Ndjson => ndjson::parse(body),
-            Self::Frames => frames::parse(body),
-        }
+fn parse(form: RecordForm, body: &Bytes) -> Result<Vec<RawItem>, HttpError> {
+    match form {
+        RecordForm::Ndjson => ndjson::parse(body),
+        RecordForm::Frames => frames::parse(body),
     }
 }
 
@@ -87,13 +53,13 @@ struct ItemRequest {
 /// # Errors
 /// What is wrong with the whole.
 fn read(
-    form: BatchForm,
+    form: RecordForm,
     body: &Bytes,
     quorum: QuorumNumbers,
     defaults: ReplicationDefaults,
     value_bytes_max: usize,
 ) -> Result<Vec<Item>, HttpError> {
-    let raw = form.parse(body)?;
+    let raw = parse(form, body)?;
     if raw.len() > OPERATIONS_MAX {
         return Err(HttpError::BatchTooLarge);
     }
@@ -138,14 +104,14 @@ fn request(
 
 /// The answers, which do not grow over [`BATCH_BYTES_MAX`].
 struct AnswerWriter {
-    form: BatchForm,
+    form: RecordForm,
     out: Vec<u8>,
     /// Room that the answers still to come need at least.
     reserved: usize,
 }
 
 impl AnswerWriter {
-    fn new<'a>(form: BatchForm, keys: impl Iterator<Item = &'a [u8]>) -> Self {
+    fn new<'a>(form: RecordForm, keys: impl Iterator<Item = &'a [u8]>) -> Self {
         Self { form, out: Vec::new(), reserved: keys.map(least).sum() }
     }
 
@@ -153,8 +119,8 @@ impl AnswerWriter {
     fn has_room(&self, key: &[u8], value: usize) -> bool {
         let written = match self.form {
             // As base64, or with many bytes escaped: its writer knows, but this bound is enough.
-            BatchForm::Ndjson => value + value / 2,
-            BatchForm::Frames => value,
+            RecordForm::Ndjson => value + value / 2,
+            RecordForm::Frames => value,
         };
         self.out.len() + self.reserved + written <= BATCH_BYTES_MAX.max(least(key))
     }
@@ -167,8 +133,8 @@ impl AnswerWriter {
     fn push(&mut self, answer: &ItemAnswer<'_>) {
         self.reserved = self.reserved.saturating_sub(least(answer.key));
         match self.form {
-            BatchForm::Ndjson => ndjson::write(answer, &mut self.out),
-            BatchForm::Frames => frames::write(answer, &mut self.out),
+            RecordForm::Ndjson => ndjson::write(answer, &mut self.out),
+            RecordForm::Frames => frames::write(answer, &mut self.out),
         }
     }
 }

@@ -10,8 +10,8 @@ use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
 
 use super::item::{ItemAction, ItemAnswer, OPERATIONS_MAX, Payload, RawItem};
-use crate::answer_lines::etag;
 use crate::error::HttpError;
+use crate::json_members::{etag_into, number_into, text_into};
 use crate::numbers::QuorumNumbers;
 
 /// A string of the line where it can be shared, and one of its own where it has escapes. (Serde shares no `Cow` inside
@@ -131,48 +131,29 @@ fn without_place(error: &serde_json::Error) -> String {
 pub(super) fn write(answer: &ItemAnswer<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"status\":");
     number_into(u64::from(answer.status), out);
+    out.push(b',');
     text_into("key", answer.key, out);
     if let Some(version) = answer.version {
-        out.extend_from_slice(b",\"etag\":\"\\\"");
-        let tag = etag(version);
-        out.extend_from_slice(tag.get(1..tag.len() - 1).expect("a tag is quoted"));
-        out.extend_from_slice(b"\\\"\"");
+        etag_into(version, out);
     }
     if let Some(expires_ms) = answer.expires_ms {
         out.extend_from_slice(b",\"expires_ms\":");
         number_into(expires_ms, out);
     }
     if let Some(content_type) = answer.content_type {
+        out.push(b',');
         text_into("content_type", content_type, out);
     }
     match answer.payload {
         Payload::Nothing => {}
-        Payload::Value(value) => text_into("value", value, out),
+        Payload::Value(value) => {
+            out.push(b',');
+            text_into("value", value, out);
+        }
         Payload::Problem(problem) => {
             out.extend_from_slice(b",\"problem\":");
             out.extend_from_slice(problem.trim_ascii_end());
         }
     }
     out.extend_from_slice(b"}\n");
-}
-
-fn number_into(number: u64, out: &mut Vec<u8>) {
-    out.extend_from_slice(number.to_string().as_bytes());
-}
-
-/// A member: the text itself, or `name_base64` where the bytes are no text.
-fn text_into(name: &str, bytes: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(b",\"");
-    out.extend_from_slice(name.as_bytes());
-    match std::str::from_utf8(bytes) {
-        Ok(text) => {
-            out.extend_from_slice(b"\":");
-            serde_json::to_writer(&mut *out, text).expect("a string can be written as JSON");
-        }
-        Err(_) => {
-            out.extend_from_slice(b"_base64\":\"");
-            out.extend_from_slice(STANDARD.encode(bytes).as_bytes());
-            out.push(b'"');
-        }
-    }
 }

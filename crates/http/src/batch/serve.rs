@@ -11,10 +11,11 @@ use kvorum_replication::coordinator::batch::{BatchAction, BatchOperation};
 use kvorum_replication::coordinator::{NewValue, Outcome, ReadResult};
 
 use super::item::{ItemAction, ItemAnswer, OPERATIONS_MAX, Payload};
-use super::{AnswerWriter, BATCH_BYTES_MAX, BatchForm, Item, ItemRequest, read};
+use super::{AnswerWriter, BATCH_BYTES_MAX, Item, ItemRequest, read};
 use crate::api::{AuditedKind, AuditedRequest, Entities};
 use crate::body::{BodyError, declared_length, gather};
 use crate::error::{HttpError, Shed};
+use crate::media::RecordForm;
 use crate::numbers::QuorumNumbers;
 use crate::problem;
 use crate::respond::{ErrorResponse, SuccessResponse};
@@ -31,7 +32,7 @@ impl<E: Entities> Exchange<'_, E> {
     /// Serves a batch.
     pub(crate) async fn batch(&mut self, quorum: QuorumNumbers) -> Result<SuccessResponse, ErrorResponse> {
         let content_type = self.fields.content_type.map(HeaderValue::as_bytes);
-        let Some(form) = BatchForm::of(content_type) else {
+        let Some(form) = RecordForm::of(content_type) else {
             return Err(self.reject(HttpError::UnsupportedMediaType).await);
         };
         if self.fields.is_coded {
@@ -74,7 +75,7 @@ impl<E: Entities> Exchange<'_, E> {
 
     async fn answer_items(
         &self,
-        form: BatchForm,
+        form: RecordForm,
         items: Vec<Item>,
         charge: Option<&Arc<Charge>>,
     ) -> Result<SuccessResponse, HttpError> {

@@ -343,7 +343,7 @@ fn no_answer_can_be_taken_for_something_else_by_a_browser() {
                     assert_eq!(answer.header("x-content-type-options"), Some("nosniff"), "{answer:?}");
                     assert_eq!(answer.header("cross-origin-resource-policy"), Some("same-origin"), "{answer:?}");
                     assert_eq!(answer.header("access-control-allow-origin"), None, "{answer:?}");
-                    let paths = ["/v0/entity", "/v0/entities", "/v0/batch"];
+                    let paths = ["/v0/entity", "/v0/entities", "/v0/batch", "/v0/scan"];
                     let has_value = answer.status == 200 && paths.contains(&route.path);
                     let policy = has_value.then_some("sandbox; default-src 'none'");
                     assert_eq!(answer.header("content-security-policy"), policy, "{answer:?}");

@@ -13,12 +13,12 @@ fn of_batches() -> [HttpError; 4] {
 
 /// One of each; the match has the compiler name what is missing.
 fn one_of_each() -> Vec<HttpError> {
-    let receipt = Receipt::default();
-    let not_enough = Refused::NotEnough { required: 2, acked: 1, receipt };
+    let not_enough = Refused::NotEnough { required: 2, acked: 1, receipt: Receipt::default() };
     let refused =
         [Refused::Overloaded, Refused::Behind, Refused::CannotWrite, Refused::Fenced, Refused::NotServing, not_enough];
     let peer = PeerRefusal { status: StatusCode::CONFLICT, title: "Not A Peer", detail: String::new() };
-    let mut all = vec![
+    let mut all = of_scans().to_vec();
+    all.extend([
         BadRequest::UnknownPath.into(),
         HttpError::NotFound { deleted: None, receipt: None },
         HttpError::MethodNotAllowed { allow: "GET" },
@@ -37,9 +37,8 @@ fn one_of_each() -> Vec<HttpError> {
         HttpError::Unready(String::new()),
         HttpError::Peer(peer),
         HttpError::Defect { request_id: RequestId(1) },
-    ];
-    all.extend(refused.map(HttpError::Refused));
-    all.extend(of_batches());
+    ]);
+    all.extend(refused.map(HttpError::Refused).into_iter().chain(of_batches()));
     for error in &all {
         match error {
             HttpError::BadRequest(_)
@@ -63,6 +62,8 @@ fn one_of_each() -> Vec<HttpError> {
             | HttpError::BatchTooLarge
             | HttpError::AnswerFull
             | HttpError::UnsupportedMediaType
+            | HttpError::NotAcceptable
+            | HttpError::TooFewReplicas { .. }
             | HttpError::ConditionalWrite
             | HttpError::TransferCoding
             | HttpError::Shed(_)
@@ -80,6 +81,11 @@ fn one_of_each() -> Vec<HttpError> {
         }
     }
     all
+}
+
+fn of_scans() -> [HttpError; 2] {
+    let partitions = serde_json::json!(["0-3"]);
+    [HttpError::NotAcceptable, HttpError::TooFewReplicas { required: 2, partitions, nodes: Vec::new() }]
 }
 
 #[test]

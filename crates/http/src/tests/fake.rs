@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, dead_code)]
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,9 +11,14 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use kvorum_base::value_memory::LargeValues;
+use kvorum_core::partitions::PartitionSet;
+use kvorum_core::placement::{Layout, LayoutNode};
 use kvorum_core::quorum::{Expiry, Held, Quorum};
+use kvorum_core::scan::page::ScanValues;
+use kvorum_core::scan::plan::ScanPlan;
 use kvorum_core::version::Hlc;
 use kvorum_core::{Incarnation, Key, Record, Version};
+use kvorum_replication::cluster_scan::{ScanRefused, ScanSegment, ScanSpec, ScanStep, ScannedRecord};
 use kvorum_replication::coordinator::batch::{BatchAction, BatchOperation};
 use kvorum_replication::coordinator::{
     NewValue, Outcome, ReadResult, Receipt, Refused, ReplicaReceipt, WithReceipt, WriteResult,
@@ -24,6 +29,7 @@ use tokio::sync::Notify;
 
 use crate::{
     Admin, AdminFuture, Entities, PEER_PROTOCOL, PageFuture, PageRoom, PeerRefusal, PeerUpgrade, RangeError, Ranges,
+    ScanAdvance, ScanSource, Scans,
 };
 
 /// When its first value is written.
@@ -33,6 +39,8 @@ pub(super) const START_MS: u64 = 1_700_000_000_000;
 pub(super) struct FakeEntities {
     pub records: RefCell<BTreeMap<Vec<u8>, Record>>,
     pub refusal: RefCell<Option<Refused>>,
+    /// Of scans.
+    pub scan_refused: RefCell<Option<ScanRefused>>,
     /// Requests wait while this is set.
     pub held: Cell<bool>,
     pub release: Notify,
@@ -48,6 +56,7 @@ impl FakeEntities {
         Self {
             records: RefCell::default(),
             refusal: RefCell::default(),
+            scan_refused: RefCell::default(),
             held: Cell::default(),
             release: Notify::new(),
             requests: Cell::default(),
@@ -194,6 +203,97 @@ impl Ranges for FakeRanges {
             tokio::task::yield_now().await;
             page.and_then(|page| room.grow_to(&page).map(|()| (page, room)))
         })
+    }
+}
+
+/// Scans of [`FakeEntities`] in a cluster of three nodes.
+pub(super) struct FakeScans {
+    entities: Rc<FakeEntities>,
+    layout: Layout,
+}
+
+impl FakeScans {
+    pub(super) fn new(entities: &Rc<FakeEntities>) -> Self {
+        let node = |name: &str| LayoutNode { url: format!("http://{name}:1"), weight: 1, zone: None };
+        let layout = Layout::new(1, ["a", "b", "c"].map(node).to_vec()).unwrap();
+        Self { entities: Rc::clone(entities), layout }
+    }
+}
+
+impl Scans for FakeScans {
+    fn open(&self, spec: ScanSpec) -> Result<Box<dyn ScanSource>, ScanRefused> {
+        if let Some(refused) = self.entities.scan_refused.borrow().clone() {
+            return Err(refused);
+        }
+        let records = self.entities.records.borrow();
+        let is_in = |key: &[u8]| *key >= *spec.start && spec.end.as_ref().is_none_or(|end| *key < **end);
+        let there = records.iter().filter(|(key, record)| is_in(key) && !record.is_tombstone());
+        let scanned = there.map(|(key, record)| ScannedRecord {
+            key: Key::new(Bytes::copy_from_slice(key)).unwrap(),
+            version: record.version(),
+            expires_ms: record.expires_ms(),
+            record: (spec.values == ScanValues::Wanted).then(|| record.clone()),
+        });
+        let plan = Rc::new(ScanPlan::new(&self.layout, spec.quorum, |_, _| true));
+        Ok(Box::new(FakeScan {
+            steps: scanned.map(ScanStep::Record).chain([ScanStep::End]).collect(),
+            known: None,
+            position: None,
+            segments: vec![ScanSegment { start: spec.start, plan }],
+            missing: PartitionSet::default(),
+            layout: self.layout.clone(),
+        }))
+    }
+
+    fn cluster_id(&self) -> u64 {
+        7
+    }
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+}
+
+struct FakeScan {
+    steps: VecDeque<ScanStep>,
+    known: Option<ScanStep>,
+    position: Option<Bytes>,
+    segments: Vec<ScanSegment>,
+    missing: PartitionSet,
+    layout: Layout,
+}
+
+impl ScanSource for FakeScan {
+    fn ready(&mut self) -> Option<ScanStep> {
+        let step = self.known.take()?;
+        if let ScanStep::Record(found) = &step {
+            self.position = Some(Bytes::copy_from_slice(found.key.as_bytes()));
+        }
+        Some(step)
+    }
+
+    fn advance(mut self: Box<Self>) -> ScanAdvance {
+        Box::pin(async move {
+            tokio::task::yield_now().await;
+            self.known = self.steps.pop_front();
+            self as Box<dyn ScanSource>
+        })
+    }
+
+    fn position(&self) -> Option<&Bytes> {
+        self.position.as_ref()
+    }
+
+    fn segments(&self) -> &[ScanSegment] {
+        &self.segments
+    }
+
+    fn missing(&self) -> &PartitionSet {
+        &self.missing
+    }
+
+    fn layout(&self) -> &Layout {
+        &self.layout
     }
 }
 

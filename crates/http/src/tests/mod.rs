@@ -21,7 +21,7 @@ use kvorum_base::value_memory::LargeValues;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::fake::{FakeAdmin, FakeEntities, FakePeers, FakeRanges};
+use super::fake::{FakeAdmin, FakeEntities, FakePeers, FakeRanges, FakeScans};
 use super::watch::ConnectionPhase;
 use super::{
     AddressSeats, BrowserRules, ClientShares, HttpMetrics, HttpParts, HttpSettings, HttpShard, IncomingStream,
@@ -94,6 +94,7 @@ async fn start(settings: HttpSettings, large_bytes_max: usize) -> Rc<Node> {
     let parts = HttpParts {
         entities: Rc::clone(&entities),
         ranges: Rc::<FakeRanges>::clone(&ranges),
+        scans: Box::new(FakeScans::new(&entities)),
         admin: Rc::<FakeAdmin>::clone(&admin),
         peers: Rc::<FakePeers>::clone(&peers),
         gate: None,
@@ -147,7 +148,7 @@ impl Node {
     }
 
     /// One request on a connection of its own, which must survive it.
-    async fn ask(&self, request: &str) -> Answer {
+    pub(crate) async fn ask(&self, request: &str) -> Answer {
         let mut client = self.connect().await;
         let answer = client.ask(request).await;
         client.assert_alive().await;
@@ -167,7 +168,7 @@ pub(crate) struct Answer {
     head: String,
     pub(crate) body: Vec<u8>,
     /// The chunks' contents, where the body is chunked.
-    chunks: Vec<Vec<u8>>,
+    pub(crate) chunks: Vec<Vec<u8>>,
 }
 
 impl Answer {

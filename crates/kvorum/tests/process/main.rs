@@ -50,6 +50,7 @@ mod profile;
 mod ready;
 mod recipes;
 mod repair_rounds;
+mod scan;
 mod scenario;
 mod scrub;
 mod security_browser;

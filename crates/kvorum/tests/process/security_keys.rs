@@ -213,7 +213,7 @@ fn a_principal_over_its_limit_gets_429_and_no_other_does() {
 }
 
 #[test]
-fn a_revoked_key_is_over_within_six_seconds_on_open_connections_and_ranges_too() {
+fn a_revoked_key_is_over_within_six_seconds_on_open_connections_ranges_and_scans_too() {
     let (cluster, keys) = Cluster::secured(1, &[("KVORUM_LIMITS_SCAN_PAGE_BYTES", "4KiB")]);
     let app = keys.add("app", "app");
     cluster.reload(0);
@@ -224,27 +224,36 @@ fn a_revoked_key_is_over_within_six_seconds_on_open_connections_and_ranges_too()
     }
     let mut kept: Vec<Client> = (0..100).map(|_| cluster.client(0).key(Some(&app))).collect();
     assert!(kept.iter_mut().all(|client| client.get(&entity("app/00001")).status == 200));
-    // A reader that takes one chunk and then waits.
-    let mut range = cluster.client(0);
+    let mut scanner = cluster.client(0).key(Some(&app));
+    for beyond in ["prefix=", "prefix=a", "start=app/", "start=app/&end=app1"] {
+        scanner.get(&format!("/v0/scan?{beyond}")).problem(403);
+    }
+    assert_eq!(scanner.get("/v0/scan?prefix=app/&limit=1").status, 200);
+    // Readers that take one chunk and then wait.
     let bearer = format!("Bearer {app}");
-    let head = request("GET", "/v0/entities?start=app/&end=app0", &[("Authorization", &bearer)], None);
-    range.write(&head).unwrap();
-    assert_eq!(range.head().unwrap().status, 200);
-    range.chunk().unwrap().unwrap();
+    let streams = ["/v0/entities?start=app/&end=app0", "/v0/scan?prefix=app/"].map(|target| {
+        let mut stream = cluster.client(0);
+        stream.write(&request("GET", target, &[("Authorization", &bearer)], None)).unwrap();
+        assert_eq!(stream.head().unwrap().status, 200);
+        stream.chunk().unwrap().unwrap();
+        stream
+    });
     said(&["key", "revoke", id_of(&app), "--file", keys.path()]);
     let limit = Duration::from_secs(6);
     wait_within(limit, "every open connection is refused", || {
         kept.iter_mut().all(|client| client.get(&entity("app/00001")).status != 200).then_some(())
     });
     assert!(kept.iter_mut().all(|client| [401, 429].contains(&client.get(&entity("app/00001")).status)));
-    let ended = loop {
-        match range.chunk() {
-            Ok(Some(_)) => {}
-            Ok(None) => break false,
-            Err(_) => break true,
-        }
-    };
-    assert!(ended, "the range went on to its end, with a key that is revoked");
+    for mut stream in streams {
+        let is_broken = loop {
+            match stream.chunk() {
+                Ok(Some(_)) => {}
+                Ok(None) => break false,
+                Err(_) => break true,
+            }
+        };
+        assert!(is_broken, "it went on to its end, with a key that is revoked");
+    }
     assert_eq!(cluster.client(0).get(&entity("app/00001")).status, 200);
 }
 

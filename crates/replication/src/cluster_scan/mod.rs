@@ -16,11 +16,12 @@ mod scanner;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::partitions::PartitionSet;
-use kvorum_core::placement::NodeId;
+use kvorum_core::placement::{Layout, NodeId};
 use kvorum_core::quorum::{Expiry, Held};
 use kvorum_core::scan::merge::{MergeStep, MergedKey, ScanMerge};
 use kvorum_core::scan::page::{ScanHolding, ScanValues};
@@ -29,16 +30,23 @@ use kvorum_core::scan::verdict::{CoverAnswer, ScanVerdict, verdict};
 use kvorum_core::{Key, Record, Version};
 
 use crate::coordinator::batch::{BatchAction, BatchOperation};
-use crate::coordinator::{Outcome, ReadResult};
+use crate::coordinator::{Outcome, ReadResult, Refused};
 pub(crate) use page_reader::PageReader;
 use pages::Pages;
-pub use scanner::{OnMissing, ScanMemory, ScanRefused, ScanSpec, Scanner};
+pub use scanner::{MissingReplicas, OnMissing, ScanMemory, ScanRefused, ScanSpec, Scanner};
 use scanner::{Reservation, after, key_bytes};
 
 /// Keys that are decided before the first of them is given: those that need a read are read together.
 const DECIDED_MAX: usize = 128;
 /// Pages of a node that a scan holds: the one that is merged, and the next.
 const PAGES_OF_NODE: usize = 2;
+/// Bytes of keys without a value that are passed before the position is given, each with [`PASSED_KEY_BYTES`] beside.
+const PASSED_BYTES: usize = 64 * 1024;
+/// How often what there was no room for is asked for again, and how long after.
+const ATTEMPTS_MAX: u32 = 100;
+const RETRY: Duration = Duration::from_millis(20);
+/// About what a deletion takes beside its key.
+const PASSED_KEY_BYTES: usize = 32;
 
 /// A record of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,8 +70,8 @@ pub enum ScanStep {
     Passed,
     /// The range has ended.
     End,
-    /// Too few replicas of these partitions answer, from behind [`ClusterScan::position`] on.
-    Missing(PartitionSet),
+    /// Too few replicas answer, from behind [`ClusterScan::position`] on.
+    Missing(MissingReplicas),
 }
 
 /// From which key on which plan held.
@@ -83,6 +91,8 @@ pub struct ClusterScan {
     merge: ScanMerge,
     pages: Pages,
     failed: BTreeSet<NodeId>,
+    /// What is decided, until all of it is read.
+    unread: Vec<Decided>,
     items: VecDeque<ScannedRecord>,
     /// The last key that was decided, and the last up to which all was given.
     decided: Option<Bytes>,
@@ -92,6 +102,15 @@ pub struct ClusterScan {
     /// How it ends once `items` are given.
     ending: Option<ScanStep>,
     _room: Reservation,
+}
+
+/// What is needed for the next key.
+enum Needed {
+    /// Nothing: what was passed can be given.
+    Nothing,
+    Page,
+    /// There is none.
+    End,
 }
 
 /// A key that is decided.
@@ -112,7 +131,7 @@ impl ClusterScan {
         let failed = BTreeSet::new();
         let plan = scanner.plan(&spec, &failed);
         if spec.on_missing == OnMissing::End && !plan.missing().is_empty() {
-            return Err(ScanRefused::Missing(plan.missing().clone()));
+            return Err(ScanRefused::Missing(scanner.missing(&plan, &spec, &failed)));
         }
         let mut scan = Self {
             scanner: Rc::clone(scanner),
@@ -120,6 +139,7 @@ impl ClusterScan {
             merge: ScanMerge::new([]),
             pages: Pages::default(),
             failed,
+            unread: Vec::new(),
             items: VecDeque::new(),
             decided: None,
             given: None,
@@ -145,6 +165,12 @@ impl ClusterScan {
         &self.segments
     }
 
+    /// The nodes, by their places.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        self.scanner.layout()
+    }
+
     /// Partitions that were left out.
     #[must_use]
     pub fn missing(&self) -> &PartitionSet {
@@ -154,23 +180,42 @@ impl ClusterScan {
     /// What comes next. Cancel safe. Nothing follows [`ScanStep::End`] and [`ScanStep::Missing`].
     pub async fn next(&mut self) -> ScanStep {
         loop {
-            if let Some(item) = self.items.pop_front() {
-                self.given = Some(key_bytes(&item.key));
-                return ScanStep::Record(item);
+            if let Some(step) = self.ready() {
+                return step;
             }
-            if self.given != self.decided {
-                self.given.clone_from(&self.decided);
-                return ScanStep::Passed;
-            }
-            if let Some(ending) = &self.ending {
-                return ending.clone();
-            }
-            self.check_own_vote();
-            match self.decide_some() {
-                (decided, _) if !decided.is_empty() => self.take(decided).await,
-                (_, MergeStep::End) => self.ending = Some(ScanStep::End),
-                _ => self.take_page().await,
-            }
+            self.advance().await;
+        }
+    }
+
+    /// What comes next, if that is known.
+    pub fn ready(&mut self) -> Option<ScanStep> {
+        if let Some(item) = self.items.pop_front() {
+            self.given = Some(key_bytes(&item.key));
+            return Some(ScanStep::Record(item));
+        }
+        if self.given != self.decided {
+            self.given.clone_from(&self.decided);
+            return Some(ScanStep::Passed);
+        }
+        self.ending.clone()
+    }
+
+    /// Goes on, at least by the next page that comes or the next reads; what that brings is [`ClusterScan::ready`].
+    /// Cancel safe.
+    pub async fn advance(&mut self) {
+        if !self.unread.is_empty() {
+            return self.take_unread().await;
+        }
+        self.check_own_vote();
+        let (decided, needed) = self.decide_some();
+        if !decided.is_empty() {
+            self.unread = decided;
+            return self.take_unread().await;
+        }
+        match needed {
+            Needed::Nothing => {}
+            Needed::Page => self.take_page().await,
+            Needed::End => self.ending = Some(ScanStep::End),
         }
     }
 
@@ -188,31 +233,36 @@ impl ClusterScan {
         }
     }
 
-    /// Decides keys until a page is needed, some are decided, or the range ends: what is needed then.
-    fn decide_some(&mut self) -> (Vec<Decided>, MergeStep) {
-        let mut decided = Vec::new();
+    /// Decides keys until a page is needed, enough are decided or passed, or the range ends: what is needed then.
+    fn decide_some(&mut self) -> (Vec<Decided>, Needed) {
+        let (mut decided, mut passed_bytes) = (Vec::new(), 0);
         loop {
             if decided.len() >= DECIDED_MAX {
-                return (decided, MergeStep::Await);
+                return (decided, Needed::Nothing);
             }
-            match self.merge.step() {
+            let needed = match self.merge.step() {
                 MergeStep::Key(merged) => {
                     let key = key_bytes(&merged.key);
                     decided.extend(self.decide(merged));
                     if decided.is_empty() {
+                        passed_bytes += key.len() + PASSED_KEY_BYTES;
                         self.decided = Some(key);
                     }
-                }
-                other => {
-                    if decided.is_empty()
-                        && let Some(passed) = self.merge.passed().map(key_bytes)
-                        && self.decided.as_ref().is_none_or(|decided| *decided < passed)
-                    {
-                        self.decided = Some(passed);
+                    if passed_bytes < PASSED_BYTES {
+                        continue;
                     }
-                    return (decided, other);
+                    Needed::Nothing
                 }
+                MergeStep::Await => Needed::Page,
+                MergeStep::End => Needed::End,
+            };
+            if decided.is_empty()
+                && let Some(passed) = self.merge.passed().map(key_bytes)
+                && self.decided.as_ref().is_none_or(|decided| *decided < passed)
+            {
+                self.decided = Some(passed);
             }
+            return (decided, needed);
         }
     }
 
@@ -239,40 +289,66 @@ impl ClusterScan {
         }
     }
 
-    /// Reads what must be read, and queues all in order. Where a read fails the scan goes no further.
-    async fn take(&mut self, decided: Vec<Decided>) {
-        let unread = decided.iter().filter_map(|decided| match decided {
-            Decided::Unread(key) => Some(key.clone()),
-            Decided::Item(_) => None,
-        });
-        let quorum = self.spec.quorum;
-        let reads: Vec<_> = unread.map(|key| BatchOperation { key, quorum, action: BatchAction::Get }).collect();
-        let answers = if reads.is_empty() {
-            Vec::new()
-        } else {
-            match self.scanner.coordinator.batch(reads).await {
-                Ok(answers) => answers,
-                Err(_) => return self.end_before(&decided, 0),
-            }
-        };
-        let mut answers = answers.into_iter();
-        for (place, next) in decided.iter().enumerate() {
-            match next {
+    /// Reads what must be read, and queues all in order. Where a read fails the scan goes no further, or leaves the key's
+    /// partition out.
+    async fn take_unread(&mut self) {
+        let keys: Vec<Key> = self.unread.iter().filter_map(Decided::to_read).cloned().collect();
+        let mut answers = self.read_all(keys).await.into_iter();
+        for decided in std::mem::take(&mut self.unread) {
+            match &decided {
                 Decided::Item(item) => self.items.push_back(item.clone()),
                 Decided::Unread(key) => match answers.next() {
-                    Some(Ok(Outcome::Found(found))) => self.items.extend(read(key, &found, self.spec.values)),
-                    _ => return self.end_before(&decided, place),
+                    Some(Ok(found)) => self.items.extend(found_by_read(key, &found, self.spec.values)),
+                    _ if self.spec.on_missing == OnMissing::LeaveOut => {
+                        self.missing.insert(key.hash().partition());
+                    }
+                    _ => {
+                        let partitions = [key.hash().partition()].into_iter().collect();
+                        let missing = MissingReplicas { partitions, nodes: BTreeSet::new() };
+                        self.ending = Some(ScanStep::Missing(missing));
+                        return;
+                    }
                 },
             }
-            self.decided = Some(key_of(next));
+            self.decided = Some(key_of(&decided));
         }
     }
 
-    /// A key cannot be read: too few of its replicas answer.
-    fn end_before(&mut self, decided: &[Decided], place: usize) {
-        let partition =
-            decided.get(place).and_then(|next| Key::new(key_of(next)).ok()).map(|key| key.hash().partition());
-        self.ending = Some(ScanStep::Missing(partition.into_iter().collect()));
+    /// Reads keys, as a client would: all at once, and one after another those for which there was no room. Cancel safe.
+    async fn read_all(&self, keys: Vec<Key>) -> Vec<Result<ReadResult, Refused>> {
+        let mut results = Vec::with_capacity(keys.len());
+        if keys.is_empty() {
+            return results;
+        }
+        let answers = self.batch_of_reads(&keys).await;
+        for (key, answer) in keys.into_iter().zip(answers) {
+            let mut answer = answer;
+            for _ in 0..ATTEMPTS_MAX {
+                if !matches!(answer, Err(Refused::Overloaded)) {
+                    break;
+                }
+                tokio::time::sleep(RETRY).await;
+                answer = self.batch_of_reads(std::slice::from_ref(&key)).await.pop().unwrap_or(answer);
+            }
+            results.push(answer);
+        }
+        results
+    }
+
+    /// An answer for each key.
+    async fn batch_of_reads(&self, keys: &[Key]) -> Vec<Result<ReadResult, Refused>> {
+        let quorum = self.spec.quorum;
+        let reads = keys.iter().map(|key| BatchOperation { key: key.clone(), quorum, action: BatchAction::Get });
+        match self.scanner.coordinator.batch(reads.collect()).await {
+            Ok(outcomes) => {
+                let found = |outcome| match outcome {
+                    Outcome::Found(found) => found,
+                    Outcome::Written(_) => unreachable!("a read was sent"),
+                };
+                outcomes.into_iter().map(|outcome| outcome.map(found)).collect()
+            }
+            Err(refused) => keys.iter().map(|_| Err(refused.clone())).collect(),
+        }
     }
 
     /// Asks for pages that are awaited, and takes the next one that comes.
@@ -304,7 +380,8 @@ impl ClusterScan {
         self.failed.insert(node);
         let plan = self.scanner.plan(&self.spec, &self.failed);
         if self.spec.on_missing == OnMissing::End && !plan.missing().is_empty() {
-            self.ending = Some(ScanStep::Missing(plan.missing().clone()));
+            let missing = self.scanner.missing(&plan, &self.spec, &self.failed);
+            self.ending = Some(ScanStep::Missing(missing));
             return;
         }
         self.plan = Rc::new(plan);
@@ -320,6 +397,12 @@ impl ClusterScan {
         self.merge = ScanMerge::new(nodes);
         self.missing.extend(self.plan.missing().iter());
         self.segments.push(ScanSegment { start, plan: Rc::clone(&self.plan) });
+    }
+}
+
+impl Decided {
+    fn to_read(&self) -> Option<&Key> {
+        if let Self::Unread(key) = self { Some(key) } else { None }
     }
 }
 
@@ -346,7 +429,7 @@ fn sent(key: Key, holding: Option<&ScanHolding>) -> Option<ScannedRecord> {
 }
 
 /// What a read has found.
-fn read(key: &Key, found: &ReadResult, values: ScanValues) -> Option<ScannedRecord> {
+fn found_by_read(key: &Key, found: &ReadResult, values: ScanValues) -> Option<ScannedRecord> {
     let Held::Record(record) = &found.value else { return None };
     if record.is_tombstone() || found.expiry == Expiry::Passed {
         return None;

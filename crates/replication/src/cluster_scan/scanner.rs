@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::{BufMut, Bytes, BytesMut};
 use kvorum_base::clock::Clock;
 use kvorum_core::Key;
+use kvorum_core::key::PartitionId;
 use kvorum_core::partitions::PartitionSet;
-use kvorum_core::placement::NodeId;
+use kvorum_core::placement::{Layout, NodeId};
 use kvorum_core::quorum::Quorum;
 use kvorum_core::scan::page::ScanValues;
 use kvorum_core::scan::plan::ScanPlan;
@@ -102,21 +103,54 @@ pub enum OnMissing {
 pub enum ScanRefused {
     /// There is no memory for another.
     NoRoom,
-    /// Too few replicas of these partitions are there.
-    Missing(PartitionSet),
+    /// Too few replicas are there.
+    Missing(MissingReplicas),
+}
+
+/// What a scan cannot be answered for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MissingReplicas {
+    /// Too few of their replicas answer.
+    pub partitions: PartitionSet,
+    /// Those of their replicas that do not, as far as is known.
+    pub nodes: BTreeSet<NodeId>,
 }
 
 impl Scanner {
+    /// Which cluster it scans.
+    #[must_use]
+    pub fn cluster_id(&self) -> u64 {
+        self.membership.cluster_id().0
+    }
+
+    /// The nodes, and where they keep what.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        self.membership.layout()
+    }
+
     /// Who answers for what, without those that have failed.
     pub(super) fn plan(&self, spec: &ScanSpec, failed: &BTreeSet<NodeId>) -> ScanPlan {
-        let own = self.membership.own();
-        ScanPlan::new(self.membership.layout(), spec.quorum, |node, partition| {
-            let answers = match self.peers.get(node) {
-                Some(peer) => peer.is_up() && peer.votes(),
-                None => node == own && self.membership.abstains_for(partition).is_none(),
-            };
-            answers && !failed.contains(&node)
-        })
+        ScanPlan::new(self.membership.layout(), spec.quorum, |node, partition| self.answers(node, partition, failed))
+    }
+
+    /// What a plan lacks.
+    pub(super) fn missing(&self, plan: &ScanPlan, spec: &ScanSpec, failed: &BTreeSet<NodeId>) -> MissingReplicas {
+        let partitions = plan.missing().clone();
+        let replicas = partitions.iter().flat_map(|partition| {
+            let replicas = self.membership.layout().preference_list(partition);
+            replicas.iter().take(usize::from(spec.quorum.replicas())).map(move |node| (*node, partition))
+        });
+        let absent = replicas.filter(|(node, partition)| !self.answers(*node, *partition, failed));
+        MissingReplicas { nodes: absent.map(|(node, _)| node).collect(), partitions }
+    }
+
+    fn answers(&self, node: NodeId, partition: PartitionId, failed: &BTreeSet<NodeId>) -> bool {
+        let answers = match self.peers.get(node) {
+            Some(peer) => peer.is_up() && peer.votes(),
+            None => node == self.membership.own() && self.membership.abstains_for(partition).is_none(),
+        };
+        answers && !failed.contains(&node)
     }
 }
 

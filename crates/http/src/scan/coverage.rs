@@ -1,0 +1,61 @@
+//! Who answered for what, as JSON.
+
+use kvorum_core::key::PartitionId;
+use kvorum_core::partitions::PartitionSet;
+use kvorum_core::placement::{Layout, NodeId};
+use kvorum_replication::cluster_scan::ScanSegment;
+use serde_json::{Map, Value, json};
+
+use crate::error::NodeNames;
+
+/// A node as the client may see it.
+pub(super) fn node_name(layout: &Layout, node: NodeId, names: NodeNames) -> String {
+    match layout.nodes().get(node.index()) {
+        Some(known) if names == NodeNames::Urls => known.url.clone(),
+        _ => format!("n{}", node.0),
+    }
+}
+
+/// Numbers of partitions as ranges: `["0-17", "40"]`.
+pub(super) fn ranges(partitions: &PartitionSet) -> Value {
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
+    for number in partitions.iter().map(PartitionId::index) {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            _ => ranges.push((number, number)),
+        }
+    }
+    let text = |(first, last)| if first == last { format!("{first}") } else { format!("{first}-{last}") };
+    ranges.into_iter().map(text).collect::<Vec<_>>().into()
+}
+
+/// Each segment with its layout, and what each node answered for in it.
+pub(super) fn coverage(layout: &Layout, segments: &[ScanSegment], names: NodeNames) -> Value {
+    let segment = |segment: &ScanSegment| {
+        let nodes = (0..=u8::MAX).map(NodeId).take(layout.nodes().len());
+        let parts = nodes.map(|node| (node, segment.plan.part(node))).filter(|(_, part)| !part.is_empty());
+        let nodes = parts.map(|(node, part)| {
+            json!({
+                "node": node_name(layout, node, names),
+                "provider": ranges(&part.provides),
+                "witness": ranges(&part.witnesses),
+            })
+        });
+        let mut members = Map::new();
+        match std::str::from_utf8(&segment.start) {
+            Ok(text) => members.insert("start".into(), text.into()),
+            Err(_) => {
+                use base64::Engine;
+                let encoded = base64::engine::general_purpose::STANDARD.encode(&segment.start);
+                members.insert("start_base64".into(), encoded.into())
+            }
+        };
+        members.insert("layout".into(), layout.version().into());
+        members.insert("nodes".into(), nodes.collect());
+        if !segment.plan.missing().is_empty() {
+            members.insert("missing".into(), ranges(segment.plan.missing()));
+        }
+        Value::Object(members)
+    };
+    segments.iter().map(segment).collect()
+}

@@ -1,0 +1,15 @@
+//! Scans over the cluster: every key of a range as a stream, in either of two forms, with marks to go on from and a
+//! trailer that says what there was. An answer without its trailer is broken.
+
+mod body;
+mod coverage;
+pub(crate) mod request;
+mod serve;
+mod token;
+mod writer;
+
+pub(crate) use body::{ScanBody, ScanBroken};
+
+#[cfg(test)]
+#[path = "../tests/scan.rs"]
+mod tests;
