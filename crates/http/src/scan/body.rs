@@ -23,8 +23,9 @@ use crate::media::RecordForm;
 
 /// A piece of the answer has about so many bytes, and one record at most beyond them.
 const PIECE_BYTES: usize = 64 * 1024;
-/// A client can go on from no longer ago.
+/// A client can go on from no longer ago, and has no more to read again.
 const MARK_EVERY: Duration = Duration::from_secs(1);
+const MARK_EVERY_BYTES: usize = 256 * 1024;
 
 /// The stream has ended early.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +43,8 @@ pub(crate) struct ScanBody {
     position: Option<Bytes>,
     /// Until when the client needs no mark.
     mark: Pin<Box<Sleep>>,
+    /// Bytes since the last one.
+    unmarked: usize,
     limit: u64,
     memory: Arc<LargeValues>,
     names: NodeNames,
@@ -83,6 +86,7 @@ impl ScanBody {
             writer: ScanWriter::new(form),
             tokens,
             mark: Box::pin(tokio::time::sleep(MARK_EVERY)),
+            unmarked: 0,
             limit: limit.map_or(u64::MAX, u64::from),
             memory,
             names,
@@ -147,7 +151,7 @@ impl ScanBody {
                 ScanStep::Missing(_) => return self.write_trailer(source, false),
             }
         }
-        if self.mark.deadline() <= Instant::now() {
+        if self.mark.deadline() <= Instant::now() || self.unmarked + self.writer.out.len() >= MARK_EVERY_BYTES {
             self.write_mark();
         }
         Progress::Open
@@ -155,6 +159,7 @@ impl ScanBody {
 
     fn write_mark(&mut self) {
         self.mark.as_mut().reset(Instant::now() + MARK_EVERY);
+        self.unmarked = 0;
         self.writer.mark(&self.tokens.token(self.position.as_deref()));
     }
 
@@ -172,6 +177,7 @@ impl ScanBody {
 
     fn piece(&mut self) -> Poll<Option<Result<Bytes, ScanBroken>>> {
         let content = Bytes::from(std::mem::take(&mut self.writer.out));
+        self.unmarked += content.len();
         if let Some(permit) = &self.permit {
             permit.charge(content.len());
         }
