@@ -13,6 +13,7 @@ const CRATES: &[(&str, &str, &[&str])] = &[
     ("kvorum_core", "crates/core", &[]),
     ("kvorum_fuzzing", "crates/fuzzing", &[]),
     ("kvorum_auth", "crates/auth", &[]),
+    ("kvorum_query", "crates/query", &[]),
     ("kvorum_base", "crates/base", &["kvorum_core"]),
     ("kvorum_storage", "crates/storage", &["kvorum_core", "kvorum_base"]),
     ("kvorum_config", "crates/config", &["kvorum_core", "kvorum_storage"]),
@@ -280,7 +281,7 @@ fn every_crate_is_in_the_table_above_those_that_it_uses() {
 /// What is built without the engine needs no compiler of C++: not in its tests either.
 #[test]
 fn crates_below_the_server_build_neither_the_engine_nor_the_allocator() {
-    let crates = ["core", "base", "auth", "storage", "peer", "replication", "http", "config", "sim"];
+    let crates = ["core", "base", "auth", "query", "storage", "peer", "replication", "http", "config", "sim"];
     let packages = crates.iter().flat_map(|name| ["-p".to_owned(), format!("kvorum-{name}")]);
     let mut cargo = std::process::Command::new(std::env::var_os("CARGO").unwrap());
     cargo.args(["tree", "--locked", "--offline", "-e", "normal,build,dev", "--prefix", "none", "--format", "{p}"]);
