@@ -292,3 +292,71 @@ impl<'q> Visitor<'_> for Name<'q> {
         Ok((child, (self.keep && name.len() <= KEPT_BYTES_MAX).then(|| name.to_owned())))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
+    use super::*;
+
+    const PATHS: [&str; 9] = ["", "/a", "/a/b", "/a/b/0", "/0", "/1", "/a/a", "/b", "/b/a~1b"];
+
+    fn paths(keep: u32) -> PathSet {
+        let mut set = PathSet::default();
+        for (at, path) in PATHS.iter().enumerate() {
+            let keep = if keep >> at & 1 == 1 { Keep::Whole } else { Keep::Presence };
+            assert_eq!(set.add(JsonPointer::parse(path).unwrap(), keep), at);
+        }
+        set
+    }
+
+    #[test]
+    fn a_pointer_is_empty_or_has_each_token_behind_a_slash() {
+        let tokens = |text| JsonPointer::parse(text).map(|pointer| pointer.0.join("|"));
+        let cases =
+            [("", Some("")), ("/", Some("")), ("/a/b", Some("a|b")), ("/~01~1", Some("~1/")), ("/a//", Some("a||"))];
+        for (text, expected) in cases {
+            assert_eq!(tokens(text).as_deref(), expected, "{text}");
+        }
+        assert!(["a", "/~", "/~2", "/a~/b"].iter().all(|text| JsonPointer::parse(text).is_none()));
+    }
+
+    /// Mostly JSON, and often with a name twice.
+    fn text() -> impl Strategy<Value = String> {
+        let scalars =
+            select(vec!["1", "-2.5", "null", "true", "\"x\"", "\"\\u00e9\\n\"", "1e999", "\"\\ud800\"", "nul"]);
+        let name = select(vec!["\"a\"", "\"\\u0061\"", "\"b\"", "\"0\"", "\"a/b\"", "\"\""]);
+        scalars.prop_map(str::to_owned).prop_recursive(4, 24, 4, move |inner| {
+            let member = (name.clone(), inner.clone()).prop_map(|(name, value)| format!("{name}: {value}"));
+            prop_oneof![
+                proptest::collection::vec(inner, 0..4).prop_map(|elements| format!("[{}]", elements.join(","))),
+                proptest::collection::vec(member, 0..4).prop_map(|members| format!("{{{}}}", members.join(" , "))),
+            ]
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn what_is_found_is_what_the_tree_has_there(text in text(), behind in select(vec!["", " ", "]", "1"]), keep: u32) {
+            let text = text + behind;
+            let set = paths(keep);
+            let (found, tree) = (set.find(text.as_bytes()), serde_json::from_str::<Value>(&text));
+            prop_assert_eq!(found.is_some(), tree.is_ok());
+            let (Some(found), Ok(tree)) = (found, tree) else { return Ok(()) };
+            for (at, (path, found)) in PATHS.iter().zip(&found).enumerate() {
+                match (found, tree.pointer(path)) {
+                    (None, None) => {}
+                    (Some(FoundValue::Json(found)), Some(expected)) => prop_assert_eq!(found, expected),
+                    (Some(FoundValue::Text(found)), Some(expected)) => prop_assert_eq!(Some(&**found), expected.as_str()),
+                    (Some(FoundValue::Large), Some(expected)) => {
+                        prop_assert!(keep >> at & 1 == 0 && (expected.is_array() || expected.is_object()));
+                    }
+                    (found, expected) => prop_assert!(false, "{path}: {found:?} for {expected:?}"),
+                }
+            }
+        }
+    }
+}

@@ -33,14 +33,21 @@ impl<'q> Place<'q> {
     /// Its members, all of which are among `known`.
     pub(crate) fn members(&self, known: &[&'static str]) -> Result<Members<'q>, QueryError> {
         let Value::Object(object) = self.value else {
-            return Err(self.error(&format!("is a JSON object with {}", list(known))));
+            return Err(self.error(&match list(known) {
+                none if none.is_empty() => "is an empty JSON object".to_owned(),
+                known => format!("is a JSON object with {known}"),
+            }));
         };
         match object.keys().find(|name| !known.contains(&name.as_str())) {
             None => Ok(Members { path: self.path.clone(), object }),
             Some(name) => {
                 let place = self.member(name);
-                let what = format!("is unknown{}; known are {}", meant(name, known), list(known));
-                Err(QueryError(format!("`{}` {what}", quoted(&place))))
+                let known = if known.is_empty() {
+                    "it has no members".to_owned()
+                } else {
+                    format!("known are {}{}", list(known), meant(name, known))
+                };
+                Err(QueryError(format!("`{}` is unknown: {known}", quoted(&place))))
             }
         }
     }
@@ -105,13 +112,13 @@ impl<'q> Members<'q> {
     }
 }
 
-/// `, did you mean …` if there is a name like it.
+/// `; did you mean …?` if there is a name like it.
 fn meant(name: &str, known: &[&'static str]) -> String {
     let name = quoted(name);
     let distance = |known: &&&str| strsim::damerau_levenshtein(&name, known);
     let nearest = known.iter().min_by_key(distance);
     let is_near = |nearest: &&&str| distance(nearest) <= TYPING_ERRORS_MAX && distance(nearest) < nearest.len();
-    nearest.filter(is_near).map_or_else(String::new, |nearest| format!(", did you mean `{nearest}`?"))
+    nearest.filter(is_near).map_or_else(String::new, |nearest| format!("; did you mean `{nearest}`?"))
 }
 
 /// Names as in a sentence.
