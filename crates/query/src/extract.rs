@@ -251,7 +251,7 @@ impl<'v> Visitor<'v> for Walk<'_, '_, 'v> {
     fn visit_map<A: MapAccess<'v>>(self, mut members: A) -> Result<KeptValue, A::Error> {
         let mut kept = self.keeps_parts().then(|| (serde_json::Map::new(), SCALAR_WEIGHT));
         let children = self.node.map_or(&[][..], |node| &node.children);
-        while let Some((child, name)) = members.next_key_seed(Name { children, keep: kept.is_some() })? {
+        while let Some((child, name)) = members.next_key_seed(MemberName { children, keep: kept.is_some() })? {
             let node = child.map(|child| &child.node);
             if let Some(node) = node {
                 node.clear(self.slots);
@@ -267,12 +267,12 @@ impl<'v> Visitor<'v> for Walk<'_, '_, 'v> {
 }
 
 /// A member's name: the paths that go on there, and the name itself where it is kept.
-struct Name<'q> {
+struct MemberName<'q> {
     children: &'q [PathChild],
     keep: bool,
 }
 
-impl<'v, 'q> DeserializeSeed<'v> for Name<'q> {
+impl<'v, 'q> DeserializeSeed<'v> for MemberName<'q> {
     type Value = (Option<&'q PathChild>, Option<String>);
 
     fn deserialize<D: Deserializer<'v>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
@@ -280,7 +280,7 @@ impl<'v, 'q> DeserializeSeed<'v> for Name<'q> {
     }
 }
 
-impl<'q> Visitor<'_> for Name<'q> {
+impl<'q> Visitor<'_> for MemberName<'q> {
     type Value = (Option<&'q PathChild>, Option<String>);
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

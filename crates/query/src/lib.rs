@@ -5,8 +5,8 @@
 //! ([`Aggregation::add`]), and answers with the groups.
 //!
 //! Everything is bounded: the query's text, what is kept of a value, a row, the groups, and what an aggregation holds.
-//! A row is another node's word, so a malformed one is an error. Read in this order: [`query`], [`json`], [`extract`],
-//! [`condition`], [`parse`], [`row`], [`aggregation`].
+//! A row is another node's word, so a malformed one is an error. Read in this order: `query`, `json`, `extract`,
+//! `condition`, `parse`, `row`, `aggregation`.
 
 mod aggregate;
 mod aggregation;

@@ -41,7 +41,7 @@ impl<'q> Place<'q> {
         match object.keys().find(|name| !known.contains(&name.as_str())) {
             None => Ok(Members { path: self.path.clone(), object }),
             Some(name) => {
-                let place = self.member(name);
+                let place = below(&self.path, name);
                 let known = if known.is_empty() {
                     "it has no members".to_owned()
                 } else {
@@ -50,10 +50,6 @@ impl<'q> Place<'q> {
                 Err(QueryError(format!("`{}` is unknown: {known}", quoted(&place))))
             }
         }
-    }
-
-    fn member(&self, name: &str) -> String {
-        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }
 
     pub(crate) fn text(&self) -> Result<&'q str, QueryError> {
@@ -92,6 +88,11 @@ impl<'q> Place<'q> {
     }
 }
 
+/// The place of a member.
+fn below(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
 /// The members of an object.
 pub(crate) struct Members<'q> {
     path: String,
@@ -99,16 +100,12 @@ pub(crate) struct Members<'q> {
 }
 
 impl<'q> Members<'q> {
-    pub(crate) fn place(&self, name: &'static str) -> String {
-        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
-    }
-
     pub(crate) fn get(&self, name: &'static str) -> Option<Place<'q>> {
-        self.object.get(name).map(|value| Place { path: self.place(name), value })
+        self.object.get(name).map(|value| Place { path: below(&self.path, name), value })
     }
 
     pub(crate) fn required(&self, name: &'static str) -> Result<Place<'q>, QueryError> {
-        self.get(name).ok_or_else(|| QueryError(format!("`{}` is missing", self.place(name))))
+        self.get(name).ok_or_else(|| QueryError(format!("`{}` is missing", below(&self.path, name))))
     }
 }
 

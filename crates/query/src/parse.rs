@@ -153,7 +153,7 @@ impl Query {
         let is_shared = |column: &&mut Column| {
             column.slot == slot && (column.kind == kind || column.kind.max(kind) <= ColumnKind::Scalars)
         };
-        match self.columns.iter_mut().enumerate().find(|(_, column)| is_shared(&column)) {
+        match self.columns.iter_mut().enumerate().find(|(_, column)| is_shared(column)) {
             Some((at, column)) => {
                 column.kind = column.kind.max(kind);
                 Ok(at)

@@ -105,6 +105,43 @@ fn without_records_there_is_one_group_unless_they_are_grouped() {
 }
 
 #[test]
+fn groups_ascend_and_one_that_is_no_text_is_in_base64() {
+    let names = |members: &Value, records: &[(&[u8], &str)]| -> Vec<Value> {
+        let query = query(members);
+        let mut aggregation = Aggregation::new(Arc::clone(&query));
+        for (key, value) in records {
+            let row = query.row(&QueryRecord { key, ..record("", value) }).unwrap();
+            aggregation.add(key, &row).unwrap();
+        }
+        let groups = aggregation.groups();
+        let name = |group: &Value| group.get("group").or(group.get("group_base64")).unwrap().clone();
+        groups.as_array().unwrap().iter().map(name).collect()
+    };
+    let of_segments = json!({ "group_by": { "key_segment": 1, "separator": "::" }, "select": { "count": {} } });
+    let keys = [&b"a::\xff"[..], b"a::b::c", b"a", b"a::", b"b::10", b"b::9", b"c::b"];
+    let records: Vec<(&[u8], &str)> = keys.into_iter().map(|key| (key, "")).collect();
+    assert_eq!(
+        names(&of_segments, &records),
+        [json!(null), json!(""), json!("10"), json!("9"), json!("b"), json!("/w==")]
+    );
+    let of_paths = json!({ "group_by": { "path": "/g" }, "select": { "count": {} } });
+    let values = [
+        "{\"g\":{}}",
+        "{\"g\":10}",
+        "{\"g\":9.5}",
+        "{\"g\":[9]}",
+        "{\"g\":\"9\"}",
+        "{\"g\":10.0}",
+        "{",
+        "{\"g\":null}",
+        "{}",
+    ];
+    let records: Vec<(&[u8], &str)> = values.into_iter().map(|value| (&b"k"[..], value)).collect();
+    let expected = [json!(null), json!(9.5), json!(10), json!("9"), json!([9]), json!({})];
+    assert_eq!(names(&of_paths, &records), expected);
+}
+
+#[test]
 fn distinct_is_exact_up_to_10_000_and_within_5_percent_above() {
     let query = query(&json!({ "select": { "distinct": { "path": "/v" } } }));
     let distinct = |count: u64| {

@@ -82,13 +82,16 @@ fn path() -> impl Strategy<Value = String> {
     prop_oneof![3 => select(vec!["/s", "/t"]), 1 => select(all.to_vec())].prop_map(str::to_owned)
 }
 
+/// A value, its content type, and when it was written.
+type Rest = (Vec<u8>, Option<&'static [u8]>, u64);
+
 fn records() -> impl Strategy<Value = Vec<PlainRecord>> {
     let segment = || select(vec![&b"a"[..], b"b", b"", b"\xff", "é".as_bytes(), b"7"]);
     let key = vec(segment(), 1..4).prop_map(|segments| segments.join(&b'/'));
     let content_type = option::of(select(vec![&b"text/plain"[..], b"application/json", b"\xff"]));
     let rest = (document(), content_type, 0..12_000_u64);
-    btree_map(key, rest, 0..25).prop_map(|records: BTreeMap<Vec<u8>, _>| {
-        let record = |(key, (value, content_type, written_ms)): (Vec<u8>, (Vec<u8>, Option<&[u8]>, u64))| PlainRecord {
+    btree_map(key, rest, 0..25).prop_map(|records: BTreeMap<Vec<u8>, Rest>| {
+        let record = |(key, (value, content_type, written_ms)): (Vec<u8>, Rest)| PlainRecord {
             key,
             value,
             content_type: content_type.map(<[u8]>::to_vec),
