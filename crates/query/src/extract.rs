@@ -158,14 +158,14 @@ impl<'v> Walk<'_, '_, 'v> {
     }
 
     fn container(mut self, kept: KeptValue) -> KeptValue {
-        let keep = self.keep;
         let is_whole = self.node.is_some_and(|node| node.keep);
-        let Some(place) = self.place() else { return kept };
-        *place = Some(match &kept {
-            Some((value, _)) if is_whole => FoundValue::Json(value.clone()),
-            _ => FoundValue::Large,
-        });
-        kept.filter(|_| keep)
+        if let Some(place) = self.place() {
+            *place = Some(match &kept {
+                Some((value, _)) if is_whole => FoundValue::Json(value.clone()),
+                _ => FoundValue::Large,
+            });
+        }
+        kept
     }
 
     /// Whether parts are kept.

@@ -175,6 +175,18 @@ fn json_is_read_only_where_the_query_has_a_path_and_the_other_conditions_hold() 
 }
 
 #[test]
+fn an_age_is_in_whole_seconds_and_never_below_none() {
+    let fulfils = |op: &str, value: Value, written_ms: u64, now_ms: u64| {
+        let query = query(&json!({ "where": [{ "on": "age", "op": op, "value": value }], "select": { "count": {} } }));
+        query.row(&QueryRecord { written_ms, now_ms, ..record("k", "") }).is_some()
+    };
+    assert!(fulfils("eq", json!(0), 5, 1004) && fulfils("eq", json!(1), 5, 1005) && fulfils("eq", json!(1), 5, 2004));
+    assert!(fulfils("eq", json!(86_400), 1, 86_400_001) && fulfils("lt", json!(86_400), 1, 86_400_000));
+    assert!(fulfils("eq", json!(0), u64::MAX, 0), "written by a clock that is ahead");
+    assert!(fulfils("gt", json!(1e15), 0, u64::MAX));
+}
+
+#[test]
 fn json_nested_deeper_than_the_limit_is_not_json_even_where_no_path_leads() {
     let query = query(&json!({ "where": [{ "path": "/a", "op": "eq", "value": 1 }], "select": { "count": {} } }));
     let nested = |depth: usize| format!("{{\"a\":1,\"b\":{}{}}}", "[".repeat(depth - 1), "]".repeat(depth - 1));
