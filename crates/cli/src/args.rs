@@ -56,6 +56,7 @@ pub enum Command {
     #[command(after_help = "Example:\n  kvorum delete greeting --trace")]
     Delete(KeyArgs),
     Range(RangeArgs),
+    Scan(ScanArgs),
     Batch(BatchArgs),
     /// Show the cluster as one node sees it: which nodes are up, and how the data is spread.
     #[command(after_help = "Example:\n  kvorum status --url http://127.0.0.1:8081")]
@@ -265,6 +266,68 @@ pub struct RangeArgs {
     pub end: Option<OsString>,
     #[command(flatten)]
     pub server: ServerArgs,
+}
+
+/// Print every key of a range that the cluster holds, once, in the order of their bytes.
+///
+/// It is no snapshot: each record is as `get` would have printed it at some moment meanwhile. Where the connection breaks
+/// or replicas are missing, it goes on behind what was printed, until eight attempts in a row have brought nothing. What a
+/// node sent is checked against the number and the digest at the end of its answer; if it does not fit, the exit code is
+/// 4, and what was printed may be damaged. Records of a connection that broke have no such check. Exit code 3 if too few
+/// replicas answer.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kvorum scan user:                         all keys that begin with user:
+  kvorum scan --start a --end b             from a to before b
+  kvorum scan --progress -o json > all.ndjson
+  kvorum scan -o frames > all.frames        bytes as docs/reference/http.md has them
+
+Text has a line for each record: key, value, and when it expires if it does, with tabs between; control characters and
+bytes that are no text are escaped. JSON and frames have all bytes.")]
+pub struct ScanArgs {
+    /// What the keys begin with. Without it and without `--start`: all keys.
+    #[arg(conflicts_with_all = ["start", "end"])]
+    pub prefix: Option<OsString>,
+    /// The first key.
+    #[arg(long, value_name = "KEY")]
+    pub start: Option<OsString>,
+    /// The first key that is left out.
+    #[arg(long, value_name = "KEY", requires = "start")]
+    pub end: Option<OsString>,
+    /// Most records; if there are more, stderr says how to go on.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub limit: Option<u32>,
+    /// Where an earlier scan of the same range, `--ack` and `--from` said to go on.
+    #[arg(long, value_name = "TOKEN")]
+    pub after: Option<String>,
+    /// Leave the values out.
+    #[arg(long)]
+    pub keys_only: bool,
+    /// How records are printed.
+    #[arg(short, long, value_name = "FORM", default_value = "text")]
+    pub output: ScanOutput,
+    /// Leave partitions out that too few replicas answer for, and name them on stderr.
+    #[arg(long)]
+    pub partial: bool,
+    /// Show on stderr how far it is, if that is a terminal.
+    #[arg(long)]
+    pub progress: bool,
+    /// How many replicas must answer; by default a majority of `--from`.
+    #[arg(long, value_name = "A")]
+    pub ack: Option<u8>,
+    /// How many replicas hold a key; by default the cluster's `replication.from`.
+    #[arg(long, value_name = "F")]
+    pub from: Option<u8>,
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ScanOutput {
+    Text,
+    Json,
+    Frames,
 }
 
 /// Carry out many operations: one JSON object a line in, one answer a line out.

@@ -43,7 +43,7 @@ pub(crate) fn batch(args: &BatchArgs) -> Result<ExitOutcome> {
             return Ok(if has_missing { ExitOutcome::NotEnoughReplicas } else { ExitOutcome::Done });
         }
         let key = args.server.key_file.as_ref();
-        let request = ClientRequest { method: "POST", target: &target, trace: false, body: &body, key };
+        let request = ClientRequest { method: "POST", target: &target, trace: false, accept: None, body: &body, key };
         let mut answer = send(&args.server.url, ResponseBounds::Silence(args.server.timeout), &request)?;
         if answer.status != 200 {
             return finish(answer);

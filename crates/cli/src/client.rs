@@ -2,7 +2,8 @@
 //!
 //! A range's records are its chunks. HTTP libraries do not show their borders, and nothing here needs a runtime: so the
 //! few lines are our own. Memory is bounded: a head has 16 KiB, a body streams, or has a limit where it is kept: see
-//! [`ResponseBounds`].
+//! [`ResponseBounds`]. An answer that is cut is [`io::ErrorKind::UnexpectedEof`], wherever that was; one that is no HTTP
+//! is [`io::ErrorKind::InvalidData`].
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -24,6 +25,8 @@ pub(crate) struct ClientRequest<'a> {
     pub(crate) target: &'a str,
     /// Whether the answer shall carry a receipt.
     pub(crate) trace: bool,
+    /// The type that the answer shall have, where the node can choose.
+    pub(crate) accept: Option<&'a str>,
     pub(crate) body: &'a [u8],
     /// The principal that it belongs to.
     pub(crate) key: Option<&'a ClientKey>,
@@ -86,8 +89,10 @@ pub(crate) struct ClientResponse {
 
 /// Where a body ends.
 enum BodyEnd {
+    /// After so many more bytes.
     Length(u64),
-    Chunked,
+    /// With its last chunk; so many bytes are left of the one that is being read.
+    Chunked(u64),
     Close,
 }
 
@@ -145,6 +150,9 @@ fn write_request(stream: &mut TcpStream, url: &NodeUrl, request: &ClientRequest<
     if let Some(key) = request.key {
         head.push_str(&format!("Authorization: Bearer {}\r\n", key.text()));
     }
+    if let Some(accept) = request.accept {
+        head.push_str(&format!("Accept: {accept}\r\n"));
+    }
     if request.trace {
         head.push_str("Kvorum-Trace: 1\r\n");
     }
@@ -165,8 +173,8 @@ fn read_line(stream: &mut impl BufRead, budget: &mut u64) -> io::Result<String> 
     let read = stream.take(*budget).read_until(b'\n', &mut line)?;
     *budget -= u64::try_from(read).expect("a length fits 64 bits");
     match line.pop() {
-        None if *budget > 0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the connection was closed")),
         Some(b'\n') => String::from_utf8(line).map(|line| line.trim_end().to_owned()).map_err(|_| not_http()),
+        _ if *budget > 0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the connection was closed")),
         _ => Err(not_http()),
     }
 }
@@ -196,7 +204,7 @@ fn read_head(mut stream: BufReader<BoundedStream>) -> io::Result<ClientResponse>
 fn framing(headers: &[(String, String)]) -> io::Result<BodyEnd> {
     let find = |name: &str| headers.iter().find(|(of, _)| of == name).map(|(_, value)| value.as_str());
     match (find("transfer-encoding"), find("content-length")) {
-        (Some(coding), _) if coding.eq_ignore_ascii_case("chunked") => Ok(BodyEnd::Chunked),
+        (Some(coding), _) if coding.eq_ignore_ascii_case("chunked") => Ok(BodyEnd::Chunked(0)),
         (Some(_), _) => Err(not_http()),
         (None, Some(length)) => length.parse().map(BodyEnd::Length).map_err(|_| not_http()),
         (None, None) => Ok(BodyEnd::Close),
@@ -214,11 +222,7 @@ impl ClientResponse {
     /// # Errors
     /// Of the network (also if the body ends early), or of `out`.
     pub(crate) fn copy_body(&mut self, out: &mut impl Write) -> io::Result<()> {
-        match self.framing {
-            BodyEnd::Length(length) => copy_exactly(&mut self.stream, length, out),
-            BodyEnd::Close => io::copy(&mut self.stream, out).map(drop),
-            BodyEnd::Chunked => self.each_chunk(|stream, length| copy_exactly(stream, length, out)),
-        }
+        io::copy(self, out).map(drop)
     }
 
     /// Copies a range: each chunk, which is a key, a newline and a value, as a printable key, a tab, a value and a newline.
@@ -226,47 +230,67 @@ impl ClientResponse {
     /// # Errors
     /// Of the network (also if the body ends early or is not a range), or of `out`.
     pub(crate) fn copy_records(&mut self, out: &mut impl Write) -> io::Result<()> {
-        if !matches!(self.framing, BodyEnd::Chunked) {
+        if !matches!(self.framing, BodyEnd::Chunked(_)) {
             return self.copy_body(out);
         }
-        self.each_chunk(|stream, length| {
+        while let Some(length) = self.next_chunk()? {
             let mut key = Vec::new();
-            let read = stream.take(length.min(KEY_BYTES_MAX + 1)).read_until(b'\n', &mut key)?;
+            let read = (&mut self.stream).take(length.min(KEY_BYTES_MAX + 1)).read_until(b'\n', &mut key)?;
             if key.pop() != Some(b'\n') {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "the answer is not a range"));
             }
             out.write_all(printable_bytes(&key).as_bytes())?;
             out.write_all(b"\t")?;
-            copy_exactly(stream, length - u64::try_from(read).expect("a length fits 64 bits"), out)?;
-            out.write_all(b"\n")
-        })
+            let value = length - u64::try_from(read).expect("a length fits 64 bits");
+            if io::copy(&mut (&mut self.stream).take(value), out)? != value {
+                return Err(ended_early());
+            }
+            out.write_all(b"\n")?;
+            self.end_chunk()?;
+        }
+        Ok(())
     }
 
-    fn each_chunk(
-        &mut self,
-        mut take: impl FnMut(&mut BufReader<BoundedStream>, u64) -> io::Result<()>,
-    ) -> io::Result<()> {
-        loop {
-            let line = read_line(&mut self.stream, &mut HEAD_BYTES_MAX.clone())?;
-            let digits = line.split(';').next().unwrap_or_default().trim();
-            let length = u64::from_str_radix(digits, 16).map_err(|_| not_http())?;
-            if length == 0 {
-                return Ok(());
-            }
-            take(&mut self.stream, length)?;
-            if !read_line(&mut self.stream, &mut HEAD_BYTES_MAX.clone())?.is_empty() {
-                return Err(not_http());
-            }
-        }
+    /// The next chunk's length; none where the body ends.
+    fn next_chunk(&mut self) -> io::Result<Option<u64>> {
+        let line = read_line(&mut self.stream, &mut HEAD_BYTES_MAX.clone())?;
+        let digits = line.split(';').next().unwrap_or_default().trim();
+        let length = u64::from_str_radix(digits, 16).map_err(|_| not_http())?;
+        Ok(Some(length).filter(|length| *length > 0))
+    }
+
+    fn end_chunk(&mut self) -> io::Result<()> {
+        let line = read_line(&mut self.stream, &mut HEAD_BYTES_MAX.clone())?;
+        if line.is_empty() { Ok(()) } else { Err(not_http()) }
     }
 }
 
-fn copy_exactly(stream: &mut impl Read, length: u64, out: &mut impl Write) -> io::Result<()> {
-    if io::copy(&mut stream.take(length), out)? == length {
-        Ok(())
-    } else {
-        Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the answer ended early"))
+/// The body, whatever its framing. One that ends early is an error.
+impl Read for ClientResponse {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if matches!(self.framing, BodyEnd::Chunked(0)) {
+            self.framing = self.next_chunk()?.map_or(BodyEnd::Length(0), BodyEnd::Chunked);
+        }
+        let (BodyEnd::Length(left) | BodyEnd::Chunked(left)) = &mut self.framing else {
+            return self.stream.read(buffer);
+        };
+        if *left == 0 || buffer.is_empty() {
+            return Ok(0);
+        }
+        let read = (&mut self.stream).take(*left).read(buffer)?;
+        if read == 0 {
+            return Err(ended_early());
+        }
+        *left -= u64::try_from(read).expect("a length fits 64 bits");
+        if matches!(self.framing, BodyEnd::Chunked(0)) {
+            self.end_chunk()?;
+        }
+        Ok(read)
     }
+}
+
+fn ended_early() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the answer ended early")
 }
 
 #[cfg(test)]
@@ -296,7 +320,8 @@ mod tests {
                     thread::sleep(Duration::from_millis(20));
                 }
             });
-            let request = ClientRequest { method: "GET", target: "/", trace: false, body: b"", key: None };
+            let request =
+                ClientRequest { method: "GET", target: "/", trace: false, accept: None, body: b"", key: None };
             let mut answer = send(&url, bounds, &request).map_err(|error| error.cause)?;
             let mut body = Vec::new();
             answer.copy_body(&mut body).map(|()| body)

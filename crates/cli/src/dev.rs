@@ -153,7 +153,8 @@ async fn all_ready(urls: &[NodeUrl]) {
     for url in urls {
         loop {
             let probe = url.clone();
-            let request = ClientRequest { method: "GET", target: "/readyz", trace: false, body: b"", key: None };
+            let request =
+                ClientRequest { method: "GET", target: "/readyz", trace: false, accept: None, body: b"", key: None };
             let bounds = ResponseBounds::Silence(Duration::from_secs(1));
             let ask = move || send(&probe, bounds, &request).is_ok_and(|answer| answer.status == 200);
             if tokio::task::spawn_blocking(ask).await.unwrap_or(false) {

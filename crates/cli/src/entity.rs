@@ -41,8 +41,14 @@ pub(crate) fn range(args: &RangeArgs) -> Result<ExitOutcome> {
         target.push_str("&end=");
         target.push_str(&percent_encode(end.as_bytes()));
     }
-    let request =
-        ClientRequest { method: "GET", target: &target, trace: false, body: b"", key: args.server.key_file.as_ref() };
+    let request = ClientRequest {
+        method: "GET",
+        target: &target,
+        trace: false,
+        accept: None,
+        body: b"",
+        key: args.server.key_file.as_ref(),
+    };
     let mut answer = send(&args.server.url, ResponseBounds::Silence(args.server.timeout), &request)?;
     match answer.status {
         200 => print(&args.server.url, |out| answer.copy_records(out)),
@@ -68,7 +74,8 @@ pub(crate) fn print(
 /// # Errors
 /// [`Unreachable`], or what could not be written.
 pub fn ask_json(server: &ServerArgs, method: &str, target: &str) -> Result<Result<Value, ExitOutcome>> {
-    let request = ClientRequest { method, target, trace: false, body: b"", key: server.key_file.as_ref() };
+    let request =
+        ClientRequest { method, target, trace: false, accept: None, body: b"", key: server.key_file.as_ref() };
     let mut answer = send(&server.url, ResponseBounds::Silence(server.timeout), &request)?;
     if !(200..300).contains(&answer.status) {
         return Ok(Err(finish(answer)?));
@@ -124,8 +131,14 @@ fn ask(method: &str, key: &OsStr, args: &RequestArgs, ttl_s: Option<u64>, body: 
             target.push_str(&format!("&{name}={number}"));
         }
     }
-    let request =
-        ClientRequest { method, target: &target, trace: args.trace, body, key: args.server.key_file.as_ref() };
+    let request = ClientRequest {
+        method,
+        target: &target,
+        trace: args.trace,
+        accept: None,
+        body,
+        key: args.server.key_file.as_ref(),
+    };
     let answer = send(&args.server.url, ResponseBounds::Silence(args.server.timeout), &request)?;
     if args.trace {
         for (name, label) in TRACED {

@@ -15,6 +15,7 @@ pub mod outcome;
 mod printable;
 mod profile;
 mod repair;
+mod scan;
 mod scrub;
 mod status;
 
@@ -55,6 +56,7 @@ pub fn run(command: &Command, node: &NodeCommands, commit: &str) -> Result<ExitO
         Command::Get(args) => entity::get(args),
         Command::Delete(args) => entity::delete(args),
         Command::Range(args) => entity::range(args),
+        Command::Scan(args) => scan::scan(args),
         Command::Batch(args) => batch::batch(args),
         Command::Status(args) => status::status(args),
         Command::Repair(args) => repair::repair(args),

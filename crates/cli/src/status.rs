@@ -44,7 +44,8 @@ fn other_keys(args: &ServerArgs, cluster: &Value) -> String {
     let digest_of = |url: &str| {
         let url = node_url(url).ok()?;
         let key = args.key_file.as_ref();
-        let request = ClientRequest { method: "GET", target: "/v0/cluster", trace: false, body: b"", key };
+        let request =
+            ClientRequest { method: "GET", target: "/v0/cluster", trace: false, accept: None, body: b"", key };
         let deadline = Instant::now() + args.timeout.min(ANSWER_MAX);
         let bounds = ResponseBounds::Whole { deadline, bytes_max: PAGE_BYTES_MAX };
         let mut answer = send(&url, bounds, &request).ok()?;

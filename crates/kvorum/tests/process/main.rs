@@ -6,7 +6,7 @@
 //! values; `profile` profiles and the admin listener; `ready` that a ready node answers; `start` refusals to start;
 //! `drain` SIGTERM; `expiry` values that
 //! end; `memory` the budget; `hints` what a node that is away misses; `recipes` the commands of
-//! docs/how-to; `scan` scans over the cluster; `repair_*` anti-entropy, dropped deletions and rebuilt nodes; `scrub` damage that no request reads;
+//! docs/how-to; `scan` scans over the cluster, `scan_command` the command; `repair_*` anti-entropy, dropped deletions and rebuilt nodes; `scrub` damage that no request reads;
 //! `scenario` the published measurements; `security_*` strangers, keys, browsers; `upgrade` older data. `support` is
 //! what they share. A test is named by its rule. Nothing waits a fixed time: `support::wait` asks until a deadline.
 
@@ -51,6 +51,7 @@ mod ready;
 mod recipes;
 mod repair_rounds;
 mod scan;
+mod scan_command;
 mod scenario;
 mod scrub;
 mod security_browser;

@@ -37,7 +37,7 @@ fn scan(client: &mut Client, query: &str) -> Scanned {
     Scanned::of(&client.ok("GET", &format!("/v0/scan?{query}"), None))
 }
 
-fn fill(client: &mut Client, prefix: &str, count: usize, operation: impl Fn(&str) -> Value) {
+pub fn fill(client: &mut Client, prefix: &str, count: usize, operation: impl Fn(&str) -> Value) {
     for part in (0..count).collect::<Vec<_>>().chunks(1000) {
         let line = |number: &usize| format!("{}\n", operation(&format!("{prefix}{number:07}")));
         let body: String = part.iter().map(line).collect();
@@ -51,7 +51,7 @@ fn fill(client: &mut Client, prefix: &str, count: usize, operation: impl Fn(&str
     }
 }
 
-fn put(key: &str) -> Value {
+pub fn put(key: &str) -> Value {
     json!({"op": "put", "key": key, "value": format!("value of {key}")})
 }
 
