@@ -1,5 +1,6 @@
 //! Everything at once: nodes that are killed, paused, cut off, deafened, slowed down, short of space, with damaged
-//! logs and wrong clocks, under load. Every key stays linearizable, and afterwards all nodes hold the same.
+//! logs and wrong clocks, under load. Every key stays linearizable, scans miss no key that nobody changes, and
+//! afterwards all nodes hold the same.
 //!
 //! Each node runs in a network namespace of its own. Where that is not permitted the nodes are plain processes and
 //! their links are left alone, and the test says so.
@@ -14,6 +15,7 @@ use crate::support::disk::SmallDisk;
 use crate::support::load::Seen;
 use crate::support::network::Network;
 use crate::support::random::Random;
+use crate::support::scans::{ScanEnd, Scans};
 use crate::support::skew::Clocks;
 use crate::support::{Cluster, SOON, kvorum, number_from_environment, wait_until, wait_within};
 
@@ -313,6 +315,7 @@ fn attack(network: Option<&Network>, time: Duration) {
     let mut random = Random::new(Random::seed());
     let addresses: Vec<SocketAddr> = (0..3).map(|index| cluster.node(index).address).collect();
     let seen = Seen::new();
+    let scans = Scans::prepare(&seen, &cluster);
     let mut attack = Attack {
         network,
         clocks: &clocks,
@@ -324,7 +327,10 @@ fn attack(network: Option<&Network>, time: Duration) {
         done: BTreeMap::new(),
         cluster: &mut cluster,
     };
-    let healed_at = seen.under_load(&addresses, PATIENCE, &mut random, || attack.run(time));
+    let mut scanners = Random::new(random.next());
+    let healed_at = scans.under_scans(&addresses, PATIENCE, &mut scanners, || {
+        seen.under_load(&addresses, PATIENCE, &mut random, || attack.run(time))
+    });
     let (done, _disk) = (attack.done, attack.disk);
     let (values, versions) = wait_identical(&cluster);
     let [values, versions] = [values, versions].map(|then| then - healed_at);
@@ -344,11 +350,14 @@ fn attack(network: Option<&Network>, time: Duration) {
         seen.unknown.load(Ordering::Relaxed),
         begin.elapsed(),
     );
+    let ends = scans.ends.lock().unwrap();
+    eprintln!("scans: {ends:?}, with {} records", scans.records.load(Ordering::Relaxed));
     eprintln!(
         "healed, identical after {values:?}; a round found nothing that differs after {versions:?}, all vote after {voting:?}"
     );
     assert!(lengths.iter().all(|length| *length > 100), "this shows too little: {lengths:?}");
     assert!(once > 100, "{once}");
+    assert!(ends.get(&ScanEnd::Complete) > Some(&10), "these scans show too little: {ends:?}");
 }
 
 /// For 12 seconds, or KVORUM_TEST_ATTACK_SECONDS, and until each fault was there.

@@ -1,6 +1,7 @@
 //! Clients that work at quorum while something happens to the nodes, and what they have seen.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::thread;
@@ -14,7 +15,7 @@ use super::{Client, Cluster, entity, wait_for};
 
 const CLIENTS: usize = 12;
 /// Keys that all clients fight for; few, so that writes to them really are concurrent.
-const SHARED: usize = 24;
+pub const SHARED: usize = 24;
 
 /// What the clients have seen: the history of every shared key, and every acknowledged key of one write.
 pub struct Seen {
@@ -82,14 +83,14 @@ impl Seen {
         let text = value.to_string();
         let (method, body) = if value == INITIAL { ("DELETE", None) } else { ("PUT", Some(text.as_bytes())) };
         let ttl = ttl_s.map_or_else(String::new, |ttl_s| format!("&ttl={ttl_s}"));
-        let start = self.begin.elapsed();
+        let start = self.elapsed();
         let status = client.send(method, &(self.shared_key(slot) + &ttl), &[], body).map(|response| response.status);
         self.note_write(slot, value, ttl_s, start, status.ok());
     }
 
     fn note_write(&self, slot: usize, value: u64, ttl_s: Option<u64>, start: Duration, status: Option<u16>) {
         let end = match status {
-            Some(201 | 202) => Some(self.begin.elapsed()),
+            Some(201 | 202) => Some(self.elapsed()),
             // Sent to no replica, the contract says: a read that finds it shows a defect.
             Some(503) => return count(&self.contended),
             _ => {
@@ -107,19 +108,35 @@ impl Seen {
     }
 
     fn read(&self, client: &mut Client, slot: usize) {
-        let start = self.begin.elapsed();
+        let start = self.elapsed();
         let answer = client.send("GET", &self.shared_key(slot), &[], None).ok();
         self.note_read(slot, start, answer.map(|response| (response.status, response.text())));
     }
 
     fn note_read(&self, slot: usize, start: Duration, answer: Option<(u16, String)>) {
-        let value = match answer {
-            Some((200, text)) => text.parse().expect("a value that was written"),
-            Some((404, _)) => INITIAL,
+        let value = match &answer {
+            Some((200, text)) => Some(text.as_str()),
+            Some((404, _)) => None,
             _ => return count(&self.contended),
         };
-        let end = Some(self.begin.elapsed());
-        self.shared[slot].lock().unwrap().push(Operation { value, is_write: false, start, end });
+        self.note_value(slot, start..self.elapsed(), value);
+    }
+
+    /// A read of a shared key in this time, with what it found.
+    pub fn note_value(&self, slot: usize, time: Range<Duration>, value: Option<&str>) {
+        let value = value.map_or(INITIAL, |text| text.parse().expect("a value that was written"));
+        let read = Operation { value, is_write: false, start: time.start, end: Some(time.end) };
+        self.shared[slot].lock().unwrap().push(read);
+    }
+
+    /// Since the clients' common beginning.
+    pub fn elapsed(&self) -> Duration {
+        self.begin.elapsed()
+    }
+
+    /// Values that were acknowledged under `once-VALUE`, so far.
+    pub fn acknowledged(&self) -> Vec<u64> {
+        self.once.lock().unwrap().clone()
     }
 
     /// Some of all that in one request: each operation is recorded as if it had been one.
@@ -146,7 +163,7 @@ impl Seen {
         };
         let body: String = operations.iter().map(|operation| format!("{}\n", line(operation))).collect();
         let target = format!("/v0/batch{}", self.quorum.replacen('&', "?", 1));
-        let start = self.begin.elapsed();
+        let start = self.elapsed();
         let answer = client.send("POST", &target, &[], Some(body.as_bytes())).ok();
         let is_whole = answer.as_ref().is_some_and(|answer| answer.status == 200);
         let refused = answer.as_ref().map(|answer| answer.status);
@@ -174,11 +191,11 @@ impl Seen {
         }
     }
 
-    /// One client: a mix of everything through random nodes until `stop` is set.
-    fn work(&self, addresses: &[SocketAddr], timeout: Duration, seed: u64, stop: &AtomicBool) {
+    /// One client: a mix of everything through random nodes until it is over.
+    fn work(&self, addresses: &[SocketAddr], timeout: Duration, seed: u64, is_over: &dyn Fn() -> bool) {
         let mut random = Random::new(seed);
         let mut clients: Vec<Client> = addresses.iter().map(|&address| Client::new(address).timeout(timeout)).collect();
-        while !stop.load(Ordering::Relaxed) {
+        while !is_over() {
             let client = &mut clients[random.below(addresses.len() as u64) as usize];
             if let Err(error) = client.stream() {
                 *self.refused.lock().unwrap() = Some(error.to_string());
@@ -207,21 +224,8 @@ impl Seen {
         random: &mut Random,
         disturb: impl FnOnce() -> T,
     ) -> T {
-        let (stop, started) = (AtomicBool::new(false), Barrier::new(CLIENTS + 1));
-        thread::scope(|scope| {
-            for _ in 0..CLIENTS {
-                let seed = random.next();
-                let (stop, started) = (&stop, &started);
-                scope.spawn(move || {
-                    started.wait();
-                    self.work(addresses, timeout, seed, stop);
-                });
-            }
-            started.wait();
-            // Also when `disturb` panics: the scope waits for the clients.
-            let _stop = StopOnDrop(&stop);
-            disturb()
-        })
+        let work = |seed, is_over: &dyn Fn() -> bool| self.work(addresses, timeout, seed, is_over);
+        while_clients_work(CLIENTS, random, work, disturb)
     }
 
     /// Waits until `writes` more values have been written than when it was called.
@@ -263,6 +267,31 @@ impl Seen {
     pub fn lengths(&self) -> Vec<usize> {
         self.shared.iter().map(|history| history.lock().unwrap().len()).collect()
     }
+}
+
+/// Runs so many clients while `disturb` does its thing, then stops them. Each is given a seed, and is to end once the
+/// function that it is given says so.
+pub fn while_clients_work<T>(
+    clients: usize,
+    random: &mut Random,
+    work: impl Fn(u64, &dyn Fn() -> bool) + Sync,
+    disturb: impl FnOnce() -> T,
+) -> T {
+    let (stop, started) = (AtomicBool::new(false), Barrier::new(clients + 1));
+    thread::scope(|scope| {
+        for _ in 0..clients {
+            let seed = random.next();
+            let (work, stop, started) = (&work, &stop, &started);
+            scope.spawn(move || {
+                started.wait();
+                work(seed, &|| stop.load(Ordering::Relaxed));
+            });
+        }
+        started.wait();
+        // Also when `disturb` panics: the scope waits for the clients.
+        let _stop = StopOnDrop(&stop);
+        disturb()
+    })
 }
 
 struct StopOnDrop<'a>(&'a AtomicBool);

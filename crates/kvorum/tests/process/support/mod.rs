@@ -1,5 +1,5 @@
 //! What the tests share: nodes as child processes, their networks, clocks and disks, an HTTP client, a false
-//! peer, load with a recorded history, waiting, randomness.
+//! peer, load with a recorded history, scans beside it, waiting, randomness.
 
 pub mod cluster;
 pub mod disk;
@@ -10,6 +10,7 @@ pub mod load;
 pub mod malformed;
 pub mod network;
 pub mod random;
+pub mod scans;
 pub mod secure;
 pub mod skew;
 pub mod wait;
