@@ -67,6 +67,16 @@ impl Key {
     }
 }
 
+/// The least bytes behind this key: where a range goes on that has passed it. They are a bound and not always a key,
+/// because the longest key has longer ones behind it.
+#[must_use]
+pub fn least_behind(key: &[u8]) -> Vec<u8> {
+    let mut next = Vec::with_capacity(key.len() + 1);
+    next.extend_from_slice(key);
+    next.push(0);
+    next
+}
+
 /// XXH3-64 of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeyHash(u64);

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_possible_truncation, missing_docs)]
 
 use bytes::Bytes;
-use kvorum_core::key::{KEY_BYTES_MAX, KeyError, PARTITIONS, STRIPES};
+use kvorum_core::key::{KEY_BYTES_MAX, KeyError, PARTITIONS, STRIPES, least_behind};
 use kvorum_core::{Key, PartitionId};
 use proptest::prelude::*;
 
@@ -17,6 +17,17 @@ fn a_key_has_1_to_2048_bytes() {
         assert_eq!(Key::new(vec![0xff; length].into()).unwrap().as_bytes().len(), length);
     }
     assert_eq!(Key::new(vec![0xff; KEY_BYTES_MAX + 1].into()), Err(KeyError::TooLong));
+}
+
+proptest! {
+    #[test]
+    fn nothing_lies_between_a_key_and_the_least_behind_it(key: Vec<u8>, other: Vec<u8>, tail: Vec<u8>) {
+        let least = least_behind(&key);
+        prop_assert!(least > key);
+        for other in [other, [&key[..], &tail].concat()] {
+            prop_assert!(other <= key || other >= least, "{other:?}");
+        }
+    }
 }
 
 /// The hash decides where a key lies on every disk, so no build may change it. The value is that of the

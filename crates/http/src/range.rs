@@ -12,6 +12,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use kvorum_base::value_memory::Charge;
+use kvorum_core::key::least_behind;
 use kvorum_core::{Key, Record};
 use kvorum_storage::{Page, PageLimit};
 
@@ -187,7 +188,7 @@ impl RangeBody {
             permit.charge(bytes_of(&page));
         }
         self.next = match page.records.last() {
-            Some((last, _)) if page.more => Next::Start(after(last)),
+            Some((last, _)) if page.more => Next::Start(least_behind(last).into()),
             _ => Next::Nothing,
         };
         self.records = page.records.into_iter();
@@ -199,14 +200,6 @@ impl RangeBody {
         self.next = Next::Nothing;
         Poll::Ready(Some(Err(RangeBroken(reason))))
     }
-}
-
-/// The least key after this one.
-fn after(key: &[u8]) -> Bytes {
-    let mut next = BytesMut::with_capacity(key.len() + 1);
-    next.put_slice(key);
-    next.put_u8(0);
-    next.freeze()
 }
 
 /// A record as its chunk; none if it is deleted.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use bytes::{BufMut, Bytes, BytesMut};
 use hyper::Method;
+use kvorum_core::key::least_behind;
 use kvorum_replication::cluster_scan::{MissingReplicas, ScanRefused, ScanSpec, ScanStep};
 
 use super::body::{ScanBody, ScanBodySetup};
@@ -30,7 +30,7 @@ impl<E: Entities> Exchange<'_, E> {
         let permit = self.permit(&request.start, request.end.as_ref());
         let required = request.quorum.required();
         let spec = ScanSpec {
-            start: after.map_or(request.start, |last| behind_key(&last)),
+            start: after.map_or(request.start, |last| least_behind(&last).into()),
             end: request.end,
             quorum: request.quorum,
             values: request.values,
@@ -74,11 +74,4 @@ async fn first(mut source: Box<dyn ScanSource>) -> (Box<dyn ScanSource>, Option<
         }
         source = source.advance().await;
     }
-}
-
-fn behind_key(key: &[u8]) -> Bytes {
-    let mut next = BytesMut::with_capacity(key.len() + 1);
-    next.put_slice(key);
-    next.put_u8(0);
-    next.freeze()
 }

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use kvorum_base::blocking_pool::ReadPool;
 use kvorum_base::clock::Clock;
 use kvorum_base::cpu_share::ThreadShare;
-use kvorum_core::key::PARTITIONS;
+use kvorum_core::key::{PARTITIONS, least_behind};
 use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::partitions::PartitionSet;
 use kvorum_core::placement::NodeId;
@@ -367,7 +367,7 @@ impl Scan {
             for (key, record) in page.records {
                 scanned.records += 1;
                 scanned.bytes += key.len() + record.len();
-                self.start = after(&key);
+                self.start = least_behind(&key);
                 self.add(key, record);
             }
             scanned.is_last = !page.more;
@@ -405,14 +405,6 @@ fn kind(gc_watermarks: &GcWatermarks, key: &Key, record: &Record) -> RecordKind 
     }
 }
 
-/// The least key after this one.
-fn after(key: &[u8]) -> Vec<u8> {
-    let mut next = Vec::with_capacity(key.len() + 1);
-    next.extend_from_slice(key);
-    next.push(0);
-    next
-}
-
 /// What is held in the selected leaves behind `cursor`, until it is a page, and what was looked at for it.
 fn list_page(
     store: &dyn Store,
@@ -420,7 +412,7 @@ fn list_page(
     cursor: Option<Cursor>,
     work: &mut ThreadShare,
 ) -> Result<(RoundResponse, Scanned), StoreError> {
-    let mut start = cursor.map_or_else(Vec::new, |Cursor(key)| after(&key));
+    let mut start = cursor.map_or_else(Vec::new, |Cursor(key)| least_behind(&key));
     let (mut entries, mut listed) = (Vec::new(), 0);
     let mut scanned = Scanned { records: 0, bytes: 0, is_last: false };
     loop {
@@ -428,7 +420,7 @@ fn list_page(
         for (key, record) in page.records {
             scanned.records += 1;
             scanned.bytes += key.len() + record.len();
-            start = after(&key);
+            start = least_behind(&key);
             let last = Cursor(key.to_vec());
             let Ok(key) = Key::new(key) else { continue };
             let hash = key.hash();

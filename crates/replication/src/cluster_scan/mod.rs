@@ -19,6 +19,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use kvorum_core::key::least_behind;
 use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::partitions::PartitionSet;
 use kvorum_core::placement::{Layout, NodeId};
@@ -34,7 +35,7 @@ use crate::coordinator::{Outcome, ReadResult, Refused};
 pub(crate) use page_reader::PageReader;
 use pages::Pages;
 pub use scanner::{MissingReplicas, OnMissing, ScanMemory, ScanRefused, ScanSpec, Scanner};
-use scanner::{Reservation, after, key_bytes};
+use scanner::{Reservation, key_bytes};
 
 /// Keys that are decided before the first of them is given: those that need a read are read together.
 const DECIDED_MAX: usize = 128;
@@ -389,7 +390,8 @@ impl ClusterScan {
     }
 
     fn begin_plan(&mut self) {
-        let start = self.decided.as_ref().map_or_else(|| self.spec.start.clone(), |decided| after(decided));
+        let start =
+            self.decided.as_ref().map_or_else(|| self.spec.start.clone(), |decided| least_behind(decided).into());
         let layout = self.scanner.membership.layout();
         let nodes = (0..=u8::MAX).map(NodeId).take(layout.nodes().len());
         let nodes: Vec<NodeId> = nodes.filter(|node| !self.plan.part(*node).is_empty()).collect();

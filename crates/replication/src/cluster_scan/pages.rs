@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use kvorum_core::key::least_behind;
 use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::Failure;
 use kvorum_core::scan::merge::ScanMerge;
@@ -13,7 +14,7 @@ use kvorum_core::scan::plan::ScanPlan;
 use kvorum_core::{Hlc, Key};
 use tokio::task::JoinSet;
 
-use super::scanner::{ScanSpec, Scanner, after, key_bytes};
+use super::scanner::{ScanSpec, Scanner, key_bytes};
 
 /// How long a node may take for a page: it gives way to requests, and a long pause looks like a death.
 const PAGE_MAX: Duration = Duration::from_secs(20);
@@ -43,7 +44,7 @@ impl Pages {
 
     /// A node has looked at all up to this key.
     pub(super) fn go_on(&mut self, node: NodeId, frontier: &Key) {
-        self.starts.insert(node, after(&key_bytes(frontier)));
+        self.starts.insert(node, least_behind(&key_bytes(frontier)).into());
     }
 
     /// From where the node goes on that has come furthest: for a planted defect.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use kvorum_base::clock::Clock;
 use kvorum_core::Key;
 use kvorum_core::key::PartitionId;
@@ -156,12 +156,4 @@ impl Scanner {
 
 pub(super) fn key_bytes(key: &Key) -> Bytes {
     Bytes::copy_from_slice(key.as_bytes())
-}
-
-/// The least key behind this one.
-pub(super) fn after(key: &[u8]) -> Bytes {
-    let mut next = BytesMut::with_capacity(key.len() + 1);
-    next.put_slice(key);
-    next.put_u8(0);
-    next.freeze()
 }
