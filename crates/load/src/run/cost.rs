@@ -6,6 +6,16 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::record::Tally;
 
+/// How often a reading is taken that the system interrupts.
+const READS_MAX: usize = 16;
+
+/// How long the calling thread was ready and had no processor.
+fn kept_waiting() -> Option<Duration> {
+    // Nanoseconds on a processor, nanoseconds ready and waiting for one, turns.
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    text.split_whitespace().nth(1)?.parse().ok().map(Duration::from_nanos)
+}
+
 /// Processor time of the calling thread, and how long it was kept from running.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ThreadCost {
@@ -19,20 +29,28 @@ impl ThreadCost {
     /// Since the thread began; its time since the machine did.
     pub(super) fn now() -> Self {
         let read = |clock| Duration::try_from(clock_gettime(clock)).unwrap_or_default();
-        let (time, busy) = (read(ClockId::Monotonic), read(ClockId::ThreadCPUTime));
-        // Nanoseconds on a processor, nanoseconds ready and waiting for one, turns.
-        let waited = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
-        let waited = waited.and_then(|text| text.split_whitespace().nth(1)?.parse().ok());
-        Self { time, busy, kept_waiting: waited.map(Duration::from_nanos) }
+        let mut now = Self { kept_waiting: kept_waiting(), ..Self::default() };
+        for _ in 0..READS_MAX {
+            (now.time, now.busy) = (read(ClockId::Monotonic), read(ClockId::ThreadCPUTime));
+            let before = std::mem::replace(&mut now.kept_waiting, kept_waiting());
+            if before == now.kept_waiting {
+                break;
+            }
+            // It lost its processor in the middle: the clock would not have that wait, and the other number would.
+        }
+        now
     }
 
     /// What was spent since.
     pub(super) fn until_now(self) -> Self {
-        let now = Self::now();
-        let waited = now.kept_waiting.zip(self.kept_waiting);
+        Self::now().since(self)
+    }
+
+    fn since(self, then: Self) -> Self {
+        let waited = self.kept_waiting.zip(then.kept_waiting);
         Self {
-            time: now.time.saturating_sub(self.time),
-            busy: now.busy.saturating_sub(self.busy),
+            time: self.time.saturating_sub(then.time),
+            busy: self.busy.saturating_sub(then.busy),
             kept_waiting: waited.map(|(now, then)| now.saturating_sub(then)),
         }
     }
@@ -79,7 +97,40 @@ impl MachineTicks {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+    use std::time::Instant;
+
     use super::*;
+
+    /// A thread that only takes readings, and loses its processor in the middle of nearly all of them.
+    #[test]
+    fn a_wait_in_the_middle_of_a_reading_is_in_all_of_it_or_in_nothing() {
+        if kept_waiting().is_none() {
+            return eprintln!("SKIPPED: this system does not show how long a thread waits for a processor");
+        }
+        let is_over = &AtomicBool::new(false);
+        thread::scope(|scope| {
+            for _ in 0..2 * thread::available_parallelism().unwrap().get() {
+                scope.spawn(move || {
+                    while !is_over.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
+            }
+            let (begin, mut last) = (Instant::now(), ThreadCost::now());
+            let (mut waited, mut torn) = (Duration::ZERO, Duration::ZERO);
+            while waited < Duration::from_millis(300) && begin.elapsed() < Duration::from_secs(20) {
+                let now = ThreadCost::now();
+                let cost = now.since(last);
+                waited += cost.kept_waiting.unwrap();
+                torn += cost.time.abs_diff(cost.busy + cost.kept_waiting.unwrap());
+                last = now;
+            }
+            is_over.store(true, Ordering::Relaxed);
+            assert!(waited > Duration::ZERO && torn < waited / 2, "{torn:?} of {waited:?}");
+        });
+    }
 
     #[test]
     fn stolen_time_is_a_part_of_all_processors_time() {

@@ -123,6 +123,8 @@ pub(super) struct Worker {
     interval: Interval,
     /// The second that `interval` is of.
     second: usize,
+    /// Where the measured time began, and what it cost.
+    cost_begin: ThreadCost,
     cost: ThreadCost,
     notes: SyncSender<(u64, WorkerMessage)>,
 }
@@ -156,6 +158,7 @@ impl Worker {
             failed_keys: Vec::new(),
             interval: Interval::default(),
             second: 0,
+            cost_begin: ThreadCost::default(),
             // Nothing is measured yet, and nothing is where the warm-up is interrupted.
             cost: ThreadCost::default(),
             notes,
@@ -190,6 +193,7 @@ impl Worker {
         self.timeline = timeline;
         self.next_tick = timeline.begin;
         self.enter(RunPhase::Warmup, timeline.begin);
+        self.cost_begin = ThreadCost::now();
         loop {
             let now = Instant::now();
             self.step_phase(now);
@@ -220,7 +224,10 @@ impl Worker {
     fn step_phase(&mut self, now: Instant) {
         if self.phase == RunPhase::Warmup && now >= self.timeline.measure {
             self.enter(RunPhase::Measure, self.timeline.measure);
-            self.cost = ThreadCost::now();
+            // A thread that had no processor until the end has waited for one all that time, and since before it.
+            if now < self.timeline.end {
+                self.cost_begin = ThreadCost::now();
+            }
         }
         let stopped = self.job.stop.load(Ordering::Relaxed);
         if let RunPhase::Drain(until) = self.phase {
@@ -237,7 +244,7 @@ impl Worker {
             self.timeline.last = self.timeline.end;
         }
         if self.phase == RunPhase::Measure {
-            self.cost = self.cost.until_now();
+            self.cost = self.cost_begin.until_now();
             if self.timeline.last > self.timeline.end {
                 // What is due at the very end cannot have its answer sooner, however fast the target is.
                 self.timeline.last += Duration::from_micros(self.tally.latency.min());

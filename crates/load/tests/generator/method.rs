@@ -122,8 +122,11 @@ fn go_starved(plan: &RunPlan) -> RunOutcome {
 #[test]
 fn a_rate_that_cannot_be_driven_is_the_generators_fault() {
     let server = Server::start(|_| answer(200, b""));
-    let plan =
-        RunPlan { rate: Rate::PerSecond(10_000_000), connections: 2000, pipeline: 8, ..plan(&server.url, "get") };
+    // A generator that is kept waiting makes its connections late, and takes answers late. Given up, they would have it
+    // wait for new ones.
+    let timeout = Duration::from_secs(60);
+    let rate = Rate::PerSecond(10_000_000);
+    let plan = RunPlan { rate, connections: 2000, pipeline: 8, timeout, ..plan(&server.url, "get") };
     let outcome = go_starved(&plan);
     let document = Document::new(&plan, &outcome);
     assert!(document.unsent > 1_000_000, "{}", document.unsent);
