@@ -12,18 +12,24 @@ use bytes::Bytes;
 use hyper::header::HeaderMap;
 use hyper::{Method, StatusCode, Uri};
 use kvorum_base::value_memory::LargeValues;
+use kvorum_core::key::KEY_BYTES_MAX;
+use kvorum_core::scan::page::ScanValues;
 use kvorum_fuzzing::{byte, split};
+use kvorum_replication::cluster_scan::OnMissing;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::task::LocalSet;
 
 use self::framing::{StrictVerdict, strict};
+pub use super::batch::fuzzing::batches;
 use super::fake::{FakeAdmin, FakeEntities, FakeRanges, FakeScans};
 use super::metrics::STATUSES;
 use super::numbers::{ReplicationDefaults, TTL_S_MAX};
 use super::request::parse;
 use super::routes::{Action, Verb};
+pub use super::scan::fuzzing::tokens;
+use super::scan::request::ScanRequest;
 use super::{
     AddressSeats, BrowserRules, ClientShares, HttpMetrics, HttpParts, HttpSettings, HttpShard, IncomingStream,
     OriginHeaders, PeerRefusal, PeerUpgrade, serve_connection,
@@ -63,6 +69,10 @@ pub fn queries(data: &[u8]) {
             let again = parse(method, "/v0/entities", Some(&query), DEFAULTS);
             assert_eq!(again.ok(), Some(Action::Range { start, end }), "it reads otherwise");
         }
+        Ok(Action::Scan(request)) => {
+            let again = parse(method, "/v0/scan", Some(&scan_query(&request)), DEFAULTS);
+            assert_eq!(again.ok(), Some(Action::Scan(request)), "it reads otherwise");
+        }
         Ok(_) => {}
         Err(error) => {
             let problem = error.problem();
@@ -74,6 +84,25 @@ pub fn queries(data: &[u8]) {
 
 fn escaped(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("%{byte:02x}")).collect()
+}
+
+/// A query that asks for this. A range without its first key is of a prefix.
+fn scan_query(request: &ScanRequest) -> String {
+    let ScanRequest { start, end, quorum, limit, values, on_missing, after } = request;
+    assert!(start.len() <= KEY_BYTES_MAX && end.as_ref().is_none_or(|end| (1..=KEY_BYTES_MAX).contains(&end.len())));
+    assert!(*limit != Some(0) && 1 <= quorum.required() && quorum.replicas() <= DEFAULTS.nodes);
+    let bounds = match end {
+        None if start.is_empty() => "prefix=".to_owned(),
+        // Of a prefix that begins with nothing but the last byte, or from a key on: the same.
+        None => format!("start={}", escaped(start)),
+        Some(end) => format!("start={}&end={}", escaped(start), escaped(end)),
+    };
+    let numbers = format!("ack={}&from={}", quorum.required(), quorum.replicas());
+    let limit = limit.map_or_else(String::new, |limit| format!("&limit={limit}"));
+    let after = after.as_ref().map_or_else(String::new, |token| format!("&after={}", escaped(token)));
+    let flags = [("values", *values == ScanValues::Wanted), ("partial", *on_missing == OnMissing::LeaveOut)];
+    let flags: String = flags.iter().map(|(name, is_set)| format!("&{name}={}", u8::from(*is_set))).collect();
+    format!("{bounds}&{numbers}{limit}{after}{flags}")
 }
 
 /// There are no peers.

@@ -2,14 +2,17 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use hyper::header::HeaderValue;
-use kvorum_core::frame::{CHUNK_BYTES, Decoder, Frame, HEADER_BYTES, Message, encode};
+use kvorum_core::frame::{CHUNK_BYTES, Decoder, Frame, HEADER_BYTES, Message, OpenBundle, encode};
 use kvorum_core::repair::wire::{RoundRequest, RoundResponse};
+use kvorum_core::scan::page::{PageQuestion, ScanPage};
 use kvorum_core::{Key, Record, Version};
 use kvorum_fuzzing::{byte, split};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::handshake::Hello;
 
+/// The opcode of a bundle.
+const BUNDLE: u8 = 10;
 /// Of the decoder that is tried: small, so that its limits are reached.
 const MESSAGE_BYTES_MAX: usize = 3 * CHUNK_BYTES;
 const PARTIAL_BYTES_MAX: usize = 4 * CHUNK_BYTES;
@@ -51,21 +54,68 @@ pub fn frames(mut data: &[u8]) {
     }
 }
 
+/// A bundle of messages described by the input, `id, opcode, flags, length` and as many bytes: if all of them are taken,
+/// they make the same bundle.
+pub fn bundles(mut data: &[u8]) {
+    let mut payload = BytesMut::new();
+    while !data.is_empty() && payload.len() < CHUNK_BYTES {
+        payload.put_u64(u64::from(byte(&mut data)));
+        payload.put_slice(split(&mut data, 2));
+        let length = byte(&mut data);
+        payload.put_u32(u32::from(length));
+        payload.put_slice(split(&mut data, usize::from(length)));
+    }
+    let mut bytes = BytesMut::new();
+    let head = SealedHead { id: 0, opcode: BUNDLE, flags: 0, hlc: 7, flaw: 0 };
+    head.put(&payload, &mut bytes);
+    let (sent, mut bundle) = (bytes.clone(), BytesMut::new());
+    let mut open = OpenBundle::begin(&mut bundle);
+    let mut decoder = Decoder::new(MESSAGE_BYTES_MAX, PARTIAL_BYTES_MAX);
+    loop {
+        match decoder.decode(&mut bytes) {
+            Ok(Some(frame)) => {
+                taken(&frame, &[]);
+                assert!(open.push(&frame, &mut bundle), "what came in a bundle fits into one");
+            }
+            Ok(None) => break,
+            Err(_) => return,
+        }
+    }
+    open.seal(&mut bundle);
+    assert_eq!(bundle, sent, "the same messages in other bytes");
+}
+
+/// What comes before a payload.
+struct SealedHead {
+    id: u8,
+    opcode: u8,
+    flags: u8,
+    hlc: u64,
+    /// What the checksum is off by.
+    flaw: u32,
+}
+
+impl SealedHead {
+    fn put(&self, payload: &[u8], out: &mut BytesMut) {
+        let mut header = BytesMut::new();
+        header.put_u32(u32::try_from(payload.len()).unwrap_or(u32::MAX));
+        header.put_u64(u64::from(self.id));
+        header.put_slice(&[self.opcode, self.flags]);
+        header.put_u64(self.hlc);
+        let sum = xxh3_64_with_seed(&header, xxh3_64(payload)) & u64::from(u32::MAX);
+        header.put_u32(u32::try_from(sum).unwrap_or_default() ^ self.flaw);
+        out.extend_from_slice(&header);
+        out.extend_from_slice(payload);
+    }
+}
+
 fn put_frame(data: &mut &[u8], out: &mut BytesMut) {
     let (opcode, flags, id) = (byte(data), byte(data), byte(data));
     let length = u16::from_be_bytes([byte(data), byte(data)]);
     let payload =
         if length == u16::MAX { vec![byte(data); CHUNK_BYTES] } else { split(data, usize::from(length)).to_vec() };
-    let mut header = BytesMut::new();
-    header.put_u32(u32::try_from(payload.len()).unwrap_or(u32::MAX));
-    header.put_u64(u64::from(id));
-    header.put_slice(&[opcode & 0x7f, flags]);
-    header.put_u64(u64::from(id) << 40);
-    let sum = xxh3_64_with_seed(&header, xxh3_64(&payload)) & u64::from(u32::MAX);
-    let sum = u32::try_from(sum).unwrap_or_default() ^ u32::from(opcode >> 7);
-    header.put_u32(sum);
-    out.extend_from_slice(&header);
-    out.extend_from_slice(&payload);
+    let (hlc, flaw) = (u64::from(id) << 40, u32::from(opcode >> 7));
+    SealedHead { id, opcode: opcode & 0x7f, flags, hlc, flaw }.put(&payload, out);
 }
 
 /// A frame that was taken is the same when it is sent on, with the same bytes if it came in one piece.
@@ -83,6 +133,7 @@ fn taken(frame: &Frame, bytes: &[u8]) {
     match &frame.message {
         Message::Store { key, record, .. } => record_of(key, record),
         Message::Repair(payload) | Message::RepairAnswer(payload) => repair(payload),
+        Message::Scan(payload) | Message::ScanAnswer(Ok(payload)) => scan_pages(payload),
         _ => {}
     }
 }
@@ -138,6 +189,20 @@ pub fn repair(payload: &[u8]) {
     }
 }
 
+/// A scan's question for a page, and a page.
+pub fn scan_pages(payload: &[u8]) {
+    if let Ok(question) = PageQuestion::decode(Bytes::copy_from_slice(payload)) {
+        assert_eq!(question.encode(), payload, "the same question in other bytes");
+    }
+    if let Ok(page) = ScanPage::decode(Bytes::copy_from_slice(payload)) {
+        assert_eq!(page.encode(), payload, "the same page in other bytes");
+        assert!(page.bytes() <= payload.len());
+        assert!(page.entries.is_sorted_by(|one, next| one.key < next.key), "its keys do not ascend");
+        let last = page.entries.last().map(|entry| &entry.key);
+        assert!(page.frontier.as_ref().is_none_or(|frontier| last <= Some(frontier)), "a key behind its frontier");
+    }
+}
+
 /// A handshake's headers: a line for each, the name before the first colon.
 pub fn handshakes(data: &[u8]) {
     let mut headers = Vec::new();
@@ -170,6 +235,11 @@ mod tests {
     }
 
     #[test]
+    fn bundles() {
+        kvorum_fuzzing::holds("bundles", super::bundles);
+    }
+
+    #[test]
     fn handshakes() {
         kvorum_fuzzing::holds("handshakes", super::handshakes);
     }
@@ -182,5 +252,10 @@ mod tests {
     #[test]
     fn repair() {
         kvorum_fuzzing::holds("repair", super::repair);
+    }
+
+    #[test]
+    fn scan_pages() {
+        kvorum_fuzzing::holds("scan_pages", super::scan_pages);
     }
 }

@@ -2,6 +2,8 @@
 //! request, which then has had no effect; what is wrong with one operation is that operation's answer.
 
 mod frames;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod item;
 mod ndjson;
 mod serve;

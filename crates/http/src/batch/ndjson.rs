@@ -121,10 +121,13 @@ fn shared(body: &Bytes, text: Cow<'_, str>) -> Bytes {
     }
 }
 
-/// The message without the place inside the line, which is given in lines of the body.
+/// The message without the place inside the line, which is given in lines of the body. It repeats names and texts of
+/// the line, which may be long.
 fn without_place(error: &serde_json::Error) -> String {
+    const CHARACTERS_MAX: usize = 200;
     let text = error.to_string();
-    text.rsplit_once(" at line ").map_or(text.clone(), |(message, _)| message.to_owned())
+    let message = text.rsplit_once(" at line ").map_or(&*text, |(message, _)| message);
+    message.chars().take(CHARACTERS_MAX).collect()
 }
 
 /// Appends an answer.

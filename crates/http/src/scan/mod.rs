@@ -3,6 +3,8 @@
 
 mod body;
 mod coverage;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 pub(crate) mod request;
 mod serve;
 mod token;
