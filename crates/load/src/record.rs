@@ -31,6 +31,8 @@ pub enum RequestFailure {
     Closed,
     /// What came is not HTTP/1.1, or has not one outcome for each operation of a batch.
     Protocol,
+    /// A scan's answer ended without its trailer: it may lack anything.
+    NoTrailer,
     /// Something came although no request was under way; it had no request.
     Unasked,
 }
@@ -44,6 +46,7 @@ impl RequestFailure {
             Self::Reset => "reset",
             Self::Closed => "closed",
             Self::Protocol => "protocol",
+            Self::NoTrailer => "no_trailer",
             Self::Unasked => "unasked",
         }
     }

@@ -82,7 +82,7 @@ pub struct TargetArgs {
 pub struct LoadArgs {
     #[command(flatten)]
     target: TargetArgs,
-    /// put, get, delete, range, mixed:put=50,get=50, or ycsb-a to ycsb-f.
+    /// put, get, delete, range, scan, mixed:put=50,get=50, or ycsb-a to ycsb-f.
     #[arg(long, default_value = WORKLOAD)]
     workload: Workload,
     /// How long to measure.

@@ -22,11 +22,14 @@ const SHORT: [&str; 8] = ["--duration", "1s", "--warmup", "0ms", "--keys", "2000
 
 #[test]
 fn a_fill_and_every_workload_run_without_an_error_and_all_nodes_are_told_of() {
-    let cluster = Cluster::start(3);
+    // As many scans as connections: each reserves two pages of every node, out of a sixteenth of this.
+    let cluster = Cluster::with(3, &[("KVORUM_MEMORY_BYTES", "256MiB")]);
     let url = cluster.node(0).url();
     assert!(bench(&["fill", "--url", &url, "--size", "200kB"]).contains("1000 keys were read back"));
     assert!(bench(&["fill", "--url", &url, "--size", "200kB"]).starts_with("2000 keys of 100 bytes"));
-    for workload in ["get", "range", "ycsb-a", "ycsb-d", "ycsb-e", "ycsb-f", "mixed:put=1,get=2,delete=1", "delete"] {
+    for workload in
+        ["get", "range", "scan", "ycsb-a", "ycsb-d", "ycsb-e", "ycsb-f", "mixed:put=1,get=2,delete=1", "delete"]
+    {
         let dir = cluster.root().join(workload);
         let out = dir.to_str().unwrap();
         bench(&[&["run", "--url", &url, "--workload", workload, "--rate", "300", "--out", out][..], &SHORT].concat());

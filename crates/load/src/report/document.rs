@@ -180,8 +180,9 @@ pub struct Document {
     pub outcomes: BTreeMap<String, u64>,
     /// What went wrong, by status (400 and above; a 404 is no error of a workload that deletes), or `connect` (a
     /// connection could not be made), `reset`, `closed` (before the answer was whole), `protocol` (no HTTP, or not one
-    /// outcome for each operation of a batch), `unasked` (something came behind the answers). `connect` and `unasked`
-    /// had no request, and are not among `requests`. A batch is an error if one of its operations is: by the first.
+    /// outcome for each operation of a batch), `no_trailer` (a scan's answer ended without its trailer), `unasked`
+    /// (something came behind the answers). `connect` and `unasked` had no request, and are not among `requests`. A
+    /// batch is an error if one of its operations is: by the first.
     pub errors: BTreeMap<String, u64>,
     /// Requests without an answer within the limit. After up to 100 ms more the connection is made anew.
     pub timeouts: u64,

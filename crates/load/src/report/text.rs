@@ -123,6 +123,9 @@ fn write_errors(out: &mut String, document: &Document) -> std::fmt::Result {
         let each = names.map(|name| format!("{name} {}", of(name))).join(", ");
         writeln!(out, "  Socket errors: {each}, timeout {}", document.timeouts)?;
     }
+    if of("no_trailer") > 0 {
+        writeln!(out, "  Scans that ended without a trailer: {}", of("no_trailer"))?;
+    }
     let statuses = document.errors.iter().filter(|(name, _)| name.parse::<u16>().is_ok());
     let refused: u64 = statuses.clone().map(|(_, count)| count).sum();
     if refused > 0 {

@@ -1,9 +1,10 @@
 //! Answers, taken from a stream of bytes: statuses and ends. Bodies are skipped, kept for callers that need them, or
-//! searched for the outcomes of a batch.
+//! searched for the outcomes of a batch or a scan's trailer.
 //!
 //! Bounded: a head has at most 16 KiB and 64 headers. Bodies that are kept are bounded by the caller.
 
 use super::outcomes::OutcomeParser;
+use super::scan_end::ScanEndParser;
 use crate::numbers::{count, index};
 
 const HEAD_BYTES_MAX: usize = 16 << 10;
@@ -46,6 +47,7 @@ enum BodyUse {
     /// What has come so far.
     Kept(Vec<u8>),
     Outcomes(OutcomeParser),
+    ScanEnd(ScanEndParser),
 }
 
 /// Finds the answers in a connection's bytes.
@@ -78,6 +80,11 @@ impl ResponseParser {
         Self { body: BodyUse::Outcomes(OutcomeParser::default()), ..Self::new() }
     }
 
+    /// That are searched for a scan's trailer.
+    pub(crate) fn with_scan_ends() -> Self {
+        Self { body: BodyUse::ScanEnd(ScanEndParser::default()), ..Self::new() }
+    }
+
     /// Another stream begins.
     pub(crate) fn restart(&mut self) {
         self.place = ParseState::Head;
@@ -88,15 +95,20 @@ impl ResponseParser {
     pub(crate) fn outcomes(&self) -> Option<&[u16]> {
         match &self.body {
             BodyUse::Outcomes(outcomes) => outcomes.statuses(),
-            BodyUse::Skipped | BodyUse::Kept(_) => None,
+            BodyUse::Skipped | BodyUse::Kept(_) | BodyUse::ScanEnd(_) => None,
         }
+    }
+
+    /// Whether the answer that has ended is a whole scan.
+    pub(crate) fn is_whole_scan(&self) -> bool {
+        matches!(&self.body, BodyUse::ScanEnd(scan) if scan.is_whole())
     }
 
     /// The body of the answer that has ended, or what there is of one that has not; empty if bodies are not kept.
     pub(crate) fn take_body(&mut self) -> Vec<u8> {
         match &mut self.body {
             BodyUse::Kept(body) => std::mem::take(body),
-            BodyUse::Skipped | BodyUse::Outcomes(_) => Vec::new(),
+            BodyUse::Skipped | BodyUse::Outcomes(_) | BodyUse::ScanEnd(_) => Vec::new(),
         }
     }
 
@@ -106,6 +118,7 @@ impl ResponseParser {
             BodyUse::Skipped => {}
             BodyUse::Kept(body) => body.extend_from_slice(piece()),
             BodyUse::Outcomes(outcomes) => outcomes.take(piece()),
+            BodyUse::ScanEnd(scan) => scan.take(piece()),
         }
     }
 
@@ -222,8 +235,10 @@ impl ResponseParser {
             (_, Some(length)) => ParseState::Body(length),
             (_, None) => ParseState::Rest,
         };
-        if let BodyUse::Outcomes(outcomes) = &mut self.body {
-            outcomes.clear();
+        match &mut self.body {
+            BodyUse::Outcomes(outcomes) => outcomes.clear(),
+            BodyUse::ScanEnd(scan) => scan.clear(),
+            BodyUse::Skipped | BodyUse::Kept(_) => {}
         }
         self.answer = ReceivedResponse { status, closes: closes || self.place == ParseState::Rest };
         Ok(Some(length))

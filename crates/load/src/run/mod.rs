@@ -7,8 +7,10 @@
 pub(crate) mod answer;
 mod connection;
 mod cost;
+mod frame_heads;
 pub(crate) mod outcomes;
 mod pace;
+mod scan_end;
 mod worker;
 
 use std::collections::VecDeque;
@@ -120,8 +122,9 @@ impl RunPlan {
         if self.keys == 0 || self.first_key + self.keys > KEYS_MAX {
             return usage("--keys is between 1 and 100000000");
         }
-        if self.workload.has(ClientOperation::Range) && !self.api.is_own() {
-            return usage("ranges are kvorum's own: they do not go with --path");
+        let has_ranges = self.workload.has(ClientOperation::Range) || self.workload.has(ClientOperation::Scan);
+        if has_ranges && !self.api.is_own() {
+            return usage("ranges and scans are kvorum's own: they do not go with --path");
         }
         if self.order() == KeyOrder::Latest && self.workload.has(ClientOperation::Delete) {
             return usage("deletions do not go with the order `latest`");
@@ -130,7 +133,7 @@ impl RunPlan {
     }
 
     fn check_batch(&self) -> Result<(), Error> {
-        use crate::workload::ClientOperation::{Modify, Range};
+        use crate::workload::ClientOperation::{Modify, Range, Scan};
         let usage = |text: &str| Err(Error::Usage(text.to_owned()));
         if !(1..=BATCH_MAX).contains(&self.batch) {
             return usage("--batch is between 1 and 1000");
@@ -138,8 +141,9 @@ impl RunPlan {
         if !self.api.is_own() {
             return usage("batches are kvorum's own: --batch does not go with --path");
         }
-        if self.workload.has(Range) || self.workload.has(Modify) {
-            return usage("a batch has neither ranges nor read-modify-writes: --batch does not go with this workload");
+        if [Range, Scan, Modify].into_iter().any(|operation| self.workload.has(operation)) {
+            let parts = "a batch has neither ranges, scans nor read-modify-writes";
+            return usage(&format!("{parts}: --batch does not go with this workload"));
         }
         if count(self.batch) > self.keys {
             return usage("all keys of a batch differ: --batch is at most --keys");

@@ -3,6 +3,7 @@
 //! A frame is `u32 length | u8 type 17 | u16 status | …`, big-endian, where `length` counts what is behind it. Bounded:
 //! as many statuses are kept as a batch has operations at most.
 
+use super::frame_heads::FrameHeads;
 use crate::workload::BATCH_MAX;
 
 const OUTCOME: u8 = 17;
@@ -17,11 +18,7 @@ const FIXED_BYTES: usize = 12 + 8 + 1;
 #[derive(Debug, Default)]
 pub(crate) struct OutcomeParser {
     statuses: Vec<u16>,
-    /// The beginning of a frame whose status has not come.
-    head: [u8; HEAD_BYTES],
-    head_length: usize,
-    /// Bytes of a frame that are still to come and say nothing here.
-    skipped: usize,
+    frames: FrameHeads<HEAD_BYTES>,
     is_malformed: bool,
 }
 
@@ -29,31 +26,19 @@ impl OutcomeParser {
     /// Begins another body.
     pub(super) fn clear(&mut self) {
         self.statuses.clear();
-        (self.head_length, self.skipped, self.is_malformed) = (0, 0, false);
+        (self.frames, self.is_malformed) = (FrameHeads::default(), false);
     }
 
     /// Takes a piece of the body. What is malformed stays so.
     pub(crate) fn take(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() && !self.is_malformed {
-            let length = if self.skipped > 0 { self.skipped } else { HEAD_BYTES - self.head_length };
-            let (piece, rest) = bytes.split_at(length.min(bytes.len()));
-            bytes = rest;
-            if self.skipped > 0 {
-                self.skipped -= piece.len();
-                continue;
-            }
-            let room = self.head.iter_mut().skip(self.head_length);
-            room.zip(piece).for_each(|(into, byte)| *into = *byte);
-            self.head_length += piece.len();
-            if self.head_length == HEAD_BYTES {
-                self.head_length = 0;
-                self.take_head();
-            }
+        while !self.is_malformed
+            && let Some(head) = self.frames.next(&mut bytes)
+        {
+            self.take_head(head);
         }
     }
 
-    fn take_head(&mut self) {
-        let [a, b, c, d, kind, high, low] = self.head;
+    fn take_head(&mut self, [a, b, c, d, kind, high, low]: [u8; HEAD_BYTES]) {
         let length = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
         let status = u16::from_be_bytes([high, low]);
         let is_whole = length >= HEAD_COUNTED + FIXED_BYTES;
@@ -61,13 +46,13 @@ impl OutcomeParser {
             self.is_malformed = true;
             return;
         }
-        self.skipped = length - HEAD_COUNTED;
+        self.frames.skip(length - HEAD_COUNTED);
         self.statuses.push(status);
     }
 
     /// The statuses in the order of the operations, of a body that has ended; none if it is no sequence of outcomes.
     pub(crate) fn statuses(&self) -> Option<&[u16]> {
-        let is_whole = !self.is_malformed && self.head_length == 0 && self.skipped == 0;
+        let is_whole = !self.is_malformed && self.frames.is_at_end();
         is_whole.then_some(self.statuses.as_slice())
     }
 }

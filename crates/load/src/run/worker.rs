@@ -134,7 +134,11 @@ impl Worker {
     pub(super) fn new(job: WorkerJob, notes: SyncSender<(u64, WorkerMessage)>) -> io::Result<Self> {
         let now = Instant::now();
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let answers = || if job.batch > 1 { ResponseParser::with_outcomes() } else { ResponseParser::new() };
+        let answers = || match job.batch {
+            1 if job.workload.has(ClientOperation::Scan) => ResponseParser::with_scan_ends(),
+            1 => ResponseParser::new(),
+            _ => ResponseParser::with_outcomes(),
+        };
         let connection = |(target, address): &_| Connection::new(*target, *address, now, answers());
         let connections = job.connections.iter().map(connection);
         let mut worker = Self {

@@ -59,7 +59,9 @@ impl OperationBatch {
             ClientOperation::Put | ClientOperation::Insert => (1, values.of(key)),
             ClientOperation::Get => (2, b""),
             ClientOperation::Delete => (3, b""),
-            ClientOperation::Range | ClientOperation::Modify => unreachable!("refused by `RunPlan::check`"),
+            ClientOperation::Range | ClientOperation::Scan | ClientOperation::Modify => {
+                unreachable!("refused by `RunPlan::check`")
+            }
         };
         let start = self.frames.len();
         self.frames.extend_from_slice(&[0, 0, 0, 0, OPERATION, op, 0, 0]);

@@ -23,13 +23,16 @@ pub enum ClientOperation {
     Delete,
     /// Reads up to 100 keys in order, as far as the node that is asked holds them.
     Range,
+    /// Reads up to 100 keys in order, of all that the cluster holds.
+    Scan,
     /// Reads a key and then writes it: two requests, one operation.
     Modify,
 }
 
 impl ClientOperation {
     /// All of them.
-    pub const ALL: [Self; 6] = [Self::Get, Self::Put, Self::Insert, Self::Delete, Self::Range, Self::Modify];
+    pub const ALL: [Self; 7] =
+        [Self::Get, Self::Put, Self::Insert, Self::Delete, Self::Range, Self::Scan, Self::Modify];
 
     /// As scripts name it.
     #[must_use]
@@ -40,6 +43,7 @@ impl ClientOperation {
             Self::Insert => "insert",
             Self::Delete => "delete",
             Self::Range => "range",
+            Self::Scan => "scan",
             Self::Modify => "modify",
         }
     }
@@ -58,7 +62,7 @@ impl FromStr for Workload {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        use ClientOperation::{Delete, Get, Insert, Modify, Put, Range};
+        use ClientOperation::{Delete, Get, Insert, Modify, Put, Range, Scan};
         let preset = |shares: &[(ClientOperation, u64)], order| Self {
             name: name.to_owned(),
             shares: shares.to_vec(),
@@ -70,11 +74,12 @@ impl FromStr for Workload {
             "get" => single(Get),
             "delete" => single(Delete),
             "range" => single(Range),
+            "scan" => single(Scan),
             "ycsb-a" => Ok(preset(&[(Get, 50), (Put, 50)], KeyOrder::Zipfian)),
             "ycsb-b" => Ok(preset(&[(Get, 95), (Put, 5)], KeyOrder::Zipfian)),
             "ycsb-c" => Ok(preset(&[(Get, 100)], KeyOrder::Zipfian)),
             "ycsb-d" => Ok(preset(&[(Get, 95), (Insert, 5)], KeyOrder::Latest)),
-            "ycsb-e" => Ok(preset(&[(Range, 95), (Insert, 5)], KeyOrder::Zipfian)),
+            "ycsb-e" => Ok(preset(&[(Scan, 95), (Insert, 5)], KeyOrder::Zipfian)),
             "ycsb-f" => Ok(preset(&[(Get, 50), (Modify, 50)], KeyOrder::Zipfian)),
             _ => Self::mixed(name),
         }
@@ -89,7 +94,8 @@ impl fmt::Display for Workload {
 
 impl Workload {
     fn mixed(name: &str) -> Result<Self, String> {
-        let wrong = || format!("`{name}` is not put, get, delete, range, mixed:put=50,get=50 or ycsb-a to ycsb-f");
+        let wrong =
+            || format!("`{name}` is not put, get, delete, range, scan, mixed:put=50,get=50 or ycsb-a to ycsb-f");
         let mut shares: Vec<(ClientOperation, u64)> = Vec::new();
         for part in name.strip_prefix("mixed:").ok_or_else(wrong)?.split(',') {
             let (operation, share) = part.split_once('=').ok_or_else(wrong)?;
@@ -112,7 +118,8 @@ impl Workload {
     /// Whether it reads what must have been written before.
     #[must_use]
     pub fn reads(&self) -> bool {
-        self.has(ClientOperation::Get) || self.has(ClientOperation::Range) || self.has(ClientOperation::Modify)
+        use ClientOperation::{Get, Modify, Range, Scan};
+        [Get, Range, Scan, Modify].into_iter().any(|operation| self.has(operation))
     }
 
     /// What part of all operations this one is.
@@ -165,7 +172,7 @@ mod tests {
             ("ycsb-b", ClientOperation::Put, 500),
             ("ycsb-c", ClientOperation::Get, 10_000),
             ("ycsb-d", ClientOperation::Insert, 500),
-            ("ycsb-e", ClientOperation::Range, 9_500),
+            ("ycsb-e", ClientOperation::Scan, 9_500),
             ("ycsb-f", ClientOperation::Modify, 5_000),
         ] {
             assert!(drawn(name, operation).abs_diff(share) <= 200, "{name}: {}", drawn(name, operation));
@@ -187,7 +194,7 @@ mod tests {
 
     #[test]
     fn what_is_no_workload_is_refused() {
-        for bad in ["", "scan", "mixed:", "mixed:put", "mixed:put=0", "mixed:put=1,put=2", "mixed:put=-1", "ycsb-g"] {
+        for bad in ["", "scans", "mixed:", "mixed:put", "mixed:put=0", "mixed:put=1,put=2", "mixed:put=-1", "ycsb-g"] {
             assert!(bad.parse::<Workload>().is_err(), "{bad}");
         }
     }

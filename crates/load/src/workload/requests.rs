@@ -9,7 +9,7 @@ use super::values::Values;
 use crate::random::Random;
 use crate::target::Target;
 
-/// Longest range, in keys, as in YCSB's workload E.
+/// Longest range and scan, in keys, as in YCSB's workload E.
 const RANGE_KEYS_MAX: u64 = 100;
 
 /// Where a store keeps a key: a path with `{key}` in it.
@@ -66,13 +66,16 @@ pub(crate) struct Requests {
     /// From behind the key to behind the last header that they all have.
     after: String,
     range_tail: String,
+    /// From behind a scan's limit.
+    scan_tail: String,
     /// The head of a batch, but for its length.
     batch_head: String,
 }
 
-/// Where batches go to, and how they are written.
 const BATCH_PATH: &str = "/v0/batch";
-const BATCH_TYPE: &str = "application/vnd.kvorum.frames";
+const SCAN_PATH: &str = "/v0/scan?start=";
+/// How batches and the records of scans are written.
+const FRAMES: &str = "application/vnd.kvorum.frames";
 
 /// `?ack=A&from=F` behind a path, as far as they are asked for.
 fn quorum(path: &str, ack: Option<u8>, from: Option<u8>) -> String {
@@ -95,8 +98,9 @@ impl Requests {
             keyed: !api.before.ends_with('\0'),
             before: api.before.trim_end_matches('\0').to_owned(),
             after: after + &tail,
+            scan_tail: format!("{}{tail}Accept: {FRAMES}\r\n\r\n", quorum(SCAN_PATH, ack, from)),
             range_tail: tail + "\r\n",
-            batch_head: batch + &format!("Content-Type: {BATCH_TYPE}\r\nContent-Length: "),
+            batch_head: batch + &format!("Content-Type: {FRAMES}\r\nContent-Length: "),
         }
     }
 
@@ -124,6 +128,7 @@ impl Requests {
             ClientOperation::Delete => self.plain(out, b"DELETE ", key),
             ClientOperation::Put | ClientOperation::Insert => self.put(out, key, values),
             ClientOperation::Range => self.range(out, key, 1 + random.below(RANGE_KEYS_MAX)),
+            ClientOperation::Scan => self.scan(out, key, 1 + random.below(RANGE_KEYS_MAX)),
         }
     }
 
@@ -163,6 +168,14 @@ impl Requests {
         // Beyond, keys would have more digits and another order.
         push_key(out, (key + count).min(KEYS_MAX - 1));
         out.extend_from_slice(self.range_tail.as_bytes());
+    }
+
+    fn scan(&self, out: &mut Vec<u8>, key: u64, limit: u64) {
+        out.extend_from_slice(b"GET ");
+        out.extend_from_slice(SCAN_PATH.as_bytes());
+        push_key(out, key);
+        write!(out, "&limit={limit}").expect("a vector takes everything");
+        out.extend_from_slice(self.scan_tail.as_bytes());
     }
 }
 
@@ -211,6 +224,13 @@ mod tests {
         );
         let range = built(own, (Some(2), None), ClientOperation::Range);
         assert!(range.starts_with("GET /v0/entities?start=key00000042&end=key00000"), "{range}");
+        let scan = built(own, (Some(2), Some(3)), ClientOperation::Scan);
+        let (begin, rest) = scan.split_once("&limit=").unwrap();
+        let (limit, rest) = rest.split_once('&').unwrap();
+        assert_eq!(begin, "GET /v0/scan?start=key00000042");
+        assert!((1..=100).contains(&limit.parse().unwrap()), "{limit}");
+        let accept = "Accept: application/vnd.kvorum.frames";
+        assert_eq!(rest, format!("ack=2&from=3 HTTP/1.1\r\nHost: h:1\r\n{accept}\r\n\r\n"));
     }
 
     #[test]

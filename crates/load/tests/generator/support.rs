@@ -149,6 +149,7 @@ pub(crate) struct Store {
     pub(crate) gets: AtomicU64,
     pub(crate) deletes: AtomicU64,
     pub(crate) ranges: AtomicU64,
+    pub(crate) scans: AtomicU64,
     pub(crate) batches: AtomicU64,
     /// Of the largest batch.
     pub(crate) batched_max: AtomicU64,
@@ -176,6 +177,10 @@ impl Store {
                 self.ranges.fetch_add(1, Ordering::SeqCst);
                 let chunks = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\na\nb\r\n0\r\n\r\n";
                 Reply::Bytes(chunks.as_bytes().to_vec())
+            }
+            ("GET", false) if request.path.starts_with("/v0/scan?start=key") => {
+                self.scans.fetch_add(1, Ordering::SeqCst);
+                scanned(&[(1, b"a record"), (3, b"the trailer")])
             }
             ("POST", false) if request.path.starts_with("/v0/batch") => self.batch(&request.body),
             _ => answer(400, b"what?"),
@@ -225,6 +230,18 @@ pub(crate) fn operations(mut body: &[u8]) -> Vec<(u8, String, Vec<u8>)> {
 pub(crate) fn outcome(status: u16, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(24 + payload.len()).unwrap();
     [&length.to_be_bytes()[..], &[17], &status.to_be_bytes(), &[0; 21], payload].concat()
+}
+
+/// A scan's answer with frames of these types, one in a chunk.
+pub(crate) fn scanned(frames: &[(u8, &[u8])]) -> Reply {
+    let mut bytes = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+    for (kind, body) in frames {
+        let length = u32::try_from(1 + body.len()).unwrap();
+        let frame = [&length.to_be_bytes()[..], &[*kind], body].concat();
+        bytes.extend([format!("{:x}\r\n", frame.len()).as_bytes(), &frame, b"\r\n"].concat());
+    }
+    bytes.extend_from_slice(b"0\r\n\r\n");
+    Reply::Bytes(bytes)
 }
 
 pub(crate) fn store() -> (Arc<Store>, Server) {

@@ -8,10 +8,12 @@ use std::sync::{Arc, Mutex};
 
 use kvorum_load::Error;
 use kvorum_load::fill::{Filled, fill};
+use kvorum_load::record::RequestFailure;
+use kvorum_load::report::{Document, Spectrum, text};
 use kvorum_load::run::{Rate, RunPlan, run};
 use kvorum_load::workload::{ClientOperation, KeyOrder};
 
-use crate::support::{Reply, Server, answer, go, go_until, millis, plan, serve, store};
+use crate::support::{Reply, Server, answer, go, go_until, millis, plan, scanned, serve, store};
 
 fn fill_now(plan: &RunPlan) -> Result<Filled, Error> {
     fill(plan, &Arc::new(AtomicBool::new(false)), &mut |_| {})
@@ -76,14 +78,15 @@ fn a_closed_loop_counts_what_is_answered_in_its_time_whenever_it_was_sent() {
 fn every_workload_sends_its_operations_and_nothing_fails() {
     let (store, server) = store();
     fill_now(&plan(&server.url, "put")).unwrap();
-    let workloads = ["get", "range", "ycsb-a", "ycsb-b", "ycsb-c", "ycsb-d", "ycsb-e", "ycsb-f"];
-    for workload in workloads.into_iter().chain(["mixed:put=1,get=2,delete=1,range=1", "delete"]) {
+    let workloads = ["get", "range", "scan", "ycsb-a", "ycsb-b", "ycsb-c", "ycsb-d", "ycsb-e", "ycsb-f"];
+    for workload in workloads.into_iter().chain(["mixed:put=1,get=2,delete=1,range=1,scan=1", "delete"]) {
         let outcome = go(&RunPlan { duration: millis(300), ..plan(&server.url, workload) });
         let refused = &outcome.tally.refused;
         assert!(outcome.tally.latency.len() > 20 && refused.is_empty(), "{workload}: {refused:?}");
         assert!(outcome.tally.failures.is_empty() && outcome.tally.timeouts == 0, "{workload}");
     }
-    let counts = [&store.puts, &store.gets, &store.deletes, &store.ranges].map(|count| count.load(Ordering::SeqCst));
+    let counts = [&store.puts, &store.gets, &store.deletes, &store.ranges, &store.scans];
+    let counts = counts.map(|count| count.load(Ordering::SeqCst));
     assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
 }
 
@@ -98,6 +101,28 @@ fn a_read_and_write_is_two_requests_and_one_operation() {
     assert_eq!(store.gets.load(Ordering::SeqCst) - gets, operations);
     assert_eq!(store.puts.load(Ordering::SeqCst) - puts, operations);
     assert_eq!((outcome.tally.statuses[&200], outcome.tally.statuses[&201]), (operations, operations));
+}
+
+#[test]
+fn a_scan_without_its_trailer_is_an_error() {
+    let asked = AtomicU64::new(0);
+    let server = Server::start(move |request| {
+        if request.method == "PUT" {
+            return answer(201, b"");
+        }
+        let answers: [&[(u8, &[u8])]; 3] = [&[(1, b"a"), (3, b"x")], &[(1, b"a")], &[]];
+        scanned(answers[usize::try_from(asked.fetch_add(1, Ordering::SeqCst)).unwrap() % 3])
+    });
+    let plan = RunPlan { connections: 1, warmup: millis(0), ..plan(&server.url, "mixed:scan=2,put=1") };
+    let outcome = go(&plan);
+    let tally = &outcome.tally;
+    let [scans, puts] =
+        [ClientOperation::Scan, ClientOperation::Put].map(|operation| tally.operations[&operation].len());
+    let broken = tally.failures[&RequestFailure::NoTrailer];
+    assert!(puts > 0 && scans > 10 && broken.abs_diff(2 * scans) <= 2, "{puts} {scans} {broken}");
+    assert_eq!((tally.failures.len(), tally.requests()), (1, puts + scans + broken));
+    let text = text(&plan, &outcome, &Document::new(&plan, &outcome), Spectrum::Hidden);
+    assert!(text.contains(&format!("Scans that ended without a trailer: {broken}\n")), "{text}");
 }
 
 #[test]

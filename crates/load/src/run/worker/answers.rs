@@ -19,8 +19,8 @@ enum AnswerVerdict {
     Success,
     /// With this status: of a batch, that of its first operation that failed.
     Refused(u16),
-    /// It does not have one outcome for each operation.
-    Malformed,
+    /// It does not have one outcome for each operation, or is a scan without its trailer.
+    Broken(RequestFailure),
 }
 
 impl Worker {
@@ -70,6 +70,11 @@ impl Worker {
         match flight.content {
             RequestContent::Batch(_) if status >= 400 => AnswerVerdict::Refused(status),
             RequestContent::Batch(operations) => self.judge_batch(id, flight, operations, now),
+            RequestContent::One { operation: ClientOperation::Scan, .. }
+                if status < 400 && !self.connection(id).answers.is_whole_scan() =>
+            {
+                AnswerVerdict::Broken(RequestFailure::NoTrailer)
+            }
             RequestContent::One { operation, .. } if self.job.workload.accepts(status) => {
                 if self.counts_answer(flight) {
                     let is_in_time = now <= self.timeline.last;
@@ -85,7 +90,7 @@ impl Worker {
         let (counts, is_in_time) = (self.counts_answer(flight), now <= self.timeline.last);
         let connection = self.connections.get_mut(id).expect("connections are made once and never dropped");
         let outcomes = connection.answers.outcomes().filter(|outcomes| outcomes.len() == operations);
-        let Some(outcomes) = outcomes else { return AnswerVerdict::Malformed };
+        let Some(outcomes) = outcomes else { return AnswerVerdict::Broken(RequestFailure::Protocol) };
         let workload = &self.job.workload;
         for ((operation, _), status) in connection.batched.iter().zip(outcomes).filter(|_| counts) {
             self.tally.outcome(*status);
@@ -114,8 +119,8 @@ impl Worker {
                     record(&mut interval.shed, latency);
                 }
             }
-            AnswerVerdict::Malformed => {
-                self.tally.fail(RequestFailure::Protocol);
+            AnswerVerdict::Broken(failure) => {
+                self.tally.fail(failure);
                 self.interval_at(now).errors += 1;
             }
         }

@@ -26,8 +26,8 @@ import site.ycsb.Status;
  * YCSB's binding for kvorum. A record is one value: its fields, each as name and bytes with their lengths. Properties:
  * kvorum.url (nodes, joined by commas; threads take them in turn), kvorum.ack, kvorum.from, kvorum.timeout (ms).
  *
- * <p>An update of some fields reads the record and writes it whole, not atomically. Scans are not implemented: kvorum's
- * ranges are of one node. Run workload E with {@code kvorum bench} instead.
+ * <p>An update of some fields reads the record and writes it whole, not atomically. Scans are not implemented.
+ * Run workload E with {@code kvorum bench} instead.
  */
 public class KvorumClient extends DB {
   private static final java.util.concurrent.atomic.AtomicInteger THREADS = new java.util.concurrent.atomic.AtomicInteger();
