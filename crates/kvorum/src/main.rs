@@ -19,6 +19,10 @@ use kvorum_cli::outcome::ExitOutcome;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
+    // A node starts itself so, for a script. It comes before all else, and is no command of anybody's.
+    if std::env::args_os().nth(1).is_some_and(|command| command == "script-worker") {
+        return kvorum_script::worker_main();
+    }
     let cli = Cli::parse();
     let Some(command) = cli.command else {
         return version::version(cli.verbose).unwrap_or_else(ExitOutcome::of_error).into();

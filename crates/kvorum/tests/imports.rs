@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 const CRATES: &[(&str, &str, &[&str])] = &[
     ("kvorum_core", "crates/core", &[]),
     ("kvorum_fuzzing", "crates/fuzzing", &[]),
+    ("kvorum_script", "crates/script", &[]),
     ("kvorum_auth", "crates/auth", &[]),
     ("kvorum_query", "crates/query", &[]),
     ("kvorum_base", "crates/base", &["kvorum_core"]),
@@ -51,7 +52,7 @@ const CRATES: &[(&str, &str, &[&str])] = &[
     (
         "kvorum",
         "crates/kvorum",
-        &["kvorum_storage", "kvorum_config", "kvorum_engine_rocksdb", "kvorum_server", "kvorum_cli"],
+        &["kvorum_script", "kvorum_storage", "kvorum_config", "kvorum_engine_rocksdb", "kvorum_server", "kvorum_cli"],
     ),
 ];
 
