@@ -44,6 +44,9 @@ const SYSTEM_CALLS: &[i64] = &[
     libc::SYS_sigaltstack,
     libc::SYS_getpid,
     libc::SYS_gettid,
+    // Of a thread that begins: the watch, and an allocator's, may do so after the filter is there.
+    libc::SYS_set_robust_list,
+    libc::SYS_rseq,
     libc::SYS_exit,
     libc::SYS_exit_group,
     #[cfg(target_arch = "x86_64")]
