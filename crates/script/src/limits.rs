@@ -42,7 +42,7 @@ pub const WAIT_MAX: Duration = Duration::from_secs(2);
 pub(crate) const OVER_OUTPUT: &str = "the script gives more than 1 MiB of output";
 pub(crate) const OVER_MEMORY: &str = "the script needs more than 64 MiB of memory";
 pub(crate) const OVER_CPU: &str = "the script used more than 1 s of CPU";
-pub(crate) const OVER_WALL: &str = "the script took more than 5 s";
+pub(crate) const OVER_WALL: &str = "the script took more than 5 s, and runs only when the node has nothing else to do";
 
 /// At most [`MESSAGE_BYTES_MAX`] of a message.
 pub(crate) fn shortened(mut message: String) -> String {
