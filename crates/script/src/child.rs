@@ -41,11 +41,14 @@ impl Drop for WorkerProcess {
 }
 
 impl WorkerProcess {
-    /// Starts `program script-worker`, with nothing of this process but the three files.
+    /// Starts `program script-worker`, with nothing of this process but the three files. Its environment says only how
+    /// jemalloc is to behave: with threads of its own it would try in vain to start more of them behind the filter, and
+    /// spend the script's time on it.
     pub(crate) fn start(program: &Path) -> io::Result<Self> {
         let deadline = Instant::now() + WALL_MAX;
         let mut command = Command::new(program);
         command.arg0("kvorum").arg("script-worker").env_clear().current_dir("/");
+        command.env("MALLOC_CONF", "background_thread:false,narenas:1,prof:false");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut process = command.spawn()?;
         let (Some(stdin), Some(stdout)) = (process.stdin.take(), process.stdout.take()) else {

@@ -5,7 +5,7 @@
 //! record or one list of pairs, and `Done`; or `Refused` with a message, and nothing after it.
 
 use std::borrow::Cow;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 
 use crate::limits::VALUE_BYTES_MAX;
 
@@ -179,12 +179,10 @@ impl<'a> Outbox<'a> {
     }
 }
 
-/// Writes one frame.
-pub(crate) fn write_frame(to: &mut impl Write, label: Label, body: &[u8]) -> io::Result<()> {
-    let mut frame = Vec::with_capacity(HEAD_BYTES + body.len());
-    frame.extend_from_slice(&head(label, body.len()));
-    frame.extend_from_slice(body);
-    to.write_all(&frame)
+/// Appends one frame.
+pub(crate) fn push_frame(to: &mut Vec<u8>, label: Label, body: &[u8]) {
+    to.extend_from_slice(&head(label, body.len()));
+    to.extend_from_slice(body);
 }
 
 /// Reads one frame, its body into `body`.
@@ -244,7 +242,7 @@ mod tests {
     #[test]
     fn half_a_frame_is_none() {
         let mut bytes = Vec::new();
-        write_frame(&mut bytes, Label::Failed, b"text").unwrap();
+        push_frame(&mut bytes, Label::Failed, b"text");
         for end in 0..bytes.len() {
             assert_eq!(split_frame(&mut &bytes[..end]), None, "{end}");
         }

@@ -9,8 +9,8 @@ use rustix::process::Signal;
 
 use crate::child::{Parting, WorkerProcess};
 use crate::limits::{
-    MESSAGE_BYTES_MAX, OUTPUT_BYTES_MAX, OVER_CPU, OVER_MEMORY, OVER_WALL, SOURCE_BYTES_MAX, VALUE_BYTES_MAX, WAIT_MAX,
-    WORKERS_MAX,
+    MESSAGE_BYTES_MAX, OUTPUT_BYTES_MAX, OVER_CPU, OVER_MEMORY, OVER_OUTPUT, OVER_WALL, SOURCE_BYTES_MAX,
+    VALUE_BYTES_MAX, WAIT_MAX, WORKERS_MAX,
 };
 use crate::wire::{HEAD_BYTES, Label, Outbox, ScriptRecord, split_frame, split_pair};
 
@@ -133,8 +133,9 @@ impl ScriptWorkers {
     /// One worker from start to end. The thread that starts it is the one that waits: should the thread die, the kernel
     /// kills the worker.
     fn run(&self, outbox: &Outbox<'_>, answers_max: usize) -> Result<(Answers, Parting), WorkerError> {
-        // Of heads and of the messages for everything. More is no worker's.
-        let answer_bytes_max = OUTPUT_BYTES_MAX + 2 * MESSAGE_BYTES_MAX + (answers_max + 4) * HEAD_BYTES;
+        // The worker keeps to its output, but for a message for everything, and what it says of each record behind that.
+        let answer_bytes_max =
+            OUTPUT_BYTES_MAX + 2 * MESSAGE_BYTES_MAX + (answers_max + 4) * (HEAD_BYTES + OVER_OUTPUT.len());
         let _place = self.enter()?;
         let unavailable = |error: std::io::Error| WorkerError::Unavailable(error.to_string());
         let process = WorkerProcess::start(&self.program).map_err(unavailable)?;

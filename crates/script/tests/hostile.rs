@@ -76,6 +76,8 @@ fn a_script_gives_so_much_output() {
     assert_eq!(error_of("emit('a', string.rep('\\1', 5e5))"), OVER_OUTPUT, "as it is escaped");
     let caught = "for i = 1, 10 do pcall(emit, i, string.rep('x', 5e5)) end";
     assert_eq!(error_of(caught), OVER_OUTPUT, "also where the script catches it");
+    let wide = "local t = {} for i = 1, 150000 do t['k' .. i] = {} end emit('a', t)";
+    assert_eq!(error_of(wide), OVER_OUTPUT, "before its members are sorted");
     let shared = "local t = {} for i = 1, 90 do t = {t, t} end emit('a', t)";
     assert_eq!(error_of(shared), OVER_OUTPUT, "a table is written as often as it is named");
 }
@@ -87,6 +89,33 @@ fn the_output_of_all_records_counts_and_those_before_keep_theirs() {
     let answers = map("function map(k, v) emit(k, v) end", &records).unwrap();
     assert!(answers[0].as_ref().is_ok_and(|pairs| pairs.len() > 600_000));
     assert_eq!(answers[1..], [Err(OVER_OUTPUT.to_owned()), Err(OVER_OUTPUT.to_owned())]);
+}
+
+#[test]
+fn errors_of_a_whole_page_count_as_output() {
+    let keys: Vec<String> = (0..8192).map(|number| number.to_string()).collect();
+    let records: Vec<_> = keys.iter().map(|key| record(key, b"")).collect();
+    let answers = map("function map() error(string.rep('x', 1100)) end", &records).unwrap();
+    assert!(answers[0].as_ref().is_err_and(|message| message.starts_with("script:1: xxx")));
+    assert_eq!(answers[8191], Err(OVER_OUTPUT.to_owned()));
+}
+
+#[test]
+fn a_result_has_the_memory_of_one_worker() {
+    let emitted = map("function map(k) for i = 1, 50000 do emit(i, '') end end", &[record("a", b"")]).unwrap();
+    let pages = vec![emitted[0].clone().unwrap(); 100];
+    let refused = loop {
+        match workers().finish(b"function map() end", &pages) {
+            Err(WorkerError::Busy) => {}
+            other => break other,
+        }
+    };
+    match refused {
+        Err(WorkerError::Script(message)) => {
+            assert!([OVER_MEMORY, OVER_CPU, OVER_WALL].contains(&&*message), "{message}")
+        }
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
@@ -106,6 +135,9 @@ fn nothing_outside_is_in_reach() {
         let source = format!("function map() emit('type', type({name})) end");
         let answers = map(&source, &[record("a", b"")]).unwrap();
         assert!(answers[0].as_ref().unwrap().ends_with(b"\"nil\""), "{name}");
+    }
+    for name in ["string", "table", "math", "bit32", "utf8", "buffer", "coroutine", "json"] {
+        assert_eq!(error_of(&format!("{name}.x = 1")), "script:2: attempt to modify a readonly table", "{name}");
     }
     assert_eq!(error_of("io.open('/etc/passwd')"), "script:2: attempt to index nil with 'open'");
     assert_eq!(error_of("print(value)"), "script:2: print: nobody reads it; emit gives a result");

@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
@@ -16,6 +18,7 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
 
+use super::outlet::{Outlet, PAUSE};
 use crate::limits::{CPU_SECONDS_MAX, MAPPED_BYTES_MAX, WATCH_MAX};
 
 /// What Rust, the allocator and Lua call once they run: memory, the two pipes, waiting, time, and the end. Without a way to
@@ -54,7 +57,7 @@ const SYSTEM_CALLS: &[i64] = &[
 ];
 
 /// Takes from this process what a script has no use for.
-pub(super) fn confine() -> io::Result<()> {
+pub(super) fn confine(outlet: &Arc<Outlet>) -> io::Result<()> {
     // Of the thread that started this process, which waits for it: see `ScriptWorkers`. The watch is for the case that
     // the node died before this call.
     set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -64,7 +67,7 @@ pub(super) fn confine() -> io::Result<()> {
     limit(Resource::Core, 0)?;
     limit(Resource::Fsize, 0)?;
     let mapped = mapped_bytes()?;
-    watch()?;
+    watch(Arc::clone(outlet))?;
     limit(Resource::As, mapped + MAPPED_BYTES_MAX)?;
     // Stdin, stdout and stderr are there already. With zero nothing could be waited for.
     limit(Resource::Nofile, 3)?;
@@ -85,15 +88,20 @@ fn mapped_bytes() -> io::Result<u64> {
     Ok(pages * rustix::param::page_size() as u64)
 }
 
-/// A thread that ends the process when the node is gone, or at the latest after [`WATCH_MAX`]: a stopped or slow node does
-/// not keep its workers alive.
-fn watch() -> io::Result<()> {
-    let deadline = Timespec::try_from(WATCH_MAX).map_err(io::Error::other)?;
+/// A thread that writes what waits in the outlet, and ends the process when the node is gone, or at the latest after
+/// [`WATCH_MAX`]: a stopped or slow node does not keep its workers alive.
+fn watch(outlet: Arc<Outlet>) -> io::Result<()> {
+    let deadline = Instant::now() + WATCH_MAX;
+    let pause = Timespec::try_from(PAUSE).map_err(io::Error::other)?;
     let until_end = move || {
         let stdin = io::stdin();
         // No events: only that the other end was closed. The node closes it after it has read the answer.
         let mut ends = [PollFd::new(&stdin, PollFlags::empty())];
-        let _ended = poll(&mut ends, Some(&deadline));
+        while Instant::now() < deadline && poll(&mut ends, Some(&pause)) == Ok(0) {
+            if outlet.flush().is_err() {
+                break;
+            }
+        }
         std::process::abort();
     };
     std::thread::Builder::new().name("watch".to_owned()).stack_size(128 * 1024).spawn(until_end)?;

@@ -7,10 +7,7 @@ use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visit
 
 use crate::limits::{DEPTH_MAX, OUTPUT_BYTES_MAX};
 
-/// Appends a value to `out`, which has at most `bytes_max` in the end. `false`: it would be longer.
-///
-/// # Errors
-/// What has no form in JSON, in words.
+/// Appends a value to `out`, which has at most `bytes_max` in the end.
 pub(super) fn encode(value: &Value, out: &mut Vec<u8>, bytes_max: usize) -> Result<(), EncodeError> {
     Encoder { out, bytes_max }.value(value, 0)
 }
@@ -35,6 +32,8 @@ impl From<mlua::Error> for EncodeError {
         Self::Formless(super::message::readable(&error))
     }
 }
+
+const MIXED: &str = "a table is a list from 1 on without holes, or has only strings as keys";
 
 struct Encoder<'a> {
     out: &'a mut Vec<u8>,
@@ -88,7 +87,7 @@ impl Encoder<'_> {
             Ok(())
         })?;
         if members != length {
-            return Err("a table is a list from 1 on without holes, or has only strings as keys".into());
+            return Err(MIXED.into());
         }
         self.push(b"[")?;
         for at in 1..=length {
@@ -103,18 +102,12 @@ impl Encoder<'_> {
     /// In the order of the names: the same text for the same table, on every node.
     fn object(&mut self, table: &Table, depth: usize) -> Result<(), EncodeError> {
         let mut members = Vec::new();
-        let mut is_named = true;
         // A member has at least `"":0,`.
         let members_max = self.bytes_max.saturating_sub(self.out.len()) / 5;
         for member in table.pairs::<Value, Value>() {
             let (name, value) = member?;
-            match name {
-                Value::String(name) => members.push((name.as_bytes().to_vec(), value)),
-                _ => is_named = false,
-            }
-            if !is_named {
-                return Err("a table is a list from 1 on without holes, or has only strings as keys".into());
-            }
+            let Value::String(name) = name else { return Err(MIXED.into()) };
+            members.push((name.as_bytes().to_vec(), value));
             if members.len() > members_max {
                 return Err(EncodeError::TooLong);
             }
