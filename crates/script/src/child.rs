@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::limits::WALL_MAX;
-use crate::wire::Outbox;
+use crate::wire::PipeFrames;
 
 /// How a conversation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,11 +60,15 @@ impl WorkerProcess {
         Ok(worker)
     }
 
-    /// Writes `outbox` and at the same time reads what the worker says, until it ends: a worker that does not read what it
+    /// Writes `frames` and at the same time reads what the worker says, until it ends: a worker that does not read what it
     /// is sent does not stop its answers, nor they it. The worker's stdin stays open until then, for a worker takes its
     /// end for the node's.
-    pub(crate) fn converse(mut self, outbox: &Outbox<'_>, answer_bytes_max: usize) -> io::Result<(Vec<u8>, Parting)> {
-        let mut parts = outbox.parts();
+    pub(crate) fn converse(
+        mut self,
+        frames: &PipeFrames<'_>,
+        answer_bytes_max: usize,
+    ) -> io::Result<(Vec<u8>, Parting)> {
+        let mut parts = frames.parts();
         let mut unsent = parts.next();
         let mut answer = Vec::new();
         let mut buffer = vec![0; 64 * 1024];
@@ -74,9 +78,9 @@ impl WorkerProcess {
             };
             if may_write && let Some(part) = unsent {
                 unsent = match written(self.stdin.write(part))? {
-                    Sent::Bytes(bytes) if bytes < part.len() => part.get(bytes..),
-                    Sent::Bytes(_) => parts.next(),
-                    Sent::NotRead => None,
+                    Written::Bytes(bytes) if bytes < part.len() => part.get(bytes..),
+                    Written::Bytes(_) => parts.next(),
+                    Written::NotRead => None,
                 };
             }
             if may_read {
@@ -131,17 +135,17 @@ fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-enum Sent {
+enum Written {
     Bytes(usize),
     /// The worker reads no more: what it said before counts.
     NotRead,
 }
 
-fn written(result: io::Result<usize>) -> io::Result<Sent> {
+fn written(result: io::Result<usize>) -> io::Result<Written> {
     match result {
-        Ok(bytes) => Ok(Sent::Bytes(bytes)),
-        Err(error) if is_passing(&error) => Ok(Sent::Bytes(0)),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Sent::NotRead),
+        Ok(bytes) => Ok(Written::Bytes(bytes)),
+        Err(error) if is_passing(&error) => Ok(Written::Bytes(0)),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Written::NotRead),
         Err(error) => Err(error),
     }
 }

@@ -11,7 +11,7 @@ use crate::limits::VALUE_BYTES_MAX;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Label {
+pub(crate) enum PipeLabel {
     /// Task: `map` each record. The body is the source, as for the next two.
     Map,
     /// Task: `combine` and `finish` the pairs.
@@ -36,21 +36,21 @@ pub(crate) enum Label {
     Done,
 }
 
-const LABELS: [(Label, u8); 11] = [
-    (Label::Map, 1),
-    (Label::Finish, 2),
-    (Label::Check, 3),
-    (Label::Record, 4),
-    (Label::Pairs, 5),
-    (Label::End, 6),
-    (Label::Ready, 16),
-    (Label::Failed, 17),
-    (Label::Refused, 18),
-    (Label::Unconfined, 19),
-    (Label::Done, 20),
+const LABELS: [(PipeLabel, u8); 11] = [
+    (PipeLabel::Map, 1),
+    (PipeLabel::Finish, 2),
+    (PipeLabel::Check, 3),
+    (PipeLabel::Record, 4),
+    (PipeLabel::Pairs, 5),
+    (PipeLabel::End, 6),
+    (PipeLabel::Ready, 16),
+    (PipeLabel::Failed, 17),
+    (PipeLabel::Refused, 18),
+    (PipeLabel::Unconfined, 19),
+    (PipeLabel::Done, 20),
 ];
 
-impl Label {
+impl PipeLabel {
     fn byte(self) -> u8 {
         LABELS.iter().find(|(label, _)| *label == self).map_or(0, |(_, byte)| *byte)
     }
@@ -85,7 +85,7 @@ fn length(bytes: usize) -> [u8; 4] {
     u32::try_from(bytes).expect("all that is framed has a limit below 4 GiB").to_be_bytes()
 }
 
-fn head(label: Label, body_bytes: usize) -> [u8; HEAD_BYTES] {
+fn head(label: PipeLabel, body_bytes: usize) -> [u8; HEAD_BYTES] {
     let [a, b, c, d] = length(body_bytes + 1);
     [a, b, c, d, label.byte()]
 }
@@ -139,14 +139,14 @@ pub(crate) fn split_pair<'a>(bytes: &mut &'a [u8]) -> Option<(&'a [u8], &'a [u8]
 
 /// Frames to a worker, in parts: what is large is not copied.
 #[derive(Debug, Default)]
-pub(crate) struct Outbox<'a> {
+pub(crate) struct PipeFrames<'a> {
     parts: Vec<Cow<'a, [u8]>>,
 }
 
 /// What is shorter is copied, so that one write takes many.
 const COPIED_BYTES_MAX: usize = 16 * 1024;
 
-impl<'a> Outbox<'a> {
+impl<'a> PipeFrames<'a> {
     fn push_bytes(&mut self, bytes: &'a [u8]) {
         match self.parts.last_mut() {
             Some(Cow::Owned(last)) if bytes.len() <= COPIED_BYTES_MAX => last.extend_from_slice(bytes),
@@ -162,14 +162,14 @@ impl<'a> Outbox<'a> {
         }
     }
 
-    pub(crate) fn push(&mut self, label: Label, body: &'a [u8]) {
+    pub(crate) fn push(&mut self, label: PipeLabel, body: &'a [u8]) {
         self.push_owned(&head(label, body.len()));
         self.push_bytes(body);
     }
 
     pub(crate) fn push_record(&mut self, record: &ScriptRecord<'a>) {
         let before = record.encode_head();
-        self.push_owned(&head(Label::Record, before.len() + record.value.len()));
+        self.push_owned(&head(PipeLabel::Record, before.len() + record.value.len()));
         self.push_owned(&before);
         self.push_bytes(record.value);
     }
@@ -180,13 +180,13 @@ impl<'a> Outbox<'a> {
 }
 
 /// Appends one frame.
-pub(crate) fn push_frame(to: &mut Vec<u8>, label: Label, body: &[u8]) {
+pub(crate) fn push_frame(to: &mut Vec<u8>, label: PipeLabel, body: &[u8]) {
     to.extend_from_slice(&head(label, body.len()));
     to.extend_from_slice(body);
 }
 
 /// Reads one frame, its body into `body`.
-pub(crate) fn read_frame(from: &mut impl Read, body: &mut Vec<u8>) -> io::Result<Label> {
+pub(crate) fn read_frame(from: &mut impl Read, body: &mut Vec<u8>) -> io::Result<PipeLabel> {
     let mut head = [0; HEAD_BYTES];
     from.read_exact(&mut head)?;
     let [a, b, c, d, label] = head;
@@ -196,14 +196,14 @@ pub(crate) fn read_frame(from: &mut impl Read, body: &mut Vec<u8>) -> io::Result
     body.clear();
     body.resize(body_bytes, 0);
     from.read_exact(body)?;
-    Label::of_byte(label).ok_or_else(malformed)
+    PipeLabel::of_byte(label).ok_or_else(malformed)
 }
 
 /// Takes the first frame off; `None` where it is not whole, or none.
-pub(crate) fn split_frame<'a>(bytes: &mut &'a [u8]) -> Option<(Label, &'a [u8])> {
+pub(crate) fn split_frame<'a>(bytes: &mut &'a [u8]) -> Option<(PipeLabel, &'a [u8])> {
     let (frame, rest) = split_counted(bytes)?;
     let (label, body) = frame.split_first()?;
-    let label = Label::of_byte(*label)?;
+    let label = PipeLabel::of_byte(*label)?;
     *bytes = rest;
     Some((label, body))
 }
@@ -225,15 +225,15 @@ mod tests {
             expires_ms,
         };
         let records = [record(&large, None, Some(9)), record(b"", Some(b"text/plain"), None)];
-        let mut outbox = Outbox::default();
-        outbox.push(Label::Map, b"source");
-        records.iter().for_each(|record| outbox.push_record(record));
-        let bytes = outbox.parts().collect::<Vec<_>>().concat();
+        let mut frames = PipeFrames::default();
+        frames.push(PipeLabel::Map, b"source");
+        records.iter().for_each(|record| frames.push_record(record));
+        let bytes = frames.parts().collect::<Vec<_>>().concat();
         let (mut from, mut body) = (&bytes[..], Vec::new());
-        assert_eq!(read_frame(&mut from, &mut body).unwrap(), Label::Map);
+        assert_eq!(read_frame(&mut from, &mut body).unwrap(), PipeLabel::Map);
         assert_eq!(body, b"source");
         for record in records {
-            assert_eq!(read_frame(&mut from, &mut body).unwrap(), Label::Record);
+            assert_eq!(read_frame(&mut from, &mut body).unwrap(), PipeLabel::Record);
             assert_eq!(ScriptRecord::decode(&body), Some(record));
         }
         assert!(from.is_empty());
@@ -242,12 +242,12 @@ mod tests {
     #[test]
     fn half_a_frame_is_none() {
         let mut bytes = Vec::new();
-        push_frame(&mut bytes, Label::Failed, b"text");
+        push_frame(&mut bytes, PipeLabel::Failed, b"text");
         for end in 0..bytes.len() {
             assert_eq!(split_frame(&mut &bytes[..end]), None, "{end}");
         }
         let mut rest = &bytes[..];
-        assert_eq!(split_frame(&mut rest), Some((Label::Failed, &b"text"[..])));
+        assert_eq!(split_frame(&mut rest), Some((PipeLabel::Failed, &b"text"[..])));
         assert!(rest.is_empty());
         assert!(read_frame(&mut &[0xff; 64][..], &mut Vec::new()).is_err(), "too long");
         assert!(read_frame(&mut &[0; 64][..], &mut Vec::new()).is_err(), "without a label");

@@ -12,7 +12,7 @@ use crate::limits::{
     MESSAGE_BYTES_MAX, OUTPUT_BYTES_MAX, OVER_CPU, OVER_MEMORY, OVER_OUTPUT, OVER_WALL, SOURCE_BYTES_MAX,
     VALUE_BYTES_MAX, WAIT_MAX, WORKERS_MAX,
 };
-use crate::wire::{HEAD_BYTES, Label, Outbox, ScriptRecord, split_frame, split_pair};
+use crate::wire::{HEAD_BYTES, PipeFrames, PipeLabel, ScriptRecord, split_frame, split_pair};
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -73,13 +73,13 @@ impl Answers {
         let text = |body: &[u8]| String::from_utf8_lossy(body).into_owned();
         while let Some((label, body)) = split_frame(&mut bytes) {
             match label {
-                Label::Ready => answers.is_ready = true,
-                Label::Pairs => answers.pairs.push_back(Ok(body.to_vec())),
-                Label::Failed => answers.pairs.push_back(Err(text(body))),
-                Label::Refused => answers.refused = Some(WorkerError::Script(text(body))),
-                Label::Done => answers.is_done = true,
-                Label::Unconfined => answers.refused = Some(WorkerError::Unavailable(text(body))),
-                Label::Map | Label::Finish | Label::Check | Label::Record | Label::End => break,
+                PipeLabel::Ready => answers.is_ready = true,
+                PipeLabel::Pairs => answers.pairs.push_back(Ok(body.to_vec())),
+                PipeLabel::Failed => answers.pairs.push_back(Err(text(body))),
+                PipeLabel::Refused => answers.refused = Some(WorkerError::Script(text(body))),
+                PipeLabel::Done => answers.is_done = true,
+                PipeLabel::Unconfined => answers.refused = Some(WorkerError::Unavailable(text(body))),
+                PipeLabel::Map | PipeLabel::Finish | PipeLabel::Check | PipeLabel::Record | PipeLabel::End => break,
             }
         }
         answers
@@ -132,14 +132,14 @@ impl ScriptWorkers {
 
     /// One worker from start to end. The thread that starts it is the one that waits: should the thread die, the kernel
     /// kills the worker.
-    fn run(&self, outbox: &Outbox<'_>, answers_max: usize) -> Result<(Answers, Parting), WorkerError> {
+    fn run(&self, frames: &PipeFrames<'_>, answers_max: usize) -> Result<(Answers, Parting), WorkerError> {
         // The worker keeps to its output, but for a message for everything, and what it says of each record behind that.
         let answer_bytes_max =
             OUTPUT_BYTES_MAX + 2 * MESSAGE_BYTES_MAX + (answers_max + 4) * (HEAD_BYTES + OVER_OUTPUT.len());
         let _place = self.enter()?;
         let unavailable = |error: std::io::Error| WorkerError::Unavailable(error.to_string());
         let process = WorkerProcess::start(&self.program).map_err(unavailable)?;
-        let (bytes, parting) = process.converse(outbox, answer_bytes_max).map_err(unavailable)?;
+        let (bytes, parting) = process.converse(frames, answer_bytes_max).map_err(unavailable)?;
         let mut answers = Answers::parse(&bytes);
         match answers.refused.take() {
             Some(refused) => Err(refused),
@@ -153,8 +153,8 @@ impl ScriptWorkers {
     /// # Errors
     /// What is wrong with the script, or there is no worker.
     pub fn check(&self, source: &[u8]) -> Result<(), WorkerError> {
-        let outbox = begin(Label::Check, source)?;
-        let (answers, parting) = self.run(&outbox, 0)?;
+        let frames = begin(PipeLabel::Check, source)?;
+        let (answers, parting) = self.run(&frames, 0)?;
         if answers.is_done { Ok(()) } else { Err(cause_of_death(parting)) }
     }
 
@@ -168,11 +168,11 @@ impl ScriptWorkers {
         source: &[u8],
         records: &[ScriptRecord<'_>],
     ) -> Result<Vec<Result<Vec<u8>, String>>, WorkerError> {
-        let mut outbox = begin(Label::Map, source)?;
+        let mut frames = begin(PipeLabel::Map, source)?;
         let fits = |record: &&ScriptRecord<'_>| record.value.len() <= VALUE_BYTES_MAX;
-        records.iter().filter(fits).for_each(|record| outbox.push_record(record));
-        outbox.push(Label::End, b"");
-        let (mut answers, parting) = self.run(&outbox, records.len())?;
+        records.iter().filter(fits).for_each(|record| frames.push_record(record));
+        frames.push(PipeLabel::End, b"");
+        let (mut answers, parting) = self.run(&frames, records.len())?;
         let rest = if answers.is_done {
             WorkerError::Unavailable("it left a record out".to_owned())
         } else {
@@ -193,11 +193,11 @@ impl ScriptWorkers {
     /// # Errors
     /// The script's, or there is no worker.
     pub fn finish<E: AsRef<[u8]>>(&self, source: &[u8], emitted: &[E]) -> Result<Vec<ScriptPair>, WorkerError> {
-        let mut outbox = begin(Label::Finish, source)?;
+        let mut frames = begin(PipeLabel::Finish, source)?;
         let some = emitted.iter().map(AsRef::as_ref).filter(|pairs| !pairs.is_empty());
-        some.for_each(|pairs| outbox.push(Label::Pairs, pairs));
-        outbox.push(Label::End, b"");
-        let (mut answers, parting) = self.run(&outbox, 1)?;
+        some.for_each(|pairs| frames.push(PipeLabel::Pairs, pairs));
+        frames.push(PipeLabel::End, b"");
+        let (mut answers, parting) = self.run(&frames, 1)?;
         match answers.pairs.pop_front() {
             Some(Ok(pairs)) if answers.is_done => decode_pairs(&pairs),
             _ => Err(cause_of_death(parting)),
@@ -205,14 +205,14 @@ impl ScriptWorkers {
     }
 }
 
-fn begin(task: Label, source: &[u8]) -> Result<Outbox<'_>, WorkerError> {
+fn begin(task: PipeLabel, source: &[u8]) -> Result<PipeFrames<'_>, WorkerError> {
     if source.len() > SOURCE_BYTES_MAX {
         let message = format!("the script has {} bytes: at most {SOURCE_BYTES_MAX} are taken", source.len());
         return Err(WorkerError::Script(message));
     }
-    let mut outbox = Outbox::default();
-    outbox.push(task, source);
-    Ok(outbox)
+    let mut frames = PipeFrames::default();
+    frames.push(task, source);
+    Ok(frames)
 }
 
 fn decode_pairs(mut bytes: &[u8]) -> Result<Vec<ScriptPair>, WorkerError> {

@@ -7,10 +7,12 @@ mod common;
 use common::{map, record, workers};
 use kvorum_script::WorkerError;
 
-/// The error of a script for its only record.
+/// The error of a script for its only record; of the last of three runs where a busy machine let others end late.
 fn error_of(body: &str) -> String {
     let source = format!("function map(key, value, meta)\n{body}\nend");
-    map(&source, &[record("a", b"value")]).unwrap().remove(0).expect_err(body)
+    let error = || map(&source, &[record("a", b"value")]).unwrap().remove(0).expect_err(body);
+    let first = (0..2).map(|_| error()).find(|message| message != OVER_WALL);
+    first.unwrap_or_else(error)
 }
 
 /// A machine that is busy does not give a script its second within five.

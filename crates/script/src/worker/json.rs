@@ -9,7 +9,7 @@ use crate::limits::{DEPTH_MAX, OUTPUT_BYTES_MAX};
 
 /// Appends a value to `out`, which has at most `bytes_max` in the end.
 pub(super) fn encode(value: &Value, out: &mut Vec<u8>, bytes_max: usize) -> Result<(), EncodeError> {
-    Encoder { out, bytes_max }.value(value, 0)
+    JsonEncoder { out, bytes_max }.value(value, 0)
 }
 
 /// Why a value was not encoded.
@@ -35,12 +35,12 @@ impl From<mlua::Error> for EncodeError {
 
 const MIXED: &str = "a table is a list from 1 on without holes, or has only strings as keys";
 
-struct Encoder<'a> {
+struct JsonEncoder<'a> {
     out: &'a mut Vec<u8>,
     bytes_max: usize,
 }
 
-impl Encoder<'_> {
+impl JsonEncoder<'_> {
     fn push(&mut self, bytes: &[u8]) -> Result<(), EncodeError> {
         if self.out.len() + bytes.len() > self.bytes_max {
             return Err(EncodeError::TooLong);
@@ -132,19 +132,19 @@ impl Encoder<'_> {
 /// Where the text is not JSON.
 pub(super) fn decode(lua: &Lua, text: &[u8]) -> Result<Value, serde_json::Error> {
     let mut from = serde_json::Deserializer::from_slice(text);
-    let value = Decoder { lua, depth: 0 }.deserialize(&mut from)?;
+    let value = LuaDecoder { lua, depth: 0 }.deserialize(&mut from)?;
     from.end()?;
     Ok(value)
 }
 
 /// Makes Lua's values at once, so that the script's limit of memory holds for them.
 #[derive(Clone, Copy)]
-struct Decoder<'a> {
+struct LuaDecoder<'a> {
     lua: &'a Lua,
     depth: usize,
 }
 
-impl Decoder<'_> {
+impl LuaDecoder<'_> {
     fn deeper<E: de::Error>(self) -> Result<Self, E> {
         if self.depth >= DEPTH_MAX {
             return Err(E::custom(format_args!("it nests deeper than {DEPTH_MAX}")));
@@ -157,7 +157,7 @@ fn failed<E: de::Error>(error: mlua::Error) -> E {
     E::custom(super::message::readable(&error))
 }
 
-impl<'de> DeserializeSeed<'de> for Decoder<'_> {
+impl<'de> DeserializeSeed<'de> for LuaDecoder<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Value, D::Error> {
@@ -165,7 +165,7 @@ impl<'de> DeserializeSeed<'de> for Decoder<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Decoder<'_> {
+impl<'de> Visitor<'de> for LuaDecoder<'_> {
     type Value = Value;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

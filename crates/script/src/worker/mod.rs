@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use crate::limits::shortened;
-use crate::wire::{Label, ScriptRecord, read_frame};
+use crate::wire::{PipeLabel, ScriptRecord, read_frame};
 
 use outlet::Outlet;
 use script::Script;
@@ -25,7 +25,7 @@ pub fn worker_main() -> ExitCode {
     let to = Arc::new(Outlet::default());
     let answered = match confine::confine(&to) {
         Ok(()) => answer(&mut BufReader::with_capacity(64 * 1024, io::stdin().lock()), &to),
-        Err(error) => to.say(Label::Unconfined, format!("it could not lock itself in: {error}").as_bytes()),
+        Err(error) => to.say(PipeLabel::Unconfined, format!("it could not lock itself in: {error}").as_bytes()),
     };
     // Without a node that sends and reads there is nobody to tell.
     answered.and_then(|()| to.flush()).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
@@ -38,40 +38,40 @@ fn answer(from: &mut impl Read, to: &Outlet) -> io::Result<()> {
         Ok(script) => script,
         Err(message) => return refuse(to, message),
     };
-    to.say(Label::Ready, b"")?;
+    to.say(PipeLabel::Ready, b"")?;
     match task {
-        Label::Check => to.say(Label::Done, b""),
-        Label::Map => map(&script, from, to),
-        Label::Finish => finish(&mut script, from, to),
+        PipeLabel::Check => to.say(PipeLabel::Done, b""),
+        PipeLabel::Map => map(&script, from, to),
+        PipeLabel::Finish => finish(&mut script, from, to),
         _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }
 
 fn refuse(to: &Outlet, message: String) -> io::Result<()> {
-    to.say(Label::Refused, shortened(message).as_bytes())
+    to.say(PipeLabel::Refused, shortened(message).as_bytes())
 }
 
 fn map(script: &Script, from: &mut impl Read, to: &Outlet) -> io::Result<()> {
     let mut body = Vec::new();
-    while read_frame(from, &mut body)? == Label::Record {
+    while read_frame(from, &mut body)? == PipeLabel::Record {
         let record = ScriptRecord::decode(&body).ok_or(io::ErrorKind::InvalidData)?;
         match script.map(&record) {
-            Ok(pairs) => to.say(Label::Pairs, &pairs)?,
-            Err(message) => to.say(Label::Failed, message.as_bytes())?,
+            Ok(pairs) => to.say(PipeLabel::Pairs, &pairs)?,
+            Err(message) => to.say(PipeLabel::Failed, message.as_bytes())?,
         }
     }
-    to.say(Label::Done, b"")
+    to.say(PipeLabel::Done, b"")
 }
 
 fn finish(script: &mut Script, from: &mut impl Read, to: &Outlet) -> io::Result<()> {
     let mut body = Vec::new();
-    while read_frame(from, &mut body)? == Label::Pairs {
+    while read_frame(from, &mut body)? == PipeLabel::Pairs {
         if let Err(message) = script.add(&body) {
             return refuse(to, message);
         }
     }
     match script.finish() {
-        Ok(pairs) => to.say(Label::Pairs, &pairs).and_then(|()| to.say(Label::Done, b"")),
+        Ok(pairs) => to.say(PipeLabel::Pairs, &pairs).and_then(|()| to.say(PipeLabel::Done, b"")),
         Err(message) => refuse(to, message),
     }
 }

@@ -7,7 +7,7 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::wire::{Label, push_frame};
+use crate::wire::{PipeLabel, push_frame};
 
 /// Written at once: about what a pipe takes.
 const GATHERED_BYTES_MAX: usize = 32 * 1024;
@@ -20,7 +20,7 @@ pub(super) const PAUSE: Duration = Duration::from_millis(20);
 pub(super) struct Outlet(Mutex<Vec<u8>>);
 
 impl Outlet {
-    pub(super) fn say(&self, label: Label, body: &[u8]) -> io::Result<()> {
+    pub(super) fn say(&self, label: PipeLabel, body: &[u8]) -> io::Result<()> {
         let mut gathered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         push_frame(&mut gathered, label, body);
         if gathered.len() < GATHERED_BYTES_MAX { Ok(()) } else { write_all(&mut gathered) }
