@@ -24,6 +24,7 @@ pub mod machine;
 pub mod network;
 mod outbox;
 pub mod run;
+mod scan_work;
 mod scans;
 pub mod store;
 pub mod stories;

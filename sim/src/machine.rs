@@ -23,7 +23,7 @@ use kvorum_peer::context::PeerSettings;
 use kvorum_peer::membership::{Membership, VoteState};
 use kvorum_peer::room::PeerRoom;
 use kvorum_replication::anti_entropy::{AntiEntropy, RepairSettings};
-use kvorum_replication::cluster_scan::ScanMemory;
+use kvorum_replication::cluster_scan::{ScanBudget, ScanSettings};
 use kvorum_replication::coordinator::Coordinator;
 use kvorum_replication::coordinator::hedge::Hedging;
 use kvorum_replication::hints::{HintQueue, HintSettings};
@@ -44,6 +44,7 @@ use crate::chance::SimRandom;
 use crate::invariants::Stored;
 use crate::network::Network;
 use crate::outbox::Outbox;
+use crate::scan_work::RecordItself;
 use crate::store::Disk;
 use crate::tasks::{Latency, run_commits, run_jobs, write_notes};
 use crate::time::MachineTime;
@@ -529,8 +530,12 @@ impl Machine {
             mailbox: mailbox.clone(),
             cpu_share: CpuShare::whole(),
             large_values: LargeValues::new(plan.large_bytes_max),
-            scan_memory: ScanMemory::new(1 << 20),
-            scan_page_bytes: SCAN_PAGE_BYTES,
+            scan_budget: ScanBudget::new(ScanSettings {
+                memory_bytes: 1 << 20,
+                page_bytes: SCAN_PAGE_BYTES,
+                rate: None,
+            }),
+            derivation: Arc::new(RecordItself),
             hints: Arc::new(HintQueue::new(hints, plan.layout.nodes().len())),
             anti_entropy: Arc::new(AntiEntropy::new(repair(plan), boot)),
             metrics: Arc::default(),

@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use kvorum_core::Record;
 use kvorum_core::quorum::{Quorum, majority};
 use kvorum_core::scan::page::ScanValues;
-use kvorum_replication::cluster_scan::{ClusterScan, OnMissing, ScanSpec, ScanStep};
+use kvorum_replication::cluster_scan::{ClusterScan, OnMissing, ScanSpec, ScanStep, ScannedContent};
 use tokio::sync::oneshot;
 
 use crate::chance::SimRandom;
@@ -37,6 +38,8 @@ pub(crate) async fn scan(world: &Rc<World>, chance: &mut SimRandom) {
     let quorum = Quorum::new(majority(from), from).expect("a majority");
     let mut numbers: Vec<usize> = quorum_keys.into_iter().filter(|number| world.keys[*number].from == from).collect();
     numbers.sort_by_key(|number| key(world.seed, *number));
+    // Half of them have the providers do work.
+    let values = if number % 2 == 0 { ScanValues::Wanted } else { ScanValues::Derived(Bytes::new()) };
     let mut start = Bytes::new();
     for _ in 0..PARTS_MAX {
         let up: Vec<&Rc<Machine>> = world.machines.iter().filter(|machine| machine.is_up()).collect();
@@ -49,7 +52,7 @@ pub(crate) async fn scan(world: &Rc<World>, chance: &mut SimRandom) {
             .iter()
             .map(|number| world.history.borrow_mut().begin(machine.index, *number, quorum, ClientAction::Get, begin))
             .collect();
-        let part = run_part(&machine, quorum, start.clone()).await;
+        let part = run_part(&machine, quorum, start.clone(), values.clone()).await;
         let position = if part.is_whole { None } else { part.position.clone() };
         let is_passed = |name: &[u8]| part.is_whole || position.as_ref().is_some_and(|position| name <= &**position);
         for (number, id) in numbers.iter().zip(&ids) {
@@ -80,14 +83,14 @@ pub(crate) async fn scan(world: &Rc<World>, chance: &mut SimRandom) {
     }
 }
 
-async fn run_part(machine: &Machine, quorum: Quorum, start: Bytes) -> ScanPart {
+async fn run_part(machine: &Machine, quorum: Quorum, start: Bytes, values: ScanValues) -> ScanPart {
     let part: Rc<RefCell<ScanPart>> = Rc::default();
     let (send, receive) = oneshot::channel::<()>();
     let writing = Rc::clone(&part);
     let spawned = machine.spawn_on(|shard| {
         let scanner = Rc::clone(&shard.scanner);
         async move {
-            let spec = ScanSpec { start, end: None, quorum, values: ScanValues::Wanted, on_missing: OnMissing::End };
+            let spec = ScanSpec { start, end: None, quorum, values, on_missing: OnMissing::End };
             if let Ok(mut scan) = ClusterScan::open(&scanner, spec) {
                 while take(&mut scan, &writing).await {}
             }
@@ -112,8 +115,12 @@ async fn take(scan: &mut ClusterScan, part: &RefCell<ScanPart>) -> bool {
             if part.position.as_ref().is_some_and(|last| *last >= name) {
                 part.violation = Some(format!("scanned: {name:?} comes behind {:?}", part.position));
             }
-            let record = found.record.expect("values are wanted");
-            part.found.insert(name, ClientOutcome::Found(value_of(&record)));
+            let record = match found.content {
+                ScannedContent::Record(record) => Some(record),
+                ScannedContent::Derived(derived) => derived.and_then(|bytes| Record::decode(&found.key, bytes).ok()),
+                ScannedContent::Version => None,
+            };
+            part.found.insert(name, ClientOutcome::Found(value_of(&record.expect("values are wanted"))));
             part.position = scan.position().cloned();
         }
         ScanStep::Passed => part.position = scan.position().cloned(),

@@ -58,6 +58,8 @@ pub enum Command {
     Range(RangeArgs),
     Scan(ScanArgs),
     Batch(BatchArgs),
+    Query(QueryArgs),
+    Script(ScriptArgs),
     /// Show the cluster as one node sees it: which nodes are up, and how the data is spread.
     #[command(after_help = "Example:\n  kvorum status --url http://127.0.0.1:8081")]
     Status(ServerArgs),
@@ -354,6 +356,62 @@ pub struct BatchArgs {
     pub from: Option<u8>,
     #[command(flatten)]
     pub server: ServerArgs,
+}
+
+/// How a query or a script is carried out.
+#[derive(Debug, Args)]
+pub struct WorkArgs {
+    /// How many replicas must answer for each key; by default a majority of `--from`.
+    #[arg(long, value_name = "A")]
+    pub ack: Option<u8>,
+    /// How many replicas hold a key; by default the cluster's `replication.from`.
+    #[arg(long, value_name = "F")]
+    pub from: Option<u8>,
+    /// Go on without partitions of which too few replicas answer; `missing` in the answer names them.
+    #[arg(long)]
+    pub partial: bool,
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
+/// Count and sum what a range of the cluster's keys holds, where it is.
+///
+/// The query is JSON. The answer is one JSON object, which comes when it is whole: a long range needs a longer
+/// `--timeout`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  kvorum query open-orders.json
+  echo '{\"prefix\":\"orders/\",\"where\":[{\"path\":\"/status\",\"op\":\"eq\",\"value\":\"open\"}],
+         \"group_by\":{\"key_segment\":1},\"select\":{\"count\":{},\"sum\":{\"path\":\"/total\"}}}' | kvorum query -")]
+pub struct QueryArgs {
+    /// The file, or `-` for stdin. Without it, stdin, unless that is a terminal.
+    pub file: Option<OsString>,
+    #[command(flatten)]
+    pub work: WorkArgs,
+}
+
+/// Have a script map a range of the cluster's keys, where they are.
+///
+/// The script is Luau: `map(key, value, meta)` may `emit(k, v)`; `combine(a, b)` and `finish(pairs)` are optional. Nodes
+/// run scripts where `scripts.enabled` says so. The answer comes when it is whole: a long range needs a longer
+/// `--timeout`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  kvorum script words.lua --prefix texts/")]
+pub struct ScriptArgs {
+    /// The file, or `-` for stdin.
+    pub file: OsString,
+    /// Keys that begin with this; '' for all.
+    #[arg(long, required_unless_present = "start", conflicts_with_all = ["start", "end"])]
+    pub prefix: Option<OsString>,
+    /// The first key.
+    #[arg(long)]
+    pub start: Option<OsString>,
+    /// The first key that is left out.
+    #[arg(long, requires = "start")]
+    pub end: Option<OsString>,
+    #[command(flatten)]
+    pub work: WorkArgs,
 }
 
 /// Verify every record that one node stores, and have the other replicas replace what is damaged.

@@ -91,7 +91,7 @@ pub(crate) fn finish(mut answer: ClientResponse) -> Result<ExitOutcome> {
     let outcome = match answer.status {
         200..300 => return Ok(ExitOutcome::Done),
         404 => ExitOutcome::NotFound,
-        400 => ExitOutcome::Usage,
+        400 | 422 => ExitOutcome::Usage,
         504 => ExitOutcome::NotEnoughReplicas,
         _ => ExitOutcome::Refused,
     };

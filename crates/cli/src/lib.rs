@@ -14,6 +14,7 @@ mod keys;
 pub mod outcome;
 mod printable;
 mod profile;
+mod query;
 mod repair;
 mod scan;
 mod scrub;
@@ -58,6 +59,8 @@ pub fn run(command: &Command, node: &NodeCommands, commit: &str) -> Result<ExitO
         Command::Range(args) => entity::range(args),
         Command::Scan(args) => scan::scan(args),
         Command::Batch(args) => batch::batch(args),
+        Command::Query(args) => query::query(args),
+        Command::Script(args) => query::script(args),
         Command::Status(args) => status::status(args),
         Command::Repair(args) => repair::repair(args),
         Command::Scrub(args) => scrub::scrub(args),

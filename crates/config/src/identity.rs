@@ -85,6 +85,13 @@ impl Config {
             );
             problems.push(SettingProblem::Disagree(text));
         }
+        let scans = self.scan.memory_bytes;
+        if scans.0 < self.scan_bytes_min() {
+            let least = ByteSize(self.scan_bytes_min());
+            let text =
+                format!("scan.memory_bytes = {scans} has no room for one query: raise it to {least}, or leave it out");
+            problems.push(SettingProblem::Disagree(text));
+        }
         let nodes = self.named.cluster.len();
         if let Some(from) = self.named.from.filter(|from| from.get() > nodes.max(1)) {
             let text = format!("replication.from = {from} is more than the {} nodes of the cluster", nodes.max(1));

@@ -1,9 +1,8 @@
 //! What the node's own buffers may hold. All of it follows from `memory_bytes` where the settings do not say.
 //!
-//! The store takes three quarters of `memory_bytes` ([`MemoryBudget`]). The last quarter is shared out here,
-//! in sixteenths of the whole, and each share is enforced where it is used. A share is never so small that
-//! the longest value does not fit; what that adds, in a node with little memory, comes out of
-//! [`BEYOND_BYTES`].
+//! The store takes eleven sixteenths of `memory_bytes` ([`MemoryBudget`]). The rest is shared out here, in sixteenths, and
+//! each share is enforced where it is used. A share is never so small that the longest value does not fit; what that
+//! adds, in a node with little memory, comes out of [`BEYOND_BYTES`].
 
 use kvorum_core::frame::INTERLEAVED_MAX;
 use kvorum_core::hints::Delivered;
@@ -29,6 +28,13 @@ const HINT_QUEUE_PART: u64 = 64;
 const HINT_WINDOW_BYTES: u64 = 1 << 20;
 /// Sums of a round of anti-entropy: those of one stored `from`, and those of four.
 const REPAIR_BYTES: std::ops::RangeInclusive<u64> = 2 << 20..=8 << 20;
+/// The least that a node looks at for a page of a scan, and how many pages of each node a scan holds.
+const SCAN_PAGE_BYTES_MIN: u64 = 32 << 10;
+const SCAN_PAGES: u64 = 2;
+/// Scans that have room at once where their pages are as long as they can be.
+const SCANS_AT_ONCE: u64 = 4;
+/// What a query holds beside its pages.
+const QUERY_BYTES: u64 = 4 << 20;
 /// Bytes of one commit at most. It is written as one batch, which is a copy of its records.
 const BATCH_BYTES_MAX: usize = 16 << 20;
 
@@ -41,6 +47,8 @@ impl Config {
         // A node has to have room for what its peers send it of theirs, too.
         let requests = (sixteenth / (self.peers() + 1)).max(2 * value);
         self.coordinator.request_bytes_max = named.request_bytes_max.unwrap_or(ByteSize(requests));
+        let scans = sixteenth.max(self.scan_bytes_min());
+        self.scan.memory_bytes = named.scan_memory_bytes.unwrap_or(ByteSize(scans));
         self.commit.queue_bytes_max = named.commit_queue_bytes_max.unwrap_or(ByteSize(sixteenth.max(2 * value)));
         let per_link = (sixteenth / self.links().max(1)).max(PEER_QUEUE_BYTES_MIN);
         self.peer.queue_bytes_max = named.peer_queue_bytes_max.unwrap_or(ByteSize(per_link));
@@ -63,9 +71,23 @@ impl Config {
             + self.batch_bytes_max() as u64
             + peers
             + recent
+            + self.scan.memory_bytes.0
             + self.hint_bytes()
             + self.repair_bytes_max() as u64
             + FIXED_BYTES
+    }
+
+    /// What one query needs.
+    pub(super) fn scan_bytes_min(&self) -> u64 {
+        QUERY_BYTES + (self.peers() + 1) * SCAN_PAGES * SCAN_PAGE_BYTES_MIN
+    }
+
+    /// About how many bytes a node looks at for one page of a scan: fewer where a scan has pages of many nodes.
+    #[must_use]
+    pub fn scan_page_bytes(&self, most: usize) -> usize {
+        let (memory, pages) = (self.scan.memory_bytes.0, (self.peers() + 1) * SCAN_PAGES);
+        let of_a_query = memory.saturating_sub(QUERY_BYTES) / pages;
+        ByteSize((memory / pages / SCANS_AT_ONCE).min(of_a_query).max(SCAN_PAGE_BYTES_MIN)).get().min(most)
     }
 
     /// Bytes of hints that wait to be written. Large values among them stay charged to the memory for those, most

@@ -47,6 +47,10 @@ pub struct Config {
     pub peer: PeerSection,
     /// The queue of writes, and what is remembered of accepted ones.
     pub commit: CommitSection,
+    /// What scans over the cluster may take.
+    pub scan: ScanSection,
+    /// Whether clients may have scripts run.
+    pub has_scripts: bool,
     /// Bytes that are verified in a second; zero if only on request.
     pub scrub_rate: ByteSize,
     /// What is kept for nodes that are away.
@@ -128,6 +132,15 @@ pub struct LimitsSection {
     pub connections_per_address: Option<Count>,
     /// What a range reads at once: about this much per range is in memory.
     pub scan_page_bytes: ByteSize,
+}
+
+/// `scan.*`
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ScanSection {
+    /// Bytes that scans, queries and scripts through this node hold, on all shards.
+    pub memory_bytes: ByteSize,
+    /// Bytes a second that this node reads for them; 0: no limit.
+    pub rate: ByteSize,
 }
 
 /// `auth.*`
@@ -228,6 +241,7 @@ pub(crate) struct Named {
     pub(crate) weights: Vec<(NodeUrl, Count)>,
     /// Where none: a share of `memory_bytes`.
     pub(crate) request_bytes_max: Option<ByteSize>,
+    pub(crate) scan_memory_bytes: Option<ByteSize>,
     pub(crate) peer_queue_bytes_max: Option<ByteSize>,
     pub(crate) commit_queue_bytes_max: Option<ByteSize>,
     pub(crate) recent_versions_max: Option<Count>,
@@ -261,6 +275,8 @@ impl Config {
             is_insecure: false,
             peer: PeerSection::default(),
             commit: CommitSection::default(),
+            scan: ScanSection::default(),
+            has_scripts: false,
             scrub_rate: ByteSize::default(),
             hints: HintsSection::default(),
             repair: RepairSection::default(),

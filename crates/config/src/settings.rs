@@ -428,6 +428,29 @@ pub static SETTINGS: &[Setting] = &[
         set: |c, text| size(text, 64 * KIB, 64 * GIB).map(|value| c.hints.rate = value),
     },
     Setting {
+        name: "scan.memory_bytes",
+        default: "auto",
+        doc: "Bytes that scans over the cluster, queries and scripts through this node hold; over it: 503. Each holds two \
+              pages of every node. `auto`: by memory_bytes. Raise it, and memory_bytes, for many of them at once.",
+        set: |c, text| {
+            optional(text, "auto", |text| size(text, MIB, 64 * GIB)).map(|value| c.named.scan_memory_bytes = value)
+        },
+    },
+    Setting {
+        name: "scan.rate",
+        default: "0",
+        doc: "Bytes a second that this node reads for scans over the cluster, queries and scripts; 0: as many as requests \
+              leave it. Set it where the disk has other work.",
+        set: |c, text| size(text, 0, 64 * GIB).map(|value| c.scan.rate = value),
+    },
+    Setting {
+        name: "scripts.enabled",
+        default: "false",
+        doc: "Whether clients with the right `read` may have scripts run here, each in a process of its own: two at once, \
+              which take 64 MiB each beyond memory_bytes. The same on all nodes.",
+        set: |c, text| boolean(text).map(|value| c.has_scripts = value),
+    },
+    Setting {
         name: "scrub.rate",
         default: "1MiB",
         doc: "Bytes a second that a node reads to verify what it stores; 0: only when `kvorum scrub` asks. Raise it \

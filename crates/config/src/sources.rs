@@ -171,6 +171,7 @@ pub fn load(sources: &Sources) -> Result<Effective, ConfigError> {
             "replication.from" => entry.value = config.quorum.replicas().to_string(),
             "coordinator.request_bytes_max" => entry.value = config.coordinator.request_bytes_max.to_string(),
             "limits.connections_per_address" => entry.value = config.connections_per_address().to_string(),
+            "scan.memory_bytes" => entry.value = config.scan.memory_bytes.to_string(),
             "peer.queue_bytes_max" => entry.value = config.peer.queue_bytes_max.to_string(),
             "commit.queue_bytes_max" => entry.value = config.commit.queue_bytes_max.to_string(),
             "commit.recent_versions_max" => entry.value = config.commit.recent_versions_max.to_string(),

@@ -81,8 +81,12 @@ fn pages() -> Vec<ScanPage> {
         },
         ScanEntry { key: key("e"), holding: ScanHolding::Value { version: version(9), from: 2, expires_ms: None } },
         ScanEntry { key: key("f"), holding: ScanHolding::Damaged },
+        ScanEntry {
+            key: key("g"),
+            holding: ScanHolding::Derived { version: version(9), from: 2, expires_ms: None, derived: "row".into() },
+        },
     ];
-    let (gc_watermark, frontier) = (version(3), Some(key("fz")));
+    let (gc_watermark, frontier) = (version(3), Some(key("gz")));
     vec![
         ScanPage::default(),
         ScanPage { entries: entries.clone(), gc_watermark, frontier: None },
@@ -119,7 +123,11 @@ fn a_page_whose_keys_do_not_ascend_or_lie_behind_its_frontier_is_none() {
 fn a_question_survives_its_bytes_and_nothing_shorter_or_longer_is_one() {
     let part =
         NodePart { provides: PartitionSet::all(), witnesses: PartitionSet::from_iter([PartitionId::new(7).unwrap()]) };
-    for (start, end, values) in [("", None, ScanValues::Wanted), ("a", Some("b"), ScanValues::LeftOut)] {
+    for (start, end, values) in [
+        ("", None, ScanValues::Wanted),
+        ("a", Some("b"), ScanValues::LeftOut),
+        ("a", None, ScanValues::Derived("work".into())),
+    ] {
         let question = PageQuestion {
             start: Bytes::from(start),
             end: end.map(Bytes::from),
@@ -372,14 +380,20 @@ fn where_all_replicas_agree_no_read_is_needed() {
     let quorum = Quorum::new(2, 3).unwrap();
     let now = Hlc::from_millis(END - 1);
     for says in [Says::Value { at: 10, from: 3, ends: false }, Says::Value { at: 10, from: 3, ends: true }] {
-        let holdings = [holding_of(says, true), holding_of(says, false)];
-        let answer = |rank: u8| CoverAnswer {
-            rank: Rank(rank),
-            holding: holdings[usize::from(rank)].as_ref(),
-            gc_watermark: Version::ZERO,
-            clock: now,
-        };
-        assert_eq!(verdict(quorum, &[answer(0), answer(1)], || now), ScanVerdict::Send, "{says:?}");
+        let witness = holding_of(says, false);
+        let derived = witness.clone().map(|held| match held {
+            ScanHolding::Value { version, from, expires_ms } => {
+                ScanHolding::Derived { version, from, expires_ms, derived: "row".into() }
+            }
+            other => other,
+        });
+        // A record, what was derived of it, and its version alone say the same.
+        for provider in [holding_of(says, true), derived, witness.clone()] {
+            let answer =
+                |rank: u8, holding| CoverAnswer { rank: Rank(rank), holding, gc_watermark: Version::ZERO, clock: now };
+            let cover = [answer(0, provider.as_ref()), answer(1, witness.as_ref())];
+            assert_eq!(verdict(quorum, &cover, || now), ScanVerdict::Send, "{provider:?}");
+        }
     }
     let gone = holding_of(Says::Deletion { at: 10, from: 3 }, false);
     let answer = |rank, holding, gc_watermark| CoverAnswer { rank: Rank(rank), holding, gc_watermark, clock: now };

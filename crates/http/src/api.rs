@@ -92,6 +92,32 @@ pub trait Scans {
     fn cluster_id(&self) -> u64;
     /// The nodes, by their places.
     fn layout(&self) -> &Layout;
+    /// The node's clock, in milliseconds since 1970.
+    fn clock_ms(&self) -> u64;
+}
+
+/// Why a script gives nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ScriptRefused {
+    /// There is no worker for it now.
+    Busy,
+    /// By its own fault, of which its author reads this.
+    Failed(String),
+}
+
+/// What a script gives.
+pub type ScriptFuture<T> = Pin<Box<dyn Future<Output = Result<T, ScriptRefused>>>>;
+
+/// Runs scripts of clients. What `map` emits is opaque here.
+pub trait Scripts {
+    /// Takes a place among the scripts that this node coordinates, until it is dropped; none where there is none.
+    fn admit(&self) -> Option<Box<dyn std::any::Any>>;
+    /// Whether it can be compiled, and has what a script must have.
+    fn check(&self, source: Bytes) -> ScriptFuture<()>;
+    /// Fewer pairs for the same, if the script combines.
+    fn combine(&self, source: Bytes, emitted: Vec<Bytes>) -> ScriptFuture<Vec<Bytes>>;
+    /// Lines of JSON.
+    fn finish(&self, source: Bytes, emitted: Vec<Bytes>) -> ScriptFuture<Vec<u8>>;
 }
 
 /// A scan that goes on, and is given back.
@@ -101,6 +127,8 @@ pub type ScanAdvance = Pin<Box<dyn Future<Output = Box<dyn ScanSource>>>>;
 pub trait ScanSource {
     /// What comes next, if that is known.
     fn ready(&mut self) -> Option<ScanStep>;
+    /// Counts what the reader holds beside it out of the same memory; whether there is room.
+    fn hold(&mut self, bytes: usize) -> bool;
     /// Goes on; what that brings is [`ScanSource::ready`].
     fn advance(self: Box<Self>) -> ScanAdvance;
     /// The last key up to which everything was given.
@@ -125,11 +153,19 @@ impl Scans for Rc<Scanner> {
     fn layout(&self) -> &Layout {
         Scanner::layout(self)
     }
+
+    fn clock_ms(&self) -> u64 {
+        Scanner::clock_ms(self)
+    }
 }
 
 impl ScanSource for ClusterScan {
     fn ready(&mut self) -> Option<ScanStep> {
         Self::ready(self)
+    }
+
+    fn hold(&mut self, bytes: usize) -> bool {
+        Self::hold(self, bytes)
     }
 
     fn advance(mut self: Box<Self>) -> ScanAdvance {

@@ -41,6 +41,8 @@ pub(crate) enum BadRequest {
     NotAFlag(&'static str),
     #[error("`after` is no token of a scan of this range, `ack` and `from`, in this cluster")]
     Token,
+    #[error("the query: {0}")]
+    Query(String),
     #[error("a stored content type has at most 255 bytes")]
     LongContentType,
     #[error("partial values (`Content-Range`) cannot be stored")]

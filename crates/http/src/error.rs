@@ -53,6 +53,12 @@ pub(super) enum HttpError {
     UnsupportedMediaType,
     /// A scan in neither form.
     NotAcceptable,
+    /// A query or a script that is too long.
+    WorkTooLarge,
+    /// A query or a script that cannot be carried out, for a reason of its own.
+    Unprocessable(String),
+    /// Scripts are not wanted here.
+    ScriptsOff,
     /// Of a scan, before its first byte.
     TooFewReplicas {
         required: u8,
@@ -87,6 +93,7 @@ pub(super) enum Shed {
     Share,
     Reads,
     Scans,
+    Scripts,
     Draining,
 }
 
@@ -177,6 +184,9 @@ impl HttpError {
             | Self::AnswerFull
             | Self::UnsupportedMediaType
             | Self::NotAcceptable
+            | Self::WorkTooLarge
+            | Self::Unprocessable(_)
+            | Self::ScriptsOff
             | Self::TooFewReplicas { .. } => self.of_many(),
             Self::ConditionalWrite => {
                 let detail = "conditional writes are not supported yet, and ignoring the condition would overwrite";
@@ -201,7 +211,7 @@ impl HttpError {
         }
     }
 
-    /// The same, of batches and scans.
+    /// The same, of batches, scans, queries and scripts.
     fn of_many(&self) -> Problem {
         match self {
             Self::BatchItem { place, reason } => {
@@ -227,6 +237,17 @@ impl HttpError {
                 let detail = "a scan is answered as `application/x-ndjson` or `application/vnd.kvorum.frames`";
                 Problem::new(StatusCode::NOT_ACCEPTABLE, "Not Acceptable", detail)
             }
+            Self::WorkTooLarge => {
+                let detail = "a query, and a script, has at most 64 KiB";
+                Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "Work Too Large", detail)
+            }
+            Self::Unprocessable(detail) => {
+                Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "Unprocessable Content", detail.as_str())
+            }
+            Self::ScriptsOff => {
+                let detail = "scripts are off: the setting `scripts.enabled` of each node allows them";
+                Problem::new(StatusCode::NOT_IMPLEMENTED, "Not Implemented", detail)
+            }
             Self::TooFewReplicas { required, partitions, nodes } => Problem {
                 members: vec![
                     ("required", json!(required)),
@@ -241,7 +262,7 @@ impl HttpError {
                     ),
                 )
             },
-            _ => unreachable!("the errors of batches and scans are these"),
+            _ => unreachable!("the errors of batches, scans and work are these"),
         }
     }
 
@@ -296,6 +317,9 @@ impl HttpError {
             | Self::AnswerFull
             | Self::UnsupportedMediaType
             | Self::NotAcceptable
+            | Self::WorkTooLarge
+            | Self::Unprocessable(_)
+            | Self::ScriptsOff
             | Self::TooFewReplicas { .. }
             | Self::ConditionalWrite
             | Self::TransferCoding
@@ -423,6 +447,7 @@ pub static ERRORS: &[ErrorKind] = &[
         "An operation of a batch: the answers have reached 8 MiB. Get the key again, alone.",
         &[],
     ),
+    kind(413, "Work Too Large", "A query, or a script, is over 64 KiB.", &[]),
     kind(
         415,
         "Unsupported Media Type",
@@ -433,6 +458,13 @@ pub static ERRORS: &[ErrorKind] = &[
         421,
         "Misdirected Request",
         "`Host`, or the authority of a target in absolute form, is no name that `http.allowed_hosts` has.",
+        &[],
+    ),
+    kind(
+        422,
+        "Unprocessable Content",
+        "A query has over 10,000 groups, or holds over 4 MiB. Or a script has failed, or has taken more than it may: \
+         `detail` has its message and the line.",
         &[],
     ),
     kind(
@@ -459,7 +491,7 @@ pub static ERRORS: &[ErrorKind] = &[
         501,
         "Not Implemented",
         "A PUT or DELETE has a condition, which would be ignored and the value overwritten. Or a value came in another \
-         transfer coding than `chunked`.",
+         transfer coding than `chunked`. Or scripts are off (`scripts.enabled`).",
         &[],
     ),
     kind(
@@ -502,6 +534,9 @@ impl Shed {
             Self::Memory => "as many bytes of values are buffered as may be; the request had no effect",
             Self::Share => "the client holds as many bytes of large values as one may; the request had no effect",
             Self::Scans => "as many scans are under way as there is memory for",
+            Self::Scripts => {
+                "there is no worker for the script: as many run as may, or the node's log says why none starts"
+            }
             Self::Reads => "as many reads from disk are waiting as may wait",
             Self::Draining => "the node is stopping",
         }

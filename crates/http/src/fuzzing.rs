@@ -149,6 +149,7 @@ impl FuzzedShard {
             entities: entities.clone(),
             ranges: Rc::new(ranges),
             scans: Box::new(FakeScans::new(&entities)),
+            scripts: None,
             admin: Rc::<FakeAdmin>::default(),
             peers: Rc::new(NoPeers),
             gate: None,

@@ -101,6 +101,9 @@ pub(crate) enum AuthRefusal {
     Over(OverLimit),
 }
 
+/// Over what a right is needed.
+const OVER_RANGE: &str = " over the whole range, in one grant";
+
 /// One shard's view of the keys.
 pub struct Gate {
     state: Arc<AuthState>,
@@ -284,6 +287,15 @@ impl RangePermit {
         known.is_ok_and(|known| known.principal.role.covers(DataRight::Read, &self.start, self.end.as_deref()))
     }
 
+    /// The same, as what the client is told.
+    ///
+    /// # Errors
+    /// [`AuthRefusal::Forbidden`]
+    pub(crate) fn check(&self) -> Result<(), AuthRefusal> {
+        let forbidden = AuthRefusal::Forbidden { needed: DataRight::Read.name(), over: OVER_RANGE };
+        if self.may_go_on() { Ok(()) } else { Err(forbidden) }
+    }
+
     /// Counts the bytes of a page.
     pub(crate) fn charge(&self, bytes: usize) {
         self.principal.charge(&self.gate.boot, bytes as u64);
@@ -308,13 +320,11 @@ impl Authenticated {
                 (self.role().allows(right, key.as_bytes()), right.name(), " over this key")
             }
             (Need::Data(right), Action::Range { start, end }) => {
-                (self.role().covers(right, start, end.as_deref()), right.name(), " over the whole range, in one grant")
+                (self.role().covers(right, start, end.as_deref()), right.name(), OVER_RANGE)
             }
-            (Need::Data(right), Action::Scan(scan)) => (
-                self.role().covers(right, &scan.start, scan.end.as_deref()),
-                right.name(),
-                " over the whole range, in one grant",
-            ),
+            (Need::Data(right), Action::Scan(scan) | Action::Script(scan)) => {
+                (self.role().covers(right, &scan.start, scan.end.as_deref()), right.name(), OVER_RANGE)
+            }
             (Need::Data(_), _) => unreachable!("rights over data are needed for data"),
         };
         if is_granted {
@@ -322,6 +332,18 @@ impl Authenticated {
         }
         count(&self.role().counts.denied);
         Err(AuthRefusal::Forbidden { needed, over })
+    }
+
+    /// Whether the role may read all of a range.
+    ///
+    /// # Errors
+    /// As [`Authenticated::authorize`].
+    pub(crate) fn authorize_range(&self, start: &[u8], end: Option<&Bytes>) -> Result<(), AuthRefusal> {
+        if self.role().covers(DataRight::Read, start, end.map(|end| &**end)) {
+            return Ok(());
+        }
+        count(&self.role().counts.denied);
+        Err(AuthRefusal::Forbidden { needed: DataRight::Read.name(), over: OVER_RANGE })
     }
 
     /// Whether the role has the right that an operation of a batch needs.

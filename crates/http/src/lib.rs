@@ -46,6 +46,7 @@ pub mod shard;
 mod shares;
 mod watch;
 mod whoami;
+pub mod work;
 
 pub use accept::{IncomingStream, serve_connection};
 pub use api::{

@@ -48,7 +48,18 @@ pub(super) fn parse(
             _ => Err(not_allowed()),
         },
         Resource::Scan => match *method {
-            Method::GET | Method::HEAD => Ok(Action::Scan(Box::new(scan(query, defaults)?))),
+            Method::GET | Method::HEAD => Ok(Action::Scan(Box::new(scan(query, &SCAN, defaults)?))),
+            _ => Err(not_allowed()),
+        },
+        Resource::Query => match *method {
+            Method::POST => {
+                let ScanRequest { quorum, on_missing, .. } = scan(query, &QUERY, defaults)?;
+                Ok(Action::Query { quorum, on_missing })
+            }
+            _ => Err(not_allowed()),
+        },
+        Resource::Script => match *method {
+            Method::POST => Ok(Action::Script(Box::new(scan(query, &SCRIPT, defaults)?))),
             _ => Err(not_allowed()),
         },
         Resource::Batch => match *method {
@@ -114,11 +125,20 @@ fn batch(query: &[u8]) -> Result<Action, BadRequest> {
     Ok(Action::Batch { quorum: QuorumNumbers { ack: number(ack, "ack")?, from: number(from, "from")? } })
 }
 
-fn scan(query: &[u8], defaults: ReplicationDefaults) -> Result<ScanRequest, BadRequest> {
+/// What the paths that scan know. Of a query, its body says the range.
+const SCAN: [&[u8]; 9] = [b"prefix", b"start", b"end", b"limit", b"values", b"ack", b"from", b"partial", b"after"];
+const SCRIPT: [&[u8]; 6] = [b"prefix", b"start", b"end", b"ack", b"from", b"partial"];
+const QUERY: [&[u8]; 3] = [b"ack", b"from", b"partial"];
+
+fn scan(query: &[u8], known: &[&[u8]], defaults: ReplicationDefaults) -> Result<ScanRequest, BadRequest> {
     let (mut prefix, mut start, mut end, mut limit, mut values) = (None, None, None, None, None);
     let (mut ack, mut from, mut partial, mut after) = (None, None, None, None);
     for (name, value) in parameters(query) {
-        match &*decode(name)? {
+        let name = decode(name)?;
+        if !known.contains(&&*name) {
+            return Err(unknown(&name));
+        }
+        match &*name {
             b"prefix" => once(&mut prefix, "prefix", value)?,
             b"start" => once(&mut start, "start", value)?,
             b"end" => once(&mut end, "end", value)?,
@@ -132,6 +152,7 @@ fn scan(query: &[u8], defaults: ReplicationDefaults) -> Result<ScanRequest, BadR
         }
     }
     let (start, end) = match (prefix, start, end) {
+        (None, None, None) if known == QUERY => (Bytes::new(), None),
         (Some(prefix), None, None) => {
             let prefix = bound(prefix)?;
             let end = behind(&prefix);

@@ -6,6 +6,8 @@ use kvorum_auth::rights::{AdminRight, DataRight};
 use kvorum_core::Key;
 use kvorum_core::quorum::Quorum;
 
+use kvorum_replication::cluster_scan::OnMissing;
+
 use crate::numbers::QuorumNumbers;
 use crate::scan::request::ScanRequest;
 
@@ -30,6 +32,13 @@ pub(crate) enum Action {
     },
     /// Keys of the cluster.
     Scan(Box<ScanRequest>),
+    /// What they hold, put together; which, its body says.
+    Query {
+        quorum: Quorum,
+        on_missing: OnMissing,
+    },
+    /// The same, by the client's code.
+    Script(Box<ScanRequest>),
     /// What a browser asks before a page of an allowed origin sends the request itself.
     Preflight {
         allow: &'static str,
@@ -65,10 +74,10 @@ impl Action {
     pub(crate) fn need(&self) -> Need {
         match self {
             Self::Entity { verb, .. } => Need::Data(verb.right()),
-            Self::Range { .. } | Self::Scan(_) => Need::Data(DataRight::Read),
+            Self::Range { .. } | Self::Scan(_) | Self::Script(_) => Need::Data(DataRight::Read),
             Self::Status | Self::Live | Self::Ready | Self::Peer | Self::Preflight { .. } => Need::Nothing,
             // Each operation has needs of its own.
-            Self::WhoAmI | Self::Batch { .. } => Need::Key,
+            Self::WhoAmI | Self::Batch { .. } | Self::Query { .. } => Need::Key,
             Self::Metrics => Need::Admin(AdminRight::Metrics),
             Self::Cluster | Self::Repair => Need::Admin(AdminRight::Status),
             Self::BeginRepair => Need::Admin(AdminRight::Repair),
@@ -82,7 +91,7 @@ impl Action {
         match self {
             Self::Status | Self::Live | Self::Ready | Self::Peer | Self::Preflight { .. } | Self::WhoAmI => false,
             // It takes as much as it needs once it is there.
-            Self::Batch { .. } => false,
+            Self::Batch { .. } | Self::Query { .. } | Self::Script(_) => false,
             Self::Entity { .. }
             | Self::Range { .. }
             | Self::Scan(_)
@@ -126,6 +135,10 @@ pub(crate) enum Resource {
     Batch,
     /// Keys of the cluster.
     Scan,
+    /// What they hold, put together.
+    Query,
+    /// The same, by the client's code.
+    Script,
     /// Something without parameters, that GET and HEAD read and POST begins.
     Page { read: Option<Action>, begin: Option<Action> },
 }
@@ -251,6 +264,46 @@ pub static ROUTES: &[Route] = &[
         ],
     },
     Route {
+        path: "/v0/query",
+        allow: "POST",
+        target: Resource::Query,
+        meaning: "What a range of the cluster's keys holds, counted and summed where it is: see [queries](query.md).",
+        parameters: &[
+            parameter("ack", "As of a scan."),
+            parameter("from", "As of a scan."),
+            parameter("partial", "As of a scan."),
+        ],
+        answers: &[
+            answered("POST", 200, "JSON: the groups, and the members of a scan's trailer."),
+            answered("POST", 413, "The query is over 64 KiB."),
+            answered("POST", 422, "Over 10,000 groups, or over 4 MiB of them."),
+            answered("POST", 503, "As many scans are under way as there is memory for, or requests."),
+            answered("POST", 504, "Too few replicas of a partition answer."),
+        ],
+    },
+    Route {
+        path: "/v0/script",
+        allow: "POST",
+        target: Resource::Script,
+        meaning: "A range of the cluster's keys, mapped by a script: see [scripts](scripts.md). Off by default.",
+        parameters: &[
+            parameter("prefix", "As of a scan."),
+            parameter("start", "As of a scan."),
+            parameter("end", "As of a scan."),
+            parameter("ack", "As of a scan."),
+            parameter("from", "As of a scan."),
+            parameter("partial", "As of a scan."),
+        ],
+        answers: &[
+            answered("POST", 200, "A line of JSON for each pair, and the trailer of a scan."),
+            answered("POST", 413, "The script is over 64 KiB."),
+            answered("POST", 422, "The script has failed, or has taken more than it may."),
+            answered("POST", 501, "Scripts are off."),
+            answered("POST", 503, "As many scripts run as may, or scans are under way as there is memory for."),
+            answered("POST", 504, "Too few replicas of a partition answer."),
+        ],
+    },
+    Route {
         path: "/v0/entities",
         allow: READ,
         target: Resource::Range,
@@ -369,7 +422,9 @@ pub static ROUTES: &[Route] = &[
 pub(crate) fn needs_nothing(path: &str) -> bool {
     let is_free = |action: &Option<Action>| action.as_ref().is_none_or(|action| action.need() == Need::Nothing);
     route(path).is_some_and(|route| match &route.target {
-        Resource::Entity | Resource::Range | Resource::Batch | Resource::Scan => false,
+        Resource::Entity | Resource::Range | Resource::Batch | Resource::Scan | Resource::Query | Resource::Script => {
+            false
+        }
         Resource::Page { read, begin } => is_free(read) && is_free(begin),
     })
 }

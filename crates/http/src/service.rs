@@ -120,7 +120,13 @@ fn note<E: Entities>(
     let action = parse(method, uri.path(), uri.query(), shard.defaults()).ok();
     let kind = match &action {
         Some(Action::Entity { verb: Verb::Put | Verb::Delete, .. }) => AuditedKind::Write,
-        Some(Action::Entity { verb: Verb::Get, .. } | Action::Range { .. } | Action::Scan(_)) => AuditedKind::Read,
+        Some(
+            Action::Entity { verb: Verb::Get, .. }
+            | Action::Range { .. }
+            | Action::Scan(_)
+            | Action::Query { .. }
+            | Action::Script(_),
+        ) => AuditedKind::Read,
         Some(Action::BeginRepair | Action::Scrub | Action::Backup) => AuditedKind::Order,
         Some(Action::Peer) => AuditedKind::Peer,
         _ => AuditedKind::Other,
@@ -245,6 +251,8 @@ impl<E: Entities> Exchange<'_, E> {
         match self.check() {
             Ok(Action::Entity { verb: Verb::Put, key, quorum, ttl_s }) => self.put(key, quorum, ttl_s).await,
             Ok(Action::Batch { quorum }) => Box::pin(self.batch(quorum)).await,
+            Ok(Action::Query { quorum, on_missing }) => Box::pin(self.query(quorum, on_missing)).await,
+            Ok(Action::Script(request)) => Box::pin(self.script(*request)).await,
             Ok(action) => {
                 if !self.body.is_end_stream() {
                     self.swallow().await?;
@@ -363,6 +371,37 @@ impl<E: Entities> Exchange<'_, E> {
         Ok(SuccessResponse::Stored { version, expires_ms, receipt })
     }
 
+    /// The whole of a body that is no value, of at most `bytes_max`.
+    pub(crate) async fn gather_all(
+        &mut self,
+        bytes_max: usize,
+        too_large: fn() -> HttpError,
+    ) -> Result<value_memory::Body, ErrorResponse> {
+        if declared_length(&self.body, bytes_max).is_err() {
+            return Err(self.reject(too_large()).await);
+        }
+        if self.body.is_end_stream() {
+            return Ok(value_memory::Body::default());
+        }
+        self.reading();
+        let (busy, shard, watch) = (self.busy, self.shard, self.watch);
+        let hold = |bytes| hold(busy, shard, watch.address(), bytes);
+        let gathered = gather(&mut self.body, bytes_max, shard.large_values(), hold).await;
+        self.serving();
+        match gathered {
+            Ok(body) => {
+                if self.fields.is_chunked {
+                    self.charge(|| body.value_bytes());
+                }
+                Ok(body)
+            }
+            Err(BodyError::NoRoom) => Err(self.reject(self.shard.shed(Shed::Memory)).await),
+            Err(BodyError::OverShare) => Err(self.reject(self.shard.shed(Shed::Share)).await),
+            Err(BodyError::TooLarge) => Err(self.reject(too_large()).await),
+            Err(BodyError::Broken) => Err(self.body_failure(BodyError::Broken)),
+        }
+    }
+
     async fn act(&self, action: Action) -> Result<SuccessResponse, HttpError> {
         let admin = self.shard.admin();
         let page = |content_type, content: Vec<u8>| SuccessResponse::Page { content_type, content: content.into() };
@@ -378,7 +417,9 @@ impl<E: Entities> Exchange<'_, E> {
                 Ok(SuccessResponse::Deleted { version: deleted.version, receipt: deleted.receipt })
             }
             Action::Entity { verb: Verb::Put, .. } => unreachable!("a PUT is answered with its body"),
-            Action::Batch { .. } => unreachable!("a batch is answered with its body"),
+            Action::Batch { .. } | Action::Query { .. } | Action::Script(_) => {
+                unreachable!("it is answered with its body")
+            }
             Action::Range { start, end } => self.range(start, end).await,
             Action::Scan(request) => Box::pin(self.scan(*request)).await,
             Action::Preflight { allow } => Ok(SuccessResponse::Preflight { allow }),
@@ -457,6 +498,13 @@ impl<E: Entities> Exchange<'_, E> {
             Err(RangeError::NoRoom) => Err(self.shard.shed(Shed::Memory)),
             Err(RangeError::Failed(reason)) => Err(self.shard.defect(&reason)),
         }
+    }
+
+    /// Whether the request's key may read a range that only the body has named.
+    pub(crate) fn authorize_range(&self, start: &Bytes, end: Option<&Bytes>) -> Result<(), HttpError> {
+        let authenticated = self.busy.authenticated.borrow();
+        let judged = authenticated.as_ref().map_or(Ok(()), |authenticated| authenticated.authorize_range(start, end));
+        Ok(judged?)
     }
 
     /// What looks after a range where there are keys.

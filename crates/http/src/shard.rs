@@ -16,7 +16,7 @@ use slab::Slab;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
-use crate::api::{Admin, AuditLog, Entities, PeerUpgrade, Scans};
+use crate::api::{Admin, AuditLog, Entities, PeerUpgrade, Scans, Scripts};
 use crate::error::{HttpError, RequestId, Shed};
 use crate::gate::{Gate, RangePermit};
 use crate::in_flight::InFlightGuard;
@@ -44,6 +44,8 @@ pub struct HttpParts<E> {
     pub ranges: Rc<dyn Ranges>,
     /// Scans the cluster.
     pub scans: Box<dyn Scans>,
+    /// Runs scripts; nothing where they are off.
+    pub scripts: Option<Rc<dyn Scripts>>,
     /// The node's own pages.
     pub admin: Rc<dyn Admin>,
     /// Takes peers.
@@ -282,6 +284,11 @@ impl<E: Entities> HttpShard<E> {
 
     pub(crate) fn entities(&self) -> &E {
         &self.parts.entities
+    }
+
+    /// Where scripts run; nowhere where they are off.
+    pub(crate) fn scripts(&self) -> Option<&dyn Scripts> {
+        self.parts.scripts.as_deref()
     }
 
     pub(crate) fn scans(&self) -> &dyn Scans {

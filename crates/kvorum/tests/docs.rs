@@ -57,7 +57,7 @@ const FOREIGN: &[(&str, &[&str])] = &[
 ];
 
 /// Files that come into being: cargo's, or a user's.
-const MADE: &[&str] = &[".cargo/rocksdb.toml", "kvorum.toml"];
+const MADE: &[&str] = &[".cargo/rocksdb.toml", "kvorum.toml", "words.lua", "averages.lua", "careful.lua"];
 
 struct Page {
     /// From the workspace's root.

@@ -24,7 +24,7 @@ const CRATES: &[(&str, &str, &[&str])] = &[
     (
         "kvorum_http",
         "crates/http",
-        &["kvorum_core", "kvorum_auth", "kvorum_base", "kvorum_storage", "kvorum_replication"],
+        &["kvorum_core", "kvorum_auth", "kvorum_base", "kvorum_query", "kvorum_storage", "kvorum_replication"],
     ),
     (
         "kvorum_server",
@@ -37,7 +37,9 @@ const CRATES: &[(&str, &str, &[&str])] = &[
             "kvorum_config",
             "kvorum_engine_rocksdb",
             "kvorum_peer",
+            "kvorum_query",
             "kvorum_replication",
+            "kvorum_script",
             "kvorum_http",
         ],
     ),

@@ -14,7 +14,7 @@ use crate::row::{MalformedRow, RowCell, RowKind, read};
 /// The most groups.
 pub const GROUPS_MAX: usize = 10_000;
 /// The most that an aggregation holds.
-pub const AGGREGATION_BYTES_MAX: usize = 8 * 1024 * 1024;
+pub const AGGREGATION_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// What a group takes beside its name and its states.
 const GROUP_BYTES: usize = 64;
@@ -29,7 +29,7 @@ pub enum AggregationError {
     TooManyGroups,
     /// More than [`AGGREGATION_BYTES_MAX`], or a text or group that is too long for a row.
     #[error(
-        "the query's groups take more than 8 MiB, or one text, group or counted value more than 16 KiB: narrow its \
+        "the query's groups take more than 4 MiB, or one text, group or counted value more than 16 KiB: narrow its \
          range or its conditions, select less, or group by what has fewer values"
     )]
     TooLarge,
@@ -69,11 +69,12 @@ impl Aggregation {
         aggregation
     }
 
-    /// Counts in the row of a key. The order of the keys is that of the range: sums of floats depend on it.
+    /// Counts in the row of a key; whether its record matched. The order of the keys is that of the range: sums of floats
+    /// depend on it.
     ///
     /// # Errors
     /// [`AggregationError`]; the aggregation is then of no use.
-    pub fn add(&mut self, key: &[u8], row: &[u8]) -> Result<(), AggregationError> {
+    pub fn add(&mut self, key: &[u8], row: &[u8]) -> Result<bool, AggregationError> {
         let (kind, cells) = read(row, &self.query.columns)?;
         if kind != RowKind::Matched {
             if !self.query.needs_json() {
@@ -82,7 +83,7 @@ impl Aggregation {
             self.not_json += 1;
         }
         if kind == RowKind::NotJson {
-            return Ok(());
+            return Ok(false);
         }
         if cells.contains(&RowCell::TooLong) {
             return Err(AggregationError::TooLarge);
@@ -101,7 +102,7 @@ impl Aggregation {
             aggregate.add(state, key, &cells);
             self.bytes += state.bytes();
         }
-        if self.bytes > AGGREGATION_BYTES_MAX { Err(AggregationError::TooLarge) } else { Ok(()) }
+        if self.bytes > AGGREGATION_BYTES_MAX { Err(AggregationError::TooLarge) } else { Ok(true) }
     }
 
     fn name_group(&mut self, key: &[u8], cells: &[RowCell<'_>]) {
@@ -136,6 +137,12 @@ impl Aggregation {
         let held: usize = states.iter().map(AggregateState::bytes).sum();
         self.bytes += GROUP_BYTES + self.name.len() + held;
         self.groups.insert(self.name.clone(), states);
+    }
+
+    /// About how much it holds.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Records whose values would have had to be JSON.

@@ -17,7 +17,7 @@ pub fn query_bodies(mut data: &[u8]) {
     let length = usize::from(byte(&mut data));
     let row = split(&mut data, length);
     let mut foreign = Aggregation::new(Arc::clone(&query));
-    let _ = foreign.add(b"key", row).and_then(|()| foreign.add(data, row));
+    let _ = foreign.add(b"key", row).and_then(|_| foreign.add(data, row));
     let _ = foreign.groups();
 
     let record = QueryRecord {

@@ -208,23 +208,23 @@ fn more_than_10_000_groups_are_refused() {
 }
 
 #[test]
-fn an_aggregation_that_would_hold_more_than_8_mib_is_refused() {
-    assert_eq!(AGGREGATION_BYTES_MAX, 8 * 1024 * 1024);
-    // A group of this histogram has 8 KB, so that 1,100 of them are too many.
+fn an_aggregation_that_would_hold_more_than_4_mib_is_refused() {
+    assert_eq!(AGGREGATION_BYTES_MAX, 4 * 1024 * 1024);
+    // A group of this histogram has 8 KB, so that 550 of them are too many.
     let bounds: Vec<usize> = (0..1000).collect();
     let histogram = query(&json!({
         "group_by": { "key_segment": 0 },
         "select": { "histogram": { "path": "", "bounds": bounds } },
     }));
     let of = |count: usize| fold(&histogram, (0..count).map(|at| (at.to_string(), "1")));
-    assert!(of(1000).is_ok());
-    assert_eq!(of(1100).unwrap_err(), AggregationError::TooLarge);
+    assert!(of(500).is_ok());
+    assert_eq!(of(550).unwrap_err(), AggregationError::TooLarge);
     // Texts and keys count as well, and what makes room is given back.
     let top = query(&json!({ "select": { "top": { "path": "", "n": 1000 } } }));
     let text = |bytes: usize, at: usize| format!("\"{at:08}{}\"", "x".repeat(bytes));
     let of = |bytes: usize, count: usize| fold(&top, (0..count).map(|at| ("k".repeat(2000), text(bytes, at))));
-    assert!(of(6000, 5000).is_ok());
-    assert_eq!(of(7000, 1000).unwrap_err(), AggregationError::TooLarge);
+    assert!(of(1500, 5000).is_ok());
+    assert_eq!(of(3000, 1000).unwrap_err(), AggregationError::TooLarge);
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn a_row_that_is_not_one_of_the_query_is_refused() {
     let row = query.row(&record("k", value)).unwrap();
     assert!(row.len() < 40, "{} bytes", row.len());
     let add = |row: &[u8]| Aggregation::new(Arc::clone(&query)).add(b"k", row);
-    assert_eq!(add(&row), Ok(()));
+    assert_eq!(add(&row), Ok(true));
     for length in 0..row.len() {
         assert_eq!(add(&row[..length]), Err(AggregationError::Row), "cut to {length}");
     }
@@ -283,7 +283,7 @@ fn a_row_that_is_not_one_of_the_query_is_refused() {
         row.extend_from_slice(&[0, 0, 0]);
         add(&row)
     };
-    assert_eq!(with_group("{\"a\":1}"), Ok(()));
+    assert_eq!(with_group("{\"a\":1}"), Ok(true));
     for other in ["{", "", "1.0", " 1", "{\"b\":1,\"a\":1}", "{\"a\":1,\"a\":1}"] {
         assert_eq!(with_group(other), Err(AggregationError::Row), "{other}");
     }

@@ -15,5 +15,6 @@ mod interleavings;
 pub mod operation_id;
 pub mod replica;
 pub mod reply;
+mod scan_pace;
 pub mod scrub;
 pub mod shard;

@@ -12,10 +12,12 @@ use crate::limits::VALUE_BYTES_MAX;
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PipeLabel {
-    /// Task: `map` each record. The body is the source, as for the next two.
+    /// Task: `map` each record. The body is the source, as for the next three.
     Map,
     /// Task: `combine` and `finish` the pairs.
     Finish,
+    /// Task: only `combine` them.
+    Combine,
     /// Task: only load the script.
     Check,
     /// A record.
@@ -36,13 +38,14 @@ pub(crate) enum PipeLabel {
     Done,
 }
 
-const LABELS: [(PipeLabel, u8); 11] = [
+const LABELS: [(PipeLabel, u8); 12] = [
     (PipeLabel::Map, 1),
     (PipeLabel::Finish, 2),
     (PipeLabel::Check, 3),
     (PipeLabel::Record, 4),
     (PipeLabel::Pairs, 5),
     (PipeLabel::End, 6),
+    (PipeLabel::Combine, 7),
     (PipeLabel::Ready, 16),
     (PipeLabel::Failed, 17),
     (PipeLabel::Refused, 18),

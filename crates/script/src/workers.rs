@@ -46,9 +46,9 @@ pub struct ScriptWorkers {
 }
 
 /// A place among the workers at once.
-struct Place<'a>(&'a ScriptWorkers);
+struct WorkerPlace<'a>(&'a ScriptWorkers);
 
-impl Drop for Place<'_> {
+impl Drop for WorkerPlace<'_> {
     fn drop(&mut self) {
         *self.0.lock() -= 1;
         self.0.freed.notify_one();
@@ -79,7 +79,12 @@ impl Answers {
                 PipeLabel::Refused => answers.refused = Some(WorkerError::Script(text(body))),
                 PipeLabel::Done => answers.is_done = true,
                 PipeLabel::Unconfined => answers.refused = Some(WorkerError::Unavailable(text(body))),
-                PipeLabel::Map | PipeLabel::Finish | PipeLabel::Check | PipeLabel::Record | PipeLabel::End => break,
+                PipeLabel::Map
+                | PipeLabel::Combine
+                | PipeLabel::Finish
+                | PipeLabel::Check
+                | PipeLabel::Record
+                | PipeLabel::End => break,
             }
         }
         answers
@@ -119,7 +124,7 @@ impl ScriptWorkers {
         self.busy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn enter(&self) -> Result<Place<'_>, WorkerError> {
+    fn enter(&self) -> Result<WorkerPlace<'_>, WorkerError> {
         let waited = self.freed.wait_timeout_while(self.lock(), WAIT_MAX, |busy| *busy >= WORKERS_MAX);
         let (mut busy, waited) = waited.unwrap_or_else(PoisonError::into_inner);
         if waited.timed_out() {
@@ -127,7 +132,7 @@ impl ScriptWorkers {
         }
         *busy += 1;
         drop(busy);
-        Ok(Place(self))
+        Ok(WorkerPlace(self))
     }
 
     /// One worker from start to end. The thread that starts it is the one that waits: should the thread die, the kernel
@@ -188,18 +193,30 @@ impl ScriptWorkers {
         records.iter().map(answer).collect()
     }
 
+    /// What `map` emitted, combined as far as the script combines, encoded as it was.
+    ///
+    /// # Errors
+    /// As [`ScriptWorkers::finish`].
+    pub fn combine<E: AsRef<[u8]>>(&self, source: &[u8], emitted: &[E]) -> Result<Vec<u8>, WorkerError> {
+        self.reduce(PipeLabel::Combine, source, emitted)
+    }
+
     /// Combines and finishes what `map` emitted, given in the order of the records' keys.
     ///
     /// # Errors
     /// The script's, or there is no worker.
     pub fn finish<E: AsRef<[u8]>>(&self, source: &[u8], emitted: &[E]) -> Result<Vec<ScriptPair>, WorkerError> {
-        let mut frames = begin(PipeLabel::Finish, source)?;
+        decode_pairs(&self.reduce(PipeLabel::Finish, source, emitted)?)
+    }
+
+    fn reduce<E: AsRef<[u8]>>(&self, task: PipeLabel, source: &[u8], emitted: &[E]) -> Result<Vec<u8>, WorkerError> {
+        let mut frames = begin(task, source)?;
         let some = emitted.iter().map(AsRef::as_ref).filter(|pairs| !pairs.is_empty());
         some.for_each(|pairs| frames.push(PipeLabel::Pairs, pairs));
         frames.push(PipeLabel::End, b"");
         let (mut answers, parting) = self.run(&frames, 1)?;
         match answers.pairs.pop_front() {
-            Some(Ok(pairs)) if answers.is_done => decode_pairs(&pairs),
+            Some(Ok(pairs)) if answers.is_done => Ok(pairs),
             _ => Err(cause_of_death(parting)),
         }
     }

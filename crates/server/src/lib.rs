@@ -11,3 +11,4 @@ mod reload;
 mod runtime;
 pub mod secrets;
 mod view;
+mod work;

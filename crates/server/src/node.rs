@@ -6,8 +6,9 @@
 //! taken, what is under way is finished, the queue of writes is drained, the store flushed. Connections are taken until
 //! the last shard is done, so that clients get an answer; two threads end the process in time whatever the disk does.
 
+use std::io;
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -20,6 +21,7 @@ use kvorum_base::value_memory::LargeValues;
 use kvorum_config::{Address, Config};
 use kvorum_core::hints::BacklogBounds;
 use kvorum_core::placement::{Layout, LayoutError, LayoutNode, NodeId};
+use kvorum_core::scan::page::PAGE_BYTES_MAX;
 use kvorum_engine_rocksdb::backup;
 use kvorum_engine_rocksdb::backup::{BackupError, Label, Scope};
 use kvorum_engine_rocksdb::reaper::Reaper;
@@ -29,7 +31,7 @@ use kvorum_peer::first_dials::FirstDials;
 use kvorum_peer::membership::Membership;
 use kvorum_peer::room::PeerRoom;
 use kvorum_replication::anti_entropy::{AntiEntropy, RepairSettings};
-use kvorum_replication::cluster_scan::ScanMemory;
+use kvorum_replication::cluster_scan::{ScanBudget, ScanSettings};
 use kvorum_replication::hints::{HintQueue, HintSettings};
 use kvorum_replication::replica::{Mailbox, Mailboxes};
 use kvorum_replication::scrub::Scrub;
@@ -49,6 +51,7 @@ use crate::profile::listener::{AdminListener, AdminRules};
 use crate::runtime::{BackgroundParts, ThreadParts, browser_rules, run_background, run_shard};
 use crate::secrets::SecretError;
 use crate::view::NodeView;
+use crate::work::NodeWork;
 
 /// Connections that wait for a shard to take them.
 const HANDOVER_MAX: usize = 128;
@@ -184,7 +187,7 @@ struct Node {
     reaper: Reaper,
     commit: CommitThread<RocksStore>,
     /// Of the read pool and of the scan pool.
-    pools: [ReadPoolThreads; 2],
+    pools: Vec<ReadPoolThreads>,
     notes: JoinHandle<()>,
 }
 
@@ -223,8 +226,7 @@ impl Node {
         let committer = Committer::new(store.clone(), commit_config(config), time.boot())?;
         let clock = Arc::new(Clock::new(time.clone(), committer.bound(), config.clock_skew_max, incarnation));
         let commit_metrics = committer.metrics();
-        let (pool, pool_threads) = ReadPool::start(config.runtime.read_threads.get(), READ_QUEUE_MAX)?;
-        let (scans, scan_thread) = ReadPool::start_scans(SCAN_QUEUE_MAX)?;
+        let NodePools { pool, scans, work, threads: pools } = start_pools(config, &clock)?;
         let shard_count = config.runtime.shards.get();
         // The last is the background shard's.
         let mailboxes: Vec<Arc<Mailbox>> = (0..=shard_count).map(|_| Arc::default()).collect();
@@ -241,7 +243,8 @@ impl Node {
         let view = Arc::new(NodeView {
             clock,
             hints: Arc::new(hints),
-            scan_memory: ScanMemory::new(config.memory_bytes.get() / 16),
+            scan_budget: ScanBudget::new(scan_settings(config)),
+            work,
             membership,
             first_dials: FirstDials::default(),
             guards,
@@ -265,7 +268,7 @@ impl Node {
         let (drain, drained) = watch::channel(false);
         let background = start_background(config, &view, &mailboxes)?;
         let shards = start_shards(config, &view, &mailboxes, &drained)?;
-        Ok(Self { view, shards, background, drain, store, reaper, commit, pools: [pool_threads, scan_thread], notes })
+        Ok(Self { view, shards, background, drain, store, reaper, commit, pools, notes })
     }
 
     /// Has the shards finish, and the process end in time.
@@ -495,6 +498,32 @@ fn repair_settings(config: &Config) -> RepairSettings {
         tree_bytes_max: config.repair_bytes_max(),
         lag: commit_config(config).retention,
         retention: commit_config(config).retention,
+    }
+}
+
+/// Threads for what may block, and what runs on them.
+struct NodePools {
+    pool: ReadPool,
+    scans: ReadPool,
+    work: Arc<NodeWork>,
+    threads: Vec<ReadPoolThreads>,
+}
+
+fn start_pools(config: &Config, clock: &Arc<Clock>) -> io::Result<NodePools> {
+    let (pool, pool_threads) = ReadPool::start(config.runtime.read_threads.get(), READ_QUEUE_MAX)?;
+    let (scans, scan_thread) = ReadPool::start_scans(SCAN_QUEUE_MAX)?;
+    // This program, also where its file was replaced meanwhile.
+    let program = config.has_scripts.then(|| PathBuf::from("/proc/self/exe"));
+    let (work, script_threads) = NodeWork::start(program, clock)?;
+    let threads = [Some(pool_threads), Some(scan_thread), script_threads].into_iter().flatten().collect();
+    Ok(NodePools { pool, scans, work, threads })
+}
+
+fn scan_settings(config: &Config) -> ScanSettings {
+    ScanSettings {
+        memory_bytes: config.scan.memory_bytes.get(),
+        page_bytes: config.scan_page_bytes(PAGE_BYTES_MAX),
+        rate: u64::try_from(config.scan.rate.get()).ok().filter(|rate| *rate > 0),
     }
 }
 

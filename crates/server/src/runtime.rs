@@ -14,7 +14,8 @@ use kvorum_base::clock::Clock;
 use kvorum_base::priority;
 use kvorum_config::{Config, HttpSection, ReadFanout};
 use kvorum_core::frame::{INTERLEAVED_MAX, PAYLOAD_OVERHEAD_MAX};
-use kvorum_core::scan::page::{PAGE_BYTES_MAX, PAGE_OVERHEAD_MAX};
+use kvorum_core::scan::page::PAGE_OVERHEAD_MAX;
+use kvorum_http::api::Scripts;
 use kvorum_http::{
     Admin, AdminFuture, AuditLog, BrowserRules, Gate, HttpParts, HttpSettings, HttpShard, IncomingStream, PageFuture,
     PageRoom, PeerRefusal, PeerUpgrade, RangeError, Ranges, serve_connection,
@@ -183,8 +184,8 @@ fn shard(
         mailbox,
         cpu_share: view.cpu_share.clone(),
         large_values: view.large_values.clone(),
-        scan_memory: view.scan_memory.clone(),
-        scan_page_bytes: PAGE_BYTES_MAX,
+        scan_budget: view.scan_budget.clone(),
+        derivation: view.work.clone(),
         hints: view.hints.clone(),
         anti_entropy: view.anti_entropy.clone(),
         // The background shard coordinates nothing for clients.
@@ -222,6 +223,7 @@ fn http(config: &Config, index: u16, shard: &Shard, view: &Arc<NodeView>) -> Rc<
         entities: Rc::new(shard.coordinator.clone()),
         ranges: node_http.clone(),
         scans: Box::new(shard.scanner.clone()),
+        scripts: view.work.scripts().map(|scripts| Rc::new(scripts.clone()) as Rc<dyn Scripts>),
         admin: node_http.clone(),
         peers: node_http,
         gate: gate(view, shard.clock.clone()),

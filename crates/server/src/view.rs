@@ -15,7 +15,7 @@ use kvorum_peer::first_dials::FirstDials;
 use kvorum_peer::membership::{Membership, VoteState};
 use kvorum_peer::room::PeerRoom;
 use kvorum_replication::anti_entropy::AntiEntropy;
-use kvorum_replication::cluster_scan::ScanMemory;
+use kvorum_replication::cluster_scan::ScanBudget;
 use kvorum_replication::coordinator::metrics::CoordinatorMetrics;
 use kvorum_replication::hints::HintQueue;
 use kvorum_replication::scrub::Scrub;
@@ -24,6 +24,7 @@ use kvorum_storage::commit::{CommitMetrics, CommitQueue};
 use kvorum_storage::{HealthState, Store};
 
 use crate::guards::Guards;
+use crate::work::NodeWork;
 
 /// The least from one backup to the next, in milliseconds: each has the store write out what is only in memory.
 const BACKUP_INTERVAL_MS: u64 = 60_000;
@@ -62,8 +63,10 @@ pub(crate) struct NodeView {
     pub(crate) cpu_share: CpuShare,
     /// Hints on their way, and what is counted of all of them.
     pub(crate) hints: Arc<HintQueue>,
-    /// What scans over the cluster hold.
-    pub(crate) scan_memory: Arc<ScanMemory>,
+    /// What scans over the cluster take.
+    pub(crate) scan_budget: Arc<ScanBudget>,
+    /// What they want done beside the data.
+    pub(crate) work: Arc<NodeWork>,
     /// Memory for large values.
     pub(crate) large_values: Arc<LargeValues>,
     /// What clients hold of it.

@@ -18,7 +18,7 @@ pub struct MemoryBudget {
     pub table: usize,
     /// Whole records in front of the engine.
     pub records: usize,
-    /// What is left for the node's own buffers: connections, queues, marks, recent versions.
+    /// What is left for the node's own buffers: connections, queues, marks, recent versions, scans over the cluster.
     pub node_buffers: usize,
 }
 
@@ -26,19 +26,19 @@ impl MemoryBudget {
     /// The least `memory_bytes`.
     pub const BYTES_MIN: usize = 64 * MIB;
 
-    /// A quarter for the node, an eighth for records, a quarter for write buffers, the rest for blocks; nothing if
+    /// Five sixteenths for the node, an eighth for records, a quarter for write buffers, the rest for blocks; nothing if
     /// `memory_bytes` is below [`MemoryBudget::BYTES_MIN`].
     #[must_use]
     pub fn new(memory_bytes: usize) -> Option<Self> {
         (memory_bytes >= Self::BYTES_MIN).then(|| {
             let quarter = memory_bytes / 4;
-            let records = quarter / 2;
+            let (records, node_buffers) = (quarter / 2, quarter + quarter / 4);
             Self {
-                cache: memory_bytes - quarter - records,
+                cache: memory_bytes - node_buffers - records,
                 write_buffers: quarter,
                 table: quarter / 4,
                 records,
-                node_buffers: quarter,
+                node_buffers,
             }
         })
     }

@@ -1,14 +1,16 @@
 //! Pages of a scan, and the questions for them, as bytes.
 //!
 //! ```text
-//! question: flags u8 | bytes_max u32 | start u16 + key | end u16 + key | provides 512 B | witnesses 512 B
+//! question: flags u8 | bytes_max u32 | start u16 + key | end u16 + key | [work u32 + bytes] | provides 512 B
+//!           | witnesses 512 B
 //! page:     flags u8 | gc_watermark 12 B | frontier u16 + key | entry ×
 //! entry:    key u16 + key | kind u8 | record u32 + bytes
-//!                                   | version 12 B, from u8, expires_ms u64
+//!                                   | version 12 B, from u8, expires_ms u64 | [derived u32 + bytes]
 //! ```
 //!
-//! Big-endian. An entry of a provider has the record, unless the question wants no values; a deletion, and what a
-//! witness holds, are versions alone. All keys ascend, and none between a page's begin and its frontier is left out.
+//! Big-endian. An entry of a provider has the record, or what the question's work has derived of it, or neither where no
+//! values are wanted; a deletion, and what a witness holds, are versions alone. All keys ascend, and none between a
+//! page's begin and its frontier is left out.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -21,10 +23,17 @@ use crate::version::Version;
 pub const PAGE_BYTES_MAX: usize = 256 * 1024;
 
 /// What the longest page adds to the record that it ends with.
-pub const PAGE_OVERHEAD_MAX: usize = 2 * PAGE_BYTES_MAX;
+pub const PAGE_OVERHEAD_MAX: usize = 3 * PAGE_BYTES_MAX;
+
+/// The longest description of work.
+pub const WORK_BYTES_MAX: usize = 68 * 1024;
+
+/// What may be derived of one record.
+pub const DERIVED_BYTES_MAX: usize = 64 * 1024;
 
 const KEYS_ONLY: u8 = 1;
 const HAS_END: u8 = 1 << 1;
+const HAS_WORK: u8 = 1 << 2;
 /// Of a page: the range goes on behind it.
 const MORE: u8 = 1;
 
@@ -34,6 +43,7 @@ mod kind {
     pub(super) const VALUE: u8 = 1;
     pub(super) const DELETION: u8 = 2;
     pub(super) const DAMAGED: u8 = 3;
+    pub(super) const DERIVED: u8 = 4;
 }
 
 /// Bytes that are no question or no page.
@@ -41,13 +51,15 @@ mod kind {
 #[error("no page of a scan, and no question for one")]
 pub struct NotAPage;
 
-/// Whether values are wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What is wanted of values.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScanValues {
     /// Providers give whole records.
     Wanted,
     /// Versions will do.
     LeftOut,
+    /// What this work derives of them, at most [`DERIVED_BYTES_MAX`] of each record. What work is, is its user's.
+    Derived(Bytes),
 }
 
 /// What a node is asked for.
@@ -78,6 +90,17 @@ pub enum ScanHolding {
         from: u8,
         /// When it ends, in milliseconds since 1970.
         expires_ms: Option<u64>,
+    },
+    /// The same, of which work has derived something.
+    Derived {
+        /// Which.
+        version: Version,
+        /// How many replicas shall hold it.
+        from: u8,
+        /// When it ends, in milliseconds since 1970.
+        expires_ms: Option<u64>,
+        /// What was derived.
+        derived: Bytes,
     },
     /// A deletion of this version.
     Deletion {
@@ -115,11 +138,18 @@ impl PageQuestion {
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(16 + 2 * PARTITIONS / 8 + self.start.len());
-        let keys_only = if self.values == ScanValues::LeftOut { KEYS_ONLY } else { 0 };
-        out.put_u8(keys_only | if self.end.is_some() { HAS_END } else { 0 });
+        let values = match self.values {
+            ScanValues::Wanted => 0,
+            ScanValues::LeftOut => KEYS_ONLY,
+            ScanValues::Derived(_) => HAS_WORK,
+        };
+        out.put_u8(values | if self.end.is_some() { HAS_END } else { 0 });
         out.put_u32(u32::try_from(self.bytes_max).unwrap_or(u32::MAX));
         put_key(&mut out, &self.start);
         put_key(&mut out, self.end.as_deref().unwrap_or_default());
+        if let ScanValues::Derived(work) = &self.values {
+            put_bytes(&mut out, work);
+        }
         for partitions in [&self.part.provides, &self.part.witnesses] {
             partitions.words().iter().for_each(|word| out.put_u64(*word));
         }
@@ -132,7 +162,7 @@ impl PageQuestion {
     /// [`NotAPage`].
     pub fn decode(mut bytes: Bytes) -> Result<Self, NotAPage> {
         let flags = bytes.try_get_u8().map_err(|_| NotAPage)?;
-        if flags & !(KEYS_ONLY | HAS_END) != 0 {
+        if flags & !(KEYS_ONLY | HAS_END | HAS_WORK) != 0 {
             return Err(NotAPage);
         }
         let bytes_max = usize::try_from(bytes.try_get_u32().map_err(|_| NotAPage)?).map_err(|_| NotAPage)?;
@@ -140,27 +170,35 @@ impl PageQuestion {
         if (flags & HAS_END == 0) != end.is_empty() {
             return Err(NotAPage);
         }
+        let values = match flags & (KEYS_ONLY | HAS_WORK) {
+            0 => ScanValues::Wanted,
+            KEYS_ONLY => ScanValues::LeftOut,
+            HAS_WORK => ScanValues::Derived(take_bytes(&mut bytes)?),
+            _ => return Err(NotAPage),
+        };
         let part = NodePart { provides: take_partitions(&mut bytes)?, witnesses: take_partitions(&mut bytes)? };
         if !bytes.is_empty() {
             return Err(NotAPage);
         }
-        let values = if flags & KEYS_ONLY == 0 { ScanValues::Wanted } else { ScanValues::LeftOut };
         Ok(Self { start, end: Some(end).filter(|end| !end.is_empty()), values, bytes_max, part })
     }
 }
 
 impl ScanPage {
-    /// Bytes of its keys and records.
+    /// Bytes of its keys, and of its records or what was derived of them.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        let holding = |holding: &ScanHolding| if let ScanHolding::Record(bytes) = holding { bytes.len() } else { 0 };
+        let holding = |holding: &ScanHolding| match holding {
+            ScanHolding::Record(bytes) | ScanHolding::Derived { derived: bytes, .. } => bytes.len(),
+            ScanHolding::Value { .. } | ScanHolding::Deletion { .. } | ScanHolding::Damaged => 0,
+        };
         self.entries.iter().map(|entry| entry.key.as_bytes().len() + holding(&entry.holding)).sum()
     }
 
     /// The bytes.
     #[must_use]
     pub fn encode(&self) -> Bytes {
-        let mut out = BytesMut::with_capacity(64 + self.bytes() + self.entries.len() * 32);
+        let mut out = BytesMut::with_capacity(64 + self.bytes() + self.entries.len() * 40);
         out.put_u8(if self.frontier.is_some() { MORE } else { 0 });
         out.put_slice(&self.gc_watermark.encode());
         put_key(&mut out, self.frontier.as_ref().map_or(&[], Key::as_bytes));
@@ -169,21 +207,16 @@ impl ScanPage {
             match holding {
                 ScanHolding::Record(record) => {
                     out.put_u8(kind::RECORD);
-                    out.put_u32(u32::try_from(record.len()).expect("a record is at most some hundred MiB"));
-                    out.put_slice(record);
+                    put_bytes(&mut out, record);
                 }
                 ScanHolding::Value { version, from, expires_ms } => {
-                    out.put_u8(kind::VALUE);
-                    out.put_slice(&version.encode());
-                    out.put_u8(*from);
-                    out.put_u64(expires_ms.unwrap_or(0));
+                    put_version(&mut out, kind::VALUE, *version, *from, *expires_ms);
                 }
-                ScanHolding::Deletion { version, from } => {
-                    out.put_u8(kind::DELETION);
-                    out.put_slice(&version.encode());
-                    out.put_u8(*from);
-                    out.put_u64(0);
+                ScanHolding::Derived { version, from, expires_ms, derived } => {
+                    put_version(&mut out, kind::DERIVED, *version, *from, *expires_ms);
+                    put_bytes(&mut out, derived);
                 }
+                ScanHolding::Deletion { version, from } => put_version(&mut out, kind::DELETION, *version, *from, None),
                 ScanHolding::Damaged => out.put_u8(kind::DAMAGED),
             }
         }
@@ -227,6 +260,23 @@ fn put_key(out: &mut BytesMut, key: &[u8]) {
     out.put_slice(key);
 }
 
+fn put_bytes(out: &mut BytesMut, bytes: &[u8]) {
+    out.put_u32(u32::try_from(bytes.len()).expect("a record is at most some hundred MiB"));
+    out.put_slice(bytes);
+}
+
+fn put_version(out: &mut BytesMut, kind: u8, version: Version, from: u8, expires_ms: Option<u64>) {
+    out.put_u8(kind);
+    out.put_slice(&version.encode());
+    out.put_u8(from);
+    out.put_u64(expires_ms.unwrap_or(0));
+}
+
+fn take_bytes(bytes: &mut Bytes) -> Result<Bytes, NotAPage> {
+    let length = usize::try_from(bytes.try_get_u32().map_err(|_| NotAPage)?).map_err(|_| NotAPage)?;
+    take(bytes, length)
+}
+
 fn take_key(bytes: &mut Bytes) -> Result<Bytes, NotAPage> {
     let length = usize::from(bytes.try_get_u16().map_err(|_| NotAPage)?);
     take(bytes, length)
@@ -250,19 +300,20 @@ fn take_partitions(bytes: &mut Bytes) -> Result<PartitionSet, NotAPage> {
 
 fn take_holding(bytes: &mut Bytes) -> Result<ScanHolding, NotAPage> {
     match bytes.try_get_u8().map_err(|_| NotAPage)? {
-        kind::RECORD => {
-            let length = usize::try_from(bytes.try_get_u32().map_err(|_| NotAPage)?).map_err(|_| NotAPage)?;
-            take(bytes, length).map(ScanHolding::Record)
-        }
+        kind::RECORD => take_bytes(bytes).map(ScanHolding::Record),
         kind::DAMAGED => Ok(ScanHolding::Damaged),
-        kind @ (kind::VALUE | kind::DELETION) => {
+        kind @ (kind::VALUE | kind::DERIVED | kind::DELETION) => {
             let version = take_version(bytes)?;
             let from = bytes.try_get_u8().ok().filter(|from| *from > 0).ok_or(NotAPage)?;
             let expires_ms = Some(bytes.try_get_u64().map_err(|_| NotAPage)?).filter(|expires_ms| *expires_ms > 0);
-            match expires_ms {
-                _ if kind == kind::VALUE => Ok(ScanHolding::Value { version, from, expires_ms }),
-                None => Ok(ScanHolding::Deletion { version, from }),
-                Some(_) => Err(NotAPage),
+            match (kind, expires_ms) {
+                (kind::VALUE, _) => Ok(ScanHolding::Value { version, from, expires_ms }),
+                (kind::DERIVED, _) => {
+                    let derived = take_bytes(bytes)?;
+                    Ok(ScanHolding::Derived { version, from, expires_ms, derived })
+                }
+                (_, None) => Ok(ScanHolding::Deletion { version, from }),
+                (_, Some(_)) => Err(NotAPage),
             }
         }
         _ => Err(NotAPage),

@@ -111,7 +111,7 @@ fn held_version(holding: &ScanHolding) -> Option<HeldVersion> {
             let expires_ms = Record::claimed_expiry(bytes);
             Some(HeldVersion { version, from, is_deletion: false, expires_ms })
         }
-        ScanHolding::Value { version, from, expires_ms } => {
+        ScanHolding::Value { version, from, expires_ms } | ScanHolding::Derived { version, from, expires_ms, .. } => {
             Some(HeldVersion { version: *version, from: *from, is_deletion: false, expires_ms: *expires_ms })
         }
         ScanHolding::Deletion { version, from } => {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use hyper::body::Body as _;
 use hyper::header::HeaderValue;
 use kvorum_base::value_memory::{Body, Charge, FREE_BYTES};
 use kvorum_core::quorum::{Expiry, Held};
@@ -13,7 +12,6 @@ use kvorum_replication::coordinator::{NewValue, Outcome, ReadResult};
 use super::item::{ItemAction, ItemAnswer, OPERATIONS_MAX, Payload};
 use super::{AnswerWriter, BATCH_BYTES_MAX, Item, ItemRequest, read};
 use crate::api::{AuditedKind, AuditedRequest, Entities};
-use crate::body::{BodyError, declared_length, gather};
 use crate::error::{HttpError, Shed};
 use crate::media::RecordForm;
 use crate::numbers::QuorumNumbers;
@@ -38,39 +36,13 @@ impl<E: Entities> Exchange<'_, E> {
         if self.fields.is_coded {
             return Err(self.reject(HttpError::TransferCoding).await);
         }
-        if declared_length(&self.body, BATCH_BYTES_MAX).is_err() {
-            return Err(self.reject(HttpError::BatchTooLarge).await);
-        }
-        let (body, charge) = self.gather_batch().await?.into_parts();
+        let (body, charge) = self.gather_all(BATCH_BYTES_MAX, || HttpError::BatchTooLarge).await?.into_parts();
         let charge = charge.map(Arc::new);
         let settings = self.shard.settings();
         let items = read(form, &body, quorum, self.shard.defaults(), settings.value_bytes_max).map_err(kept)?;
         self.shard.admit(self.busy, 1 + items.len() / OPERATIONS_PER_REQUEST).await.map_err(kept)?;
         self.shard.metrics().batched(items.len());
         self.answer_items(form, items, charge.as_ref()).await.map_err(kept)
-    }
-
-    async fn gather_batch(&mut self) -> Result<Body, ErrorResponse> {
-        if self.body.is_end_stream() {
-            return Ok(Body::default());
-        }
-        self.reading();
-        let (busy, shard, watch) = (self.busy, self.shard, self.watch);
-        let hold = |bytes| hold(busy, shard, watch.address(), bytes);
-        let gathered = gather(&mut self.body, BATCH_BYTES_MAX, shard.large_values(), hold).await;
-        self.serving();
-        match gathered {
-            Ok(body) => {
-                if self.fields.is_chunked {
-                    self.charge(|| body.value_bytes());
-                }
-                Ok(body)
-            }
-            Err(BodyError::NoRoom) => Err(self.reject(self.shard.shed(Shed::Memory)).await),
-            Err(BodyError::OverShare) => Err(self.reject(self.shard.shed(Shed::Share)).await),
-            Err(BodyError::TooLarge) => Err(self.reject(HttpError::BatchTooLarge).await),
-            Err(BodyError::Broken) => Err(self.body_failure(BodyError::Broken)),
-        }
     }
 
     async fn answer_items(

@@ -12,9 +12,9 @@ use kvorum_base::value_memory::LargeValues;
 use kvorum_replication::cluster_scan::ScanStep;
 use tokio::time::{Instant, Sleep};
 
-use super::coverage::{coverage, ranges};
+use super::tally::ScanEnding;
 use super::token::TokenScope;
-use super::writer::{ScanWriter, Trailer};
+use super::writer::ScanWriter;
 use crate::api::{ScanAdvance, ScanSource};
 use crate::error::NodeNames;
 use crate::gate::RangePermit;
@@ -142,7 +142,7 @@ impl ScanBody {
             match step {
                 ScanStep::Record(found) => {
                     self.writer.record(&found);
-                    if self.writer.count == self.limit {
+                    if self.writer.tally.count == self.limit {
                         return self.write_trailer(source, false);
                     }
                 }
@@ -164,14 +164,8 @@ impl ScanBody {
     }
 
     fn write_trailer(&mut self, source: &dyn ScanSource, is_at_end: bool) -> Progress {
-        let missing = source.missing();
         let after = (!is_at_end).then(|| self.tokens.token(self.position.as_deref()));
-        self.writer.trailer(&Trailer {
-            complete: is_at_end && missing.is_empty(),
-            after: after.as_deref(),
-            coverage: &coverage(source.layout(), source.segments(), self.names),
-            missing: &ranges(missing),
-        });
+        self.writer.trailer(&ScanEnding::of(source, after, self.names));
         Progress::Ended
     }
 

@@ -6,6 +6,7 @@ use kvorum_core::placement::{Layout, NodeId};
 use kvorum_replication::cluster_scan::ScanSegment;
 use serde_json::{Map, Value, json};
 
+use crate::api::ScanSource;
 use crate::error::NodeNames;
 
 /// A node as the client may see it.
@@ -30,8 +31,9 @@ pub(super) fn ranges(partitions: &PartitionSet) -> Value {
 }
 
 /// Each segment with its layout, and what each node answered for in it.
-pub(super) fn coverage(layout: &Layout, segments: &[ScanSegment], names: NodeNames) -> Value {
-    let segment = |segment: &ScanSegment| {
+pub(super) fn coverage(source: &dyn ScanSource, names: NodeNames) -> Value {
+    let (layout, segments) = (source.layout(), source.segments());
+    let segment = |(place, segment): (usize, &ScanSegment)| {
         let nodes = (0..=u8::MAX).map(NodeId).take(layout.nodes().len());
         let parts = nodes.map(|node| (node, segment.plan.part(node))).filter(|(_, part)| !part.is_empty());
         let nodes = parts.map(|(node, part)| {
@@ -52,10 +54,12 @@ pub(super) fn coverage(layout: &Layout, segments: &[ScanSegment], names: NodeNam
         };
         members.insert("layout".into(), layout.version().into());
         members.insert("nodes".into(), nodes.collect());
-        if !segment.plan.missing().is_empty() {
-            members.insert("missing".into(), ranges(segment.plan.missing()));
+        // With those of which a read found too few replicas: they are known at the end alone.
+        let missing = if place + 1 == segments.len() { source.missing() } else { segment.plan.missing() };
+        if !missing.is_empty() {
+            members.insert("missing".into(), ranges(missing));
         }
         Value::Object(members)
     };
-    segments.iter().map(segment).collect()
+    segments.iter().enumerate().map(segment).collect()
 }

@@ -7,6 +7,7 @@ mod coverage;
 pub(crate) mod fuzzing;
 pub(crate) mod request;
 mod serve;
+pub(crate) mod tally;
 mod token;
 mod writer;
 

@@ -16,8 +16,7 @@ fn one_of_each() -> Vec<HttpError> {
     let not_enough = Refused::NotEnough { required: 2, acked: 1, receipt: Receipt::default() };
     let refused =
         [Refused::Overloaded, Refused::Behind, Refused::CannotWrite, Refused::Fenced, Refused::NotServing, not_enough];
-    let peer = PeerRefusal { status: StatusCode::CONFLICT, title: "Not A Peer", detail: String::new() };
-    let mut all = of_scans().to_vec();
+    let mut all = [&of_scans()[..], &of_bodies()].concat();
     all.extend([
         BadRequest::UnknownPath.into(),
         HttpError::NotFound { deleted: None, receipt: None },
@@ -29,13 +28,9 @@ fn one_of_each() -> Vec<HttpError> {
         AuthRefusal::Over(OverLimit { limit: "in_flight", retry_after: Duration::ZERO }).into(),
         HttpError::Origin(OriginRefusal::Foreign),
         HttpError::Origin(OriginRefusal::Misdirected),
-        HttpError::Timeout,
-        HttpError::ValueTooLarge { bytes_max: 1 },
-        HttpError::ConditionalWrite,
-        HttpError::TransferCoding,
         HttpError::Shed(Shed::Memory),
         HttpError::Unready(String::new()),
-        HttpError::Peer(peer),
+        HttpError::Peer(PeerRefusal { status: StatusCode::CONFLICT, title: "Not A Peer", detail: String::new() }),
         HttpError::Defect { request_id: RequestId(1) },
     ]);
     all.extend(refused.map(HttpError::Refused).into_iter().chain(of_batches()));
@@ -63,6 +58,9 @@ fn one_of_each() -> Vec<HttpError> {
             | HttpError::AnswerFull
             | HttpError::UnsupportedMediaType
             | HttpError::NotAcceptable
+            | HttpError::WorkTooLarge
+            | HttpError::Unprocessable(_)
+            | HttpError::ScriptsOff
             | HttpError::TooFewReplicas { .. }
             | HttpError::ConditionalWrite
             | HttpError::TransferCoding
@@ -83,9 +81,21 @@ fn one_of_each() -> Vec<HttpError> {
     all
 }
 
-fn of_scans() -> [HttpError; 2] {
+/// Of requests that say too much, or what nobody does.
+fn of_bodies() -> [HttpError; 4] {
+    let large = HttpError::ValueTooLarge { bytes_max: 1 };
+    [HttpError::Timeout, large, HttpError::ConditionalWrite, HttpError::TransferCoding]
+}
+
+fn of_scans() -> [HttpError; 5] {
     let partitions = serde_json::json!(["0-3"]);
-    [HttpError::NotAcceptable, HttpError::TooFewReplicas { required: 2, partitions, nodes: Vec::new() }]
+    [
+        HttpError::NotAcceptable,
+        HttpError::WorkTooLarge,
+        HttpError::Unprocessable("too much".to_owned()),
+        HttpError::ScriptsOff,
+        HttpError::TooFewReplicas { required: 2, partitions, nodes: Vec::new() },
+    ]
 }
 
 #[test]

@@ -18,7 +18,7 @@ use kvorum_core::scan::page::ScanValues;
 use kvorum_core::scan::plan::ScanPlan;
 use kvorum_core::version::Hlc;
 use kvorum_core::{Incarnation, Key, Record, Version};
-use kvorum_replication::cluster_scan::{ScanRefused, ScanSegment, ScanSpec, ScanStep, ScannedRecord};
+use kvorum_replication::cluster_scan::{ScanRefused, ScanSegment, ScanSpec, ScanStep, ScannedContent, ScannedRecord};
 use kvorum_replication::coordinator::batch::{BatchAction, BatchOperation};
 use kvorum_replication::coordinator::{
     NewValue, Outcome, ReadResult, Receipt, Refused, ReplicaReceipt, WithReceipt, WriteResult,
@@ -27,6 +27,7 @@ use kvorum_storage::{Page, PageLimit};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
+use crate::work::{ScanWork, WorkResult};
 use crate::{
     Admin, AdminFuture, Entities, PEER_PROTOCOL, PageFuture, PageRoom, PeerRefusal, PeerUpgrade, RangeError, Ranges,
     ScanAdvance, ScanSource, Scans,
@@ -232,7 +233,11 @@ impl Scans for FakeScans {
             key: Key::new(Bytes::copy_from_slice(key)).unwrap(),
             version: record.version(),
             expires_ms: record.expires_ms(),
-            record: (spec.values == ScanValues::Wanted).then(|| record.clone()),
+            content: match &spec.values {
+                ScanValues::Wanted => ScannedContent::Record(record.clone()),
+                ScanValues::LeftOut => ScannedContent::Version,
+                ScanValues::Derived(work) => ScannedContent::Derived(derived(work, key, record)),
+            },
         });
         let plan = Rc::new(ScanPlan::new(&self.layout, spec.quorum, |_, _| true));
         Ok(Box::new(FakeScan {
@@ -252,6 +257,20 @@ impl Scans for FakeScans {
     fn layout(&self) -> &Layout {
         &self.layout
     }
+
+    fn clock_ms(&self) -> u64 {
+        1_000_000
+    }
+}
+
+/// What a node would derive for a query.
+fn derived(work: &[u8], key: &[u8], record: &Record) -> Option<Bytes> {
+    let Ok(ScanWork::Query { now_ms, body }) = ScanWork::decode(work) else { return None };
+    let query = kvorum_query::Query::parse(&body).unwrap();
+    let (value, written_ms) = (record.payload(), record.version().hlc.millis());
+    let record =
+        kvorum_query::QueryRecord { key, value: &value, content_type: record.content_type(), written_ms, now_ms };
+    query.row(&record).map(|row| WorkResult::Row(row.into()).encode())
 }
 
 struct FakeScan {
@@ -270,6 +289,10 @@ impl ScanSource for FakeScan {
             self.position = Some(Bytes::copy_from_slice(found.key.as_bytes()));
         }
         Some(step)
+    }
+
+    fn hold(&mut self, _: usize) -> bool {
+        true
     }
 
     fn advance(mut self: Box<Self>) -> ScanAdvance {

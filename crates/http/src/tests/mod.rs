@@ -95,6 +95,7 @@ async fn start(settings: HttpSettings, large_bytes_max: usize) -> Rc<Node> {
         entities: Rc::clone(&entities),
         ranges: Rc::<FakeRanges>::clone(&ranges),
         scans: Box::new(FakeScans::new(&entities)),
+        scripts: None,
         admin: Rc::<FakeAdmin>::clone(&admin),
         peers: Rc::<FakePeers>::clone(&peers),
         gate: None,

@@ -114,7 +114,7 @@ fn what_cannot_be_run_is_told_by_the_exit_code() {
     for bad in [
         &["bench", "run", "--url", &url][..],
         &["bench", "run", "--url", &url, "--rate", "0"],
-        &["bench", "run", "--url", &url, "--rate", "1", "--workload", "scan"],
+        &["bench", "run", "--url", &url, "--rate", "1", "--workload", "scans"],
         &["bench", "run", "--url", &url, "--rate", "1", "--threads", "2", "--connections", "1"],
         &["bench", "fill", "--url", &url, "--size", "many"],
         &["bench", "fill", "--url", &url, "--keys", "18446744073709551615"],

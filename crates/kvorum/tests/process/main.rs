@@ -6,8 +6,9 @@
 //! values; `profile` profiles and the admin listener; `ready` that a ready node answers; `start` refusals to start;
 //! `drain` SIGTERM; `expiry` values that
 //! end; `memory` the budget; `hints` what a node that is away misses; `recipes` the commands of
-//! docs/how-to; `scan` scans over the cluster, `scan_command` the command; `repair_*` anti-entropy, dropped deletions and rebuilt nodes; `scrub` damage that no request reads;
-//! `scenario` the published measurements; `security_*` strangers, keys, browsers; `upgrade` older data. `support` is
+//! docs/how-to; `scan` scans over the cluster, `scan_bad_days` rebuilds, disks and clocks, `scan_command` the command; `repair_*` anti-entropy, dropped deletions
+//! and rebuilt nodes; `scrub` damage that no request reads; `scenario` the published measurements; `security_*`
+//! strangers, keys, browsers; `upgrade` older data; `work_*` queries and scripts. `support` is
 //! what they share. A test is named by its rule. Nothing waits a fixed time: `support::wait` asks until a deadline.
 
 #![allow(
@@ -51,6 +52,7 @@ mod ready;
 mod recipes;
 mod repair_rounds;
 mod scan;
+mod scan_bad_days;
 mod scan_command;
 mod scenario;
 mod scrub;
@@ -60,3 +62,5 @@ mod security_peers;
 mod start;
 mod support;
 mod upgrade;
+mod work_query;
+mod work_script;

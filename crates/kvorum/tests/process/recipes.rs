@@ -1,9 +1,11 @@
 //! The recipes of docs/how-to, run as they are written there: the commands are taken from the text, and only addresses
 //! and paths are replaced.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
+
+use serde_json::{Value, json};
 
 use crate::support::cluster::flip;
 use crate::support::random::Random;
@@ -30,6 +32,21 @@ fn commands(page: &str) -> Vec<String> {
         .collect();
     assert!(!commands.is_empty(), "no commands in {page}");
     commands
+}
+
+/// Writes the files that a page shows, for its commands to find: blocks of JSON and Lua, each behind its name.
+fn write_files(page: &str, folder: &Path) {
+    let text = std::fs::read_to_string(format!("../../docs/how-to/{page}.md")).unwrap();
+    let parts: Vec<&str> = text.split("```").collect();
+    for part in parts.chunks_exact(2) {
+        let (before, (language, content)) = (part[0], part[1].split_once('\n').unwrap());
+        if !["json", "lua"].contains(&language) {
+            continue;
+        }
+        let named = before.split('`').skip(1).step_by(2).filter(|name| name.ends_with(&format!(".{language}")));
+        let name = named.last().unwrap_or_else(|| panic!("{page}: a block of {language} has no name"));
+        std::fs::write(folder.join(name), content).unwrap();
+    }
 }
 
 /// A recipe for an operator of this cluster, with this node in trouble.
@@ -60,12 +77,12 @@ impl Recipe {
         all.split_whitespace().map(str::to_owned).collect()
     }
 
-    /// Runs the next command; it must end well. Its output.
+    /// Runs the next command, where the page's files are; it must end well. Its output.
     #[track_caller]
     fn run(&mut self, cluster: &Cluster, begin: &str) -> String {
         let words = self.next(cluster, begin);
         let output: Output = match words[0].as_str() {
-            "kvorum" => cluster.command(self.subject).args(&words[1..]).output().unwrap(),
+            "kvorum" => cluster.command(self.subject).args(&words[1..]).current_dir(cluster.root()).output().unwrap(),
             program => Command::new(program).args(&words[1..]).output().unwrap(),
         };
         let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -293,4 +310,79 @@ fn a_clock_that_jumps_fences_its_node_until_it_is_right() {
     }
     let fenced = cluster.log(SUBJECT).matches("clock is too far from most peers: fenced until it is set right").count();
     assert_eq!(fenced, 2, "once for each jump:\n{}", cluster.log(SUBJECT));
+}
+
+/// The orders of two customers, as the pages have them.
+fn put_orders(cluster: &Cluster) {
+    let mut client = cluster.client(0);
+    for (key, status, total) in [
+        ("anna/1", "open", "12.5"),
+        ("anna/2", "open", "30"),
+        ("anna/3", "done", "99"),
+        ("ben/4", "open", "7"),
+        ("ben/5", "done", "21"),
+    ] {
+        let value = format!("{{\"status\":\"{status}\",\"total\":{total}}}");
+        client.put(&entity(format!("orders/{key}")), value.as_bytes());
+    }
+}
+
+#[test]
+fn each_query_of_the_page_counts_what_it_says() {
+    let cluster = Cluster::start(3);
+    put_orders(&cluster);
+    write_files("query-the-data", cluster.root());
+    let mut recipe = Recipe::of("query-the-data");
+    let mut answer = |begin: &str| {
+        let answer: Value = serde_json::from_str(&recipe.run(&cluster, begin)).unwrap();
+        assert_eq!(answer["complete"], true, "{answer}");
+        (answer["groups"].clone(), answer["not_json"].clone())
+    };
+    let totals = json!([{"group": "anna", "count": 2, "sum": 42.5}, {"group": "ben", "count": 1, "sum": 7}]);
+    assert_eq!(answer("kvorum query totals.json "), (totals.clone(), json!(0)));
+    let largest = json!([
+        {"group": "done", "top": [{"key": "orders/anna/3", "value": 99}, {"key": "orders/ben/5", "value": 21}]},
+        {"group": "open", "top": [{"key": "orders/anna/2", "value": 30}, {"key": "orders/anna/1", "value": 12.5}]},
+    ]);
+    assert_eq!(answer("kvorum query largest.json "), (largest, json!(0)));
+    assert_eq!(answer("kvorum query fresh.json "), (json!([{"group": null, "count": 5}]), json!(0)));
+    cluster.client(0).put(&entity("orders/ben/6"), b"total 7");
+    assert_eq!(answer("kvorum query odd.json "), (json!([{"group": "6", "count": 1}]), json!(1)));
+    assert_eq!(answer("kvorum query totals.json --timeout "), (totals, json!(1)));
+}
+
+#[test]
+fn scripts_are_turned_on_node_by_node_and_give_what_the_page_shows() {
+    let mut cluster = Cluster::start(3);
+    put_orders(&cluster);
+    cluster.client(0).put(&entity("texts/1"), b"The sea, the sea");
+    cluster.client(0).put(&entity("texts/2"), b"Out at sea");
+    cluster.set_all("KVORUM_SCRIPTS_ENABLED", "true");
+    for subject in 0..3 {
+        assert!(cluster.terminate(subject).success());
+        cluster.restart(subject);
+        let said = Recipe { subject, ..Recipe::of("run-scripts") }.run(&cluster, "kvorum status ");
+        assert!(said.contains("is ready"), "{said}");
+    }
+    write_files("run-scripts", cluster.root());
+    let mut recipe = Recipe::of("run-scripts");
+    recipe.run(&cluster, "kvorum status ");
+    let mut prints = |begin: &str, pairs: &[(&str, f64)], count: usize| {
+        let said = recipe.run(&cluster, begin);
+        let mut lines: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let trailer = lines.pop().unwrap();
+        assert_eq!((&trailer["complete"], &trailer["count"]), (&json!(true), &json!(count)), "{trailer}");
+        let found = lines.iter().map(|line| (line["key"].as_str().unwrap(), line["value"].as_f64().unwrap()));
+        assert_eq!(found.collect::<Vec<_>>(), pairs);
+    };
+    prints("kvorum script words.lua ", &[("at", 1.0), ("out", 1.0), ("sea", 3.0), ("the", 2.0)], 2);
+    prints("kvorum script averages.lua ", &[("done", 60.0), ("open", 16.5)], 5);
+    cluster.client(0).put(&entity("orders/ben/6"), b"total 7");
+    cluster.client(0).put(&entity("orders/ben/7"), br#"{"status":"open"}"#);
+    let mut refused = cluster.command(0);
+    refused.args(["script", "averages.lua", "--prefix", "orders/", "--url", &cluster.node(0).url()]);
+    let refused = refused.current_dir(cluster.root()).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && said.contains("script:2: json.decode: "), "{said}");
+    prints("kvorum script careful.lua ", &[("good", 5.0), ("orders/ben/6", 1.0), ("orders/ben/7", 1.0)], 7);
 }

@@ -247,7 +247,7 @@ fn a_client_that_stops_reading_or_leaves_costs_a_bounded_part_of_the_memory() {
     fill_large(&mut cluster.client(0), 2000, &value);
     let mut open = Vec::new();
     let mut refused = 0;
-    for _ in 0..20 {
+    for _ in 0..40 {
         let mut client = cluster.client(0);
         client.write(&request("GET", "/v0/scan?prefix=k", &[], None)).unwrap();
         let head = client.head().unwrap();

@@ -213,8 +213,11 @@ fn a_principal_over_its_limit_gets_429_and_no_other_does() {
 }
 
 #[test]
-fn a_revoked_key_is_over_within_six_seconds_on_open_connections_ranges_and_scans_too() {
-    let (cluster, keys) = Cluster::secured(1, &[("KVORUM_LIMITS_SCAN_PAGE_BYTES", "4KiB")]);
+fn a_revoked_key_is_over_within_six_seconds_on_open_connections_ranges_scans_and_queries_too() {
+    // A query of 24 MB goes on for longer than the key has.
+    let settings =
+        [("KVORUM_LIMITS_SCAN_PAGE_BYTES", "4KiB"), ("KVORUM_SCAN_RATE", "1MiB"), ("KVORUM_SCRIPTS_ENABLED", "true")];
+    let (cluster, keys) = Cluster::secured(1, &settings);
     let app = keys.add("app", "app");
     cluster.reload(0);
     let mut writer = cluster.client(0);
@@ -227,7 +230,12 @@ fn a_revoked_key_is_over_within_six_seconds_on_open_connections_ranges_and_scans
     let mut scanner = cluster.client(0).key(Some(&app));
     for beyond in ["prefix=", "prefix=a", "start=app/", "start=app/&end=app1"] {
         scanner.get(&format!("/v0/scan?{beyond}")).problem(403);
+        let source = b"function map() end";
+        scanner.ok("POST", &format!("/v0/script?{beyond}"), Some(source)).problem(403);
     }
+    let query = |prefix: &str| format!("{{\"prefix\":\"{prefix}\",\"select\":{{\"count\":{{}}}}}}");
+    scanner.ok("POST", "/v0/query", Some(query("a").as_bytes())).problem(403);
+    assert_eq!(scanner.ok("POST", "/v0/query", Some(query("app/0000").as_bytes())).status, 200);
     assert_eq!(scanner.get("/v0/scan?prefix=app/&limit=1").status, 200);
     // Readers that take one chunk and then wait.
     let bearer = format!("Bearer {app}");
@@ -238,12 +246,16 @@ fn a_revoked_key_is_over_within_six_seconds_on_open_connections_ranges_and_scans
         stream.chunk().unwrap().unwrap();
         stream
     });
+    let mut asked = cluster.client(0).timeout(Duration::from_secs(60));
+    let headers = [("Authorization", &*bearer)];
+    asked.write(&request("POST", "/v0/query", &headers, Some(query("app/").as_bytes()))).unwrap();
     said(&["key", "revoke", id_of(&app), "--file", keys.path()]);
     let limit = Duration::from_secs(6);
     wait_within(limit, "every open connection is refused", || {
         kept.iter_mut().all(|client| client.get(&entity("app/00001")).status != 200).then_some(())
     });
     assert!(kept.iter_mut().all(|client| [401, 429].contains(&client.get(&entity("app/00001")).status)));
+    asked.receive("POST").unwrap().problem(403);
     for mut stream in streams {
         let is_broken = loop {
             match stream.chunk() {

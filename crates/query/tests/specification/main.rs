@@ -168,7 +168,9 @@ fn rows(query: &Query, records: &[PlainRecord]) -> Vec<(Vec<u8>, Vec<u8>)> {
 
 fn folded(query: &Arc<Query>, rows: &[(Vec<u8>, Vec<u8>)]) -> Aggregation {
     let mut aggregation = Aggregation::new(Arc::clone(query));
-    rows.iter().for_each(|(key, row)| aggregation.add(key, row).unwrap());
+    for (key, row) in rows {
+        aggregation.add(key, row).unwrap();
+    }
     aggregation
 }
 

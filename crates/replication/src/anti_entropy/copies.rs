@@ -9,8 +9,8 @@ use kvorum_core::repair::Holding;
 use kvorum_core::repair::round::{CopyPlan, Round};
 use kvorum_core::{Key, PartitionId, Record, Version};
 
-use super::pace::ScanPace;
 use crate::background_rpc::BackgroundRpc;
+use crate::scan_pace::ScanPace;
 
 /// For one answer of a node.
 pub(super) const ANSWER_MAX: Duration = Duration::from_secs(15);

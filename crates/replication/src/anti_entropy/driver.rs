@@ -25,9 +25,9 @@ use tokio::task::JoinSet;
 
 use super::copies::{ANSWER_MAX, Copied, Copier};
 use super::member::Member;
-use super::pace::ScanPace;
 use super::{AntiEntropy, RoundProgress, Summary, add};
 use crate::background_rpc::BackgroundRpc;
+use crate::scan_pace::ScanPace;
 
 /// How often it is looked whether a round is due.
 const TICK: Duration = Duration::from_secs(1);

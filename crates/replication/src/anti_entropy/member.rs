@@ -29,11 +29,11 @@ use kvorum_storage::commit::Promise;
 use kvorum_storage::{GcWatermarks, PageLimit, Store, StoreError};
 use tokio::sync::oneshot;
 
-use super::pace::ScanPace;
 use super::{AntiEntropy, Part, Rebuilding, ScanPass, Sums, add};
 use crate::background_scan::BackgroundScan;
 use crate::replica::Replica;
 use crate::replica::reply_to::ReplyTo;
+use crate::scan_pace::ScanPace;
 
 /// One page of a scan: a quarter of a millisecond where records are small, for which a request may have to wait.
 const PAGE: PageLimit = PageLimit { records: 128, bytes: 32 * 1024 };

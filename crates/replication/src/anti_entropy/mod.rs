@@ -11,7 +11,6 @@
 mod copies;
 pub mod driver;
 pub mod member;
-mod pace;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};

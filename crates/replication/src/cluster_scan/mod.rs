@@ -5,11 +5,14 @@
 //! from behind the last key that was given, so no key is given twice, and none is left out.
 //!
 //! The rules are those of [`kvorum_core::scan`]. A key that its replicas do not agree on is read by the coordinator, as
-//! a client would.
+//! a client would. Where work is to be done beside the data ([`derivation`]), providers give what it derives of their
+//! records, and the coordinator derives the same of the records that it reads.
 //!
 //! Cancel safety: [`ClusterScan::next`] may be dropped and called again; what was read is not lost. Dropping the scan
 //! gives up all that is under way.
 
+mod budget;
+pub mod derivation;
 mod page_reader;
 mod pages;
 mod scanner;
@@ -32,10 +35,12 @@ use kvorum_core::{Key, Record, Version};
 
 use crate::coordinator::batch::{BatchAction, BatchOperation};
 use crate::coordinator::{Outcome, ReadResult, Refused};
+use budget::Reservation;
+pub use budget::{ScanBudget, ScanSettings};
 pub(crate) use page_reader::PageReader;
 use pages::Pages;
-pub use scanner::{MissingReplicas, OnMissing, ScanMemory, ScanRefused, ScanSpec, Scanner};
-use scanner::{Reservation, key_bytes};
+use scanner::key_bytes;
+pub use scanner::{MissingReplicas, OnMissing, ScanRefused, ScanSpec, Scanner};
 
 /// Keys that are decided before the first of them is given: those that need a read are read together.
 const DECIDED_MAX: usize = 128;
@@ -58,8 +63,27 @@ pub struct ScannedRecord {
     pub version: Version,
     /// When it ends, in milliseconds since 1970.
     pub expires_ms: Option<u64>,
-    /// The whole of it, where values are wanted.
-    pub record: Option<Record>,
+    /// What of it is wanted.
+    pub content: ScannedContent,
+}
+
+/// What a scan gives of a record beside its version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ScannedContent {
+    /// Nothing.
+    Version,
+    /// The whole of it.
+    Record(Record),
+    /// What was derived of it; nothing of what is of no interest to the work.
+    Derived(Option<Bytes>),
+}
+
+impl ScannedContent {
+    /// The record, where values are wanted.
+    #[must_use]
+    pub fn record(&self) -> Option<&Record> {
+        if let Self::Record(record) = self { Some(record) } else { None }
+    }
 }
 
 /// What comes next.
@@ -102,7 +126,9 @@ pub struct ClusterScan {
     missing: PartitionSet,
     /// How it ends once `items` are given.
     ending: Option<ScanStep>,
-    _room: Reservation,
+    room: Reservation,
+    /// The part of it that is for its own.
+    pages_bytes: usize,
 }
 
 /// What is needed for the next key.
@@ -128,7 +154,8 @@ impl ClusterScan {
     /// [`ScanRefused`].
     pub fn open(scanner: &Rc<Scanner>, spec: ScanSpec) -> Result<Self, ScanRefused> {
         let nodes = scanner.membership.layout().nodes().len();
-        let room = scanner.memory.reserve(nodes * PAGES_OF_NODE * scanner.page_bytes).ok_or(ScanRefused::NoRoom)?;
+        let bytes = nodes * PAGES_OF_NODE * scanner.budget.page_bytes;
+        let room = scanner.budget.reserve(bytes).ok_or(ScanRefused::NoRoom)?;
         let failed = BTreeSet::new();
         let plan = scanner.plan(&spec, &failed);
         if spec.on_missing == OnMissing::End && !plan.missing().is_empty() {
@@ -147,11 +174,17 @@ impl ClusterScan {
             segments: Vec::new(),
             missing: PartitionSet::default(),
             ending: None,
-            _room: room,
+            room,
+            pages_bytes: bytes,
             spec,
         };
         scan.begin_plan();
         Ok(scan)
+    }
+
+    /// Counts what its user holds beside it, out of the same memory, as far as it was ever most; whether there is room.
+    pub fn hold(&mut self, bytes: usize) -> bool {
+        self.room.grow_to(self.pages_bytes + bytes)
     }
 
     /// The last key up to which everything was given: from behind it another scan may go on.
@@ -282,7 +315,7 @@ impl ClusterScan {
             ScanVerdict::Skip => None,
             ScanVerdict::Send => {
                 let holding = answers.first().and_then(|provider| provider.holding);
-                Some(sent(key.clone(), holding).map_or(Decided::Unread(key), Decided::Item))
+                Some(sent(key.clone(), holding, &self.spec.values).map_or(Decided::Unread(key), Decided::Item))
             }
             // What nobody is asked for is left out.
             ScanVerdict::Read if cover.is_empty() => None,
@@ -294,12 +327,12 @@ impl ClusterScan {
     /// partition out.
     async fn take_unread(&mut self) {
         let keys: Vec<Key> = self.unread.iter().filter_map(Decided::to_read).cloned().collect();
-        let mut answers = self.read_all(keys).await.into_iter();
+        let mut answers = self.find_all(keys).await.into_iter();
         for decided in std::mem::take(&mut self.unread) {
             match &decided {
                 Decided::Item(item) => self.items.push_back(item.clone()),
                 Decided::Unread(key) => match answers.next() {
-                    Some(Ok(found)) => self.items.extend(found_by_read(key, &found, self.spec.values)),
+                    Some(Ok(found)) => self.items.extend(found),
                     _ if self.spec.on_missing == OnMissing::LeaveOut => {
                         self.missing.insert(key.hash().partition());
                     }
@@ -313,6 +346,33 @@ impl ClusterScan {
             }
             self.decided = Some(key_of(&decided));
         }
+    }
+
+    /// Reads keys, and derives of what was read what the scan asks for. Cancel safe.
+    async fn find_all(&self, keys: Vec<Key>) -> Vec<Result<Option<ScannedRecord>, Refused>> {
+        let answers = self.read_all(keys.clone()).await;
+        let found = keys.into_iter().zip(answers).map(|(key, answer)| answer.map(|found| found_by_read(key, &found)));
+        let mut found: Vec<Result<Option<ScannedRecord>, Refused>> = found.collect();
+        let records = || found.iter().filter_map(|found| found.as_ref().ok()?.as_ref());
+        let derived = match &self.spec.values {
+            ScanValues::Wanted => return found,
+            ScanValues::LeftOut => None,
+            ScanValues::Derived(work) => {
+                let whole = records().filter_map(|found| Some((found.key.clone(), found.content.record()?.clone())));
+                match self.scanner.reader.derive(work.clone(), whole.collect()).await {
+                    Ok(derived) => Some(derived),
+                    Err(_) => return found.iter().map(|_| Err(Refused::Overloaded)).collect(),
+                }
+            }
+        };
+        let mut derived = derived.map(Vec::into_iter);
+        for found in found.iter_mut().flatten().flatten() {
+            found.content = match &mut derived {
+                None => ScannedContent::Version,
+                Some(derived) => ScannedContent::Derived(derived.next().flatten()),
+            };
+        }
+        found
     }
 
     /// Reads keys, as a client would: all at once, and one after another those for which there was no room. Cancel safe.
@@ -416,27 +476,37 @@ fn key_of(decided: &Decided) -> Bytes {
 }
 
 /// What a provider holds, as it is given; nothing where its bytes are no record.
-fn sent(key: Key, holding: Option<&ScanHolding>) -> Option<ScannedRecord> {
-    match holding? {
-        ScanHolding::Record(bytes) => {
+fn sent(key: Key, holding: Option<&ScanHolding>, values: &ScanValues) -> Option<ScannedRecord> {
+    match (holding?, values) {
+        (ScanHolding::Record(bytes), ScanValues::Wanted) => {
             let record = Record::decode(&key, bytes.clone()).ok()?;
             let (version, expires_ms) = (record.version(), record.expires_ms());
-            Some(ScannedRecord { key, version, expires_ms, record: Some(record) })
+            Some(ScannedRecord { key, version, expires_ms, content: ScannedContent::Record(record) })
         }
-        ScanHolding::Value { version, expires_ms, .. } => {
-            Some(ScannedRecord { key, version: *version, expires_ms: *expires_ms, record: None })
+        (ScanHolding::Value { version, expires_ms, .. }, ScanValues::LeftOut) => {
+            let content = ScannedContent::Version;
+            Some(ScannedRecord { key, version: *version, expires_ms: *expires_ms, content })
         }
-        ScanHolding::Deletion { .. } | ScanHolding::Damaged => None,
+        (ScanHolding::Value { version, expires_ms, .. }, ScanValues::Derived(_)) => {
+            let content = ScannedContent::Derived(None);
+            Some(ScannedRecord { key, version: *version, expires_ms: *expires_ms, content })
+        }
+        (ScanHolding::Derived { version, expires_ms, derived, .. }, ScanValues::Derived(_)) => {
+            let content = ScannedContent::Derived(Some(derived.clone()));
+            Some(ScannedRecord { key, version: *version, expires_ms: *expires_ms, content })
+        }
+        // It is not what was asked for: a read decides.
+        (ScanHolding::Record(_) | ScanHolding::Value { .. } | ScanHolding::Derived { .. }, _) => None,
+        (ScanHolding::Deletion { .. } | ScanHolding::Damaged, _) => None,
     }
 }
 
 /// What a read has found.
-fn found_by_read(key: &Key, found: &ReadResult, values: ScanValues) -> Option<ScannedRecord> {
+fn found_by_read(key: Key, found: &ReadResult) -> Option<ScannedRecord> {
     let Held::Record(record) = &found.value else { return None };
     if record.is_tombstone() || found.expiry == Expiry::Passed {
         return None;
     }
     let (version, expires_ms) = (record.version(), record.expires_ms());
-    let record = (values == ScanValues::Wanted).then(|| record.clone());
-    Some(ScannedRecord { key: key.clone(), version, expires_ms, record })
+    Some(ScannedRecord { key, version, expires_ms, content: ScannedContent::Record(record.clone()) })
 }

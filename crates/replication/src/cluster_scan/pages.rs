@@ -18,6 +18,9 @@ use super::scanner::{ScanSpec, Scanner, key_bytes};
 
 /// How long a node may take for a page: it gives way to requests, and a long pause looks like a death.
 const PAGE_MAX: Duration = Duration::from_secs(20);
+/// What is asked of a node first; each page is twice as long as the one before, up to what pages may have. So a scan that
+/// its client ends after ten records has not had every node read much more.
+const FIRST_PAGE_BYTES: usize = 16 * 1024;
 /// How often a node without room is asked again, and how long after.
 const ATTEMPTS_MAX: u32 = 100;
 const RETRY: Duration = Duration::from_millis(20);
@@ -28,8 +31,8 @@ type PageResult = (NodeId, Result<(ScanPage, Hlc), Failure>);
 #[derive(Default)]
 pub(super) struct Pages {
     start: Bytes,
-    /// From where each node goes on, where that is not `start`.
-    starts: BTreeMap<NodeId, Bytes>,
+    /// From where each node goes on, where that is not `start`, and how many pages it has given.
+    starts: BTreeMap<NodeId, (Bytes, u32)>,
     asked: JoinSet<PageResult>,
     under_way: BTreeSet<NodeId>,
     /// Those that have come before they are awaited.
@@ -44,12 +47,13 @@ impl Pages {
 
     /// A node has looked at all up to this key.
     pub(super) fn go_on(&mut self, node: NodeId, frontier: &Key) {
-        self.starts.insert(node, least_behind(&key_bytes(frontier)).into());
+        let given = self.starts.get(&node).map_or(0, |(_, given)| *given);
+        self.starts.insert(node, (least_behind(&key_bytes(frontier)).into(), given + 1));
     }
 
     /// From where the node goes on that has come furthest: for a planted defect.
     pub(super) fn furthest(&self) -> Option<Bytes> {
-        self.starts.values().max().cloned()
+        self.starts.values().map(|(start, _)| start).max().cloned()
     }
 
     /// Asks a node for its next page, unless one is under way or there.
@@ -57,11 +61,13 @@ impl Pages {
         if self.come.contains_key(&node) || !self.under_way.insert(node) {
             return;
         }
+        let (start, given) = self.starts.get(&node).map_or((&self.start, 0), |(start, given)| (start, *given));
+        let longest = FIRST_PAGE_BYTES << given.min(8);
         let question = PageQuestion {
-            start: self.starts.get(&node).unwrap_or(&self.start).clone(),
+            start: start.clone(),
             end: spec.end.clone(),
-            values: spec.values,
-            bytes_max: scanner.page_bytes,
+            values: spec.values.clone(),
+            bytes_max: scanner.budget.page_bytes.min(longest),
             part: plan.part(node),
         };
         let scanner = Rc::clone(scanner);

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use kvorum_base::clock::Clock;
@@ -17,49 +16,10 @@ use kvorum_core::scan::plan::ScanPlan;
 use kvorum_peer::membership::Membership;
 use kvorum_peer::peers::Peers;
 
+use super::budget::ScanBudget;
 use super::page_reader::PageReader;
 use crate::background_rpc::BackgroundRpc;
 use crate::coordinator::Coordinator;
-
-/// What scans hold, on all shards of a node.
-#[derive(Debug)]
-pub struct ScanMemory {
-    used: AtomicUsize,
-    bytes_max: usize,
-}
-
-impl ScanMemory {
-    /// Nothing is held.
-    #[must_use]
-    pub fn new(bytes_max: usize) -> Arc<Self> {
-        Arc::new(Self { used: AtomicUsize::new(0), bytes_max })
-    }
-
-    pub(super) fn reserve(self: &Arc<Self>, bytes: usize) -> Option<Reservation> {
-        let fits = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.bytes_max);
-        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
-        Some(Reservation { memory: Arc::clone(self), bytes })
-    }
-
-    /// Bytes that are reserved now.
-    #[must_use]
-    pub fn used(&self) -> usize {
-        self.used.load(Ordering::Relaxed)
-    }
-}
-
-/// Bytes of one scan, until it is dropped.
-#[derive(Debug)]
-pub(super) struct Reservation {
-    memory: Arc<ScanMemory>,
-    bytes: usize,
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        self.memory.used.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
 
 /// What a shard scans the cluster with.
 pub struct Scanner {
@@ -69,9 +29,7 @@ pub struct Scanner {
     pub(crate) rpc: Rc<BackgroundRpc>,
     pub(crate) reader: Rc<PageReader>,
     pub(crate) coordinator: Coordinator,
-    pub(crate) memory: Arc<ScanMemory>,
-    /// About how many bytes a node looks at for one page.
-    pub(crate) page_bytes: usize,
+    pub(crate) budget: Arc<ScanBudget>,
 }
 
 /// What to scan.
@@ -121,6 +79,12 @@ impl Scanner {
     #[must_use]
     pub fn cluster_id(&self) -> u64 {
         self.membership.cluster_id().0
+    }
+
+    /// The node's clock, in milliseconds since 1970.
+    #[must_use]
+    pub fn clock_ms(&self) -> u64 {
+        self.clock.present().millis()
     }
 
     /// The nodes, and where they keep what.

@@ -34,7 +34,8 @@ use crate::anti_entropy::driver::Driver;
 use crate::anti_entropy::member::Member;
 use crate::background_rpc::BackgroundRpc;
 use crate::background_scan::BackgroundScan;
-use crate::cluster_scan::{PageReader, ScanMemory, Scanner};
+use crate::cluster_scan::derivation::Derivation;
+use crate::cluster_scan::{PageReader, ScanBudget, Scanner};
 use crate::coordinator::hedge::Hedging;
 use crate::coordinator::metrics::CoordinatorMetrics;
 use crate::coordinator::{Coordinator, CoordinatorParts};
@@ -74,10 +75,10 @@ pub struct ShardParts {
     pub cpu_share: CpuShare,
     /// The node's memory for large values.
     pub large_values: Arc<LargeValues>,
-    /// What scans over the cluster hold, on all shards.
-    pub scan_memory: Arc<ScanMemory>,
-    /// About how many bytes a node looks at for one page of them.
-    pub scan_page_bytes: usize,
+    /// What scans over the cluster take, on all shards.
+    pub scan_budget: Arc<ScanBudget>,
+    /// Does what scans want done beside the data.
+    pub derivation: Arc<dyn Derivation>,
     /// Takes what replicas do not confirm.
     pub hints: Arc<HintQueue>,
     /// The node's part in rounds of anti-entropy.
@@ -162,7 +163,8 @@ fn replica(parts: &ShardParts) -> Rc<Replica<ReplyTo>> {
 /// Reads pages of what the node holds, for scans over the cluster.
 fn page_reader(parts: &ShardParts, scan: &BackgroundScan) -> Rc<PageReader> {
     let (membership, large_values) = (parts.membership.clone(), parts.large_values.clone());
-    Rc::new(PageReader::new(parts.store.clone(), scan.clone(), membership, large_values))
+    let (store, budget, derivation) = (parts.store.clone(), parts.scan_budget.clone(), parts.derivation.clone());
+    Rc::new(PageReader::new(store, scan.clone(), membership, large_values, budget, derivation))
 }
 
 /// Scans the cluster.
@@ -172,8 +174,7 @@ fn scanner(
     rpc: &Rc<BackgroundRpc>,
     reader: &Rc<PageReader>,
     coordinator: &Coordinator,
-    memory: Arc<ScanMemory>,
-    page_bytes: usize,
+    budget: Arc<ScanBudget>,
 ) -> Rc<Scanner> {
     Rc::new(Scanner {
         clock: context.clock.clone(),
@@ -182,8 +183,7 @@ fn scanner(
         rpc: rpc.clone(),
         reader: reader.clone(),
         coordinator: coordinator.clone(),
-        memory,
-        page_bytes,
+        budget,
     })
 }
 
@@ -223,8 +223,7 @@ impl Shard {
             lingering_max: parts.lingering_max,
         });
         let rpc = BackgroundRpc::new(membership.clone(), peers.clone(), replica.clone(), large_values.clone());
-        let (memory, page_bytes) = (parts.scan_memory, parts.scan_page_bytes);
-        let scanner = scanner(&peer_context, &peers, &rpc, &pages, &coordinator, memory, page_bytes);
+        let scanner = scanner(&peer_context, &peers, &rpc, &pages, &coordinator, parts.scan_budget);
         let dispatch = Rc::new(Dispatch {
             pages,
             clock: clock.clone(),

@@ -42,7 +42,8 @@ fn answer(from: &mut impl Read, to: &Outlet) -> io::Result<()> {
     match task {
         PipeLabel::Check => to.say(PipeLabel::Done, b""),
         PipeLabel::Map => map(&script, from, to),
-        PipeLabel::Finish => finish(&mut script, from, to),
+        PipeLabel::Combine => reduce(&mut script, Script::combined, from, to),
+        PipeLabel::Finish => reduce(&mut script, Script::finish, from, to),
         _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }
@@ -63,14 +64,20 @@ fn map(script: &Script, from: &mut impl Read, to: &Outlet) -> io::Result<()> {
     to.say(PipeLabel::Done, b"")
 }
 
-fn finish(script: &mut Script, from: &mut impl Read, to: &Outlet) -> io::Result<()> {
+/// Takes all pairs in, and answers with what `result` makes of them.
+fn reduce(
+    script: &mut Script,
+    result: fn(&Script) -> Result<Vec<u8>, String>,
+    from: &mut impl Read,
+    to: &Outlet,
+) -> io::Result<()> {
     let mut body = Vec::new();
     while read_frame(from, &mut body)? == PipeLabel::Pairs {
         if let Err(message) = script.add(&body) {
             return refuse(to, message);
         }
     }
-    match script.finish() {
+    match result(script) {
         Ok(pairs) => to.say(PipeLabel::Pairs, &pairs).and_then(|()| to.say(PipeLabel::Done, b"")),
         Err(message) => refuse(to, message),
     }

@@ -231,7 +231,12 @@ impl Script {
         }
     }
 
-    /// The result: all pairs in the order of their keys, as `finish` leaves them.
+    /// All pairs, as far as they are combined, in the order of their keys.
+    pub(super) fn combined(&self) -> Result<Vec<u8>, String> {
+        encode_list(&self.sorted().map_err(|error| readable(&error))?)
+    }
+
+    /// The result: the same, as `finish` leaves it.
     pub(super) fn finish(&self) -> Result<Vec<u8>, String> {
         let list = self.sorted().and_then(|sorted| match &self.finish {
             Some(finish) => finish.call::<Value>(sorted),
@@ -240,19 +245,7 @@ impl Script {
         let Value::Table(list) = list.map_err(|error| readable(&error))? else {
             return Err("finish has to return a list of {key = …, value = …}".to_owned());
         };
-        let mut pairs = Vec::new();
-        for at in 1..=list.raw_len() {
-            let Ok(Value::Table(pair)) = list.raw_get(at) else {
-                return Err(format!("finish has to return a list of {{key = …, value = …}}, and {at} is none"));
-            };
-            let member = |name: &str| pair.raw_get::<Value>(name).map_err(|error| readable(&error));
-            match encode_pair(&member("key")?, &member("value")?, &mut pairs, OUTPUT_BYTES_MAX) {
-                Ok(()) => {}
-                Err(EncodeError::TooLong) => return Err(OVER_OUTPUT.to_owned()),
-                Err(EncodeError::Formless(message)) => return Err(format!("pair {at} of the result: {message}")),
-            }
-        }
-        Ok(pairs)
+        encode_list(&list)
     }
 
     fn sorted(&self) -> mlua::Result<Table> {
@@ -273,4 +266,21 @@ impl Script {
 /// What was emitted as `nil` comes back as `nil`.
 fn absent_if_null(value: Value) -> Value {
     if value == Value::NULL { Value::Nil } else { value }
+}
+
+/// The pairs of a list, which are the worker's output.
+fn encode_list(list: &Table) -> Result<Vec<u8>, String> {
+    let mut pairs = Vec::new();
+    for at in 1..=list.raw_len() {
+        let Ok(Value::Table(pair)) = list.raw_get(at) else {
+            return Err(format!("finish has to return a list of {{key = …, value = …}}, and {at} is none"));
+        };
+        let member = |name: &str| pair.raw_get::<Value>(name).map_err(|error| readable(&error));
+        match encode_pair(&member("key")?, &member("value")?, &mut pairs, OUTPUT_BYTES_MAX) {
+            Ok(()) => {}
+            Err(EncodeError::TooLong) => return Err(OVER_OUTPUT.to_owned()),
+            Err(EncodeError::Formless(message)) => return Err(format!("pair {at} of the result: {message}")),
+        }
+    }
+    Ok(pairs)
 }

@@ -34,7 +34,8 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, LocalSet};
 
 use crate::anti_entropy::{AntiEntropy, RepairSettings};
-use crate::cluster_scan::ScanMemory;
+use crate::cluster_scan::derivation::NoDerivation;
+use crate::cluster_scan::{ScanBudget, ScanSettings};
 use crate::coordinator::hedge::Hedging;
 use crate::coordinator::metrics::CoordinatorMetrics;
 use crate::coordinator::{NewValue, ReadResult, Refused, WithReceipt, WriteResult};
@@ -243,8 +244,8 @@ impl Rig {
             mailbox,
             cpu_share: CpuShare::new(50),
             large_values: LargeValues::new(settings.large_bytes_max),
-            scan_memory: ScanMemory::new(1 << 20),
-            scan_page_bytes: 1 << 10,
+            scan_budget: ScanBudget::new(ScanSettings { memory_bytes: 1 << 20, page_bytes: 1 << 10, rate: None }),
+            derivation: Arc::new(NoDerivation),
             hints: hints.clone(),
             anti_entropy: Arc::new(AntiEntropy::new(NO_REPAIR, Duration::ZERO)),
             metrics: metrics.clone(),

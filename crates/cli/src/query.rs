@@ -1,0 +1,67 @@
+//! `kvorum query` and `kvorum script`: work beside the data, and its answer to stdout.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, IsTerminal, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+use crate::args::{QueryArgs, ScriptArgs, ServerArgs, WorkArgs};
+use crate::client::{ClientRequest, ResponseBounds, percent_encode, send};
+use crate::entity::{finish, print};
+use crate::outcome::{ExitOutcome, Unreachable};
+
+/// What a node takes at most.
+const SOURCE_BYTES_MAX: u64 = 64 << 10;
+
+/// `kvorum query`
+pub(crate) fn query(args: &QueryArgs) -> Result<ExitOutcome> {
+    post("/v0/query", Vec::new(), &args.work, &read(args.file.as_deref())?)
+}
+
+/// `kvorum script`
+pub(crate) fn script(args: &ScriptArgs) -> Result<ExitOutcome> {
+    let bounds = [("prefix", &args.prefix), ("start", &args.start), ("end", &args.end)];
+    let given = bounds.iter().filter_map(|(name, bound)| Some((*name, percent_encode(bound.as_ref()?.as_bytes()))));
+    post("/v0/script", given.collect(), &args.work, &read(Some(&args.file))?)
+}
+
+fn post(path: &str, mut query: Vec<(&str, String)>, work: &WorkArgs, body: &[u8]) -> Result<ExitOutcome> {
+    let numbers = [("ack", work.ack), ("from", work.from)];
+    query.extend(numbers.into_iter().filter_map(|(name, number)| Some((name, number?.to_string()))));
+    if work.partial {
+        query.push(("partial", "1".to_owned()));
+    }
+    let query: Vec<String> = query.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let target = format!("{path}?{}", query.join("&"));
+    let ServerArgs { url, key_file, timeout } = &work.server;
+    let request =
+        ClientRequest { method: "POST", target: &target, trace: false, accept: None, body, key: key_file.as_ref() };
+    let mut answer = send(url, ResponseBounds::Silence(*timeout), &request)?;
+    if answer.status != 200 {
+        return finish(answer);
+    }
+    let mut text = Vec::new();
+    answer.copy_body(&mut text).map_err(|cause| Unreachable { url: url.to_string(), cause })?;
+    print(url, |out| out.write_all(&text))
+}
+
+/// A query or a script: from a file, or from stdin.
+fn read(file: Option<&OsStr>) -> Result<Vec<u8>> {
+    let mut text = Vec::new();
+    match file {
+        None if io::stdin().is_terminal() => bail!("nothing to ask: give a file, or `-` for stdin"),
+        Some(path) if path != OsStr::new("-") => {
+            let file = File::open(path).with_context(|| Path::new(path).display().to_string())?;
+            file.take(SOURCE_BYTES_MAX + 1).read_to_end(&mut text)
+        }
+        _ => io::stdin().lock().take(SOURCE_BYTES_MAX + 1).read_to_end(&mut text),
+    }
+    .context("what to ask")?;
+    if text.len() as u64 > SOURCE_BYTES_MAX {
+        bail!("it is longer than 64 KiB, which is the most that a node takes");
+    }
+    Ok(text)
+}

@@ -1,0 +1,78 @@
+//! What queries and scripts have in common: their bodies, and the scan that carries them.
+
+use bytes::Bytes;
+use kvorum_base::value_memory::Body;
+use kvorum_core::quorum::Quorum;
+use kvorum_core::scan::page::ScanValues;
+use kvorum_replication::cluster_scan::{OnMissing, ScanRefused, ScanSpec, ScanStep, ScannedContent, ScannedRecord};
+
+use super::{SOURCE_BYTES_MAX, ScanWork, WorkResult};
+use crate::api::{Entities, ScanSource};
+use crate::error::{HttpError, Shed};
+use crate::gate::RangePermit;
+use crate::respond::ErrorResponse;
+use crate::service::Exchange;
+
+/// Where work is to be done.
+pub(super) struct WorkRange {
+    pub(super) start: Bytes,
+    pub(super) end: Option<Bytes>,
+    pub(super) quorum: Quorum,
+    pub(super) on_missing: OnMissing,
+}
+
+impl<E: Entities> Exchange<'_, E> {
+    /// The query or the script.
+    pub(super) async fn source(&mut self) -> Result<Bytes, ErrorResponse> {
+        if self.fields.is_coded {
+            return Err(self.reject(HttpError::TransferCoding).await);
+        }
+        Ok(Body::into_parts(self.gather_all(SOURCE_BYTES_MAX, || HttpError::WorkTooLarge).await?).0)
+    }
+
+    /// Scans the range, and gives what the work derives of each record to `take`, which tells how many bytes it holds;
+    /// of what it derives nothing, none. What is left of the scan at its end.
+    pub(super) async fn work(
+        &self,
+        range: WorkRange,
+        work: &ScanWork,
+        mut take: impl AsyncFnMut(&ScannedRecord, Option<Bytes>) -> Result<usize, HttpError>,
+    ) -> Result<Box<dyn ScanSource>, HttpError> {
+        let WorkRange { start, end, quorum, on_missing } = range;
+        let permit = self.permit(&start, end.as_ref());
+        let values = ScanValues::Derived(work.encode());
+        let opened = self.shard.scans().open(ScanSpec { start, end, quorum, values, on_missing });
+        let mut source = match opened {
+            Ok(source) => source,
+            Err(ScanRefused::NoRoom) => return Err(self.shard.shed(Shed::Scans)),
+            Err(ScanRefused::Missing(missing)) => return Err(self.too_few(quorum.required(), &missing)),
+        };
+        loop {
+            while let Some(step) = source.ready() {
+                match step {
+                    ScanStep::Record(found) => {
+                        let row = self.row(&found)?;
+                        self.charge(|| row.as_ref().map_or(0, Bytes::len));
+                        if !source.hold(take(&found, row).await?) {
+                            return Err(self.shard.shed(Shed::Scans));
+                        }
+                    }
+                    ScanStep::Passed => {}
+                    ScanStep::End => return Ok(source),
+                    ScanStep::Missing(missing) => return Err(self.too_few(quorum.required(), &missing)),
+                }
+            }
+            permit.as_ref().map_or(Ok(()), |permit| RangePermit::check(permit))?;
+            source = source.advance().await;
+        }
+    }
+
+    fn row(&self, found: &ScannedRecord) -> Result<Option<Bytes>, HttpError> {
+        let ScannedContent::Derived(Some(derived)) = &found.content else { return Ok(None) };
+        match WorkResult::decode(derived.clone()) {
+            Ok(WorkResult::Row(row)) => Ok(Some(row)),
+            Ok(WorkResult::Failed(text)) => Err(HttpError::Unprocessable(text)),
+            Err(error) => Err(self.shard.defect(&error.to_string())),
+        }
+    }
+}
