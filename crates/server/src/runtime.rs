@@ -21,7 +21,7 @@ use kvorum_http::{
     PageRoom, PeerRefusal, PeerUpgrade, RangeError, Ranges, serve_connection,
 };
 use kvorum_peer::context::{PeerContext, PeerSettings};
-use kvorum_peer::dial::Tcp;
+use kvorum_peer::dial::{Tcp, widen_on_loopback};
 use kvorum_peer::error::{CallRefused, ProtocolError};
 use kvorum_peer::first_dials::FirstDial;
 use kvorum_peer::handler::FrameHandler;
@@ -367,6 +367,8 @@ impl PeerUpgrade for NodeHttp {
         let input = BytesMut::from(&*read_ahead);
         let (context, handler) = (self.peer_context.clone(), self.handler.clone());
         let audit = self.view.guards.audit.clone();
+        // Without it the peer is only slower.
+        let _ = widen_on_loopback(&stream);
         let address = stream.peer_addr().map(|address| address.ip()).ok();
         let served = server::accept(context, handler, Box::new(stream), hello, ours, input, address);
         tokio::task::spawn_local(async move {
