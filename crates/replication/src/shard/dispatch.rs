@@ -119,8 +119,10 @@ impl Dispatch {
         }
     }
 
+    /// An answer. Its clock is durable, also where nothing depends on it: a bundle has one clock for all of its answers,
+    /// and what a read counts must be so.
     fn frame(&self, id: u64, message: Message) -> Frame {
-        Frame { id, hlc: self.clock.reading(), message }
+        Frame { id, hlc: self.clock.durable_reading(), message }
     }
 
     /// A store waits among `works`, or is refused at once.
@@ -289,5 +291,27 @@ impl FrameHandler for Dispatch {
                 reply.stored(&self.clock, StoreAnswer::Failed(Failure::Overloaded));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kvorum_core::Hlc;
+    use kvorum_core::frame::Message;
+    use kvorum_core::quorum::{Failure, StoreAnswer};
+
+    use crate::coordinator::tests::rig::{Rig, Settings, run};
+
+    #[test]
+    fn no_answer_shows_a_clock_that_is_not_durable() {
+        run(async {
+            let rig = Rig::start(2, Settings::default()).await;
+            let clock = &rig.shard.clock;
+            clock.observe(Hlc::from_millis(clock.wall_ms() + 5_000));
+            assert!(!clock.is_durable(), "it was moved past its bound");
+            // A refusal may share its bundle, and so its clock, with the answer to a read.
+            let refusal = rig.shard.dispatch.frame(7, Message::StoreAnswer(StoreAnswer::Failed(Failure::ClockSkew)));
+            assert_eq!(refusal.hlc, clock.durable_reading());
+        });
     }
 }
