@@ -170,6 +170,19 @@ impl ReadPool {
         receive.await.ok()
     }
 
+    /// The same where there is room now; nothing where there is none. Once the caller has gone, a job that waits is not
+    /// run any more.
+    pub async fn try_run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        let (send, receive) = oneshot::channel();
+        let job: Job = Box::new(move || {
+            if !send.is_closed() {
+                let _ = send.send(job());
+            }
+        });
+        self.submit(job).ok()?;
+        receive.await.ok()
+    }
+
     /// Jobs that run at once.
     #[must_use]
     pub fn threads(&self) -> usize {

@@ -15,6 +15,8 @@ use crate::outcome::{ExitOutcome, Unreachable};
 
 /// What a node takes at most.
 const SOURCE_BYTES_MAX: u64 = 64 << 10;
+/// What it answers at most.
+const ANSWER_BYTES_MAX: u64 = 8 << 20;
 
 /// `kvorum query`
 pub(crate) fn query(args: &QueryArgs) -> Result<ExitOutcome> {
@@ -39,12 +41,16 @@ fn post(path: &str, mut query: Vec<(&str, String)>, work: &WorkArgs, body: &[u8]
     let ServerArgs { url, key_file, timeout } = &work.server;
     let request =
         ClientRequest { method: "POST", target: &target, trace: false, accept: None, body, key: key_file.as_ref() };
-    let mut answer = send(url, ResponseBounds::Silence(*timeout), &request)?;
+    let answer = send(url, ResponseBounds::Silence(*timeout), &request)?;
     if answer.status != 200 {
         return finish(answer);
     }
     let mut text = Vec::new();
-    answer.copy_body(&mut text).map_err(|cause| Unreachable { url: url.to_string(), cause })?;
+    let read = answer.take(ANSWER_BYTES_MAX + 1).read_to_end(&mut text);
+    read.map_err(|cause| Unreachable { url: url.to_string(), cause })?;
+    if text.len() as u64 > ANSWER_BYTES_MAX {
+        bail!("the answer is longer than any of a kvorum node");
+    }
     print(url, |out| out.write_all(&text))
 }
 

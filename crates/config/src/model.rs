@@ -139,8 +139,8 @@ pub struct LimitsSection {
 pub struct ScanSection {
     /// Bytes that scans, queries and scripts through this node hold, on all shards.
     pub memory_bytes: ByteSize,
-    /// Bytes a second that this node reads for them; 0: no limit.
-    pub rate: ByteSize,
+    /// Bytes a second that this node reads for them; none: no limit.
+    pub rate: Option<ByteSize>,
 }
 
 /// `auth.*`

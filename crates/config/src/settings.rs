@@ -441,7 +441,7 @@ pub static SETTINGS: &[Setting] = &[
         default: "0",
         doc: "Bytes a second that this node reads for scans over the cluster, queries and scripts; 0: as many as requests \
               leave it. Set it where the disk has other work.",
-        set: |c, text| size(text, 0, 64 * GIB).map(|value| c.scan.rate = value),
+        set: |c, text| optional(text, "0", |text| size(text, 64 * KIB, 64 * GIB)).map(|value| c.scan.rate = value),
     },
     Setting {
         name: "scripts.enabled",

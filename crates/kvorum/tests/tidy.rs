@@ -15,7 +15,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 
 /// Of all files that git keeps but sources, together. A clone is to be quick, and a file that can be made again is not
 /// kept.
-const TREE_BYTES_MAX: u64 = 1_250_000;
+const TREE_BYTES_MAX: u64 = 1_400_000;
 /// Of a drawing in a document.
 const DRAWING_BYTES_MAX: u64 = 100_000;
 

@@ -24,17 +24,26 @@ impl ScanPace {
 
     /// Charges bytes, and waits until they are paid for. Cancel safe: they stay charged.
     pub(crate) async fn spend(&self, bytes: usize) {
+        self.charge(bytes, Duration::MAX);
+        self.settle().await;
+    }
+
+    /// Waits until what was charged before is paid for.
+    pub(crate) async fn settle(&self) {
+        let free_at = *self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if free_at > Instant::now() {
+            tokio::time::sleep_until(free_at).await;
+        }
+    }
+
+    /// Charges bytes; of what all have cost, no more than `debt_max` is left to be paid for.
+    pub(crate) fn charge(&self, bytes: usize, debt_max: Duration) {
         let nanos =
             u128::try_from(bytes).unwrap_or(u128::MAX).saturating_mul(1_000_000_000) / u128::from(self.rate.max(1));
         let cost = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
         let now = Instant::now();
-        let free_at = {
-            let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
-            *free_at = (*free_at).max(now.checked_sub(SLACK).unwrap_or(now)) + cost;
-            *free_at
-        };
-        if free_at > now {
-            tokio::time::sleep_until(free_at).await;
-        }
+        let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let charged = (*free_at).max(now.checked_sub(SLACK).unwrap_or(now)) + cost;
+        *free_at = now.checked_add(debt_max).map_or(charged, |most| charged.min(most));
     }
 }

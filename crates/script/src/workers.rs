@@ -91,6 +91,16 @@ impl Answers {
     }
 }
 
+/// The same of one that had loaded its script: whatever signal ended it, it was at work on that, and would be again.
+fn cause_at_work(parting: Parting) -> WorkerError {
+    match (cause_of_death(parting), parting) {
+        (WorkerError::Unavailable(_), Parting::Ended(status)) if status.signal().is_some() => {
+            WorkerError::Script("the script has ended its worker".to_owned())
+        }
+        (cause, _) => cause,
+    }
+}
+
 /// What a worker that did not answer everything died of.
 fn cause_of_death(parting: Parting) -> WorkerError {
     let status = match parting {
@@ -160,7 +170,7 @@ impl ScriptWorkers {
     pub fn check(&self, source: &[u8]) -> Result<(), WorkerError> {
         let frames = begin(PipeLabel::Check, source)?;
         let (answers, parting) = self.run(&frames, 0)?;
-        if answers.is_done { Ok(()) } else { Err(cause_of_death(parting)) }
+        if answers.is_done { Ok(()) } else { Err(cause_at_work(parting)) }
     }
 
     /// What the script's `map` emitted for each record, encoded as [`ScriptWorkers::finish`] takes it and empty for
@@ -181,7 +191,7 @@ impl ScriptWorkers {
         let rest = if answers.is_done {
             WorkerError::Unavailable("it left a record out".to_owned())
         } else {
-            cause_of_death(parting)
+            cause_at_work(parting)
         };
         let answer = |record: &ScriptRecord<'_>| match (fits(&record), &rest) {
             (false, _) => Ok(Err(format!("the value has over {} MiB: too large for a script", VALUE_BYTES_MAX >> 20))),
@@ -217,7 +227,7 @@ impl ScriptWorkers {
         let (mut answers, parting) = self.run(&frames, 1)?;
         match answers.pairs.pop_front() {
             Some(Ok(pairs)) if answers.is_done => Ok(pairs),
-            _ => Err(cause_of_death(parting)),
+            _ => Err(cause_at_work(parting)),
         }
     }
 }

@@ -523,7 +523,7 @@ fn scan_settings(config: &Config) -> ScanSettings {
     ScanSettings {
         memory_bytes: config.scan.memory_bytes.get(),
         page_bytes: config.scan_page_bytes(PAGE_BYTES_MAX),
-        rate: u64::try_from(config.scan.rate.get()).ok().filter(|rate| *rate > 0),
+        rate: config.scan.rate.map(|rate| rate.get() as u64),
     }
 }
 

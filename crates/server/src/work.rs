@@ -19,7 +19,8 @@ use kvorum_script::{ScriptPair, ScriptRecord, ScriptWorkers, WORKERS_MAX, Worker
 use tokio::sync::Semaphore;
 
 /// Scripts' pages and ends that wait for a worker.
-const WAITING_MAX: usize = 16;
+/// Few, because each may take seconds, and a scan takes a node that keeps it waiting for one that is gone.
+const WAITING_MAX: usize = 4;
 
 /// What the node does beside its data.
 pub(crate) struct NodeWork {
@@ -141,7 +142,7 @@ impl NodeScripts {
     ) -> ScriptFuture<T> {
         let (scripts, workers) = (self.clone(), self.workers.clone());
         Box::pin(async move {
-            let done = scripts.pool.run(move || job(&workers)).await;
+            let done = scripts.pool.try_run(move || job(&workers)).await;
             done.ok_or(ScriptRefused::Busy)?.map_err(|error| match error {
                 WorkerError::Busy => ScriptRefused::Busy,
                 WorkerError::Script(text) => ScriptRefused::Failed(text),

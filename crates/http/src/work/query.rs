@@ -66,6 +66,6 @@ impl<E: Entities> Exchange<'_, E> {
         let trailer = serde_json::to_vec(&tally.trailer(&ending)).expect("it can be written as JSON");
         content.extend_from_slice(trailer.get(1..).unwrap_or_default());
         content.push(b'\n');
-        Ok(SuccessResponse::Page { content_type: JSON, content: content.into() })
+        self.worked(JSON, content)
     }
 }

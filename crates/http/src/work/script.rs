@@ -76,6 +76,6 @@ impl<E: Entities> Exchange<'_, E> {
         let ending = ScanEnding::of(&*scan, None, self.nodes());
         serde_json::to_writer(&mut content, &tally.trailer(&ending)).expect("it can be written as JSON");
         content.push(b'\n');
-        Ok(SuccessResponse::Page { content_type: NDJSON, content: content.into() })
+        self.worked(NDJSON, content)
     }
 }

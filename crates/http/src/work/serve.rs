@@ -10,8 +10,12 @@ use super::{SOURCE_BYTES_MAX, ScanWork, WorkResult};
 use crate::api::{Entities, ScanSource};
 use crate::error::{HttpError, Shed};
 use crate::gate::RangePermit;
-use crate::respond::ErrorResponse;
-use crate::service::Exchange;
+use crate::respond::{ErrorResponse, SuccessResponse};
+use crate::service::{Exchange, hold};
+use crate::shares::OverShare;
+
+/// The longest answer, as of a batch.
+const ANSWER_BYTES_MAX: usize = 8 << 20;
 
 /// Where work is to be done.
 pub(super) struct WorkRange {
@@ -65,6 +69,22 @@ impl<E: Entities> Exchange<'_, E> {
             permit.as_ref().map_or(Ok(()), |permit| RangePermit::check(permit))?;
             source = source.advance().await;
         }
+    }
+
+    /// An answer, counted as held until the client has taken it.
+    pub(super) fn worked(&self, content_type: &'static str, content: Vec<u8>) -> Result<SuccessResponse, HttpError> {
+        if content.len() > ANSWER_BYTES_MAX {
+            return Err(HttpError::Unprocessable("the answer is over 8 MiB: ask for less at once".to_owned()));
+        }
+        self.charge(|| content.len());
+        let charge = self.shard.large_values().charge(content.len()).map_err(|_| self.shard.shed(Shed::Memory))?;
+        let held = hold(self.busy, self.shard, self.watch.address(), content.len());
+        held.map_err(|OverShare| self.shard.shed(Shed::Share))?;
+        let content = match charge {
+            Some(charge) => charge.kept_by(content.into()),
+            None => content.into(),
+        };
+        Ok(SuccessResponse::Batch { content_type, content, share: self.busy.share.take() })
     }
 
     fn row(&self, found: &ScannedRecord) -> Result<Option<Bytes>, HttpError> {

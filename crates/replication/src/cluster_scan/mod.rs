@@ -26,9 +26,9 @@ use kvorum_core::key::least_behind;
 use kvorum_core::mutant::{Mutant, is_on};
 use kvorum_core::partitions::PartitionSet;
 use kvorum_core::placement::{Layout, NodeId};
-use kvorum_core::quorum::{Expiry, Held};
+use kvorum_core::quorum::{Expiry, Failure, Held};
 use kvorum_core::scan::merge::{MergeStep, MergedKey, ScanMerge};
-use kvorum_core::scan::page::{ScanHolding, ScanValues};
+use kvorum_core::scan::page::{PAGE_BYTES_MAX, ScanHolding, ScanValues};
 use kvorum_core::scan::plan::ScanPlan;
 use kvorum_core::scan::verdict::{CoverAnswer, ScanVerdict, verdict};
 use kvorum_core::{Key, Record, Version};
@@ -359,7 +359,7 @@ impl ClusterScan {
             ScanValues::LeftOut => None,
             ScanValues::Derived(work) => {
                 let whole = records().filter_map(|found| Some((found.key.clone(), found.content.record()?.clone())));
-                match self.scanner.reader.derive(work.clone(), whole.collect()).await {
+                match self.derive_all(work, whole.collect()).await {
                     Ok(derived) => Some(derived),
                     Err(_) => return found.iter().map(|_| Err(Refused::Overloaded)).collect(),
                 }
@@ -373,6 +373,32 @@ impl ClusterScan {
             };
         }
         found
+    }
+
+    /// What work derives of records, as many at once as a page may have, so that it costs what a page costs. Cancel safe.
+    async fn derive_all(&self, work: &Bytes, records: Vec<(Key, Record)>) -> Result<Vec<Option<Bytes>>, Failure> {
+        let mut derived = Vec::with_capacity(records.len());
+        let mut rest = &records[..];
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let fit = rest.iter().take_while(|(_, record)| {
+                bytes += record.bytes().len();
+                bytes <= PAGE_BYTES_MAX
+            });
+            let (part, behind) = rest.split_at(fit.count().max(1));
+            let mut attempts = 0;
+            let part = loop {
+                let answer = self.scanner.reader.derive(work.clone(), part.to_vec()).await;
+                attempts += 1;
+                if answer != Err(Failure::Overloaded) || attempts == ATTEMPTS_MAX {
+                    break answer?;
+                }
+                tokio::time::sleep(RETRY).await;
+            };
+            derived.extend(part);
+            rest = behind;
+        }
+        Ok(derived)
     }
 
     /// Reads keys, as a client would: all at once, and one after another those for which there was no room. Cancel safe.

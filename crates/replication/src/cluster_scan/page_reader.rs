@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use kvorum_base::value_memory::LargeValues;
@@ -23,6 +24,11 @@ use crate::background_scan::BackgroundScan;
 const PAGE_RECORDS: usize = 8 * 1024;
 /// Pages that a shard reads for peers at once.
 const PAGES_MAX: usize = 8;
+
+/// What may be derived for the shortest page.
+const DERIVED_PAGE_BYTES_MIN: usize = 16 * 1024;
+/// For how long the next page waits at most where this one was long, and `scan.rate` is low.
+const DEBT_MAX: Duration = Duration::from_secs(5);
 
 /// Reads pages on the pool of scans, behind the reads of requests.
 pub(crate) struct PageReader {
@@ -72,15 +78,20 @@ impl PageReader {
     pub(crate) async fn read(&self, question: PageQuestion) -> Result<ScanPage, Failure> {
         self.check_vote(&question.part)?;
         let (store, part, values) = (self.store.clone(), question.part.clone(), question.values.clone());
+        let derived_max = question.bytes_max.clamp(DERIVED_PAGE_BYTES_MIN, PAGE_BYTES_MAX);
+        if let Some(pace) = &self.budget.pace {
+            // For the pages before: the scan takes a node that keeps it waiting for one that is gone.
+            pace.settle().await;
+        }
         let read = self.scan.run(move |_| read_page(&*store, &question)).await;
         let (mut page, bytes) = read.ok_or(Failure::Overloaded)??;
         if let Some(pace) = &self.budget.pace {
-            pace.spend(bytes).await;
+            pace.charge(bytes, DEBT_MAX);
         }
         if let ScanValues::Derived(work) = values {
             let records = records_of(&page);
             let derived = self.derive(work, records.clone()).await?;
-            put_derived(&mut page, records.into_iter().map(|(_, record)| record).zip(derived));
+            put_derived(&mut page, records.into_iter().map(|(_, record)| record).zip(derived), derived_max);
         }
         // It may have learnt meanwhile that it lost something.
         self.check_vote(&part)?;
@@ -97,7 +108,7 @@ impl PageReader {
         }
         let (derivation, pool) = (self.derivation.clone(), self.derivation.pool(&work).cloned());
         let derived = match pool {
-            Some(pool) => pool.run(move || derive(&*derivation, &work, &records)).await,
+            Some(pool) => pool.try_run(move || derive(&*derivation, &work, &records)).await,
             None => self.scan.run(move |_| derive(&*derivation, &work, &records)).await,
         };
         derived.ok_or(Failure::Overloaded)?
@@ -147,12 +158,11 @@ fn records_of(page: &ScanPage) -> Vec<(Key, Record)> {
     page.entries.iter().filter_map(record).collect()
 }
 
-/// Puts what was derived of a page's records in their place. A page ends where that has as many bytes as a page may
-/// have.
-fn put_derived(page: &mut ScanPage, mut derived: impl Iterator<Item = (Record, Option<Bytes>)>) {
+/// Puts what was derived of a page's records in their place. A page ends where that has `bytes_max`.
+fn put_derived(page: &mut ScanPage, mut derived: impl Iterator<Item = (Record, Option<Bytes>)>, bytes_max: usize) {
     let (mut bytes, mut length) = (0, 0);
     for entry in &mut page.entries {
-        if bytes >= PAGE_BYTES_MAX {
+        if bytes >= bytes_max {
             break;
         }
         length += 1;
