@@ -58,6 +58,7 @@ impl LargeValues {
     ///
     /// # Errors
     /// There is no room.
+    #[inline]
     pub fn keep(self: &Arc<Self>, record: Record) -> Result<Record, NoRoom> {
         let charge = self.charge(record.bytes().len())?;
         Ok(kept(record, charge))

@@ -250,6 +250,11 @@ impl<E: Entities> Exchange<'_, E> {
     async fn answer(mut self) -> Result<SuccessResponse, ErrorResponse> {
         match self.check() {
             Ok(Action::Entity { verb: Verb::Put, key, quorum, ttl_s }) => self.put(key, quorum, ttl_s).await,
+            // The usual request: the others' ways are longer.
+            Ok(Action::Entity { verb: Verb::Get, key, quorum, .. }) if self.body.is_end_stream() => {
+                self.admit().await?;
+                self.get(key, quorum).await.map_err(|error| self.after_body(error))
+            }
             Ok(Action::Batch { quorum }) => Box::pin(self.batch(quorum)).await,
             Ok(Action::Query { quorum, on_missing }) => Box::pin(self.query(quorum, on_missing)).await,
             Ok(Action::Script(request)) => Box::pin(self.script(*request)).await,
@@ -269,6 +274,9 @@ impl<E: Entities> Exchange<'_, E> {
     /// Takes room among the requests in flight: not before all of this one has come, so that a client which sends
     /// slowly takes none from others.
     async fn admit(&self) -> Result<(), ErrorResponse> {
+        if self.shard.admit_at_once(self.busy, 1) {
+            return Ok(());
+        }
         self.shard.admit(self.busy, 1).await.map_err(kept)
     }
 

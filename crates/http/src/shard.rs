@@ -170,21 +170,26 @@ impl<E: Entities> HttpShard<E> {
         }
     }
 
-    /// Gives the request room among those in flight, as that of so many requests, if need be after a wait. Cancel safe.
-    pub(crate) async fn admit(&self, busy: &InFlightGuard, requests: usize) -> Result<(), HttpError> {
+    /// Gives the request room among those in flight, as that of so many requests, if there is some.
+    pub(crate) fn admit_at_once(&self, busy: &InFlightGuard, requests: usize) -> bool {
         let requests = requests.min(self.settings.requests_max);
         let permits = u32::try_from(requests).expect("at most a batch");
-        let room = match self.room.try_acquire_many(permits) {
-            Ok(room) => room,
-            // Boxed: few requests come here, and all of them would be larger.
-            Err(_) => {
-                let wait = tokio::time::timeout(ROOM_WAIT_MAX, self.room.acquire_many(permits));
-                match Box::pin(waits::queue("room", wait)).await {
-                    Ok(Ok(room)) => room,
-                    Ok(Err(_)) | Err(_) => return Err(self.shed(Shed::Requests)),
-                }
-            }
-        };
+        let Ok(room) = self.room.try_acquire_many(permits) else { return false };
+        room.forget();
+        busy.taken.set(requests);
+        true
+    }
+
+    /// The same, if need be after a wait. Cancel safe.
+    pub(crate) async fn admit(&self, busy: &InFlightGuard, requests: usize) -> Result<(), HttpError> {
+        if self.admit_at_once(busy, requests) {
+            return Ok(());
+        }
+        let requests = requests.min(self.settings.requests_max);
+        let permits = u32::try_from(requests).expect("at most a batch");
+        let wait = tokio::time::timeout(ROOM_WAIT_MAX, self.room.acquire_many(permits));
+        // Boxed: few requests come here, and all of them would be larger.
+        let Ok(Ok(room)) = Box::pin(waits::queue("room", wait)).await else { return Err(self.shed(Shed::Requests)) };
         room.forget();
         busy.taken.set(requests);
         Ok(())

@@ -164,6 +164,7 @@ pub enum FrameError {
 }
 
 /// Appends all of the payload but its body, which is what may be large. Gives opcode, flags and body.
+#[inline(always)]
 pub(super) fn put_fields<'a>(message: &'a Message, out: &mut BytesMut) -> (u8, u8, Option<&'a Bytes>) {
     match message {
         Message::Store { key, record, repair, non_voting } => {
@@ -275,6 +276,8 @@ pub(super) fn known_flags(opcode: u8) -> Result<u8, FrameError> {
     }
 }
 
+// Here and below: into the frame's own function, as most messages are not in bundles.
+#[inline(always)]
 pub(super) fn parse(head: Head, mut payload: Bytes) -> Result<Message, FrameError> {
     match head.opcode {
         STORE => {

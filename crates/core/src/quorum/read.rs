@@ -287,6 +287,7 @@ impl Read {
 
     /// Whether `current` is at least as new as what was known of the replica, and so known now. Its clock is what the
     /// latest of its answers shows.
+    #[inline]
     fn learn(&mut self, rank: Rank, current: Current, clock: Hlc) -> bool {
         // Of a record and a GC watermark of one version the GC watermark came later: a GC watermark never gives way to
         // it.
