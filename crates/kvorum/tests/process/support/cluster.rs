@@ -401,7 +401,11 @@ impl Cluster {
     /// The sum of all samples of a metric, or one sample, by its labels.
     #[track_caller]
     pub fn metric(&self, index: usize, name: &str) -> f64 {
-        let text = self.client(index).get("/metrics").text();
+        // A node that has as many requests as it may have refuses this one, too.
+        let text = wait_for("the node shows its metrics", || {
+            let answer = self.client(index).get("/metrics");
+            (answer.status != 503).then(|| answer.text())
+        });
         let samples = text
             .lines()
             .filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with('{') || rest.starts_with(' ')));
