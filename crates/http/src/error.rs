@@ -94,6 +94,7 @@ pub(super) enum Shed {
     Reads,
     Scans,
     Scripts,
+    Work,
     Draining,
 }
 
@@ -537,6 +538,7 @@ impl Shed {
             Self::Scripts => {
                 "there is no worker for the script: as many run as may, or the node's log says why none starts"
             }
+            Self::Work => "a node of the cluster has no room, or no worker, for its part of the work",
             Self::Reads => "as many reads from disk are waiting as may wait",
             Self::Draining => "the node is stopping",
         }

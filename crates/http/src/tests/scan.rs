@@ -221,7 +221,7 @@ fn what_is_wrong_is_said_before_the_first_byte() {
         let full = node.ask("GET /v0/scan?prefix=").await;
         assert_eq!((full.status, full.header("retry-after")), (503, Some("1")));
         let partitions: PartitionSet = kvorum_core::key::PartitionId::all().take(3).collect();
-        let missing = MissingReplicas { partitions, nodes: [NodeId(1)].into_iter().collect() };
+        let missing = MissingReplicas { partitions, nodes: [NodeId(1)].into_iter().collect(), is_busy: false };
         *node.entities.scan_refused.borrow_mut() = Some(ScanRefused::Missing(missing));
         let problem = node.ask("GET /v0/scan?prefix=").await.problem();
         assert_eq!((&problem["status"], &problem["required"]), (&json!(504), &json!(2)));

@@ -63,6 +63,8 @@ impl<E: Entities> Exchange<'_, E> {
                     }
                     ScanStep::Passed => {}
                     ScanStep::End => return Ok(source),
+                    // The replicas are there: another time will do.
+                    ScanStep::Missing(missing) if missing.is_busy => return Err(self.shard.shed(Shed::Work)),
                     ScanStep::Missing(missing) => return Err(self.too_few(quorum.required(), &missing)),
                 }
             }

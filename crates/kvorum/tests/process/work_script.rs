@@ -163,9 +163,9 @@ fn scripts_are_off_unless_each_node_allows_them_and_only_so_many_run_at_once() {
     put_texts(&mut client, 100);
     let problem = run(&mut client, "prefix=", WORDS).problem(422);
     assert!(problem["detail"].as_str().unwrap().contains("scripts.enabled"), "{problem}");
-    let on = Cluster::with(1, &ENABLED);
+    let on = Cluster::with(3, &ENABLED);
     on.client(0).put(&entity("k"), b"value");
-    let mut open: Vec<Client> = (0..8).map(|_| on.client(0)).collect();
+    let mut open: Vec<Client> = (0..12).map(|number| on.client(number % 3)).collect();
     let source = b"function map() while true do end end";
     for client in &mut open {
         client.write(&crate::support::http::request("POST", "/v0/script?prefix=", &[], Some(source))).unwrap();

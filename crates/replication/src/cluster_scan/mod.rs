@@ -116,6 +116,8 @@ pub struct ClusterScan {
     merge: ScanMerge,
     pages: Pages,
     failed: BTreeSet<NodeId>,
+    /// One of them had no room.
+    is_busy: bool,
     /// What is decided, until all of it is read.
     unread: Vec<Decided>,
     items: VecDeque<ScannedRecord>,
@@ -167,6 +169,7 @@ impl ClusterScan {
             merge: ScanMerge::new([]),
             pages: Pages::default(),
             failed,
+            is_busy: false,
             unread: Vec::new(),
             items: VecDeque::new(),
             decided: None,
@@ -336,9 +339,10 @@ impl ClusterScan {
                     _ if self.spec.on_missing == OnMissing::LeaveOut => {
                         self.missing.insert(key.hash().partition());
                     }
-                    _ => {
+                    answer => {
                         let partitions = [key.hash().partition()].into_iter().collect();
-                        let missing = MissingReplicas { partitions, nodes: BTreeSet::new() };
+                        let is_busy = matches!(answer, Some(Err(Refused::Overloaded)));
+                        let missing = MissingReplicas { partitions, nodes: BTreeSet::new(), is_busy };
                         self.ending = Some(ScanStep::Missing(missing));
                         return;
                     }
@@ -455,7 +459,10 @@ impl ClusterScan {
                     self.pages.ask(&self.scanner, &self.spec, &self.plan, node);
                 }
             }
-            Err(node) => self.plan_without(node),
+            Err((node, failure)) => {
+                self.is_busy |= failure == Failure::Overloaded;
+                self.plan_without(node);
+            }
         }
     }
 
@@ -468,7 +475,7 @@ impl ClusterScan {
         let plan = self.scanner.plan(&self.spec, &self.failed);
         if self.spec.on_missing == OnMissing::End && !plan.missing().is_empty() {
             let missing = self.scanner.missing(&plan, &self.spec, &self.failed);
-            self.ending = Some(ScanStep::Missing(missing));
+            self.ending = Some(ScanStep::Missing(MissingReplicas { is_busy: self.is_busy, ..missing }));
             return;
         }
         self.plan = Rc::new(plan);

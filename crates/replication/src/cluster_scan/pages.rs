@@ -80,8 +80,8 @@ impl Pages {
     /// The next page that the merge awaits. Cancel safe.
     ///
     /// # Errors
-    /// A node that gives none.
-    pub(super) async fn next(&mut self, merge: &ScanMerge) -> Result<(NodeId, ScanPage, Hlc), NodeId> {
+    /// A node that gives none, and why.
+    pub(super) async fn next(&mut self, merge: &ScanMerge) -> Result<(NodeId, ScanPage, Hlc), (NodeId, Failure)> {
         loop {
             let awaited = merge.awaited().map(|(node, _)| node).find(|node| self.come.contains_key(node));
             if let Some(node) = awaited
@@ -92,7 +92,7 @@ impl Pages {
             let (node, answer) =
                 self.asked.join_next().await.expect("a page is awaited").expect("asking does not panic");
             self.under_way.remove(&node);
-            let answer = answer.map_err(|_| node)?;
+            let answer = answer.map_err(|failure| (node, failure))?;
             self.come.insert(node, answer);
         }
     }

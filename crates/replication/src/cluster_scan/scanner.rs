@@ -72,6 +72,8 @@ pub struct MissingReplicas {
     pub partitions: PartitionSet,
     /// Those of their replicas that do not, as far as is known.
     pub nodes: BTreeSet<NodeId>,
+    /// A node was left out because it had no room, however often it was asked.
+    pub is_busy: bool,
 }
 
 impl Scanner {
@@ -106,7 +108,7 @@ impl Scanner {
             replicas.iter().take(usize::from(spec.quorum.replicas())).map(move |node| (*node, partition))
         });
         let absent = replicas.filter(|(node, partition)| !self.answers(*node, *partition, failed));
-        MissingReplicas { nodes: absent.map(|(node, _)| node).collect(), partitions }
+        MissingReplicas { nodes: absent.map(|(node, _)| node).collect(), partitions, is_busy: false }
     }
 
     fn answers(&self, node: NodeId, partition: PartitionId, failed: &BTreeSet<NodeId>) -> bool {
