@@ -91,10 +91,12 @@ impl Answers {
     }
 }
 
-/// The same of one that had loaded its script: whatever signal ended it, it was at work on that, and would be again.
+/// The same of one that had loaded its script: a signal that its own work has raised would come again, so the script is
+/// told. `SIGKILL` comes from outside.
 fn cause_at_work(parting: Parting) -> WorkerError {
+    let is_own = |signal: i32| signal != Signal::KILL.as_raw();
     match (cause_of_death(parting), parting) {
-        (WorkerError::Unavailable(_), Parting::Ended(status)) if status.signal().is_some() => {
+        (WorkerError::Unavailable(_), Parting::Ended(status)) if status.signal().is_some_and(is_own) => {
             WorkerError::Script("the script has ended its worker".to_owned())
         }
         (cause, _) => cause,

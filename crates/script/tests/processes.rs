@@ -68,6 +68,29 @@ fn a_worker_that_is_killed_from_outside_is_no_error_of_the_script() {
     assert_eq!((children_of(std::process::id()), workers.busy()), (vec![], 0));
 }
 
+/// Processor time of a process, in the kernel's ticks.
+fn ticks_of(child: Pid) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.as_raw_pid())).unwrap_or_default();
+    let fields = stat.rsplit_once(") ").map(|(_, rest)| rest.split(' ').collect::<Vec<_>>());
+    fields.map_or(0, |fields| fields[11].parse().unwrap_or(0))
+}
+
+#[test]
+fn a_worker_that_a_fault_of_its_own_ends_is_an_error_of_the_script() {
+    let _alone = alone();
+    let workers = workers();
+    let answer = std::thread::scope(|scope| {
+        let call = scope.spawn(|| workers.map(ENDLESS, &[record("a", b"")]));
+        let child = wait_for("a child", || confined_children_of(std::process::id()).pop());
+        // Long enough at work to have said that the script is loaded.
+        wait_for("a child at work", || (ticks_of(child) > 10).then_some(()));
+        kill_process(child, Signal::ILL).unwrap();
+        call.join().unwrap()
+    });
+    assert_eq!(answer, Ok(vec![Err("the script has ended its worker".to_owned())]));
+    assert_eq!(children_of(std::process::id()), []);
+}
+
 #[test]
 fn a_worker_that_stops_is_killed_at_its_deadline() {
     let _alone = alone();
