@@ -133,7 +133,7 @@ pub trait ScanSource {
     fn advance(self: Box<Self>) -> ScanAdvance;
     /// The last key up to which everything was given.
     fn position(&self) -> Option<&Bytes>;
-    /// Who has answered for what.
+    /// Which nodes have answered for which partitions.
     fn segments(&self) -> &[ScanSegment];
     /// Partitions that were left out.
     fn missing(&self) -> &PartitionSet;

@@ -22,7 +22,7 @@ impl RecordForm {
         match name {
             name if name.eq_ignore_ascii_case(NDJSON.as_bytes()) => Some(Self::Ndjson),
             name if name.eq_ignore_ascii_case(FRAMES.as_bytes()) => Some(Self::Frames),
-            // What `curl` and other clients say where nobody has chosen.
+            // What `curl` and other clients send where no type was chosen.
             name if name.eq_ignore_ascii_case(b"application/x-www-form-urlencoded") => Some(Self::Ndjson),
             _ => None,
         }

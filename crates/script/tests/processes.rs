@@ -156,20 +156,11 @@ fn a_third_call_waits_and_is_served_or_told_that_all_are_busy() {
     });
 }
 
-/// Runs as the node of the next test.
-#[test]
-#[ignore = "only as a process of its own"]
-fn a_node_with_a_script() {
-    let _answer = workers().map(ENDLESS, &[record("a", b"")]);
-    std::process::abort();
-}
-
 #[test]
 fn a_worker_dies_with_its_node() {
     let _alone = alone();
-    let mut node = Command::new(std::env::current_exe().unwrap());
-    node.args(["--ignored", "--exact", "a_node_with_a_script"]).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut node = node.spawn().unwrap();
+    let mut node = Command::new(env!("CARGO_BIN_EXE_kvorum-script-worker"));
+    let mut node = node.arg("node").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let child = wait_for("a worker", || confined_children_of(node.id()).pop());
     // Neither its second of processor time nor its own watch can end a process that is stopped.
     kill_process(child, Signal::STOP).unwrap();

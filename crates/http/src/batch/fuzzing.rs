@@ -16,7 +16,7 @@ const DEFAULTS: ReplicationDefaults = ReplicationDefaults { from: 3, nodes: 5, t
 /// Small, so that it is reached.
 const VALUE_BYTES_MAX: usize = 64;
 
-/// A body whose form is that of the first byte.
+/// A body in the form that the first byte says.
 pub fn batches(mut data: &[u8]) {
     let form = if byte(&mut data).is_multiple_of(2) { RecordForm::Ndjson } else { RecordForm::Frames };
     let body = Bytes::copy_from_slice(data);

@@ -1,4 +1,4 @@
-//! Who answered for what, as JSON.
+//! Which nodes answered for which partitions, as JSON.
 
 use kvorum_core::key::PartitionId;
 use kvorum_core::partitions::PartitionSet;

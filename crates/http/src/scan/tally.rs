@@ -44,7 +44,7 @@ pub(crate) struct TrailerMembers<'a> {
     digest: String,
     /// The token to go on from; none at the end.
     pub(super) after: Option<&'a str>,
-    /// Who answered for what.
+    /// Which nodes answered for which partitions.
     pub(super) coverage: &'a Value,
     /// Partitions that are not whole.
     #[serde(skip_serializing_if = "Option::is_none")]

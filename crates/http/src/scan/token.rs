@@ -1,7 +1,7 @@
 //! Tokens: where another scan of the same range goes on, at any node. Opaque to clients: base64url of
 //! `u8 form (1) | the last key that was given | u64 check`, where the check is XXH3-64 over what the token holds for.
 //!
-//! The check is against mistakes, not against an attacker: who may scan the range may begin anywhere in it.
+//! The check is against mistakes, not against an attacker: whatever may scan the range may begin anywhere in it.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

@@ -104,7 +104,7 @@ pub enum ScanStep {
 pub struct ScanSegment {
     /// The first key of it; empty for the begin.
     pub start: Bytes,
-    /// Who answers for what.
+    /// Which nodes answer for which partitions.
     pub plan: Rc<ScanPlan>,
 }
 
@@ -196,7 +196,7 @@ impl ClusterScan {
         self.given.as_ref()
     }
 
-    /// Who has answered for what, from which key on.
+    /// Which nodes have answered for which partitions, from which key on.
     #[must_use]
     pub fn segments(&self) -> &[ScanSegment] {
         &self.segments
@@ -320,7 +320,7 @@ impl ClusterScan {
                 let holding = answers.first().and_then(|provider| provider.holding);
                 Some(sent(key.clone(), holding, &self.spec.values).map_or(Decided::Unread(key), Decided::Item))
             }
-            // What nobody is asked for is left out.
+            // A partition that no node is asked for is left out.
             ScanVerdict::Read if cover.is_empty() => None,
             ScanVerdict::Read => Some(Decided::Unread(key)),
         }

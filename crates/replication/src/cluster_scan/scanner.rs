@@ -95,7 +95,7 @@ impl Scanner {
         self.membership.layout()
     }
 
-    /// Who answers for what, without those that have failed.
+    /// Which nodes answer for which partitions, without those that have failed.
     pub(super) fn plan(&self, spec: &ScanSpec, failed: &BTreeSet<NodeId>) -> ScanPlan {
         ScanPlan::new(self.membership.layout(), spec.quorum, |node, partition| self.answers(node, partition, failed))
     }
