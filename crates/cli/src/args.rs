@@ -192,17 +192,32 @@ pub struct ServerArgs {
     pub timeout: Duration,
 }
 
-/// How many replicas.
+/// The node to ask, and how many replicas.
 #[derive(Debug, Args)]
-pub struct RequestArgs {
+pub struct QuorumArgs {
     #[command(flatten)]
     pub server: ServerArgs,
     /// How many replicas must answer; by default a majority of `--from`.
     #[arg(long, value_name = "A")]
     pub ack: Option<u8>,
-    /// How many replicas hold the key; by default the cluster's `replication.from`.
+    /// How many replicas hold a key; by default the cluster's `replication.from`.
     #[arg(long, value_name = "F")]
     pub from: Option<u8>,
+}
+
+impl QuorumArgs {
+    /// The parameters that were given.
+    pub(crate) fn parameters(&self) -> impl Iterator<Item = (&'static str, String)> + use<> {
+        let numbers = [("ack", self.ack), ("from", self.from)];
+        numbers.into_iter().filter_map(|(name, number)| Some((name, number?.to_string())))
+    }
+}
+
+/// What a request for one key takes.
+#[derive(Debug, Args)]
+pub struct RequestArgs {
+    #[command(flatten)]
+    pub quorum: QuorumArgs,
     /// Print the receipt to stderr: each replica's outcome, version and time; and when the value ends, if it does.
     #[arg(long)]
     pub trace: bool,
@@ -315,14 +330,8 @@ pub struct ScanArgs {
     /// Show on stderr how far it is, if that is a terminal.
     #[arg(long)]
     pub progress: bool,
-    /// How many replicas must answer; by default a majority of `--from`.
-    #[arg(long, value_name = "A")]
-    pub ack: Option<u8>,
-    /// How many replicas hold a key; by default the cluster's `replication.from`.
-    #[arg(long, value_name = "F")]
-    pub from: Option<u8>,
     #[command(flatten)]
-    pub server: ServerArgs,
+    pub quorum: QuorumArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -335,8 +344,8 @@ pub enum ScanOutput {
 /// Carry out many operations: one JSON object a line in, one answer a line out.
 ///
 /// Each is answered as if it had been sent alone; they are in no order, and no two are a transaction. More than 1,000
-/// lines are sent in parts, one after the other; within a part no key may come twice. Exit code 3 if an operation was
-/// answered 504.
+/// lines are sent in parts, one after the other; within a part no key may come twice. `--ack` and `--from` are for
+/// operations that do not say. Exit code 3 if an operation was answered 504.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -348,30 +357,18 @@ Members: key or key_base64, value or value_base64, ttl (seconds), content_type, 
 pub struct BatchArgs {
     /// The file, or `-` for stdin. Without it, stdin, unless that is a terminal.
     pub file: Option<OsString>,
-    /// How many replicas must answer, for operations that do not say; by default a majority of `--from`.
-    #[arg(long, value_name = "A")]
-    pub ack: Option<u8>,
-    /// How many replicas hold a key, for operations that do not say; by default the cluster's `replication.from`.
-    #[arg(long, value_name = "F")]
-    pub from: Option<u8>,
     #[command(flatten)]
-    pub server: ServerArgs,
+    pub quorum: QuorumArgs,
 }
 
 /// How a query or a script is carried out.
 #[derive(Debug, Args)]
 pub struct WorkArgs {
-    /// How many replicas must answer for each key; by default a majority of `--from`.
-    #[arg(long, value_name = "A")]
-    pub ack: Option<u8>,
-    /// How many replicas hold a key; by default the cluster's `replication.from`.
-    #[arg(long, value_name = "F")]
-    pub from: Option<u8>,
     /// Go on without partitions of which too few replicas answer; `missing` in the answer names them.
     #[arg(long)]
     pub partial: bool,
     #[command(flatten)]
-    pub server: ServerArgs,
+    pub quorum: QuorumArgs,
 }
 
 /// Count and sum what a range of the cluster's keys holds, where it is.

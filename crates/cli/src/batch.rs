@@ -29,11 +29,9 @@ pub(crate) fn batch(args: &BatchArgs) -> Result<ExitOutcome> {
         _ => Box::new(io::stdin().lock()),
     };
     let mut target = String::from("/v0/batch");
-    for (name, number) in [("ack", args.ack), ("from", args.from)] {
-        if let Some(number) = number {
-            let separator = if target.contains('?') { '&' } else { '?' };
-            target.push_str(&format!("{separator}{name}={number}"));
-        }
+    for (name, number) in args.quorum.parameters() {
+        let separator = if target.contains('?') { '&' } else { '?' };
+        target.push_str(&format!("{separator}{name}={number}"));
     }
     let mut has_missing = false;
     let mut next_line = Vec::new();
@@ -42,17 +40,17 @@ pub(crate) fn batch(args: &BatchArgs) -> Result<ExitOutcome> {
         if body.is_empty() {
             return Ok(if has_missing { ExitOutcome::NotEnoughReplicas } else { ExitOutcome::Done });
         }
-        let key = args.server.key_file.as_ref();
+        let key = args.quorum.server.key_file.as_ref();
         let request = ClientRequest { method: "POST", target: &target, trace: false, accept: None, body: &body, key };
-        let mut answer = send(&args.server.url, ResponseBounds::Silence(args.server.timeout), &request)?;
+        let mut answer = send(&args.quorum.server.url, ResponseBounds::Silence(args.quorum.server.timeout), &request)?;
         if answer.status != 200 {
             return finish(answer);
         }
         let mut lines = Vec::new();
-        let unreachable = |cause| Unreachable { url: args.server.url.to_string(), cause };
+        let unreachable = |cause| Unreachable { url: args.quorum.server.url.to_string(), cause };
         answer.copy_body(&mut lines).map_err(unreachable)?;
         has_missing |= lines.split(|byte| *byte == b'\n').any(|line| line.starts_with(b"{\"status\":504,"));
-        print(&args.server.url, |out| out.write_all(&lines))?;
+        print(&args.quorum.server.url, |out| out.write_all(&lines))?;
     }
 }
 

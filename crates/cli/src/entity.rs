@@ -24,7 +24,7 @@ pub(crate) fn put(args: &PutArgs) -> Result<ExitOutcome> {
 pub(crate) fn get(args: &KeyArgs) -> Result<ExitOutcome> {
     let mut answer = ask("GET", &args.key, &args.request, None, b"")?;
     match answer.status {
-        200 => print(&args.request.server.url, |out| answer.copy_body(out)),
+        200 => print(&args.request.quorum.server.url, |out| answer.copy_body(out)),
         _ => finish(answer),
     }
 }
@@ -126,20 +126,13 @@ const TRACED: [(&str, &str); 3] =
 
 fn ask(method: &str, key: &OsStr, args: &RequestArgs, ttl_s: Option<u64>, body: &[u8]) -> Result<ClientResponse> {
     let mut target = format!("/v0/entity?id={}", percent_encode(key.as_bytes()));
-    for (name, number) in [("ack", args.ack.map(u64::from)), ("from", args.from.map(u64::from)), ("ttl", ttl_s)] {
-        if let Some(number) = number {
-            target.push_str(&format!("&{name}={number}"));
-        }
+    for (name, number) in args.quorum.parameters().chain(ttl_s.map(|ttl_s| ("ttl", ttl_s.to_string()))) {
+        target.push_str(&format!("&{name}={number}"));
     }
-    let request = ClientRequest {
-        method,
-        target: &target,
-        trace: args.trace,
-        accept: None,
-        body,
-        key: args.server.key_file.as_ref(),
-    };
-    let answer = send(&args.server.url, ResponseBounds::Silence(args.server.timeout), &request)?;
+    let server = &args.quorum.server;
+    let request =
+        ClientRequest { method, target: &target, trace: args.trace, accept: None, body, key: server.key_file.as_ref() };
+    let answer = send(&server.url, ResponseBounds::Silence(server.timeout), &request)?;
     if args.trace {
         for (name, label) in TRACED {
             if let Some(value) = answer.header(name) {

@@ -30,15 +30,14 @@ pub(crate) fn script(args: &ScriptArgs) -> Result<ExitOutcome> {
     post("/v0/script", given.collect(), &args.work, &read(Some(&args.file))?)
 }
 
-fn post(path: &str, mut query: Vec<(&str, String)>, work: &WorkArgs, body: &[u8]) -> Result<ExitOutcome> {
-    let numbers = [("ack", work.ack), ("from", work.from)];
-    query.extend(numbers.into_iter().filter_map(|(name, number)| Some((name, number?.to_string()))));
+fn post(path: &str, mut query: Vec<(&'static str, String)>, work: &WorkArgs, body: &[u8]) -> Result<ExitOutcome> {
+    query.extend(work.quorum.parameters());
     if work.partial {
         query.push(("partial", "1".to_owned()));
     }
     let query: Vec<String> = query.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let target = format!("{path}?{}", query.join("&"));
-    let ServerArgs { url, key_file, timeout } = &work.server;
+    let ServerArgs { url, key_file, timeout } = &work.quorum.server;
     let request =
         ClientRequest { method: "POST", target: &target, trace: false, accept: None, body, key: key_file.as_ref() };
     let answer = send(url, ResponseBounds::Silence(*timeout), &request)?;

@@ -72,10 +72,8 @@ fn range(args: &ScanArgs) -> String {
     if let Some(end) = &args.end {
         target.push_str(&format!("&end={}", encode(end)));
     }
-    for (name, number) in [("ack", args.ack), ("from", args.from)] {
-        if let Some(number) = number {
-            target.push_str(&format!("&{name}={number}"));
-        }
+    for (name, number) in args.quorum.parameters() {
+        target.push_str(&format!("&{name}={number}"));
     }
     for (is_set, parameter) in [(args.keys_only, "&values=0"), (args.partial, "&partial=1")] {
         if is_set {
@@ -159,7 +157,7 @@ impl ScanRun<'_> {
         if let Some(after) = &self.after {
             target.push_str(&format!("&after={}", percent_encode(after.as_bytes())));
         }
-        let server = &self.args.server;
+        let server = &self.args.quorum.server;
         let key = server.key_file.as_ref();
         let request =
             ClientRequest { method: "GET", target: &target, trace: false, accept: Some(FRAMES), body: b"", key };
@@ -210,7 +208,7 @@ impl ScanRun<'_> {
     }
 
     fn unreachable(&self, cause: io::Error) -> Unreachable {
-        Unreachable { url: self.args.server.url.to_string(), cause }
+        Unreachable { url: self.args.quorum.server.url.to_string(), cause }
     }
 
     /// Whether another attempt would be of no use, or of none any more.
