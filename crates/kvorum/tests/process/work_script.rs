@@ -102,9 +102,18 @@ fn a_hostile_script_is_a_422_that_says_why_and_the_node_serves_on() {
     let cluster = Cluster::with(3, &ENABLED);
     let mut client = cluster.client(0);
     client.put(&entity("k"), b"value");
+    // Which of the two limits of time comes first depends on what else the machine does.
+    let late = ["more than 1 s of CPU", "more than 5 s"];
+    for source in [
+        "function map() while true do end end",
+        "function map() while true do pcall(function() while true do end end) end end",
+    ] {
+        let problem = run(&mut client, "prefix=", source).problem(422);
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(late.iter().any(|says| detail.contains(says)), "{source}: {problem}");
+        assert_eq!(client.value(&entity("k")), b"value");
+    }
     for (source, says) in [
-        ("function map() while true do end end", "CPU"),
-        ("function map() while true do pcall(function() while true do end end) end end", "CPU"),
         ("function map() string.find(string.rep('a', 1e6), string.rep('a?', 1e4) .. 'b') end", ""),
         ("function map() local t = {} while true do t[#t + 1] = string.rep('x', 1e6) .. #t end end", "MiB"),
         ("function map() while true do emit('k', string.rep('x', 1e5)) end end", "MiB"),
