@@ -191,10 +191,11 @@ impl Clock {
         Hlc::from_raw(self.last.load(Ordering::Relaxed).min(bound))
     }
 
-    /// Whether all of the reading is durable.
+    /// Whether the present is durable: the clock is brought there first. One that nothing has moved for a while may be
+    /// far behind its own wall clock.
     #[must_use]
-    pub fn is_durable(&self) -> bool {
-        self.durable_reading() >= self.reading()
+    pub fn is_present_durable(&self) -> bool {
+        self.present() <= self.durable_reading()
     }
 
     /// Whether the clock itself is so far ahead of the wall clock that it gives no timestamps: the wall clock was
@@ -271,6 +272,19 @@ mod tests {
         assert_eq!(clock.timestamp(Hlc::ZERO), Err(NoTimestamp::PastBound { needed: Hlc::from_millis(1000) }));
         bound.store(Hlc::from_millis(2000).raw(), Ordering::Release);
         assert_eq!(millis(clock.timestamp(Hlc::ZERO)), Ok(1000));
+    }
+
+    #[test]
+    fn the_present_is_what_the_wall_shows_also_of_a_clock_that_nothing_has_moved() {
+        let (clock, time, bound) = clock(1000, 500);
+        bound.store(Hlc::from_millis(2000).raw(), Ordering::Release);
+        assert!(clock.is_present_durable());
+        time.0.store(1900, Ordering::Relaxed);
+        assert_eq!(clock.durable_reading(), Hlc::from_millis(1000), "it is what goes out until something moves it");
+        assert!(clock.is_present_durable());
+        assert_eq!(clock.durable_reading(), Hlc::from_millis(1900));
+        time.0.store(2100, Ordering::Relaxed);
+        assert!(!clock.is_present_durable(), "the bound is below");
     }
 
     #[test]

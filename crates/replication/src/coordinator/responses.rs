@@ -229,7 +229,7 @@ impl Operations {
                     self.post(id.get(), node, ResponseKind::Read(ReadAnswer::Failed(failure)));
                 }
             }
-            None if wanted == Wanted::VersionAtClock && !self.clock.is_durable() => {
+            None if wanted == Wanted::VersionAtClock && !self.clock.is_present_durable() => {
                 let operations = self.clone();
                 tokio::task::spawn_local(async move {
                     match operations.make_clock_durable().await {

@@ -68,7 +68,7 @@ impl Operations {
     ///
     /// [`Clock::durable_reading`]: kvorum_base::clock::Clock::durable_reading
     pub(super) async fn make_clock_durable(&self) -> Result<(), Failure> {
-        if self.clock.is_durable() {
+        if self.clock.is_present_durable() {
             return Ok(());
         }
         self.raise_bound(self.clock.reading()).await

@@ -250,7 +250,7 @@ impl FrameHandler for Dispatch {
                     self.cpu_share.note_request();
                 }
                 let reply = PeerReply::new(link.clone(), id, wanted, grouping);
-                if wanted == Wanted::VersionAtClock && !self.clock.is_durable() {
+                if wanted == Wanted::VersionAtClock && !self.clock.is_present_durable() {
                     self.read_at_clock(key, counts_of(non_voting), reply);
                 } else {
                     answer_read(&self.replica, &self.clock, &key, counts_of(non_voting), reply);
@@ -300,7 +300,19 @@ mod tests {
     use kvorum_core::frame::Message;
     use kvorum_core::quorum::{Failure, StoreAnswer};
 
-    use crate::coordinator::tests::rig::{Rig, Settings, run};
+    use crate::coordinator::tests::rig::{Rig, Settings, run, until};
+
+    #[test]
+    fn a_clock_that_is_made_durable_is_not_behind_its_own_wall_clock() {
+        run(async {
+            let rig = Rig::start(2, Settings::default()).await;
+            let clock = &rig.shard.clock;
+            until(|| clock.wall_ms() > clock.reading().millis()).await;
+            let now_ms = clock.wall_ms();
+            rig.shard.coordinator.make_clock_durable().await.unwrap();
+            assert!(clock.durable_reading().millis() >= now_ms);
+        });
+    }
 
     #[test]
     fn no_answer_shows_a_clock_that_is_not_durable() {
@@ -308,7 +320,7 @@ mod tests {
             let rig = Rig::start(2, Settings::default()).await;
             let clock = &rig.shard.clock;
             clock.observe(Hlc::from_millis(clock.wall_ms() + 5_000));
-            assert!(!clock.is_durable(), "it was moved past its bound");
+            assert!(clock.reading() > clock.durable_reading(), "it was moved past its bound");
             // A refusal may share its bundle, and so its clock, with the answer to a read.
             let refusal = rig.shard.dispatch.frame(7, Message::StoreAnswer(StoreAnswer::Failed(Failure::ClockSkew)));
             assert_eq!(refusal.hlc, clock.durable_reading());
