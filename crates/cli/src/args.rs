@@ -44,7 +44,6 @@ pub struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
-#[expect(clippy::large_enum_variant, reason = "there is one, for as long as the process")]
 pub enum Command {
     Serve(ServeArgs),
     Dev(DevArgs),
