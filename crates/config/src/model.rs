@@ -51,6 +51,8 @@ pub struct Config {
     pub scan: ScanSection,
     /// Whether clients may have scripts run.
     pub has_scripts: bool,
+    /// From how long on a request is kept as slow.
+    pub slow_threshold: Duration,
     /// Bytes that are verified in a second; zero if only on request.
     pub scrub_rate: ByteSize,
     /// What is kept for nodes that are away.
@@ -277,6 +279,7 @@ impl Config {
             commit: CommitSection::default(),
             scan: ScanSection::default(),
             has_scripts: false,
+            slow_threshold: Duration::ZERO,
             scrub_rate: ByteSize::default(),
             hints: HintsSection::default(),
             repair: RepairSection::default(),

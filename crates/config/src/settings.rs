@@ -458,6 +458,13 @@ pub static SETTINGS: &[Setting] = &[
         set: |c, text| size(text, 0, GIB).map(|value| c.scrub_rate = value),
     },
     Setting {
+        name: "slow.threshold",
+        default: "100ms",
+        doc: "From how long on a request is kept for `kvorum slow`, 128 of each shard. Lower it to see what usual requests \
+              wait for.",
+        set: |c, text| duration(text, ms(1), HOUR).map(|value| c.slow_threshold = value),
+    },
+    Setting {
         name: "repair.interval",
         default: "10m",
         doc: "From the end of one round of anti-entropy to the begin of the next. Deletions are dropped after a round \

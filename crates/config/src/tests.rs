@@ -97,7 +97,7 @@ fn every_setting_changes_the_configuration() {
             }
         }
         name if ["bytes", "bytes_max", "rate"].iter().any(|unit| name.ends_with(unit)) => "77KiB",
-        name if ["skew_max", "delay_max", "timeout", "deadline", "interval"]
+        name if ["skew_max", "delay_max", "timeout", "deadline", "interval", "threshold"]
             .iter()
             .any(|unit| name.ends_with(unit)) =>
         {

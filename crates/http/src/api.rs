@@ -225,6 +225,23 @@ pub trait Admin {
     fn begin_repair(&self) -> u64;
     /// `/metrics`, of all shards.
     fn metrics_text(&self) -> String;
+    /// `/v0/stats`: the same, as JSON.
+    fn stats_json(&self) -> Vec<u8>;
+    /// `/v0/slow`.
+    fn slow_json(&self) -> Vec<u8>;
+    /// `/v0/hot`.
+    fn hot_json(&self, names: KeyNames) -> Vec<u8>;
+    /// `/v0/layout`, of one key or of all.
+    fn layout_json(&self, key: Option<&Key>) -> Vec<u8>;
+}
+
+/// Whether an answer may show which keys there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyNames {
+    /// It may: the caller may read all of them.
+    Shown,
+    /// It may not.
+    Hidden,
 }
 
 /// A request that was answered, for the audit.

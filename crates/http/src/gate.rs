@@ -359,6 +359,11 @@ impl Authenticated {
         Err(AuthRefusal::Forbidden { needed: right.name(), over: " over this key" })
     }
 
+    /// Whether the role may read every key.
+    pub(crate) fn reads_everything(&self) -> bool {
+        self.role().covers(DataRight::Read, &[], None)
+    }
+
     /// Whether the principal may see what the cluster is made of.
     pub(crate) fn sees_status(&self) -> bool {
         self.role().administers(AdminRight::Status)

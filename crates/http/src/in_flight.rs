@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 
 use crate::gate::Authenticated;
 use crate::io::SharedBuffers;
-use crate::metrics::HttpMetrics;
+use crate::metrics::{HttpMetrics, RequestClass};
 use crate::shares::Share;
 use crate::watch::{ConnectionPhase, ConnectionWatch};
 
@@ -21,6 +21,8 @@ pub(crate) struct InFlightGuard {
     /// How much of the room it takes.
     pub(crate) taken: Cell<usize>,
     pub(crate) metrics: Arc<HttpMetrics>,
+    /// Under which its time is counted.
+    pub(crate) class: Cell<RequestClass>,
     /// Whose request it is, if that is known. On the heap: most requests have none where no keys are.
     pub(crate) authenticated: RefCell<Option<Box<Authenticated>>>,
     /// What it holds of the memory for large values. On the heap: most requests hold nothing.

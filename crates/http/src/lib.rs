@@ -15,6 +15,7 @@
 mod accept;
 mod answer_lines;
 pub mod api;
+mod audited;
 mod bad_request;
 mod batch;
 mod body;

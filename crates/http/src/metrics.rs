@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use hyper::{Method, StatusCode};
 use kvorum_base::histogram::Histogram;
+use kvorum_core::quorum::Quorum;
 
 /// Methods that are counted apart.
 pub const METHODS: [&str; 5] = ["GET", "HEAD", "PUT", "DELETE", "other"];
@@ -30,11 +31,41 @@ impl MethodLabel {
     }
 }
 
+/// Classes of requests whose times are counted apart, in the order of [`RequestClass`].
+pub(crate) const CLASSES: [&str; 4] = ["other", "below", "quorum", "all"];
+
+/// How many of its replicas a request waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum RequestClass {
+    /// It is not about one key.
+    #[default]
+    Other,
+    /// Less than a majority.
+    Below,
+    /// A majority, not all.
+    Quorum,
+    /// All.
+    All,
+}
+
+impl RequestClass {
+    #[inline]
+    pub(super) fn of(quorum: Quorum) -> Self {
+        if quorum.required() == quorum.replicas() {
+            Self::All
+        } else if quorum.is_quorum() {
+            Self::Quorum
+        } else {
+            Self::Below
+        }
+    }
+}
+
 /// Counters of one shard.
 #[derive(Debug, Default)]
 pub struct HttpMetrics {
     requests: [[AtomicU64; STATUSES.len()]; METHODS.len()],
-    latency: [Histogram; METHODS.len()],
+    latency: [[Histogram; CLASSES.len()]; METHODS.len()],
     /// Connections open now.
     pub connections: AtomicU64,
     /// Connections ever taken.
@@ -66,12 +97,12 @@ impl HttpMetrics {
     }
 
     /// One answer.
-    pub(super) fn answered(&self, method: MethodLabel, status: StatusCode, after: Duration) {
+    pub(super) fn answered(&self, method: MethodLabel, class: RequestClass, status: StatusCode, after: Duration) {
         let status = STATUSES.iter().position(|&known| known == status.as_u16()).unwrap_or(STATUSES.len() - 1);
         if let Some(counter) = self.requests.get(method.0).and_then(|counters| counters.get(status)) {
             count(counter);
         }
-        if let Some(latency) = self.latency.get(method.0) {
+        if let Some(latency) = self.latency.get(method.0).and_then(|classes| classes.get(class as usize)) {
             latency.record(u64::try_from(after.as_micros()).unwrap_or(u64::MAX));
         }
     }
@@ -83,9 +114,11 @@ impl HttpMetrics {
         })
     }
 
-    /// Method and time to the answer's head.
-    pub fn latencies(&self) -> impl Iterator<Item = (&'static str, &Histogram)> {
-        METHODS.iter().copied().zip(&self.latency)
+    /// Method, class and time to the answer's head.
+    pub fn latencies(&self) -> impl Iterator<Item = (&'static str, &'static str, &Histogram)> {
+        METHODS.iter().zip(&self.latency).flat_map(|(method, classes)| {
+            CLASSES.iter().zip(classes).map(|(class, histogram)| (*method, *class, histogram))
+        })
     }
 }
 

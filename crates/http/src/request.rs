@@ -62,6 +62,10 @@ pub(super) fn parse(
             Method::POST => Ok(Action::Script(Box::new(scan(query, &SCRIPT, defaults)?))),
             _ => Err(not_allowed()),
         },
+        Resource::Layout => match *method {
+            Method::GET | Method::HEAD => Ok(layout(query)?),
+            _ => Err(not_allowed()),
+        },
         Resource::Batch => match *method {
             Method::POST => Ok(batch(query)?),
             _ => Err(not_allowed()),
@@ -110,6 +114,17 @@ fn entity(verb: Verb, query: &[u8], defaults: ReplicationDefaults) -> Result<Act
         None => defaults.ttl_s.filter(|_| verb == Verb::Put),
     };
     Ok(Action::Entity { verb, key, quorum: quorum.within(defaults)?, ttl_s })
+}
+
+fn layout(query: &[u8]) -> Result<Action, BadRequest> {
+    let mut id = None;
+    for (name, value) in parameters(query) {
+        match &*decode(name)? {
+            b"id" => once(&mut id, "id", value)?,
+            other => return Err(unknown(other)),
+        }
+    }
+    Ok(Action::Layout { key: id.map(key).transpose()? })
 }
 
 fn batch(query: &[u8]) -> Result<Action, BadRequest> {

@@ -47,6 +47,13 @@ pub(crate) enum Action {
     Live,
     Ready,
     Metrics,
+    Stats,
+    Slow,
+    Hot,
+    /// Where keys are; without a key, where all are.
+    Layout {
+        key: Option<Key>,
+    },
     Cluster,
     Backup,
     Scrub,
@@ -79,17 +86,20 @@ impl Action {
             // Each operation has needs of its own.
             Self::WhoAmI | Self::Batch { .. } | Self::Query { .. } => Need::Key,
             Self::Metrics => Need::Admin(AdminRight::Metrics),
-            Self::Cluster | Self::Repair => Need::Admin(AdminRight::Status),
+            Self::Cluster | Self::Repair | Self::Stats | Self::Slow | Self::Hot | Self::Layout { .. } => {
+                Need::Admin(AdminRight::Status)
+            }
             Self::BeginRepair => Need::Admin(AdminRight::Repair),
             Self::Scrub => Need::Admin(AdminRight::Scrub),
             Self::Backup => Need::Admin(AdminRight::Backup),
         }
     }
 
-    /// Whether it takes room among the requests in flight. Not what tells that there is none, nor what peers need.
+    /// Whether it takes room among the requests in flight. Not what tells that there is none or why, nor what peers need.
     pub(crate) fn is_admitted(&self) -> bool {
         match self {
             Self::Status | Self::Live | Self::Ready | Self::Peer | Self::Preflight { .. } | Self::WhoAmI => false,
+            Self::Stats | Self::Slow | Self::Hot | Self::Layout { .. } => false,
             // It takes as much as it needs once it is there.
             Self::Batch { .. } | Self::Query { .. } | Self::Script(_) => false,
             Self::Entity { .. }
@@ -139,6 +149,8 @@ pub(crate) enum Resource {
     Query,
     /// The same, by the client's code.
     Script,
+    /// Where keys are.
+    Layout,
     /// Something without parameters, that GET and HEAD read and POST begins.
     Page { read: Option<Action>, begin: Option<Action> },
 }
@@ -337,6 +349,38 @@ pub static ROUTES: &[Route] = &[
         answers: &[answered(READ, 200, "JSON, see [the cluster's page](#the-clusters-page).")],
     },
     Route {
+        path: "/v0/layout",
+        allow: READ,
+        target: Resource::Layout,
+        meaning: "Which nodes hold which keys.",
+        parameters: &[parameter("id", "A key: the answer is for it alone. Default: none, all partitions.")],
+        answers: &[answered(READ, 200, "JSON, see [where keys are](#where-keys-are).")],
+    },
+    Route {
+        path: "/v0/stats",
+        allow: READ,
+        target: Resource::Page { read: Some(Action::Stats), begin: None },
+        meaning: "What `/metrics` has, small enough to be asked for once a second.",
+        parameters: &[],
+        answers: &[answered(READ, 200, "JSON, see [figures as JSON](#figures-as-json).")],
+    },
+    Route {
+        path: "/v0/slow",
+        allow: READ,
+        target: Resource::Page { read: Some(Action::Slow), begin: None },
+        meaning: "The last requests through this node that took at least `slow.threshold`, 128 of each shard.",
+        parameters: &[],
+        answers: &[answered(READ, 200, "JSON, see [slow requests](#slow-requests).")],
+    },
+    Route {
+        path: "/v0/hot",
+        allow: READ,
+        target: Resource::Page { read: Some(Action::Hot), begin: None },
+        meaning: "The keys and partitions that were asked for most through this node, in the last ten seconds that ended.",
+        parameters: &[],
+        answers: &[answered(READ, 200, "JSON, see [hot keys](#hot-keys).")],
+    },
+    Route {
         path: "/v0/repair",
         allow: "GET, HEAD, POST",
         target: Resource::Page { read: Some(Action::Repair), begin: Some(Action::BeginRepair) },
@@ -425,6 +469,7 @@ pub(crate) fn needs_nothing(path: &str) -> bool {
         Resource::Entity | Resource::Range | Resource::Batch | Resource::Scan | Resource::Query | Resource::Script => {
             false
         }
+        Resource::Layout => false,
         Resource::Page { read, begin } => is_free(read) && is_free(begin),
     })
 }

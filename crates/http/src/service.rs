@@ -13,21 +13,22 @@ use bytes::Bytes;
 use hyper::body::{Body, Incoming};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
-use hyper::{Method, Request, Response, Uri, Version};
+use hyper::{Method, Request, Response, Version};
 use kvorum_base::value_memory::{self, FREE_BYTES};
 use kvorum_core::Key;
 use kvorum_core::quorum::{Expiry, Held, Quorum};
 use kvorum_core::record::CONTENT_TYPE_BYTES_MAX;
 use kvorum_replication::coordinator::{NewValue, ReadResult, WithReceipt, WriteResult};
 
-use super::api::{AuditLog, AuditedKind, AuditedRequest, Entities};
+use super::api::{AuditLog, Entities, KeyNames};
+use super::audited::note;
 use super::bad_request::BadRequest;
 use super::body::{BodyError, ResponseBody, declared_length, gather, swallow};
 use super::browsers::{OriginHeaders, OriginRefusal, RequestOrigin};
 use super::error::{HttpError, NodeNames, Shed};
 use super::gate::{AuthRefusal, Gate, RangePermit, has_key};
 use super::in_flight::InFlightGuard;
-use super::metrics::MethodLabel;
+use super::metrics::{MethodLabel, RequestClass};
 use super::range::RangeError;
 use super::request::parse;
 use super::respond::{ErrorResponse, Form, Framing, SuccessResponse, lines, none_match_fails, response};
@@ -42,7 +43,7 @@ use super::whoami;
 const PEER_PATH: &str = "/_peer";
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
-/// What `exposition.rs` writes.
+/// What `exposition/open_metrics.rs` writes.
 const EXPOSITION: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Serves one request of a connection.
@@ -71,6 +72,7 @@ pub(super) async fn handle<E: Entities>(
     let mut answer = exchange.answer().await;
     let nodes = node_names(shard, &busy);
     let principal = shard.audit().and_then(|_| principal(&busy));
+    let class = busy.class.get();
     match &mut answer {
         Ok(SuccessResponse::Range(range)) => range.hold(busy),
         Ok(SuccessResponse::Scan { body, .. }) => body.hold(busy),
@@ -80,7 +82,7 @@ pub(super) async fn handle<E: Entities>(
     headers.clear();
     watch.begin_answer(lines(&answer));
     let response = response(answer, headers, Form { nodes, ..form }, allowed);
-    shard.metrics().answered(method, response.status(), started.elapsed());
+    shard.metrics().answered(method, class, response.status(), started.elapsed());
     if let Some(audit) = shard.audit() {
         let (status, principal) = (response.status().as_u16(), principal.as_deref());
         note(audit, shard, &head.method, &head.uri, status, principal, watch.address());
@@ -105,38 +107,6 @@ pub(crate) fn hold<E: Entities>(
 
 pub(crate) fn principal(busy: &InFlightGuard) -> Option<String> {
     busy.authenticated.borrow().as_ref().map(|authenticated| authenticated.known.principal.name.clone())
-}
-
-/// Writes down what was asked for and what came of it.
-fn note<E: Entities>(
-    audit: &dyn AuditLog,
-    shard: &HttpShard<E>,
-    method: &Method,
-    uri: &Uri,
-    status: u16,
-    principal: Option<&str>,
-    address: IpAddr,
-) {
-    let action = parse(method, uri.path(), uri.query(), shard.defaults()).ok();
-    let kind = match &action {
-        Some(Action::Entity { verb: Verb::Put | Verb::Delete, .. }) => AuditedKind::Write,
-        Some(
-            Action::Entity { verb: Verb::Get, .. }
-            | Action::Range { .. }
-            | Action::Scan(_)
-            | Action::Query { .. }
-            | Action::Script(_),
-        ) => AuditedKind::Read,
-        Some(Action::BeginRepair | Action::Scrub | Action::Backup) => AuditedKind::Order,
-        Some(Action::Peer) => AuditedKind::Peer,
-        _ => AuditedKind::Other,
-    };
-    let key = match &action {
-        Some(Action::Entity { key, .. }) => Some(key.as_bytes()),
-        _ => None,
-    };
-    let (method, path) = (method.as_str(), uri.path());
-    audit.note(&AuditedRequest { method, path, status, principal, address, key, kind });
 }
 
 /// Whether an answer may show what the cluster is made of.
@@ -304,7 +274,8 @@ impl<E: Entities> Exchange<'_, E> {
             self.pass(gate, action.as_ref().ok())?;
         }
         let action = action?;
-        if let Action::Entity { verb, .. } = &action {
+        if let Action::Entity { verb, quorum, .. } = &action {
+            self.busy.class.set(RequestClass::of(*quorum));
             self.fields.check(*verb)?;
             if *verb == Verb::Put {
                 self.declared_length().map_err(|_| self.too_large())?;
@@ -436,6 +407,10 @@ impl<E: Entities> Exchange<'_, E> {
             Action::Ready => probe(admin.ready()),
             Action::Metrics => Ok(page(EXPOSITION, admin.metrics_text().into_bytes())),
             Action::Cluster => Ok(page(JSON, admin.cluster_json())),
+            Action::Stats => Ok(page(JSON, admin.stats_json())),
+            Action::Slow => Ok(page(JSON, admin.slow_json())),
+            Action::Hot => Ok(page(JSON, admin.hot_json(self.key_names()))),
+            Action::Layout { key } => Ok(page(JSON, admin.layout_json(key.as_ref()))),
             Action::Scrub => Ok(page(JSON, admin.scrub())),
             Action::Backup => Ok(page(JSON, admin.backup().await.map_err(HttpError::Unready)?)),
             Action::Repair => Ok(page(JSON, admin.repair_json())),
@@ -463,6 +438,13 @@ impl<E: Entities> Exchange<'_, E> {
     /// How an answer names nodes.
     pub(crate) fn nodes(&self) -> NodeNames {
         node_names(self.shard, self.busy)
+    }
+
+    /// How an answer names keys.
+    fn key_names(&self) -> KeyNames {
+        let authenticated = self.busy.authenticated.borrow();
+        let reads_all = authenticated.as_ref().map_or(self.shard.gate().is_none(), |known| known.reads_everything());
+        if reads_all { KeyNames::Shown } else { KeyNames::Hidden }
     }
 
     fn receipt(&self) -> WithReceipt {

@@ -165,6 +165,7 @@ impl<E: Entities> HttpShard<E> {
             room: Rc::clone(&self.room),
             taken: Cell::new(0),
             metrics: Arc::clone(&self.parts.metrics),
+            class: Cell::default(),
             authenticated: RefCell::default(),
             share: RefCell::default(),
         }

@@ -32,7 +32,7 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<ExitOutcome> {
     if args.stop_on_stdin_eof {
         stop_when_stdin_ends()?;
     }
-    if let Err(error) = kvorum_server::node::run(&config) {
+    if let Err(error) = kvorum_server::node::run(&config, env!("KVORUM_COMMIT")) {
         tracing::error!(%error, "cannot start");
         return Ok(ExitOutcome::Usage);
     }

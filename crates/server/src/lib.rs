@@ -8,6 +8,7 @@ pub mod node;
 mod pages;
 mod profile;
 mod reload;
+mod requests;
 mod runtime;
 pub mod secrets;
 mod view;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kvorum_base::blocking_pool::{ReadPool, ReadPoolThreads};
 use kvorum_base::clock::{Clock, SystemTime, TimeSource};
@@ -32,6 +32,8 @@ use kvorum_peer::membership::Membership;
 use kvorum_peer::room::PeerRoom;
 use kvorum_replication::anti_entropy::{AntiEntropy, RepairSettings};
 use kvorum_replication::cluster_scan::{ScanBudget, ScanSettings};
+use kvorum_replication::coordinator::metrics::CoordinatorMetrics;
+use kvorum_replication::coordinator::slow::SlowLog;
 use kvorum_replication::hints::{HintQueue, HintSettings};
 use kvorum_replication::replica::{Mailbox, Mailboxes};
 use kvorum_replication::scrub::Scrub;
@@ -109,11 +111,11 @@ pub enum StartError {
     Thread(#[from] std::io::Error),
 }
 
-/// Runs a node until SIGTERM or SIGINT.
+/// Runs a node until SIGTERM or SIGINT. `commit`: what the program was built of, for its operators.
 ///
 /// # Errors
 /// [`StartError`]; nothing has been changed then.
-pub fn run(config: &Config) -> Result<(), StartError> {
+pub fn run(config: &Config, commit: &'static str) -> Result<(), StartError> {
     let address = config.listen.to_string();
     let listen_error = |error| StartError::Listen { address: address.clone(), error };
     let listener = TcpListener::bind(&address).map_err(listen_error)?;
@@ -124,7 +126,7 @@ pub fn run(config: &Config) -> Result<(), StartError> {
     // Before what takes long: until then a SIGHUP ends the process.
     let hangup = runtime.block_on(async { signal(SignalKind::hangup()) }).map_err(listen_error)?;
     let (auth, audit) = (guards.auth.clone(), guards.audit.clone());
-    let node = Node::start(config, guards)?;
+    let node = Node::start(config, guards, commit)?;
     let admin = admin.map(|listener| start_admin(listener, config, auth, audit.as_ref())).transpose()?;
     drop(audit);
     tracing::info!(url = config.own.as_str(), incarnation = node.view.membership.incarnation().0, "node started");
@@ -202,7 +204,7 @@ struct BackgroundThread {
 }
 
 impl Node {
-    fn start(config: &Config, guards: Guards) -> Result<Self, StartError> {
+    fn start(config: &Config, guards: Guards, build: &'static str) -> Result<Self, StartError> {
         let time: Arc<dyn TimeSource> = Arc::new(SystemTime);
         let layout = layout(config)?;
         let own = layout.nodes().iter().position(|node| node.url == config.own.as_str());
@@ -230,13 +232,10 @@ impl Node {
         let shard_count = config.runtime.shards.get();
         // The last is the background shard's.
         let mailboxes: Vec<Arc<Mailbox>> = (0..=shard_count).map(|_| Arc::default()).collect();
-        let limits = QueueLimits {
-            works_max: config.commit.queue_records_max.get(),
-            bytes_max: config.commit.queue_bytes_max.get(),
-        };
         let anti_entropy = Arc::new(AntiEntropy::new(repair_settings(config), time.boot()));
         let now = move || TurnTime { boot: time.boot(), wall_ms: time.wall_ms() };
-        let (queue, commit) = CommitThread::start(committer, limits, pool.clone(), Mailboxes(mailboxes.clone()), now)?;
+        let (queue, commit) =
+            CommitThread::start(committer, queue_limits(config), pool.clone(), Mailboxes(mailboxes.clone()), now)?;
         let noted = membership.clone();
         let notes = std::thread::Builder::new().name("notes".to_owned()).spawn(move || noted.write_notes())?;
         let hints = HintQueue::new(hint_settings(config), membership.layout().nodes().len());
@@ -262,9 +261,14 @@ impl Node {
             anti_entropy,
             large_values: LargeValues::new(config.coordinator.request_bytes_max.get()),
             client_shares: client_shares(config),
-            coordinators: (0..shard_count).map(|_| Arc::default()).collect(),
+            sampled: Mutex::default(),
+            slow_threshold: config.slow_threshold,
+            build,
+            started: Instant::now(),
+            coordinators: (0..shard_count).map(|_| coordinator_metrics(config)).collect(),
             http: (0..shard_count).map(|_| Arc::default()).collect(),
         });
+        view.sample_store();
         let (drain, drained) = watch::channel(false);
         let background = start_background(config, &view, &mailboxes)?;
         let shards = start_shards(config, &view, &mailboxes, &drained)?;
@@ -517,6 +521,14 @@ fn start_pools(config: &Config, clock: &Arc<Clock>) -> io::Result<NodePools> {
     let (work, script_threads) = NodeWork::start(program, clock)?;
     let threads = [Some(pool_threads), Some(scan_thread), script_threads].into_iter().flatten().collect();
     Ok(NodePools { pool, scans, work, threads })
+}
+
+fn queue_limits(config: &Config) -> QueueLimits {
+    QueueLimits { works_max: config.commit.queue_records_max.get(), bytes_max: config.commit.queue_bytes_max.get() }
+}
+
+fn coordinator_metrics(config: &Config) -> Arc<CoordinatorMetrics> {
+    Arc::new(CoordinatorMetrics::new(SlowLog::new(config.slow_threshold)))
 }
 
 fn scan_settings(config: &Config) -> ScanSettings {

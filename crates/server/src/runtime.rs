@@ -13,9 +13,10 @@ use hyper::header::{CONNECTION, HeaderMap, HeaderValue};
 use kvorum_base::clock::Clock;
 use kvorum_base::priority;
 use kvorum_config::{Config, HttpSection, ReadFanout};
+use kvorum_core::Key;
 use kvorum_core::frame::{INTERLEAVED_MAX, PAYLOAD_OVERHEAD_MAX};
 use kvorum_core::scan::page::PAGE_OVERHEAD_MAX;
-use kvorum_http::api::Scripts;
+use kvorum_http::api::{KeyNames, Scripts};
 use kvorum_http::{
     Admin, AdminFuture, AuditLog, BrowserRules, Gate, HttpParts, HttpSettings, HttpShard, IncomingStream, PageFuture,
     PageRoom, PeerRefusal, PeerUpgrade, RangeError, Ranges, serve_connection,
@@ -44,6 +45,11 @@ use crate::view::NodeView;
 
 /// Between two looks for a backup that was not fetched.
 const OLD_BACKUP_LOOK: Duration = Duration::from_secs(5);
+
+/// Between two looks at the figures of the store.
+const STORE_LOOK: Duration = Duration::from_millis(500);
+/// Between two looks whether a window of hot keys has ended.
+const HOT_LOOK: Duration = Duration::from_secs(1);
 
 /// What a shard is given by its node.
 pub(crate) struct ThreadParts {
@@ -94,6 +100,7 @@ pub(crate) fn run_background(config: &Config, parts: BackgroundParts) {
         tokio::task::spawn_local(kvorum_replication::backpressure::run(membership, pool, store));
         tokio::task::spawn_local(shard.driver().run());
         tokio::task::spawn_local(forget_old_backups(view.clone()));
+        tokio::task::spawn_local(sample_store(view.clone()));
         kvorum_replication::hints::run::run(shard.hint_store(), stop).await;
     });
 }
@@ -105,6 +112,25 @@ async fn forget_old_backups(view: Arc<NodeView>) {
         let old = view.clone();
         // Where the pool is full the next look will do.
         let _ = view.pool.submit(Box::new(move || old.forget_old_backup()));
+    }
+}
+
+/// Looks at the store and its file system, without end.
+async fn sample_store(view: Arc<NodeView>) {
+    loop {
+        tokio::time::sleep(STORE_LOOK).await;
+        let looked = view.clone();
+        if view.pool.run(move || looked.sample_store()).await.is_none() {
+            return;
+        }
+    }
+}
+
+/// Publishes windows of hot keys as they end, without end.
+async fn publish_hot(coordinator: Coordinator) {
+    loop {
+        tokio::time::sleep(HOT_LOOK).await;
+        coordinator.publish_hot();
     }
 }
 
@@ -122,6 +148,7 @@ async fn serve(config: &Config, parts: ThreadParts) {
     shard.start();
     let http = http(config, index, &shard, &view);
     tokio::task::spawn_local(http.clone().run_sweeper());
+    tokio::task::spawn_local(publish_hot(shard.coordinator.clone()));
     tokio::select! {
         () = take(&mut connections, &http) => {}
         _ = drain.wait_for(|drains| *drains) => {}
@@ -217,7 +244,8 @@ fn http(config: &Config, index: u16, shard: &Shard, view: &Arc<NodeView>) -> Rc<
         browsers: browser_rules(config),
     };
     let (peer_context, handler) = (shard.peer_context.clone(), shard.handler.clone());
-    let node_http = Rc::new(NodeHttp { peer_context, handler, view: view.clone() });
+    let default_from = config.quorum.replicas();
+    let node_http = Rc::new(NodeHttp { peer_context, handler, view: view.clone(), default_from });
     let clock = shard.clock.clone();
     let parts = HttpParts {
         entities: Rc::new(shard.coordinator.clone()),
@@ -264,6 +292,7 @@ struct NodeHttp {
     peer_context: Rc<PeerContext>,
     handler: Rc<dyn FrameHandler>,
     view: Arc<NodeView>,
+    default_from: u8,
 }
 
 impl Ranges for NodeHttp {
@@ -338,6 +367,26 @@ impl Admin for NodeHttp {
 
     fn metrics_text(&self) -> String {
         crate::exposition::text(&self.view)
+    }
+
+    fn stats_json(&self) -> Vec<u8> {
+        crate::exposition::stats(&self.view)
+    }
+
+    fn slow_json(&self) -> Vec<u8> {
+        crate::requests::slow(&self.view)
+    }
+
+    fn hot_json(&self, names: KeyNames) -> Vec<u8> {
+        crate::requests::hot(&self.view, names)
+    }
+
+    fn layout_json(&self, key: Option<&Key>) -> Vec<u8> {
+        let layout = self.view.membership.layout();
+        match key {
+            Some(key) => crate::requests::where_is(key, layout, self.default_from),
+            None => crate::requests::layout(layout, self.default_from),
+        }
     }
 }
 

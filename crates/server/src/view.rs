@@ -1,8 +1,8 @@
 //! What the node shows of itself.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, UNIX_EPOCH};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use kvorum_base::blocking_pool::ReadPool;
 use kvorum_base::clock::Clock;
@@ -21,13 +21,24 @@ use kvorum_replication::hints::HintQueue;
 use kvorum_replication::scrub::Scrub;
 use kvorum_storage::backup_label::Label;
 use kvorum_storage::commit::{CommitMetrics, CommitQueue};
-use kvorum_storage::{HealthState, Store};
+use kvorum_storage::{HealthState, Store, StoreStats};
 
 use crate::guards::Guards;
 use crate::work::NodeWork;
 
 /// The least from one backup to the next, in milliseconds: each has the store write out what is only in memory.
 const BACKUP_INTERVAL_MS: u64 = 60_000;
+
+/// Figures of the store and of its file system.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct StoreSample {
+    /// The store's own.
+    pub(crate) stats: StoreStats,
+    /// Bytes that are left for this process.
+    pub(crate) disk_free_bytes: u64,
+    /// Bytes of all.
+    pub(crate) disk_total_bytes: u64,
+}
 
 /// What the node shows of itself: to `/readyz`, `/metrics` and `/v0/cluster`.
 pub(crate) struct NodeView {
@@ -73,6 +84,14 @@ pub(crate) struct NodeView {
     pub(crate) client_shares: Arc<ClientShares>,
     /// Rounds of anti-entropy.
     pub(crate) anti_entropy: Arc<AntiEntropy>,
+    /// Figures of the store, as of the last look.
+    pub(crate) sampled: Mutex<StoreSample>,
+    /// From how long on a request is kept as slow.
+    pub(crate) slow_threshold: Duration,
+    /// What the program was built of.
+    pub(crate) build: &'static str,
+    /// When the process began.
+    pub(crate) started: Instant,
     /// What each shard's coordinator counts.
     pub(crate) coordinators: Vec<Arc<CoordinatorMetrics>>,
     /// What each shard's HTTP side counts.
@@ -122,6 +141,24 @@ impl NodeView {
             return Err("a log write or fsync failed: reads only until a restart; check the disk".to_owned());
         }
         Ok(())
+    }
+
+    /// Looks at the store and its file system. Takes a lock of the engine and asks the disk: not for a shard.
+    pub(crate) fn sample_store(&self) {
+        let stats = self.store.stats();
+        let disk = rustix::fs::statvfs(self.membership.data_path()).ok();
+        let bytes = |blocks: u64, size: u64| blocks.saturating_mul(size);
+        let sample = StoreSample {
+            stats,
+            disk_free_bytes: disk.as_ref().map_or(0, |disk| bytes(disk.f_bavail, disk.f_frsize)),
+            disk_total_bytes: disk.as_ref().map_or(0, |disk| bytes(disk.f_blocks, disk.f_frsize)),
+        };
+        *self.sampled.lock().unwrap_or_else(PoisonError::into_inner) = sample;
+    }
+
+    /// What the last look has found.
+    pub(crate) fn store_sample(&self) -> StoreSample {
+        *self.sampled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a backup, one at a time. Blocks: not for a shard. Where it is, and of what.

@@ -58,6 +58,13 @@ impl GcWatermarks {
         (all().min().unwrap_or_default(), all().max().unwrap_or_default())
     }
 
+    /// Partitions that the last proof left out: their GC watermark is lower than the highest, or there is none.
+    #[must_use]
+    pub fn unproven(&self) -> usize {
+        let highest = self.bounds().1.max(Hlc::from_millis(1));
+        self.0.iter().filter(|gc_watermark| gc_watermark.load(Ordering::Acquire) < highest.raw()).count()
+    }
+
     /// What is persisted of these GC watermarks with some raised.
     #[must_use]
     pub fn encode_with(&self, raised: &[(PartitionSet, Hlc)]) -> Vec<u8> {

@@ -191,6 +191,12 @@ impl Backlog {
         self.buckets.iter().fold(Size::default(), |sum, bucket| sum.plus(pending(bucket)))
     }
 
+    /// When the oldest bucket was opened, in milliseconds of the wall clock.
+    #[must_use]
+    pub fn oldest_ms(&self) -> Option<u64> {
+        self.buckets.front().map(|bucket| bucket.id.0)
+    }
+
     /// Everything that is kept.
     #[must_use]
     pub fn size(&self) -> Size {

@@ -312,7 +312,7 @@ fn answers_are_counted_by_method_and_status() {
         node.ask("GET /v0/entity?id=").await;
         let counts: Vec<_> = node.metrics.requests().filter(|(_, _, count)| *count > 0).collect();
         assert_eq!(counts, [("GET", 200, 2), ("GET", 400, 1), ("PUT", 201, 1)]);
-        let timed: u64 = node.metrics.latencies().map(|(_, latency)| latency.snapshot().count()).sum();
+        let timed: u64 = node.metrics.latencies().map(|(_, _, latency)| latency.snapshot().count()).sum();
         assert_eq!(timed, 4);
     });
 }

@@ -357,6 +357,22 @@ impl Admin for FakeAdmin {
         let said = self.say().map(|()| b"{}".to_vec());
         Box::pin(async move { said })
     }
+    fn stats_json(&self) -> Vec<u8> {
+        b"{}".to_vec()
+    }
+
+    fn slow_json(&self) -> Vec<u8> {
+        b"{}".to_vec()
+    }
+
+    fn hot_json(&self, names: crate::api::KeyNames) -> Vec<u8> {
+        format!("{names:?}").into_bytes()
+    }
+
+    fn layout_json(&self, key: Option<&Key>) -> Vec<u8> {
+        format!("{key:?}").into_bytes()
+    }
+
     fn metrics_text(&self) -> String {
         "# EOF\n".to_owned()
     }

@@ -25,6 +25,7 @@ mod api_entity;
 mod api_headers;
 mod api_limits;
 mod api_node;
+mod api_observe;
 mod api_range;
 mod attack;
 mod backup;

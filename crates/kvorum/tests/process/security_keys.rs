@@ -34,23 +34,30 @@ impl Pace {
     }
 }
 
+/// Paths, what each needs, and whether it is open to all.
+const PATHS: [(&str, &str, &str, bool); 14] = [
+    ("GET", "/livez", "", true),
+    ("GET", "/readyz", "", true),
+    ("GET", "/v0/status", "", true),
+    ("GET", "/metrics", "metrics", false),
+    ("GET", "/v0/cluster", "status", false),
+    ("GET", "/v0/stats", "status", false),
+    ("GET", "/v0/layout?id=k", "status", false),
+    ("GET", "/v0/slow", "status", false),
+    ("GET", "/v0/hot", "status", false),
+    ("GET", "/v0/repair", "status", false),
+    ("POST", "/v0/repair", "repair", false),
+    ("POST", "/v0/scrub", "scrub", false),
+    ("POST", "/v0/backup", "backup", false),
+    ("GET", "/v0/whoami", "", false),
+];
+
 #[test]
 fn each_path_needs_what_the_table_says() {
     let (cluster, keys) = Cluster::secured(1, &[]);
     let Clients { mut operator, mut app, mut metrics, mut nobody } = clients(&cluster, &keys);
     let mut pace = Pace(Instant::now());
-    for (method, target, needs, open) in [
-        ("GET", "/livez", "", true),
-        ("GET", "/readyz", "", true),
-        ("GET", "/v0/status", "", true),
-        ("GET", "/metrics", "metrics", false),
-        ("GET", "/v0/cluster", "status", false),
-        ("GET", "/v0/repair", "status", false),
-        ("POST", "/v0/repair", "repair", false),
-        ("POST", "/v0/scrub", "scrub", false),
-        ("POST", "/v0/backup", "backup", false),
-        ("GET", "/v0/whoami", "", false),
-    ] {
+    for (method, target, needs, open) in PATHS {
         pace.next();
         let without = nobody.ok(method, target, None);
         if open {
@@ -389,7 +396,7 @@ fn keys_are_made_listed_rotated_and_explained_without_a_node() {
     assert!(!listed.contains(&first[17..60]));
     let text = std::fs::read_to_string(&path).unwrap();
     assert!(text.contains("# A comment that stays.") && !text.contains(&first[17..60]), "{text}");
-    assert!(said(&["auth", "check", keys.path()]).contains("2 keys, 4 roles"));
+    assert!(said(&["auth", "check", keys.path()]).contains("2 keys, 5 roles"));
     let explain = |key: &str, method: &str, id: &str| {
         let what = ["--key", id_of(key), "--method", method, "--id", id];
         let output = kvorum().args(["auth", "explain", keys.path()]).args(what).output().unwrap();

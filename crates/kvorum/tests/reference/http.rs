@@ -64,6 +64,10 @@ fn every_field_of_the_pages_of_json_is_named() {
     for (of, path, heading) in [
         (&cluster, "/v0/cluster", "## The cluster's page"),
         (&cluster, "/v0/repair", "## The page of rounds"),
+        (&cluster, "/v0/layout", "## Where keys are"),
+        (&cluster, "/v0/layout?id=k", "## Where keys are"),
+        (&cluster, "/v0/slow", "## Slow requests"),
+        (&cluster, "/v0/hot", "## Hot keys"),
         (&guarded, "/v0/whoami", "## Whose key this is"),
     ] {
         let section = text.split(heading).nth(1).unwrap_or_else(|| panic!("no {heading}"));

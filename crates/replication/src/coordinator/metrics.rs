@@ -1,8 +1,15 @@
 //! What the node counts of its own work. `http` and `commit` have metrics of their own; `exposition`
 //! puts them all into one page.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+use kvorum_core::placement::NodeId;
+
+use super::hot::LastWindow;
+use super::slow::SlowLog;
 
 /// Counters of one shard's coordinator. Written by that shard alone, read by anyone.
 #[derive(Default)]
@@ -37,11 +44,43 @@ pub struct CoordinatorMetrics {
     pub delayed_behind: AtomicU64,
     /// Writes refused because of the debt of the replicas' stores.
     pub refused_behind: AtomicU64,
-    /// Requests that too few replicas answered.
-    pub not_enough_replicas: AtomicU64,
+    /// Answers that requests lacked which too few replicas answered.
+    missing: Mutex<BTreeMap<MissingAnswer, u64>>,
+    /// Requests that took long.
+    pub slow: SlowLog,
+    /// Keys and partitions that were asked for most.
+    pub hot: LastWindow,
+}
+
+/// An answer that a request lacked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MissingAnswer {
+    /// `read` or `write`.
+    pub operation: &'static str,
+    /// What the replica did instead, as in a receipt.
+    pub cause: &'static str,
+    /// Whose answer it was.
+    pub replica: NodeId,
 }
 
 impl CoordinatorMetrics {
+    /// With a threshold of its own for what is slow.
+    #[must_use]
+    pub fn new(slow: SlowLog) -> Self {
+        Self { slow, ..Self::default() }
+    }
+
+    /// A request lacked this answer.
+    pub(super) fn note_missing(&self, answer: MissingAnswer) {
+        *self.missing.lock().unwrap_or_else(PoisonError::into_inner).entry(answer).or_default() += 1;
+    }
+
+    /// Answers that requests lacked, and how many: at most one entry for each operation, cause and replica.
+    #[must_use]
+    pub fn missing(&self) -> BTreeMap<MissingAnswer, u64> {
+        self.missing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Sets the gauges.
     pub fn note_state(&self, operations: usize, hedge_delay: Duration) {
         self.operations.store(u64::try_from(operations).unwrap_or(u64::MAX), Ordering::Relaxed);

@@ -11,6 +11,7 @@ pub mod api;
 pub mod batch;
 pub mod fan_out;
 pub mod hedge;
+pub mod hot;
 pub mod metrics;
 mod operation;
 pub mod operations;
@@ -18,7 +19,9 @@ mod repair;
 mod repair_budget;
 mod replica_selection;
 mod responses;
+pub mod slow;
 mod slow_start;
+mod space_saving;
 mod timers;
 mod timestamp;
 
@@ -42,6 +45,7 @@ pub use operation::Outcome;
 pub use operations::CoordinatorParts;
 use operations::Operations;
 pub use responses::failure_name;
+pub use space_saving::HotKey;
 
 /// The coordinator of one shard.
 #[derive(Clone)]
@@ -65,6 +69,11 @@ impl Coordinator {
     /// Hedges reads, and ends what is past its deadline. Runs until it is dropped.
     pub(crate) async fn run_timers(self) {
         timers::run(self.operations).await;
+    }
+
+    /// Publishes the window of hot keys if it has ended; to be called about once a second.
+    pub fn publish_hot(&self) {
+        self.operations.publish_hot();
     }
 
     /// The shard stops: drops all requests, so that hints of their pending stores are kept.

@@ -12,6 +12,7 @@ use kvorum_core::{Key, PartitionId, Record, Version};
 use kvorum_peer::membership::Membership;
 
 use super::api::{ReadResult, Receipt, Refused, ReplicaReceipt, WithReceipt, WriteResult};
+use super::slow::SlowReplica;
 
 /// What a client's future receives.
 pub enum Outcome {
@@ -32,6 +33,12 @@ pub(super) struct ReplicaNote {
     asked: Duration,
 }
 
+impl ReplicaNote {
+    fn outcome(&self) -> &'static str {
+        if self.outcome.is_empty() { "no-answer" } else { self.outcome }
+    }
+}
+
 #[expect(clippy::large_enum_variant, reason = "it lives in the table's slots, not on its own")]
 pub(super) enum StateMachine {
     Write { machine: Write, record: Record, attempts: Attempts },
@@ -46,6 +53,8 @@ pub(super) struct Operation {
     pub(super) quorum: Quorum,
     pub(super) machine: StateMachine,
     pub(super) started: Duration,
+    /// From then until it was sent.
+    pub(super) queued: Duration,
     pub(super) deadline: Duration,
     /// Asked for a read, or for a store of this round, and not yet answered.
     pub(super) reading: ReplicaSet,
@@ -89,6 +98,17 @@ impl Operation {
         }
     }
 
+    /// What each replica has done so far.
+    pub(super) fn slow_replicas(&self, membership: &Membership) -> Vec<SlowReplica> {
+        let entry = |(node, note): (&NodeId, &ReplicaNote)| SlowReplica {
+            node: *node,
+            outcome: note.outcome(),
+            version: note.version,
+            took: note.micros.map(|micros| Duration::from_micros(micros.into())),
+        };
+        self.replicas(membership).iter().zip(&self.notes).map(entry).collect()
+    }
+
     /// What was answered is about an earlier attempt, and not for the receipt.
     pub(super) fn forget_notes(&mut self) {
         self.notes.fill(ReplicaNote::default());
@@ -109,7 +129,7 @@ impl Operation {
     pub(super) fn receipt(&self, membership: &Membership) -> Receipt {
         let entry = |(node, note): (&NodeId, &ReplicaNote)| ReplicaReceipt {
             node: Rc::from(membership.url(*node)),
-            outcome: if note.outcome.is_empty() { "no-answer" } else { note.outcome },
+            outcome: note.outcome(),
             version: note.version,
             micros: note.micros,
         };

@@ -43,6 +43,7 @@ use tokio::sync::Notify;
 use super::api::{Refused, WithReceipt};
 use super::fan_out::FanOut;
 use super::hedge::Hedging;
+use super::hot::HotCounts;
 use super::metrics::CoordinatorMetrics;
 use super::operation::{Attempts, Operation, Outcome, ReplicaNote, StateMachine};
 use super::repair_budget::ReadRepair;
@@ -146,6 +147,7 @@ pub struct Operations {
     /// What a batch has for this node's own store.
     pub(super) own_works: RefCell<Vec<Work>>,
     pub(super) metrics: Arc<CoordinatorMetrics>,
+    hot: RefCell<HotCounts>,
     hints: Arc<HintQueue>,
 }
 
@@ -185,14 +187,21 @@ impl Operations {
             grouping: Cell::new(Grouping::Alone),
             own_works: RefCell::default(),
             metrics,
+            hot: RefCell::default(),
             hints,
         })
+    }
+
+    /// Publishes the window of hot keys if it has ended.
+    pub(super) fn publish_hot(&self) {
+        self.hot.borrow_mut().publish(self.clock.boot(), &self.metrics.hot);
     }
 
     fn insert(&self, key: Key, quorum: Quorum, begin: NewOperation, machine: StateMachine) -> OperationId {
         self.cpu_share.note_request();
         let NewOperation { now, came, partition, with_receipt } = begin;
         let started = came.unwrap_or(now);
+        self.hot.borrow_mut().note(&key, partition, now, &self.metrics.hot);
         let generation = self.generation.get().wrapping_add(1) & 0x00ff_ffff;
         // Zero is for stores without a request.
         let generation = generation.max(1);
@@ -209,6 +218,7 @@ impl Operations {
             quorum,
             machine,
             started,
+            queued: now.saturating_sub(started),
             deadline: started + self.deadline,
             reading: ReplicaSet::EMPTY,
             storing: ReplicaSet::EMPTY,

@@ -12,9 +12,11 @@ use kvorum_core::quorum::write::WriteStep;
 use kvorum_core::quorum::{Current, Expiry, Failure, Held, Rank, ReadAnswer, StoreAnswer, Wanted};
 use kvorum_core::{Hlc, Key, Record, Version};
 
-use super::api::{ReadResult, Refused, WithReceipt, WriteResult};
+use super::api::{ReadResult, Receipt, Refused, WithReceipt, WriteResult};
+use super::metrics::MissingAnswer;
 use super::operation::{Operation, Outcome, StateMachine};
 use super::operations::{NextStep, Operations, Response, ResponseKind, find};
+use super::slow::SlowRequest;
 use crate::operation_id::OperationId;
 use crate::replica::reply_to::ReplyTo;
 use crate::replica::{AnswerCounts, StoreReason};
@@ -131,7 +133,7 @@ impl Operations {
                 if id.round() == operation.round {
                     operation.note(rank, outcome, version.or(accepted), took);
                 }
-                self.write_step(operation, step)
+                self.write_step(operation, step, took)
             }
             StateMachine::Read { machine, write_back, .. } => {
                 if id.round() == operation.round {
@@ -149,13 +151,16 @@ impl Operations {
         }
     }
 
-    fn write_step(&self, operation: &mut Operation, step: WriteStep) -> NextStep {
+    fn write_step(&self, operation: &mut Operation, step: WriteStep, took: Duration) -> NextStep {
         match step {
             WriteStep::Wait => NextStep::Nothing,
             WriteStep::RetryWithHigherTimestamp { above } => NextStep::RetryWithHigherTimestamp(above),
             WriteStep::Done(_) => {
                 let StateMachine::Write { record, .. } = &operation.machine else { return NextStep::Nothing };
                 let (version, expires_ms) = (record.version(), record.expires_ms());
+                if self.metrics.slow.is_slow(took) && !operation.is_decided {
+                    self.note_slow(operation, took, if record.is_tombstone() { 202 } else { 201 });
+                }
                 let receipt = (operation.with_receipt == WithReceipt::Yes).then(|| operation.receipt(&self.membership));
                 operation.decide(Ok(Outcome::Written(WriteResult { version, expires_ms, receipt })));
                 NextStep::Nothing
@@ -277,8 +282,45 @@ impl Operations {
         let mut table = self.table.borrow_mut();
         let Some(operation) = find(&mut table, id) else { return };
         let receipt = (operation.with_receipt == WithReceipt::Yes).then(|| operation.receipt(&self.membership));
+        let took = now.saturating_sub(operation.started);
+        if self.metrics.slow.is_slow(took) && !operation.is_decided {
+            let is_there = matches!(&value, Held::Record(record) if !record.is_tombstone() && expiry != Expiry::Passed);
+            self.note_slow(operation, took, if is_there { 200 } else { 404 });
+        }
         operation.decide(Ok(Outcome::Found(ReadResult { value, expiry, receipt })));
         self.repair(operation, now);
+    }
+
+    #[cold]
+    fn note_slow(&self, operation: &Operation, took: Duration, status: u16) {
+        self.metrics.slow.note(SlowRequest {
+            at_ms: self.clock.wall_ms(),
+            took,
+            queued: operation.queued,
+            operation: match &operation.machine {
+                StateMachine::Read { .. } => "GET",
+                StateMachine::Write { record, .. } if record.is_tombstone() => "DELETE",
+                StateMachine::Write { .. } => "PUT",
+            },
+            hash: operation.key.hash(),
+            quorum: operation.quorum,
+            status,
+            replicas: operation.slow_replicas(&self.membership),
+        });
+    }
+
+    /// Counts the answers that the request lacks.
+    fn note_missing(&self, operation: &Operation, receipt: &Receipt) {
+        let name = match &operation.machine {
+            StateMachine::Read { .. } => "read",
+            StateMachine::Write { .. } => "write",
+        };
+        for (node, replica) in operation.replicas(&self.membership).iter().zip(&receipt.replicas) {
+            if !matches!(replica.outcome, "accepted" | "record" | "version" | "absent" | "written-back") {
+                let missing = MissingAnswer { operation: name, cause: replica.outcome, replica: *node };
+                self.metrics.note_missing(missing);
+            }
+        }
     }
 
     pub(super) fn decide_not_enough(&self, operation: &mut Operation) {
@@ -294,7 +336,11 @@ impl Operations {
         {
             return operation.decide(Err(Refused::Overloaded));
         }
-        self.metrics.not_enough_replicas.fetch_add(1, Ordering::Relaxed);
+        self.note_missing(operation, &receipt);
+        let took = self.clock.boot().saturating_sub(operation.started);
+        if self.metrics.slow.is_slow(took) {
+            self.note_slow(operation, took, 504);
+        }
         operation.decide(Err(Refused::NotEnough { required, acked, receipt }));
     }
 

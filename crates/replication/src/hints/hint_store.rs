@@ -117,7 +117,8 @@ impl HintStore {
     }
 
     fn note_pending(&self, target: &HintTarget) {
-        self.parts.queue.note_pending(target.node, target.backlog.borrow().pending());
+        let backlog = target.backlog.borrow();
+        self.parts.queue.note_pending(target.node, backlog.pending(), backlog.oldest_ms());
     }
 
     pub(super) fn drop_excess(&self) {

@@ -123,6 +123,8 @@ pub struct TargetMetrics {
     pub pending: AtomicU64,
     /// Their bytes.
     pub pending_bytes: AtomicU64,
+    /// When the oldest of them was kept, to a minute, in milliseconds of the wall clock; zero without any.
+    pub oldest_ms: AtomicU64,
     /// Hints kept so far.
     pub kept: AtomicU64,
     /// Of these, hints that the target has taken, or holds something newer than.
@@ -263,10 +265,11 @@ impl HintQueue {
         }
     }
 
-    fn note_pending(&self, node: NodeId, size: Size) {
+    fn note_pending(&self, node: NodeId, size: Size, oldest_ms: Option<u64>) {
         let target = self.target(node);
         target.pending.store(size.hints, Ordering::Relaxed);
         target.pending_bytes.store(size.bytes, Ordering::Relaxed);
+        target.oldest_ms.store(oldest_ms.unwrap_or(0), Ordering::Relaxed);
     }
 
     #[track_caller]

@@ -20,6 +20,8 @@ grants = [{ prefix = "app/", allow = ["read", "write"] }]
 limits = { requests_per_second = 5, in_flight = 2 }
 [role.metrics]
 admin = ["metrics"]
+[role.observer]
+admin = ["status"]
 "#;
 
 /// A file that only its owner may read.

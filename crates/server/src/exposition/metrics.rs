@@ -1,193 +1,63 @@
-//! `/metrics`: everything that the node counts, as one page in the OpenMetrics text format, which
-//! Prometheus reads.
+//! What the node counts: every metric, its name and its meaning, once.
 //!
-//! Names follow Prometheus' conventions: `kvorum_` first, base units, unit last, `_total` for counters
-//! (which the encoder appends). Values are read when the page is asked for; nothing is locked for it.
+//! Names follow Prometheus' conventions: base units, unit last. Values are read when they are asked for; nothing that
+//! a shard waits for is locked for it.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kvorum_auth::role::RoleCounts;
 use kvorum_base::histogram::{Histogram, Snapshot};
 use kvorum_replication::coordinator::failure_name;
+use kvorum_replication::coordinator::metrics::MissingAnswer;
 use kvorum_replication::hints::{Dropped, TargetMetrics};
 use kvorum_storage::{HealthState, Stall};
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Registry;
 use rustix::param::page_size;
 use rustix::time::{ClockId, clock_gettime};
 
+use super::sink::{HistogramUnit, Labels, MetricSink, float, seconds};
 use crate::guards::Guards;
 use crate::profile::allocations;
-use crate::view::NodeView;
-
-const MICROS: f64 = 1e-6;
-
-/// The page.
-#[must_use]
-pub(crate) fn text(view: &Arc<NodeView>) -> String {
-    let mut registry = Registry::default();
-    registry.register_collector(Box::new(ProcessMetrics));
-    registry.sub_registry_with_prefix("kvorum").register_collector(Box::new(Exposition(view.clone())));
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &registry).expect("a string takes all text");
-    text
-}
-
-struct Exposition(Arc<NodeView>);
-
-impl fmt::Debug for Exposition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Exposition")
-    }
-}
+use crate::view::{NodeView, StoreSample};
 
 /// What the system counts of this process, under the names that all of Prometheus' clients use.
-#[derive(Debug)]
-struct ProcessMetrics;
-
-impl Collector for ProcessMetrics {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut page = MetricsPage(encoder);
-        let time = clock_gettime(ClockId::ProcessCPUTime);
-        let seconds = Duration::try_from(time).unwrap_or_default().as_secs_f64();
-        page.encode("process_cpu_seconds", "User and system time spent", &ConstCounter::new(seconds))?;
-        // Size and resident size, in pages.
-        let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-        let pages = statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0);
-        let page_bytes = u64::try_from(page_size()).expect("a page fits 64 bits");
-        page.gauge("process_resident_memory_bytes", "Resident memory", float(pages * page_bytes))
-    }
+pub(super) fn process(page: &mut impl MetricSink) -> fmt::Result {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    let used = Duration::try_from(time).unwrap_or_default().as_secs_f64();
+    page.seconds("process_cpu_seconds", "User and system time spent", used)?;
+    // Size and resident size, in pages.
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0);
+    let page_bytes = u64::try_from(page_size()).expect("a page fits 64 bits");
+    page.gauge("process_resident_memory_bytes", "Resident memory", float(pages * page_bytes))
 }
 
-/// Writes metrics of the shapes that the node has.
-struct MetricsPage<'a>(DescriptorEncoder<'a>);
-
-type Labels<'a> = Vec<(&'static str, String)>;
-
-impl MetricsPage<'_> {
-    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        self.encode(name, help, &ConstCounter::new(value))
-    }
-
-    fn encode(&mut self, name: &str, help: &str, metric: &impl EncodeMetric) -> fmt::Result {
-        metric.encode(self.0.encode_descriptor(name, help, None, metric.metric_type())?)
-    }
-
-    fn counters(
-        &mut self,
-        name: &str,
-        help: &str,
-        values: impl IntoIterator<Item = (Labels<'static>, u64)>,
-    ) -> fmt::Result {
-        let metric_type = ConstCounter::new(0_u64).metric_type();
-        let mut encoder = self.0.encode_descriptor(name, help, None, metric_type)?;
-        for (labels, value) in values {
-            ConstCounter::new(value).encode(encoder.encode_family(&labels)?)?;
-        }
-        Ok(())
-    }
-
-    fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
-        self.encode(name, help, &ConstGauge::new(value))
-    }
-
-    fn gauges(
-        &mut self,
-        name: &str,
-        help: &str,
-        values: impl IntoIterator<Item = (Labels<'static>, f64)>,
-    ) -> fmt::Result {
-        let metric_type = ConstGauge::new(0.0).metric_type();
-        let mut encoder = self.0.encode_descriptor(name, help, None, metric_type)?;
-        for (labels, value) in values {
-            ConstGauge::new(value).encode(encoder.encode_family(&labels)?)?;
-        }
-        Ok(())
-    }
-
-    /// `unit` is what one recorded unit is in the metric's.
-    fn histograms(
-        &mut self,
-        name: &str,
-        help: &str,
-        unit: f64,
-        values: impl IntoIterator<Item = (Labels<'static>, Vec<Snapshot>)>,
-    ) -> fmt::Result {
-        let metric_type = prometheus_client::metrics::MetricType::Histogram;
-        let mut encoder = self.0.encode_descriptor(name, help, None, metric_type)?;
-        for (labels, snapshots) in values {
-            let (sum, count, buckets) = merged(&snapshots, unit);
-            if labels.is_empty() {
-                encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
-            } else {
-                encoder.encode_family(&labels)?.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// One histogram from those of all shards, in buckets of powers of two.
-fn merged(snapshots: &[Snapshot], unit: f64) -> (f64, u64, Vec<(f64, u64)>) {
-    let sum: u64 = snapshots.iter().map(|snapshot| snapshot.sum).sum();
-    let count = snapshots.iter().map(Snapshot::count).sum();
-    let mut buckets: Vec<(f64, u64)> = Vec::new();
-    for snapshot in snapshots {
-        let mut before = 0;
-        for (index, (upper, cumulative)) in snapshot.cumulative().enumerate() {
-            if buckets.len() <= index {
-                buckets.push((float(upper) * unit, 0));
-            }
-            if let Some((_, total)) = buckets.get_mut(index) {
-                *total += cumulative - before;
-            }
-            before = cumulative;
-        }
-    }
-    if let Some((upper, _)) = buckets.last_mut() {
-        *upper = f64::INFINITY;
-    }
-    (float(sum) * unit, count, buckets)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a metric may be off by one in 2^53")]
-fn float(value: u64) -> f64 {
-    value as f64
+/// What this node counts of itself.
+pub(super) fn all(page: &mut impl MetricSink, view: &NodeView) -> fmt::Result {
+    node(page, view)?;
+    http(page, view)?;
+    coordinator(page, view)?;
+    peers(page, view)?;
+    guards(page, view)?;
+    hints(page, view)?;
+    commit(page, view)?;
+    repair(page, view)?;
+    store(page, view)
 }
 
 fn load(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-fn label(name: &'static str, value: impl Into<String>) -> Labels<'static> {
+fn label(name: &'static str, value: impl Into<String>) -> Labels {
     vec![(name, value.into())]
 }
 
-impl Collector for Exposition {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let view = &*self.0;
-        let mut page = MetricsPage(encoder);
-        node(&mut page, view)?;
-        http(&mut page, view)?;
-        coordinator(&mut page, view)?;
-        peers(&mut page, view)?;
-        guards(&mut page, view)?;
-        hints(&mut page, view)?;
-        commit(&mut page, view)?;
-        repair(&mut page, view)?;
-        store(&mut page, view)
-    }
-}
-
-fn node(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
-    let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
-    page.gauges("build_info", "The build that runs; always 1", [(version, 1.0)])?;
+fn node(page: &mut impl MetricSink, view: &NodeView) -> fmt::Result {
+    let build = vec![("version", env!("CARGO_PKG_VERSION").to_owned()), ("commit", view.build.to_owned())];
+    page.gauges("build_info", "The build that runs; always 1", [(build, 1.0)])?;
     let vote_state = f64::from(u8::from(view.membership.abstains().is_none()));
     page.gauge("node_votes", "Whether this node's answers count", vote_state)?;
     let voting = u64::try_from(view.membership.voting_partitions()).unwrap_or(0);
@@ -207,9 +77,9 @@ fn node(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
     page.counter("read_pool_refused", "Reads refused because the pool's queue was full", view.pool.refused())
 }
 
-fn http(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
+fn http(page: &mut impl MetricSink, view: &NodeView) -> fmt::Result {
     let shards = &view.http;
-    let mut requests: Vec<(Labels<'static>, u64)> = Vec::new();
+    let mut requests: Vec<(Labels, u64)> = Vec::new();
     for shard in shards {
         for (index, (method, status, count)) in shard.requests().enumerate() {
             match requests.get_mut(index) {
@@ -220,16 +90,25 @@ fn http(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
     }
     requests.retain(|(_, count)| *count > 0);
     page.counters("http_requests", "Answered requests", requests)?;
-    let mut latencies: Vec<(Labels<'static>, Vec<Snapshot>)> = Vec::new();
+    let mut latencies: Vec<(Labels, Snapshot)> = Vec::new();
     for shard in shards {
-        for (index, (method, histogram)) in shard.latencies().enumerate() {
+        for (index, (method, class, histogram)) in shard.latencies().enumerate() {
             match latencies.get_mut(index) {
-                Some((_, all)) => all.push(histogram.snapshot()),
-                None => latencies.push((label("method", method), vec![histogram.snapshot()])),
+                Some((_, all)) => all.add(&histogram.snapshot()),
+                None => {
+                    let labels = vec![("method", method.to_owned()), ("class", class.to_owned())];
+                    latencies.push((labels, histogram.snapshot()));
+                }
             }
         }
     }
-    page.histograms("http_request_duration_seconds", "From a request's head to its answer's", MICROS, latencies)?;
+    latencies.retain(|(_, all)| all.count() > 0);
+    page.histograms(
+        "http_request_duration_seconds",
+        "From a request's head to its answer's; by class, which is how many of a key's replicas it waits for",
+        HistogramUnit::Micros,
+        latencies,
+    )?;
     let sum = |counter: fn(&kvorum_http::HttpMetrics) -> &AtomicU64| {
         shards.iter().map(|shard| load(counter(shard))).sum::<u64>()
     };
@@ -257,7 +136,7 @@ fn http(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
     page.counter("http_ranges_broken", "Ranges cut short by a damaged record", sum(|shard| &shard.ranges_broken))
 }
 
-fn coordinator(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
+fn coordinator(page: &mut impl MetricSink, view: &NodeView) -> fmt::Result {
     let shards = &view.coordinators;
     let sum = |counter: fn(&kvorum_replication::coordinator::metrics::CoordinatorMetrics) -> &AtomicU64| {
         shards.iter().map(|shard| load(counter(shard))).sum::<u64>()
@@ -267,8 +146,7 @@ fn coordinator(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
     page.gauges(
         "coordinator_hedge_delay_seconds",
         "How long a read waits for its first replicas",
-        delays
-            .map(|(shard, metrics)| (label("shard", shard.to_string()), float(load(&metrics.hedge_delay_us)) * MICROS)),
+        delays.map(|(shard, metrics)| (label("shard", shard.to_string()), seconds(load(&metrics.hedge_delay_us)))),
     )?;
     page.counter("coordinator_hedges", "Reads that asked more replicas than at first", sum(|shard| &shard.hedges))?;
     page.counter("coordinator_hedges_denied", "Hedges over the budget", sum(|shard| &shard.hedges_denied))?;
@@ -304,27 +182,37 @@ fn coordinator(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
         "Stores that no answer confirmed",
         sum(|shard| &shard.unconfirmed_stores),
     )?;
-    page.counter(
+    let mut missing: BTreeMap<MissingAnswer, u64> = BTreeMap::new();
+    for (answer, count) in shards.iter().flat_map(|shard| shard.missing()) {
+        *missing.entry(answer).or_default() += count;
+    }
+    let missing = missing.into_iter().map(|(MissingAnswer { operation, cause, replica }, count)| {
+        let peer = view.membership.url(replica).to_owned();
+        (vec![("operation", operation.to_owned()), ("cause", cause.to_owned()), ("peer", peer)], count)
+    });
+    page.counters(
         "coordinator_not_enough_replicas",
-        "Requests that too few replicas answered",
-        sum(|shard| &shard.not_enough_replicas),
+        "Answers that requests lacked which too few replicas answered (504): what the peer did instead",
+        missing,
     )
 }
 
-fn peers(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
+fn peers(page: &mut impl MetricSink, view: &NodeView) -> fmt::Result {
     let membership = &view.membership;
     let peers: Vec<_> =
         membership.others().map(|node| (label("peer", membership.url(node)), membership.peer(node))).collect();
-    let each = |value: fn(&kvorum_peer::membership::PeerState) -> u64| -> Vec<(Labels<'static>, u64)> {
+    let each = |value: fn(&kvorum_peer::membership::PeerState) -> u64| -> Vec<(Labels, u64)> {
         peers.iter().map(|(labels, peer)| (labels.clone(), value(peer))).collect()
     };
-    let gauges = |values: Vec<(Labels<'static>, u64)>, unit: f64| {
-        values.into_iter().map(move |(labels, value)| (labels, float(value) * unit))
-    };
+    let gauges = |values: Vec<(Labels, u64)>| values.into_iter().map(|(labels, value)| (labels, float(value)));
     let links = each(|peer| u64::from(peer.links.load(Ordering::Relaxed)));
-    page.gauges("peer_connections", "Connections to the peer, over all shards", gauges(links, 1.0))?;
+    page.gauges("peer_connections", "Connections to the peer, over all shards", gauges(links))?;
     let latencies = each(|peer| load(&peer.latency_us));
-    page.gauges("peer_latency_seconds", "Recent round trip to the peer", gauges(latencies, MICROS))?;
+    page.gauges(
+        "peer_latency_seconds",
+        "Recent round trip to the peer",
+        latencies.into_iter().map(|(labels, micros)| (labels, seconds(micros))),
+    )?;
     let offsets = peers.iter().map(|(labels, peer)| {
         #[expect(clippy::cast_precision_loss, reason = "milliseconds")]
         let offset_ms = peer.clock_offset_ms.load(Ordering::Relaxed) as f64;
@@ -332,7 +220,7 @@ fn peers(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
     });
     page.gauges("peer_clock_offset_seconds", "How far the peer's clock is ahead", offsets.collect::<Vec<_>>())?;
     let rebuilding = each(|peer| u64::from(peer.rebuilding.load(Ordering::Relaxed)));
-    page.gauges("peer_rebuilding", "Whether the peer lost its data and has no vote", gauges(rebuilding, 1.0))?;
+    page.gauges("peer_rebuilding", "Whether the peer lost its data and has no vote", gauges(rebuilding))?;
     let heard = membership.others().map(|node| {
         let sequence = membership.remembered(node).map_or(0, |note| note.sequence);
         (label("peer", membership.url(node)), float(sequence))
@@ -345,7 +233,7 @@ fn peers(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
     page.counter("peer_strangers", "Handshakes of nodes that do not belong here", load(&membership.handshake_errors))
 }
 
-fn guards(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
+fn guards(page: &mut impl MetricSink, view: &NodeView) -> fmt::Result {
     let Guards { auth, audit, is_insecure, .. } = &view.guards;
     let insecure = f64::from(u8::from(*is_insecure));
     page.gauge(
@@ -377,19 +265,25 @@ fn guards(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
     Ok(())
 }
 
-fn hints(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
+fn hints(page: &mut impl MetricSink, view: &NodeView) -> fmt::Result {
     let (hints, membership) = (&view.hints, &view.membership);
-    let each = |value: fn(&TargetMetrics) -> &AtomicU64| -> Vec<(Labels<'static>, u64)> {
+    let each = |value: fn(&TargetMetrics) -> &AtomicU64| -> Vec<(Labels, u64)> {
         let of = |node| (label("peer", membership.url(node)), load(value(hints.target(node))));
         membership.others().map(of).collect()
     };
-    let gauges = |values: Vec<(Labels<'static>, u64)>| values.into_iter().map(|(labels, value)| (labels, float(value)));
+    let gauges = |values: Vec<(Labels, u64)>| values.into_iter().map(|(labels, value)| (labels, float(value)));
     page.gauges("hints_pending", "Writes kept for the peer", gauges(each(|target| &target.pending)))?;
     page.gauges(
         "hints_pending_bytes",
         "Bytes kept for the peer; a key that is kept again within its minute counts again",
         gauges(each(|target| &target.pending_bytes)),
     )?;
+    let now_ms = view.clock.wall_ms();
+    let oldest = each(|target| &target.oldest_ms).into_iter().map(|(labels, at_ms)| {
+        let age_ms = if at_ms == 0 { 0 } else { now_ms.saturating_sub(at_ms) };
+        (labels, float(age_ms) / 1000.0)
+    });
+    page.gauges("hints_oldest_seconds", "Age of the oldest write kept for the peer, to a minute", oldest)?;
     let rates = gauges(each(|target| &target.rate));
     page.gauges(
         "hints_rate_bytes",
@@ -409,7 +303,7 @@ fn hints(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
     page.counters("hints_dropped", "Hints that were not delivered", dropped)
 }
 
-fn commit(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
+fn commit(page: &mut impl MetricSink, view: &NodeView) -> fmt::Result {
     let metrics = &view.commit;
     let load_now = view.queue.load();
     page.gauge(
@@ -426,18 +320,18 @@ fn commit(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
     page.counter("commit_commits", "Batches written", load(&metrics.commits))?;
     page.counter("commit_records", "Records written", load(&metrics.records))?;
     page.counter("commit_record_bytes", "Bytes of keys and records written", load(&metrics.bytes))?;
-    let one = |histogram: &Histogram| [(Vec::new(), vec![histogram.snapshot()])];
-    page.histograms("commit_batch_works", "Writes per batch", 1.0, one(&metrics.batch_works))?;
+    let one = |histogram: &Histogram| [(Vec::new(), histogram.snapshot())];
+    page.histograms("commit_batch_works", "Writes per batch", HistogramUnit::Count, one(&metrics.batch_works))?;
     page.histograms(
         "commit_batch_duration_seconds",
         "Lookups, log write and fsync",
-        MICROS,
+        HistogramUnit::Micros,
         one(&metrics.batch_micros),
     )?;
     page.histograms(
         "commit_sync_duration_seconds",
         "Log write, fsync and memtable of a commit",
-        MICROS,
+        HistogramUnit::Micros,
         one(&view.commit_micros),
     )?;
     let answers = [
@@ -457,7 +351,7 @@ fn commit(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
     page.gauge("commit_unsure", "Whether stale answers promise nothing at present", unsure)
 }
 
-fn repair(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
+fn repair(page: &mut impl MetricSink, view: &NodeView) -> fmt::Result {
     let metrics = &view.anti_entropy.metrics;
     let (lowest, highest) = view.store.gc_watermarks().bounds();
     page.gauges(
@@ -465,6 +359,12 @@ fn repair(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
         "Up to where partitions are proven converged, since 1970: the lowest and the highest of all",
         [("lowest", lowest), ("highest", highest)]
             .map(|(name, at)| (label("bound", name), float(at.millis()) / 1000.0)),
+    )?;
+    let unproven = u64::try_from(view.store.gc_watermarks().unproven()).unwrap_or(u64::MAX);
+    page.gauge(
+        "repair_unproven_partitions",
+        "Partitions, of 4096, that the last proof left out: deletions there are kept",
+        float(unproven),
     )?;
     let unscannable = f64::from(u8::from(view.anti_entropy.unscannable().is_some()));
     page.gauge("repair_unscannable", "Whether the store could not be scanned for the last round", unscannable)?;
@@ -484,8 +384,8 @@ fn repair(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
     )
 }
 
-fn store(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
-    let stats = view.store.stats();
+fn store(page: &mut impl MetricSink, view: &NodeView) -> fmt::Result {
+    let StoreSample { stats, disk_free_bytes, disk_total_bytes } = view.store_sample();
     let health = view.store.health();
     page.gauges(
         "store_state",
@@ -493,6 +393,8 @@ fn store(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
         [("healthy", HealthState::Healthy), ("disk-full", HealthState::DiskFull), ("poisoned", HealthState::Poisoned)]
             .map(|(name, state)| (label("state", name), f64::from(u8::from(health == state)))),
     )?;
+    page.gauge("store_disk_free_bytes", "Bytes that the store's file system has left", float(disk_free_bytes))?;
+    page.gauge("store_disk_total_bytes", "Bytes of the store's file system", float(disk_total_bytes))?;
     page.gauge(
         "store_compaction_pending_bytes",
         "What compaction has yet to rewrite",
@@ -539,8 +441,7 @@ fn store(page: &mut MetricsPage<'_>, view: &NodeView) -> fmt::Result {
     let stalled = f64::from(u8::from(stats.stall != Stall::None));
     page.gauge("store_stalled", "Whether the engine holds writes back now", stalled)?;
     page.counter("store_stalls", "Times that the engine began to hold writes back", stats.stalls)?;
-    let stalled = ConstCounter::new(float(stats.stall_micros) * MICROS);
-    page.encode("store_stall_seconds", "For how long commits were held back", &stalled)?;
+    page.seconds("store_stall_seconds", "For how long commits were held back", seconds(stats.stall_micros))?;
     page.counter("store_background_errors", "Failures of background work", stats.background_errors)?;
     page.counter("store_damaged_compactions", "Damaged files found by compaction", stats.damaged_compactions)?;
     page.counter("store_recoveries", "Recoveries from a full disk", stats.recoveries)?;

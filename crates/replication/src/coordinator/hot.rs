@@ -1,0 +1,143 @@
+//! Which keys and partitions a shard is asked for most, in windows of ten seconds.
+//!
+//! Owned by its shard, so that counting is plain additions: each request for its partition, one in 16 for its key. A
+//! window that has ended is published whole.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use kvorum_core::key::PARTITIONS;
+use kvorum_core::{Key, PartitionId};
+
+use super::space_saving::{HotKey, SpaceSaving};
+
+/// How long a window is. Windows of all shards begin together.
+pub const WINDOW: Duration = Duration::from_secs(10);
+/// Of so many requests one is looked at for its key, at random: a pattern in the load is not the sample's.
+pub const SAMPLE: u32 = 16;
+
+/// What was counted in a window.
+#[derive(Clone, Debug)]
+pub struct HotWindow {
+    /// When it ended, on the boot clock.
+    pub end: Duration,
+    /// Keys of the sample.
+    pub keys: Vec<HotKey>,
+    /// Requests of each partition: all of them.
+    pub partitions: Box<[u32]>,
+}
+
+/// The last window that has ended, of one shard.
+#[derive(Default)]
+pub struct LastWindow(Mutex<Option<HotWindow>>);
+
+impl LastWindow {
+    /// A copy of it, if there has been one.
+    #[must_use]
+    pub fn get(&self) -> Option<HotWindow> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, window: HotWindow) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(window);
+    }
+}
+
+/// The window that has not ended.
+pub(super) struct HotCounts {
+    keys: SpaceSaving,
+    partitions: Box<[u32]>,
+    /// When it ends; none before the first request in it.
+    end: Option<Duration>,
+    /// Requests to pass over.
+    skip: u32,
+    random: u32,
+}
+
+impl Default for HotCounts {
+    fn default() -> Self {
+        let partitions = vec![0; PARTITIONS].into();
+        Self { keys: SpaceSaving::default(), partitions, end: None, skip: 0, random: 0x9e37_79b9 }
+    }
+}
+
+impl HotCounts {
+    /// A request for a key.
+    #[inline]
+    pub(super) fn note(&mut self, key: &Key, partition: PartitionId, now: Duration, last: &LastWindow) {
+        if self.end.is_none_or(|end| now >= end) {
+            self.begin(now, last);
+        }
+        if let Some(count) = self.partitions.get_mut(partition.index()) {
+            *count = count.saturating_add(1);
+        }
+        match self.skip.checked_sub(1) {
+            Some(skip) => self.skip = skip,
+            None => self.sample(key),
+        }
+    }
+
+    fn sample(&mut self, key: &Key) {
+        self.keys.note(key, key.hash());
+        // Marsaglia, "Xorshift RNGs", 2003.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 17;
+        self.random ^= self.random << 5;
+        // From 0 to 30, in the mean 15.
+        self.skip = self.random % (2 * SAMPLE - 1);
+    }
+
+    fn begin(&mut self, now: Duration, last: &LastWindow) {
+        self.publish(now, last);
+        let number = u32::try_from(now.as_secs() / WINDOW.as_secs()).unwrap_or(u32::MAX - 1);
+        self.end = Some(WINDOW * (number + 1));
+    }
+
+    /// Publishes the window if it has ended. The next begins with its first request.
+    pub(super) fn publish(&mut self, now: Duration, last: &LastWindow) {
+        let Some(end) = self.end.filter(|end| now >= *end) else { return };
+        self.end = None;
+        let partitions = std::mem::replace(&mut self.partitions, vec![0; PARTITIONS].into());
+        last.set(HotWindow { end, keys: self.keys.take(), partitions });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use kvorum_core::Key;
+
+    use super::{HotCounts, LastWindow, SAMPLE};
+
+    #[test]
+    fn a_window_is_published_whole_with_every_request_of_a_partition_and_a_sixteenth_of_its_key() {
+        let (mut counts, last) = (HotCounts::default(), LastWindow::default());
+        let key = Key::new(Bytes::from_static(b"hot")).unwrap();
+        let partition = key.hash().partition();
+        for millis in 0..9_999 {
+            counts.note(&key, partition, Duration::from_secs(20) + Duration::from_millis(millis), &last);
+        }
+        assert!(last.get().is_none());
+        counts.note(&key, partition, Duration::from_secs(30), &last);
+        let window = last.get().unwrap();
+        assert_eq!((window.end, window.partitions[partition.index()]), (Duration::from_secs(30), 9_999));
+        assert_eq!(window.partitions.iter().sum::<u32>(), 9_999);
+        let estimated = window.keys[0].count * SAMPLE;
+        assert!(window.keys.len() == 1 && (8_000..12_000).contains(&estimated), "{:?}", window.keys);
+    }
+
+    #[test]
+    fn a_window_without_a_request_after_it_is_published_when_it_has_ended() {
+        let (mut counts, last) = (HotCounts::default(), LastWindow::default());
+        let key = Key::new(Bytes::from_static(b"once")).unwrap();
+        counts.note(&key, key.hash().partition(), Duration::from_secs(21), &last);
+        assert_eq!(counts.end, Some(Duration::from_secs(30)));
+        counts.publish(Duration::from_secs(29), &last);
+        assert!(last.get().is_none());
+        counts.publish(Duration::from_secs(31), &last);
+        assert_eq!((last.get().unwrap().end, counts.end), (Duration::from_secs(30), None));
+    }
+}

@@ -1,0 +1,127 @@
+//! The keys that are asked for most, in constant memory: Space-Saving (Metwally, Agrawal, El Abbadi, "Efficient
+//! Computation of Frequent and Top-k Elements in Data Streams", ICDT 2005, section 3).
+//!
+//! A key that has no counter takes the one with the lowest count, and that count as its error. So a key's true count
+//! lies between `count - error` and `count`, and every key above a 256th of all has a counter.
+
+use std::collections::HashMap;
+
+use kvorum_core::Key;
+use kvorum_core::key::KeyHash;
+
+/// Counters of one shard.
+pub(super) const COUNTERS: usize = 256;
+
+/// A key and how often it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HotKey {
+    /// The key; it keeps its bytes alive.
+    pub key: Key,
+    /// Of it.
+    pub hash: KeyHash,
+    /// At most so often it came.
+    pub count: u32,
+    /// By so much `count` may be too high.
+    pub error: u32,
+}
+
+/// Counts keys. Two keys with the same hash are one.
+#[derive(Default)]
+pub(super) struct SpaceSaving {
+    counters: Vec<HotKey>,
+    /// Where a hash has its counter.
+    places: HashMap<KeyHash, usize>,
+}
+
+impl SpaceSaving {
+    /// A key came once more.
+    pub(super) fn note(&mut self, key: &Key, hash: KeyHash) {
+        if let Some(counter) = self.places.get(&hash).and_then(|place| self.counters.get_mut(*place)) {
+            counter.count = counter.count.saturating_add(1);
+            return;
+        }
+        if self.counters.len() < COUNTERS {
+            self.places.insert(hash, self.counters.len());
+            self.counters.push(HotKey { key: key.clone(), hash, count: 1, error: 0 });
+            return;
+        }
+        let lowest = self.counters.iter_mut().enumerate().min_by_key(|(_, counter)| counter.count);
+        let (place, counter) = lowest.expect("there are counters");
+        self.places.remove(&counter.hash);
+        self.places.insert(hash, place);
+        let error = counter.count;
+        *counter = HotKey { key: key.clone(), hash, count: error.saturating_add(1), error };
+    }
+
+    /// All counters; then there are none.
+    pub(super) fn take(&mut self) -> Vec<HotKey> {
+        self.places.clear();
+        std::mem::take(&mut self.counters)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    use std::collections::HashMap;
+
+    use bytes::Bytes;
+    use kvorum_core::Key;
+
+    use super::{COUNTERS, SpaceSaving};
+
+    fn key(number: usize) -> Key {
+        Key::new(Bytes::from(format!("key-{number}"))).unwrap()
+    }
+
+    struct Random(u64);
+
+    impl Random {
+        /// From 0 to below 1.
+        fn next(&mut self) -> f64 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            (self.0 >> 11) as f64 / (1_u64 << 53) as f64
+        }
+    }
+
+    /// How often each of `keys` came when 20,000 came by Zipf's law; and the counters that have seen the same.
+    fn zipfian(seed: u64, keys: usize) -> (HashMap<usize, u32>, SpaceSaving) {
+        let mut sums = vec![0.0];
+        (1..=keys).for_each(|rank| sums.push(sums.last().unwrap() + 1.0 / (rank as f64).powf(0.99)));
+        let (mut random, mut truth, mut counted) = (Random(seed), HashMap::new(), SpaceSaving::default());
+        for _ in 0..20_000 {
+            let drawn = random.next() * sums.last().unwrap();
+            let number = sums.partition_point(|sum| *sum <= drawn) - 1;
+            *truth.entry(number).or_default() += 1;
+            let key = key(number);
+            counted.note(&key, key.hash());
+        }
+        (truth, counted)
+    }
+
+    #[test]
+    fn of_a_zipfian_load_the_true_top_ten_are_among_the_first_twenty_in_every_run() {
+        for seed in 1..=20 {
+            let (_, mut counted) = zipfian(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed), 100_000);
+            let mut hot = counted.take();
+            hot.sort_by_key(|hot| std::cmp::Reverse(hot.count - hot.error));
+            let shown: Vec<Key> = hot.into_iter().take(20).map(|hot| hot.key).collect();
+            assert!((0..10).all(|number| shown.contains(&key(number))), "seed {seed}: {shown:?}");
+        }
+    }
+
+    #[test]
+    fn a_count_is_never_too_low_and_too_high_by_its_error_at_most() {
+        let (truth, mut counted) = zipfian(7, 1_000);
+        let hot = counted.take();
+        assert_eq!(hot.len(), COUNTERS);
+        for hot in hot {
+            let number: usize = str::from_utf8(&hot.key.as_bytes()[4..]).unwrap().parse().unwrap();
+            let true_count = truth[&number];
+            assert!(hot.count >= true_count && hot.count - hot.error <= true_count, "{hot:?}: {true_count}");
+        }
+        assert!(counted.take().is_empty());
+    }
+}
