@@ -8,11 +8,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use kvorum_config::{NodeUrl, SETTINGS, duration, node_url};
+use kvorum_config::{NodeUrl, SETTINGS, duration};
 
 use crate::bench::args::BenchCommand;
 use crate::key_file::{ClientKey, client_key};
 use crate::keys::args::{AuditCommand, AuthCommand, KeyCommand, SecretCommand};
+use crate::node_args::{AnyNodeArgs, OneNodeArgs, one_url};
 
 const AFTER: &str = "\
 Try it:
@@ -60,8 +61,10 @@ pub enum Command {
     Query(QueryArgs),
     Script(ScriptArgs),
     /// Show the cluster as one node sees it: which nodes are up, and how the data is spread.
-    #[command(after_help = "Example:\n  kvorum status --url http://127.0.0.1:8081")]
-    Status(ServerArgs),
+    #[command(
+        after_help = "Examples:\n  kvorum status --url localhost:8081\n  kvorum status --url http://10.0.0.1:8080,http://10.0.0.2:8080      through the first that answers"
+    )]
+    Status(AnyNodeArgs),
     Repair(RepairArgs),
     Scrub(ScrubArgs),
     Backup(BackupArgs),
@@ -177,25 +180,11 @@ pub struct DevArgs {
     pub admin_base_port: Option<u16>,
 }
 
-/// The node to ask.
-#[derive(Debug, Args)]
-pub struct ServerArgs {
-    /// Any node of the cluster.
-    #[arg(long, value_name = "URL", env = "KVORUM_URL", default_value = "http://127.0.0.1:8080", value_parser = node_url)]
-    pub url: NodeUrl,
-    /// The file with the client's key, where the node wants one.
-    #[arg(long, value_name = "FILE", env = "KVORUM_KEY_FILE", value_parser = client_key)]
-    pub key_file: Option<ClientKey>,
-    /// Longest silence to bear.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = timeout)]
-    pub timeout: Duration,
-}
-
-/// The node to ask, and how many replicas.
+/// The nodes to ask, and how many replicas.
 #[derive(Debug, Args)]
 pub struct QuorumArgs {
     #[command(flatten)]
-    pub server: ServerArgs,
+    pub server: AnyNodeArgs,
     /// How many replicas must answer; by default a majority of `--from`.
     #[arg(long, value_name = "A")]
     pub ack: Option<u8>,
@@ -266,7 +255,7 @@ pub struct RepairArgs {
     #[arg(long)]
     pub wait: bool,
     #[command(flatten)]
-    pub server: ServerArgs,
+    pub server: AnyNodeArgs,
 }
 
 /// Print the records that one node holds, sorted by key: the key, a tab, the value, a newline. Control characters of
@@ -281,7 +270,7 @@ pub struct RangeArgs {
     /// The first key that is left out.
     pub end: Option<OsString>,
     #[command(flatten)]
-    pub server: ServerArgs,
+    pub server: OneNodeArgs,
 }
 
 /// Print every key of a range that the cluster holds, once, in the order of their bytes.
@@ -417,7 +406,7 @@ pub struct ScriptArgs {
 #[command(after_help = "Example:\n  kvorum scrub --url http://10.0.0.2:8080")]
 pub struct ScrubArgs {
     #[command(flatten)]
-    pub server: ServerArgs,
+    pub server: OneNodeArgs,
 }
 
 /// Take a backup of a running node into a new directory, without stopping it.
@@ -442,7 +431,7 @@ pub struct BackupArgs {
     #[arg(long)]
     pub copy: bool,
     #[command(flatten)]
-    pub server: ServerArgs,
+    pub server: OneNodeArgs,
 }
 
 /// Make the data directory of a node from one of its backups.
@@ -477,7 +466,7 @@ Examples, with KVORUM_ADMIN_LISTEN=127.0.0.1:9080 set for the node:
 Exit codes: 0 done; 2 usage, or a file that cannot be written; 4 the node was not reached, or refused.")]
 pub struct ProfileArgs {
     /// The node's admin listener.
-    #[arg(long, value_name = "URL", value_parser = node_url)]
+    #[arg(long, value_name = "URL", value_parser = one_url)]
     pub url: NodeUrl,
     /// The file with the client's key, where the node wants one.
     #[arg(long, value_name = "FILE", env = "KVORUM_KEY_FILE", value_parser = client_key)]
@@ -504,10 +493,6 @@ pub enum ProfileKind {
     Cpu,
     Alloc,
     Lock,
-}
-
-fn timeout(text: &str) -> Result<Duration, String> {
-    duration(text, Duration::from_millis(1), Duration::from_secs(3600)).map_err(|allowed| format!("it takes {allowed}"))
 }
 
 /// Seconds, from a duration.

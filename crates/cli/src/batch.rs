@@ -8,7 +8,8 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 use crate::args::BatchArgs;
-use crate::client::{ClientRequest, ResponseBounds, send};
+use crate::client::ClientRequest;
+use crate::client_nodes::RequestEffect;
 use crate::entity::{finish, print};
 use crate::outcome::{ExitOutcome, Unreachable};
 
@@ -33,6 +34,7 @@ pub(crate) fn batch(args: &BatchArgs) -> Result<ExitOutcome> {
         let separator = if target.contains('?') { '&' } else { '?' };
         target.push_str(&format!("{separator}{name}={number}"));
     }
+    let mut nodes = args.quorum.server.nodes();
     let mut has_missing = false;
     let mut next_line = Vec::new();
     loop {
@@ -40,17 +42,16 @@ pub(crate) fn batch(args: &BatchArgs) -> Result<ExitOutcome> {
         if body.is_empty() {
             return Ok(if has_missing { ExitOutcome::NotEnoughReplicas } else { ExitOutcome::Done });
         }
-        let key = args.quorum.server.key_file.as_ref();
-        let request = ClientRequest { method: "POST", target: &target, trace: false, accept: None, body: &body, key };
-        let mut answer = send(&args.quorum.server.url, ResponseBounds::Silence(args.quorum.server.timeout), &request)?;
+        let request = ClientRequest { body: &body, ..ClientRequest::of("POST", &target) };
+        let mut answer = nodes.send(&request, RequestEffect::Write)?;
         if answer.status != 200 {
             return finish(answer);
         }
         let mut lines = Vec::new();
-        let unreachable = |cause| Unreachable { url: args.quorum.server.url.to_string(), cause };
+        let unreachable = |cause| Unreachable { url: nodes.current().to_string(), cause };
         answer.copy_body(&mut lines).map_err(unreachable)?;
         has_missing |= lines.split(|byte| *byte == b'\n').any(|line| line.starts_with(b"{\"status\":504,"));
-        print(&args.quorum.server.url, |out| out.write_all(&lines))?;
+        print(nodes.current(), |out| out.write_all(&lines))?;
     }
 }
 

@@ -17,6 +17,7 @@ use crate::printable::printable_bytes;
 
 const HEAD_BYTES_MAX: u64 = 16 << 10;
 const KEY_BYTES_MAX: u64 = 2048;
+const WRITE_BYTES_MAX: usize = 64 << 10;
 
 /// What is asked.
 pub(crate) struct ClientRequest<'a> {
@@ -32,11 +33,25 @@ pub(crate) struct ClientRequest<'a> {
     pub(crate) key: Option<&'a ClientKey>,
 }
 
+impl<'a> ClientRequest<'a> {
+    /// A request with nothing but its method and target.
+    pub(crate) fn of(method: &'a str, target: &'a str) -> Self {
+        Self { method, target, trace: false, accept: None, body: b"", key: None }
+    }
+}
+
 /// What an answer may cost.
 #[derive(Clone, Copy)]
 pub(crate) enum ResponseBounds {
     /// The longest silence of the network, at any point. A body may go on.
     Silence(Duration),
+    /// By the deadline the answer has begun; from then on it is [`Self::Silence`].
+    Begun {
+        /// By then its head is there.
+        deadline: Instant,
+        /// The longest silence of its body.
+        silence: Duration,
+    },
     /// All of it, with its head and all of its framing.
     Whole {
         /// By then it is there.
@@ -51,16 +66,23 @@ impl ResponseBounds {
     fn silence(self) -> io::Result<Duration> {
         match self {
             Self::Silence(longest) => Ok(longest),
-            Self::Whole { deadline, .. } => {
-                let left = deadline.saturating_duration_since(Instant::now());
-                let late = || io::Error::new(io::ErrorKind::TimedOut, "the answer is not whole in time");
-                if left.is_zero() { Err(late()) } else { Ok(left) }
-            }
+            Self::Begun { deadline, .. } => left(deadline, "no answer came within --timeout"),
+            Self::Whole { deadline, .. } => left(deadline, "the answer is not whole in time"),
         }
+    }
+
+    /// Those of the body.
+    fn after_head(self) -> Self {
+        if let Self::Begun { silence, .. } = self { Self::Silence(silence) } else { self }
     }
 }
 
-/// A connection whose reads keep to the bounds.
+fn left(deadline: Instant, late: &str) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::Error::new(io::ErrorKind::TimedOut, late)) } else { Ok(left) }
+}
+
+/// A connection whose reads and writes keep to the bounds.
 struct BoundedStream {
     stream: TcpStream,
     bounds: ResponseBounds,
@@ -76,6 +98,19 @@ impl Read for BoundedStream {
             *bytes_max = left.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the answer is too long"))?;
         }
         Ok(read)
+    }
+}
+
+impl Write for BoundedStream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(self.bounds.silence()?))?;
+        // In pieces, so that a long value keeps to a deadline as well.
+        let piece = bytes.get(..bytes.len().min(WRITE_BYTES_MAX)).unwrap_or(bytes);
+        self.stream.write(piece).or_else(|error| self.bounds.silence().and(Err(error)))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
     }
 }
 
@@ -105,14 +140,22 @@ pub(crate) fn send(
     bounds: ResponseBounds,
     request: &ClientRequest<'_>,
 ) -> Result<ClientResponse, Unreachable> {
-    let exchange = || {
-        let mut stream = connect(url, bounds)?;
-        let sent = write_request(&mut stream, url, request);
-        let stream = BoundedStream { stream, bounds };
-        // A refusal may come before the whole value was taken: the answer counts, if there is one.
-        read_head(BufReader::new(stream)).map_err(|error| sent.err().unwrap_or(error))
-    };
-    exchange().map_err(|cause| Unreachable { url: url.to_string(), cause })
+    let answer = bounds.silence().and_then(|longest| connect(url, longest));
+    let answer = answer.and_then(|stream| exchange(stream, url, bounds, request));
+    answer.map_err(|cause| Unreachable { url: url.to_string(), cause })
+}
+
+/// Sends one request over a connection and reads the head of its answer. From here on a node may have carried it out.
+pub(crate) fn exchange(
+    stream: TcpStream,
+    url: &NodeUrl,
+    bounds: ResponseBounds,
+    request: &ClientRequest<'_>,
+) -> io::Result<ClientResponse> {
+    let mut stream = BoundedStream { stream, bounds };
+    let sent = write_request(&mut stream, url, request);
+    // A refusal may come before the whole value was taken: the answer counts, if there is one.
+    read_head(BufReader::new(stream)).map_err(|error| sent.err().unwrap_or(error))
 }
 
 /// Each byte of an id that is not plainly harmless becomes `%XX`.
@@ -128,13 +171,13 @@ pub(crate) fn percent_encode(bytes: &[u8]) -> String {
     text
 }
 
-fn connect(url: &NodeUrl, bounds: ResponseBounds) -> io::Result<TcpStream> {
+/// Connects; `longest`: for each address of the name.
+pub(crate) fn connect(url: &NodeUrl, longest: Duration) -> io::Result<TcpStream> {
     let address = url.address();
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for socket in (address.host(), address.port()).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&socket, bounds.silence()?) {
+        match TcpStream::connect_timeout(&socket, longest) {
             Ok(stream) => {
-                stream.set_write_timeout(Some(bounds.silence()?))?;
                 stream.set_nodelay(true)?;
                 return Ok(stream);
             }
@@ -144,7 +187,7 @@ fn connect(url: &NodeUrl, bounds: ResponseBounds) -> io::Result<TcpStream> {
     Err(last)
 }
 
-fn write_request(stream: &mut TcpStream, url: &NodeUrl, request: &ClientRequest<'_>) -> io::Result<()> {
+fn write_request(stream: &mut BoundedStream, url: &NodeUrl, request: &ClientRequest<'_>) -> io::Result<()> {
     let mut head =
         format!("{} {} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n", request.method, request.target, url.address());
     if let Some(key) = request.key {
@@ -196,6 +239,8 @@ fn read_head(mut stream: BufReader<BoundedStream>) -> io::Result<ClientResponse>
         }
         if status >= 200 {
             let framing = framing(&headers)?;
+            let bounds = stream.get_ref().bounds.after_head();
+            stream.get_mut().bounds = bounds;
             return Ok(ClientResponse { status, headers, framing, stream });
         }
     }

@@ -9,29 +9,32 @@ use anyhow::{Context, Result, bail};
 use kvorum_config::NodeUrl;
 use serde_json::Value;
 
-use crate::args::{KeyArgs, PutArgs, RangeArgs, RequestArgs, ServerArgs};
-use crate::client::{ClientRequest, ClientResponse, ResponseBounds, percent_encode, send};
+use crate::args::{KeyArgs, PutArgs, RangeArgs, RequestArgs};
+use crate::client::{ClientRequest, ClientResponse, percent_encode};
+use crate::client_nodes::{ClientNodes, RequestEffect};
+use crate::node_args::OneNodeArgs;
 use crate::outcome::{ExitOutcome, Unreachable};
 use crate::printable::printable;
 
 /// `kvorum put`
 pub(crate) fn put(args: &PutArgs) -> Result<ExitOutcome> {
     let value = value(args.value.as_deref())?;
-    finish(ask("PUT", &args.key, &args.request, args.ttl, &value)?)
+    finish(ask(&mut args.request.quorum.server.nodes(), "PUT", &args.key, &args.request, args.ttl, &value)?)
 }
 
 /// `kvorum get`
 pub(crate) fn get(args: &KeyArgs) -> Result<ExitOutcome> {
-    let mut answer = ask("GET", &args.key, &args.request, None, b"")?;
+    let mut nodes = args.request.quorum.server.nodes();
+    let mut answer = ask(&mut nodes, "GET", &args.key, &args.request, None, b"")?;
     match answer.status {
-        200 => print(&args.request.quorum.server.url, |out| answer.copy_body(out)),
+        200 => print(nodes.current(), |out| answer.copy_body(out)),
         _ => finish(answer),
     }
 }
 
 /// `kvorum delete`
 pub(crate) fn delete(args: &KeyArgs) -> Result<ExitOutcome> {
-    finish(ask("DELETE", &args.key, &args.request, None, b"")?)
+    finish(ask(&mut args.request.quorum.server.nodes(), "DELETE", &args.key, &args.request, None, b"")?)
 }
 
 /// `kvorum range`
@@ -41,15 +44,7 @@ pub(crate) fn range(args: &RangeArgs) -> Result<ExitOutcome> {
         target.push_str("&end=");
         target.push_str(&percent_encode(end.as_bytes()));
     }
-    let request = ClientRequest {
-        method: "GET",
-        target: &target,
-        trace: false,
-        accept: None,
-        body: b"",
-        key: args.server.key_file.as_ref(),
-    };
-    let mut answer = send(&args.server.url, ResponseBounds::Silence(args.server.timeout), &request)?;
+    let mut answer = args.server.nodes().send(&ClientRequest::of("GET", &target), RequestEffect::Read)?;
     match answer.status {
         200 => print(&args.server.url, |out| answer.copy_records(out)),
         _ => finish(answer),
@@ -69,19 +64,26 @@ pub(crate) fn print(
     }
 }
 
-/// Asks a node for a page of JSON; the exit code where it has none to give.
+/// Has the node that is meant do something, and answer with a page of JSON; the exit code where it has none to give.
 ///
 /// # Errors
 /// [`Unreachable`], or what could not be written.
-pub fn ask_json(server: &ServerArgs, method: &str, target: &str) -> Result<Result<Value, ExitOutcome>> {
-    let request =
-        ClientRequest { method, target, trace: false, accept: None, body: b"", key: server.key_file.as_ref() };
-    let mut answer = send(&server.url, ResponseBounds::Silence(server.timeout), &request)?;
+pub fn order_json(node: &OneNodeArgs, target: &str) -> Result<Result<Value, ExitOutcome>> {
+    ask_json(&mut node.nodes(), "POST", target)
+}
+
+/// Asks for a page of JSON; the exit code where there is none to be had.
+///
+/// # Errors
+/// [`Unreachable`], or what could not be written.
+pub(crate) fn ask_json(nodes: &mut ClientNodes, method: &str, target: &str) -> Result<Result<Value, ExitOutcome>> {
+    let effect = if method == "GET" { RequestEffect::Read } else { RequestEffect::Write };
+    let mut answer = nodes.send(&ClientRequest::of(method, target), effect)?;
     if !(200..300).contains(&answer.status) {
         return Ok(Err(finish(answer)?));
     }
     let mut body = Vec::new();
-    let unreachable = |cause| Unreachable { url: server.url.to_string(), cause };
+    let unreachable = |cause| Unreachable { url: nodes.current().to_string(), cause };
     answer.copy_body(&mut body).map_err(unreachable)?;
     Ok(Ok(serde_json::from_slice(&body).map_err(|error| unreachable(error.into()))?))
 }
@@ -124,15 +126,21 @@ fn explain(status: u16, body: &[u8]) -> String {
 const TRACED: [(&str, &str); 3] =
     [("server-timing", "Server-Timing"), ("kvorum-replicas", "Kvorum-Replicas"), ("expires", "Expires")];
 
-fn ask(method: &str, key: &OsStr, args: &RequestArgs, ttl_s: Option<u64>, body: &[u8]) -> Result<ClientResponse> {
+fn ask(
+    nodes: &mut ClientNodes,
+    method: &str,
+    key: &OsStr,
+    args: &RequestArgs,
+    ttl_s: Option<u64>,
+    body: &[u8],
+) -> Result<ClientResponse> {
     let mut target = format!("/v0/entity?id={}", percent_encode(key.as_bytes()));
     for (name, number) in args.quorum.parameters().chain(ttl_s.map(|ttl_s| ("ttl", ttl_s.to_string()))) {
         target.push_str(&format!("&{name}={number}"));
     }
-    let server = &args.quorum.server;
-    let request =
-        ClientRequest { method, target: &target, trace: args.trace, accept: None, body, key: server.key_file.as_ref() };
-    let answer = send(&server.url, ResponseBounds::Silence(server.timeout), &request)?;
+    let request = ClientRequest { trace: args.trace, body, ..ClientRequest::of(method, &target) };
+    let effect = if method == "GET" { RequestEffect::Read } else { RequestEffect::Write };
+    let answer = nodes.send(&request, effect)?;
     if args.trace {
         for (name, label) in TRACED {
             if let Some(value) = answer.header(name) {

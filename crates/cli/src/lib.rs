@@ -6,11 +6,13 @@ pub mod args;
 mod batch;
 mod bench;
 mod client;
+mod client_nodes;
 mod dev;
 mod documents;
 mod entity;
 mod key_file;
 mod keys;
+mod node_args;
 pub mod outcome;
 mod printable;
 mod profile;
@@ -24,7 +26,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-pub use entity::ask_json;
+pub use entity::order_json;
 
 use args::{BackupArgs, Command, ConfigCommand, NodeArgs, RestoreArgs, ServeArgs};
 use keys::args::{AuditCommand, SecretCommand};

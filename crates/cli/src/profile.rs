@@ -132,7 +132,7 @@ fn take(args: &ProfileArgs, kind: &str) -> Result<TakenProfile> {
 
 /// What the head says is looked at before a body is kept.
 fn ask(url: &NodeUrl, target: &str, bounds: ResponseBounds, key: Option<&ClientKey>) -> Result<TakenProfile> {
-    let request = ClientRequest { method: "GET", target, trace: false, accept: None, body: b"", key };
+    let request = ClientRequest { key, ..ClientRequest::of("GET", target) };
     let mut answer = send(url, bounds, &request).context("does the node listen there (admin.listen)?")?;
     let failed = |cause| Unreachable { url: url.to_string(), cause };
     if answer.status != 200 {

@@ -8,8 +8,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::args::{QueryArgs, ScriptArgs, ServerArgs, WorkArgs};
-use crate::client::{ClientRequest, ResponseBounds, percent_encode, send};
+use crate::args::{QueryArgs, ScriptArgs, WorkArgs};
+use crate::client::{ClientRequest, percent_encode};
+use crate::client_nodes::RequestEffect;
 use crate::entity::{finish, print};
 use crate::outcome::{ExitOutcome, Unreachable};
 
@@ -37,20 +38,19 @@ fn post(path: &str, mut query: Vec<(&'static str, String)>, work: &WorkArgs, bod
     }
     let query: Vec<String> = query.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let target = format!("{path}?{}", query.join("&"));
-    let ServerArgs { url, key_file, timeout } = &work.quorum.server;
-    let request =
-        ClientRequest { method: "POST", target: &target, trace: false, accept: None, body, key: key_file.as_ref() };
-    let answer = send(url, ResponseBounds::Silence(*timeout), &request)?;
+    let mut nodes = work.quorum.server.nodes();
+    let request = ClientRequest { body, ..ClientRequest::of("POST", &target) };
+    let answer = nodes.send(&request, RequestEffect::Read)?;
     if answer.status != 200 {
         return finish(answer);
     }
     let mut text = Vec::new();
     let read = answer.take(ANSWER_BYTES_MAX + 1).read_to_end(&mut text);
-    read.map_err(|cause| Unreachable { url: url.to_string(), cause })?;
+    read.map_err(|cause| Unreachable { url: nodes.current().to_string(), cause })?;
     if text.len() as u64 > ANSWER_BYTES_MAX {
         bail!("the answer is longer than any of a kvorum node");
     }
-    print(url, |out| out.write_all(&text))
+    print(nodes.current(), |out| out.write_all(&text))
 }
 
 /// A query or a script: from a file, or from stdin.

@@ -18,18 +18,20 @@ const BAR: u64 = 1000;
 
 /// `kvorum repair`
 pub(crate) fn repair(args: &RepairArgs) -> Result<ExitOutcome> {
-    let server = &args.server;
-    let round = match ask_json(server, "POST", "/v0/repair")? {
+    let mut nodes = args.server.nodes();
+    let round = match ask_json(&mut nodes, "POST", "/v0/repair")? {
         Ok(begun) => number(&begun, "round"),
         Err(refused) => return Ok(refused),
     };
+    // The round is that node's.
+    let mut nodes = nodes.only_current();
     if !args.wait {
-        println!("round {round} of {} will begin; `kvorum repair --wait` would have waited for it", server.url);
+        println!("round {round} of {} will begin; `kvorum repair --wait` would have waited for it", nodes.current());
         return Ok(ExitOutcome::Done);
     }
     let bar = bar();
     loop {
-        let page = match ask_json(server, "GET", "/v0/repair")? {
+        let page = match ask_json(&mut nodes, "GET", "/v0/repair")? {
             Ok(page) => page,
             Err(refused) => return Ok(refused),
         };
@@ -44,7 +46,7 @@ pub(crate) fn repair(args: &RepairArgs) -> Result<ExitOutcome> {
         };
         if let Some(trouble) = trouble {
             bar.finish_and_clear();
-            eprintln!("kvorum: {} drives no round: {}", server.url, printable(trouble));
+            eprintln!("kvorum: {} drives no round: {}", nodes.current(), printable(trouble));
             return Ok(ExitOutcome::Refused);
         }
         let (full, text) = progress(driving);

@@ -20,7 +20,7 @@ pub(crate) fn scrub(args: &ScrubArgs) -> Result<ExitOutcome> {
         Ok(before) => before,
         Err(refused) => return Ok(refused),
     };
-    let pass = match ask_json(&args.server, "POST", "/v0/scrub")? {
+    let pass = match ask_json(&mut args.server.nodes(), "POST", "/v0/scrub")? {
         Ok(asked) => number(&asked, "pass"),
         Err(refused) => return Ok(refused),
     };
@@ -52,7 +52,7 @@ pub(crate) fn scrub(args: &ScrubArgs) -> Result<ExitOutcome> {
 
 /// What the node shows of its scrub.
 fn state(args: &ScrubArgs) -> Result<Result<Value, ExitOutcome>> {
-    let page = match ask_json(&args.server, "GET", "/v0/cluster")? {
+    let page = match ask_json(&mut args.server.nodes(), "GET", "/v0/cluster")? {
         Ok(page) => page,
         Err(refused) => return Ok(Err(refused)),
     };

@@ -11,9 +11,9 @@ use serde_json::Value;
 
 use kvorum_config::node_url;
 
-use crate::args::ServerArgs;
 use crate::client::{ClientRequest, ResponseBounds, send};
 use crate::entity::{ask_json, print};
+use crate::node_args::{AnyNodeArgs, ConnectionArgs};
 use crate::outcome::ExitOutcome;
 use crate::printable::printable;
 
@@ -28,24 +28,24 @@ const ANSWER_MAX: Duration = Duration::from_secs(2);
 const PAGE_BYTES_MAX: u64 = 1 << 20;
 
 /// `kvorum status`
-pub(crate) fn status(args: &ServerArgs) -> Result<ExitOutcome> {
-    match ask_json(args, "GET", "/v0/cluster")? {
+pub(crate) fn status(args: &AnyNodeArgs) -> Result<ExitOutcome> {
+    let mut nodes = args.nodes();
+    match ask_json(&mut nodes, "GET", "/v0/cluster")? {
         Ok(cluster) => {
-            let text = table(&cluster) + &other_keys(args, &cluster);
-            print(&args.url, |out| out.write_all(text.as_bytes()))
+            let text = table(&cluster) + &other_keys(&args.connection, &cluster);
+            print(nodes.current(), |out| out.write_all(text.as_bytes()))
         }
         Err(refused) => Ok(refused),
     }
 }
 
 /// Names the nodes whose file of keys is another than this node's: a key may be good at one and not at the other.
-fn other_keys(args: &ServerArgs, cluster: &Value) -> String {
+fn other_keys(args: &ConnectionArgs, cluster: &Value) -> String {
     let Some(own) = cluster.get("auth_digest").and_then(Value::as_str) else { return String::new() };
     let digest_of = |url: &str| {
         let url = node_url(url).ok()?;
         let key = args.key_file.as_ref();
-        let request =
-            ClientRequest { method: "GET", target: "/v0/cluster", trace: false, accept: None, body: b"", key };
+        let request = ClientRequest { key, ..ClientRequest::of("GET", "/v0/cluster") };
         let deadline = Instant::now() + args.timeout.min(ANSWER_MAX);
         let bounds = ResponseBounds::Whole { deadline, bytes_max: PAGE_BYTES_MAX };
         let mut answer = send(&url, bounds, &request).ok()?;

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::serve::{effective, private_files};
 use kvorum_cli::args::{BackupArgs, NodeArgs, RestoreArgs};
-use kvorum_cli::ask_json;
+use kvorum_cli::order_json;
 use kvorum_cli::outcome::ExitOutcome;
 
 /// Longest label.
@@ -44,7 +44,7 @@ pub(crate) fn backup(args: &BackupArgs) -> Result<ExitOutcome> {
         )
     })?;
     let directory = open_directory(CWD, &data_dir, OFlags::empty())?;
-    let described = match ask_json(&args.server, "POST", "/v0/backup")? {
+    let described = match order_json(&args.server, "/v0/backup")? {
         Ok(described) => described,
         Err(refused) => return Ok(refused),
     };

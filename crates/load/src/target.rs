@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use crate::Error;
 
-/// `http://HOST[:PORT]`, with nothing behind it.
+/// `http://HOST[:PORT]`, with nothing behind it; or `HOST:PORT`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Target {
     host: String,
@@ -21,7 +21,8 @@ impl FromStr for Target {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("`{text}` is not http://HOST:PORT");
-        let authority = text.strip_prefix("http://").ok_or_else(wrong)?.trim_end_matches('/');
+        let bare = Some(text).filter(|text| !text.contains('/') && text.contains(':'));
+        let authority = text.strip_prefix("http://").or(bare).ok_or_else(wrong)?.trim_end_matches('/');
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => (host, port.parse().map_err(|_| wrong())?),
             _ => (authority, 80),
@@ -97,10 +98,13 @@ mod tests {
             ("http://localhost/", "localhost:80"),
             ("http://[::1]:81", "[::1]:81"),
             ("http://[::1]", "[::1]:80"),
+            ("localhost:8080", "localhost:8080"),
         ] {
             assert_eq!(text.parse::<Target>().unwrap().authority(), authority);
         }
-        for bad in ["", "https://a", "http://", "http://a:b", "http://a b:1", "http://a:1/v0", "ftp://a:1"] {
+        for bad in
+            ["", "https://a", "http://", "http://a:b", "http://a b:1", "http://a:1/v0", "ftp://a:1", "a", "a:b", "a:1/"]
+        {
             assert!(bad.parse::<Target>().is_err(), "{bad}");
         }
     }

@@ -22,7 +22,8 @@ use anyhow::Result;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::args::ScanArgs;
-use crate::client::{ClientRequest, ClientResponse, ResponseBounds, percent_encode, send};
+use crate::client::{ClientRequest, ClientResponse, percent_encode};
+use crate::client_nodes::{ClientNodes, RequestEffect};
 use crate::entity::finish;
 use crate::outcome::{ExitOutcome, Unreachable};
 use crate::printable::printable;
@@ -41,6 +42,7 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 pub(crate) fn scan(args: &ScanArgs) -> Result<ExitOutcome> {
     let mut run = ScanRun {
         args,
+        nodes: args.quorum.server.nodes(),
         range: range(args),
         after: args.after.clone(),
         left: args.limit,
@@ -86,6 +88,7 @@ fn range(args: &ScanArgs) -> String {
 /// A scan that may need several connections.
 struct ScanRun<'a> {
     args: &'a ScanArgs,
+    nodes: ClientNodes,
     range: String,
     /// The token behind all that was printed.
     after: Option<String>,
@@ -143,6 +146,11 @@ impl Received {
     }
 }
 
+fn broken(error: Unreachable) -> Result<PartEnd> {
+    let may_pass = error.cause.kind() != io::ErrorKind::InvalidData;
+    if may_pass { Ok(PartEnd::Broken(error)) } else { Err(error.into()) }
+}
+
 fn damaged(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
@@ -157,21 +165,23 @@ impl ScanRun<'_> {
         if let Some(after) = &self.after {
             target.push_str(&format!("&after={}", percent_encode(after.as_bytes())));
         }
-        let server = &self.args.quorum.server;
-        let key = server.key_file.as_ref();
-        let request =
-            ClientRequest { method: "GET", target: &target, trace: false, accept: Some(FRAMES), body: b"", key };
-        let mut answer = match send(&server.url, ResponseBounds::Silence(server.timeout), &request) {
+        let request = ClientRequest { accept: Some(FRAMES), ..ClientRequest::of("GET", &target) };
+        let mut answer = match self.nodes.send(&request, RequestEffect::Read) {
             Ok(answer) if answer.status == 200 => answer,
             Ok(refusal) => return Ok(PartEnd::Refused(refusal)),
-            Err(error) => return self.broken(error.cause),
+            Err(error) => return broken(error),
         };
         self.has_begun = true;
         let mut received = Received::default();
         loop {
             let frame = match read_frame(&mut answer) {
                 Ok(frame) => frame,
-                Err(cause) => return self.broken(cause),
+                Err(cause) => {
+                    let error = self.unreachable(cause);
+                    // A token holds at any node.
+                    self.nodes.pass_on();
+                    return broken(error);
+                }
             };
             match frame {
                 ScanFrame::Record(record) => received.hold(record).map_err(|cause| self.unreachable(cause))?,
@@ -201,14 +211,8 @@ impl ScanRun<'_> {
         Ok(())
     }
 
-    fn broken(&self, cause: io::Error) -> Result<PartEnd> {
-        let may_pass = cause.kind() != io::ErrorKind::InvalidData;
-        let broken = self.unreachable(cause);
-        if may_pass { Ok(PartEnd::Broken(broken)) } else { Err(broken.into()) }
-    }
-
     fn unreachable(&self, cause: io::Error) -> Unreachable {
-        Unreachable { url: self.args.quorum.server.url.to_string(), cause }
+        Unreachable { url: self.nodes.current().to_string(), cause }
     }
 
     /// Whether another attempt would be of no use, or of none any more.

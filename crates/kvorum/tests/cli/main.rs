@@ -5,6 +5,7 @@ mod bench;
 mod client;
 mod config;
 mod dev;
+mod failover;
 mod help;
 mod profile;
 mod rocksdb;
