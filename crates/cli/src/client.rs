@@ -278,19 +278,37 @@ impl ClientResponse {
         if !matches!(self.framing, BodyEnd::Chunked(_)) {
             return self.copy_body(out);
         }
+        self.read_records(|key, value| {
+            out.write_all(printable_bytes(key).as_bytes())?;
+            out.write_all(b"\t")?;
+            io::copy(value, out)?;
+            out.write_all(b"\n")
+        })
+    }
+
+    /// Reads a range: each chunk's key, and its value, which `each` reads to its end.
+    ///
+    /// # Errors
+    /// Of the network (also if the body ends early or is not a range), or of `each`.
+    pub(crate) fn read_records(
+        &mut self,
+        mut each: impl FnMut(&[u8], &mut dyn Read) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let no_range = || io::Error::new(io::ErrorKind::InvalidData, "the answer is not a range");
+        if !matches!(self.framing, BodyEnd::Chunked(_)) {
+            return Err(no_range());
+        }
         while let Some(length) = self.next_chunk()? {
             let mut key = Vec::new();
             let read = (&mut self.stream).take(length.min(KEY_BYTES_MAX + 1)).read_until(b'\n', &mut key)?;
             if key.pop() != Some(b'\n') {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "the answer is not a range"));
+                return Err(no_range());
             }
-            out.write_all(printable_bytes(&key).as_bytes())?;
-            out.write_all(b"\t")?;
-            let value = length - u64::try_from(read).expect("a length fits 64 bits");
-            if io::copy(&mut (&mut self.stream).take(value), out)? != value {
+            let mut value = (&mut self.stream).take(length - u64::try_from(read).expect("a length fits 64 bits"));
+            each(&key, &mut value)?;
+            if value.limit() > 0 {
                 return Err(ended_early());
             }
-            out.write_all(b"\n")?;
             self.end_chunk()?;
         }
         Ok(())

@@ -7,19 +7,27 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use kvorum_config::NodeUrl;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::args::{KeyArgs, PutArgs, RangeArgs, RequestArgs};
 use crate::client::{ClientRequest, ClientResponse, percent_encode};
 use crate::client_nodes::{ClientNodes, RequestEffect};
+use crate::data_args::{KeyArgs, PutArgs, RangeArgs, RequestArgs};
 use crate::node_args::OneNodeArgs;
 use crate::outcome::{ExitOutcome, Unreachable};
+use crate::output::{OutputForm, add_bytes, json_line, show};
 use crate::printable::printable;
+use crate::receipt;
+use crate::refusal::finish;
+
+/// What `limits.value_bytes_max` may be at most.
+const VALUE_BYTES_MAX: u64 = 256 << 20;
 
 /// `kvorum put`
 pub(crate) fn put(args: &PutArgs) -> Result<ExitOutcome> {
     let value = value(args.value.as_deref())?;
-    finish(ask(&mut args.request.quorum.server.nodes(), "PUT", &args.key, &args.request, args.ttl, &value)?)
+    let mut nodes = args.request.quorum.server.nodes();
+    let answer = ask(&mut nodes, "PUT", &args.key, &args.request, args.ttl, &value)?;
+    conclude_write(&nodes, &args.key, &args.request, answer)
 }
 
 /// `kvorum get`
@@ -27,14 +35,63 @@ pub(crate) fn get(args: &KeyArgs) -> Result<ExitOutcome> {
     let mut nodes = args.request.quorum.server.nodes();
     let mut answer = ask(&mut nodes, "GET", &args.key, &args.request, None, b"")?;
     match answer.status {
+        200 if args.request.form.output == OutputForm::Json => print_object(&nodes, &args.key, answer),
         200 => print(nodes.current(), |out| answer.copy_body(out)),
-        _ => finish(answer),
+        _ => finish(answer, args.request.form.output),
     }
 }
 
 /// `kvorum delete`
 pub(crate) fn delete(args: &KeyArgs) -> Result<ExitOutcome> {
-    finish(ask(&mut args.request.quorum.server.nodes(), "DELETE", &args.key, &args.request, None, b"")?)
+    let mut nodes = args.request.quorum.server.nodes();
+    let answer = ask(&mut nodes, "DELETE", &args.key, &args.request, None, b"")?;
+    conclude_write(&nodes, &args.key, &args.request, answer)
+}
+
+/// A write says nothing in text, unless it was refused.
+fn conclude_write(nodes: &ClientNodes, key: &OsStr, args: &RequestArgs, answer: ClientResponse) -> Result<ExitOutcome> {
+    if args.form.output == OutputForm::Text || !(200..300).contains(&answer.status) {
+        return finish(answer, args.form.output);
+    }
+    show(OutputForm::Json, &Value::Object(object(nodes, key, &answer)), "")
+}
+
+/// Prints a value with all that is known of it.
+fn print_object(nodes: &ClientNodes, key: &OsStr, answer: ClientResponse) -> Result<ExitOutcome> {
+    let mut object = object(nodes, key, &answer);
+    let value = read_value(answer).map_err(|cause| Unreachable { url: nodes.current().to_string(), cause })?;
+    add_bytes(&mut object, "value", &value);
+    show(OutputForm::Json, &Value::Object(object), "")
+}
+
+/// The members that answers about a key have in common; the names are those of a batch's answers.
+fn object(nodes: &ClientNodes, key: &OsStr, answer: &ClientResponse) -> Map<String, Value> {
+    let mut object = Map::new();
+    add_bytes(&mut object, "key", key.as_bytes());
+    object.insert("node".into(), nodes.current().as_str().into());
+    object.insert("status".into(), answer.status.into());
+    for (name, header) in [("etag", "etag"), ("content_type", "content-type")] {
+        if let Some(text) = answer.header(header).filter(|_| name == "etag" || answer.status == 200) {
+            object.insert(name.into(), text.into());
+        }
+    }
+    if let Some(expires_ms) = answer.header("kvorum-expires").and_then(|text| text.parse::<u64>().ok()) {
+        object.insert("expires_ms".into(), expires_ms.into());
+    }
+    if let Some(replicas) = receipt::replicas(answer) {
+        object.insert("replicas".into(), replicas);
+    }
+    object
+}
+
+/// A whole value, or an error where no node would have one of its size.
+fn read_value(from: impl Read) -> io::Result<Vec<u8>> {
+    let mut value = Vec::new();
+    from.take(VALUE_BYTES_MAX + 1).read_to_end(&mut value)?;
+    if value.len() as u64 > VALUE_BYTES_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the value is longer than any of a kvorum node"));
+    }
+    Ok(value)
 }
 
 /// `kvorum range`
@@ -46,9 +103,20 @@ pub(crate) fn range(args: &RangeArgs) -> Result<ExitOutcome> {
     }
     let mut answer = args.server.nodes().send(&ClientRequest::of("GET", &target), RequestEffect::Read)?;
     match answer.status {
+        200 if args.form.output == OutputForm::Json => print(&args.server.url, |out| write_records(&mut answer, out)),
         200 => print(&args.server.url, |out| answer.copy_records(out)),
-        _ => finish(answer),
+        _ => finish(answer, args.form.output),
     }
+}
+
+/// A line of JSON for each record of a range.
+fn write_records(answer: &mut ClientResponse, out: &mut impl Write) -> io::Result<()> {
+    answer.read_records(|key, value| {
+        let mut object = Map::new();
+        add_bytes(&mut object, "key", key);
+        add_bytes(&mut object, "value", &read_value(value)?);
+        writeln!(out, "{}", json_line(&Value::Object(object)))
+    })
 }
 
 /// Copies what a node answered to stdout. A reader that has had enough is not an error.
@@ -68,58 +136,29 @@ pub(crate) fn print(
 ///
 /// # Errors
 /// [`Unreachable`], or what could not be written.
-pub fn order_json(node: &OneNodeArgs, target: &str) -> Result<Result<Value, ExitOutcome>> {
-    ask_json(&mut node.nodes(), "POST", target)
+pub fn order_json(node: &OneNodeArgs, target: &str, form: OutputForm) -> Result<Result<Value, ExitOutcome>> {
+    ask_json(&mut node.nodes(), "POST", target, form)
 }
 
 /// Asks for a page of JSON; the exit code where there is none to be had.
 ///
 /// # Errors
 /// [`Unreachable`], or what could not be written.
-pub(crate) fn ask_json(nodes: &mut ClientNodes, method: &str, target: &str) -> Result<Result<Value, ExitOutcome>> {
+pub(crate) fn ask_json(
+    nodes: &mut ClientNodes,
+    method: &str,
+    target: &str,
+    form: OutputForm,
+) -> Result<Result<Value, ExitOutcome>> {
     let effect = if method == "GET" { RequestEffect::Read } else { RequestEffect::Write };
     let mut answer = nodes.send(&ClientRequest::of(method, target), effect)?;
     if !(200..300).contains(&answer.status) {
-        return Ok(Err(finish(answer)?));
+        return Ok(Err(finish(answer, form)?));
     }
     let mut body = Vec::new();
     let unreachable = |cause| Unreachable { url: nodes.current().to_string(), cause };
     answer.copy_body(&mut body).map_err(unreachable)?;
     Ok(Ok(serde_json::from_slice(&body).map_err(|error| unreachable(error.into()))?))
-}
-
-/// The exit code of an answer that has nothing for stdout; what went wrong goes to stderr.
-pub(crate) fn finish(mut answer: ClientResponse) -> Result<ExitOutcome> {
-    let outcome = match answer.status {
-        200..300 => return Ok(ExitOutcome::Done),
-        404 => ExitOutcome::NotFound,
-        400 | 422 => ExitOutcome::Usage,
-        504 => ExitOutcome::NotEnoughReplicas,
-        _ => ExitOutcome::Refused,
-    };
-    let mut body = Vec::new();
-    // The status is what counts; a body that breaks off only explains less.
-    let _ = answer.copy_body(&mut body);
-    eprintln!("kvorum: {}", explain(answer.status, &body));
-    Ok(outcome)
-}
-
-/// An RFC 9457 problem as lines: title and detail, then its own members.
-fn explain(status: u16, body: &[u8]) -> String {
-    let Ok(serde_json::Value::Object(problem)) = serde_json::from_slice(body) else {
-        return if status == 404 { "not found".into() } else { format!("the node answered {status}") };
-    };
-    let member = |name: &str| problem.get(name).and_then(serde_json::Value::as_str);
-    let mut text = member("title").map_or_else(|| format!("the node answered {status}"), printable);
-    if let Some(detail) = member("detail") {
-        text = format!("{text}: {}", printable(detail));
-    }
-    for (name, value) in
-        problem.iter().filter(|(name, _)| !["type", "title", "status", "detail"].contains(&name.as_str()))
-    {
-        text = format!("{text}\n  {}: {}", printable(name), printable(&value.to_string()));
-    }
-    text
 }
 
 /// Headers that `--trace` shows.
@@ -141,7 +180,7 @@ fn ask(
     let request = ClientRequest { trace: args.trace, body, ..ClientRequest::of(method, &target) };
     let effect = if method == "GET" { RequestEffect::Read } else { RequestEffect::Write };
     let answer = nodes.send(&request, effect)?;
-    if args.trace {
+    if args.trace && args.form.output == OutputForm::Text {
         for (name, label) in TRACED {
             if let Some(value) = answer.header(name) {
                 eprintln!("{label}: {}", printable(value));
@@ -167,24 +206,5 @@ fn value(argument: Option<&OsStr>) -> Result<Vec<u8>> {
             std::fs::read(path).with_context(|| path.display().to_string())
         }
         Some(value) => Ok(value.to_vec()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(missing_docs)]
-
-    use super::explain;
-
-    #[test]
-    fn a_problem_is_told_with_its_own_members() {
-        let body = br#"{"type":"about:blank","title":"Not Enough Replicas","status":504,"detail":"1 of 2","acked":1}"#;
-        assert_eq!(explain(504, body), "Not Enough Replicas: 1 of 2\n  acked: 1");
-    }
-
-    #[test]
-    fn an_answer_without_a_problem_is_told_by_its_status() {
-        assert_eq!(explain(404, b""), "not found");
-        assert_eq!(explain(502, b"<html>"), "the node answered 502");
     }
 }

@@ -2,11 +2,13 @@
 //!
 //! Nothing of the server is in here: a change of the server compiles only the small program that joins both.
 
+mod answer_text;
 pub mod args;
 mod batch;
 mod bench;
 mod client;
 mod client_nodes;
+mod data_args;
 mod dev;
 mod documents;
 mod entity;
@@ -14,9 +16,12 @@ mod key_file;
 mod keys;
 mod node_args;
 pub mod outcome;
+pub mod output;
 mod printable;
 mod profile;
 mod query;
+mod receipt;
+mod refusal;
 mod repair;
 mod scan;
 mod scrub;
@@ -31,6 +36,7 @@ pub use entity::order_json;
 use args::{BackupArgs, Command, ConfigCommand, NodeArgs, RestoreArgs, ServeArgs};
 use keys::args::{AuditCommand, SecretCommand};
 use outcome::ExitOutcome;
+use output::OutputForm;
 
 /// The commands that take a node or its engine, which are not in this crate.
 #[derive(Clone, Copy, Debug)]
@@ -42,9 +48,9 @@ pub struct NodeCommands {
     /// `kvorum restore`
     pub restore: fn(&RestoreArgs) -> Result<ExitOutcome>,
     /// `kvorum config check`
-    pub check: fn(&Path) -> Result<ExitOutcome>,
+    pub check: fn(&Path, OutputForm) -> Result<ExitOutcome>,
     /// `kvorum config print`
-    pub print: fn(&NodeArgs) -> Result<ExitOutcome>,
+    pub print: fn(&NodeArgs, OutputForm) -> Result<ExitOutcome>,
 }
 
 /// Runs a command to its end. `commit`: what this program was built of, for reports.
@@ -70,12 +76,12 @@ pub fn run(command: &Command, node: &NodeCommands, commit: &str) -> Result<ExitO
         Command::Restore(args) => (node.restore)(args),
         Command::Bench(command) => bench::bench(command, commit),
         Command::Profile(args) => profile::profile(args),
-        Command::Config(ConfigCommand::Check { file }) => (node.check)(file),
-        Command::Config(ConfigCommand::Print(args)) => (node.print)(args),
+        Command::Config(ConfigCommand::Check { file, form }) => (node.check)(file, form.output),
+        Command::Config(ConfigCommand::Print { node: args, form }) => (node.print)(args, form.output),
         Command::Key(command) => keys::key(command),
         Command::Auth(command) => keys::auth(command),
-        Command::Secret(SecretCommand::New { file }) => keys::secret::new_secret(file),
-        Command::Audit(AuditCommand::Verify { files }) => keys::secret::verify(files),
+        Command::Secret(SecretCommand::New { file, form }) => keys::secret::new_secret(file, form.output),
+        Command::Audit(AuditCommand::Verify { files, form }) => keys::secret::verify(files, form.output),
         Command::Completions { shell } => documents::completions(*shell),
         Command::Man { dir } => documents::man(dir.as_deref()),
     }

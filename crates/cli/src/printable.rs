@@ -6,7 +6,7 @@
 pub(crate) fn printable(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {
-        if letter.is_control() || is_layout(letter) {
+        if is_obeyed(letter) {
             safe.extend(letter.escape_unicode());
         } else {
             safe.push(letter);
@@ -30,6 +30,11 @@ pub(crate) fn printable_bytes(bytes: &[u8]) -> String {
         }
     }
     safe
+}
+
+/// Whether a terminal does something else with it than show it.
+pub(crate) fn is_obeyed(letter: char) -> bool {
+    letter.is_control() || is_layout(letter)
 }
 
 /// Embeddings, overrides, isolates and marks of the bidirectional algorithm (UAX #9, 2), and separators of lines.

@@ -14,11 +14,13 @@ use inferno::differential;
 use inferno::flamegraph::{self, Options};
 use kvorum_config::NodeUrl;
 use kvorum_load::report::write_file;
+use serde_json::{Value, json};
 
 use crate::args::{ProfileArgs, ProfileKind};
 use crate::client::{ClientRequest, ClientResponse, ResponseBounds, send};
 use crate::key_file::ClientKey;
 use crate::outcome::{ExitOutcome, Unreachable};
+use crate::output::{OutputForm, show};
 use crate::printable::printable_lines;
 
 /// Rows of the table.
@@ -42,7 +44,10 @@ pub(crate) fn profile(args: &ProfileArgs) -> Result<ExitOutcome> {
     let title = format!("{kind} profile of {}", args.url);
     let text = format!("# {title}\n\n{}\n\n{}", facts.text(), table(&collapsed, &facts.unit));
     // First, so that a full disk does not lose it; and a reader that leaves does not lose the files.
-    let printed = io::stdout().write_all(printable_lines(&text).as_bytes());
+    let printed = match args.form.output {
+        OutputForm::Text => io::stdout().write_all(printable_lines(&text).as_bytes()),
+        OutputForm::Json => Ok(()),
+    };
     let files = Files { dir: &args.out, kind: &kind };
     files.write("collapsed", collapsed.as_bytes())?;
     files.write("md", text.as_bytes())?;
@@ -61,12 +66,24 @@ pub(crate) fn profile(args: &ProfileArgs) -> Result<ExitOutcome> {
         None => files.remove("diff.svg")?,
     }
     printed?;
-    if is_empty {
-        writeln!(io::stdout(), "nothing was found, so there is no flame graph")?;
-    } else {
-        writeln!(io::stdout(), "\n{}", files.path("svg").display())?;
-    }
-    Ok(ExitOutcome::Done)
+    let graph = (!is_empty).then(|| files.path("svg").display().to_string());
+    let text = match &graph {
+        None => "nothing was found, so there is no flame graph".to_owned(),
+        Some(path) => format!("\n{path}"),
+    };
+    let top: Vec<Value> = frames(&collapsed)
+        .0
+        .into_iter()
+        .map(|(frame, own, all)| json!({"frame": frame, "own": own, "total": all}))
+        .collect();
+    let object = json!({"node": args.url.as_str(), "kind": kind, "unit": facts.unit, "seconds": number(&facts.seconds),
+        "samples": number(&facts.samples), "lost": number(&facts.lost), "flame_graph": graph, "top": top});
+    show(args.form.output, &object, &text)
+}
+
+/// A number that a node has given as text.
+fn number(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or(Value::Null)
 }
 
 /// What a node has answered.
@@ -211,8 +228,9 @@ impl Files<'_> {
     }
 }
 
-/// The frames with the largest values of their own, as Markdown. A frame that is in a stack several times counts once.
-fn table(collapsed: &str, unit: &str) -> String {
+/// The frames with the largest values of their own: each with those and with all below it; and the sum. A frame that is
+/// in a stack several times counts once.
+fn frames(collapsed: &str) -> (Vec<(&str, u64, u64)>, u64) {
     let mut frames: HashMap<&str, (u64, u64)> = HashMap::new();
     let mut whole = 0;
     for (stack, value) in collapsed.lines().filter_map(|line| line.rsplit_once(' ')) {
@@ -226,8 +244,15 @@ fn table(collapsed: &str, unit: &str) -> String {
     }
     let mut rows: Vec<(&str, u64, u64)> = frames.into_iter().map(|(frame, (own, all))| (frame, own, all)).collect();
     rows.sort_by_key(|(frame, own, all)| (std::cmp::Reverse((*own, *all)), *frame));
+    rows.truncate(TOP);
+    (rows, whole)
+}
+
+/// The same as Markdown.
+fn table(collapsed: &str, unit: &str) -> String {
+    let (rows, whole) = frames(collapsed);
     let mut table = format!("| self % | self {unit} | total % | total {unit} | frame |\n|--:|--:|--:|--:|---|\n");
-    for (frame, own, all) in rows.into_iter().take(TOP) {
+    for (frame, own, all) in rows {
         let name: String = frame.chars().take(NAME_CHARS_MAX).collect::<String>().replace('|', "\\|");
         let (own_percent, all_percent) = (percent(own, whole), percent(all, whole));
         writeln!(table, "| {own_percent:.1} | {own} | {all_percent:.1} | {all} | `{name}` |")

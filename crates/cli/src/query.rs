@@ -8,11 +8,14 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::args::{QueryArgs, ScriptArgs, WorkArgs};
+use crate::answer_text::to_text;
 use crate::client::{ClientRequest, percent_encode};
 use crate::client_nodes::RequestEffect;
-use crate::entity::{finish, print};
+use crate::data_args::{QueryArgs, ScriptArgs, WorkArgs};
+use crate::entity::print;
 use crate::outcome::{ExitOutcome, Unreachable};
+use crate::output::OutputForm;
+use crate::refusal::finish;
 
 /// What a node takes at most.
 const SOURCE_BYTES_MAX: u64 = 64 << 10;
@@ -38,18 +41,24 @@ fn post(path: &str, mut query: Vec<(&'static str, String)>, work: &WorkArgs, bod
     }
     let query: Vec<String> = query.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let target = format!("{path}?{}", query.join("&"));
+    let form = work.form.output;
     let mut nodes = work.quorum.server.nodes();
     let request = ClientRequest { body, ..ClientRequest::of("POST", &target) };
     let answer = nodes.send(&request, RequestEffect::Read)?;
     if answer.status != 200 {
-        return finish(answer);
+        return finish(answer, form);
     }
     let mut text = Vec::new();
     let read = answer.take(ANSWER_BYTES_MAX + 1).read_to_end(&mut text);
-    read.map_err(|cause| Unreachable { url: nodes.current().to_string(), cause })?;
+    let unreachable = |cause| Unreachable { url: nodes.current().to_string(), cause };
+    read.map_err(unreachable)?;
     if text.len() as u64 > ANSWER_BYTES_MAX {
         bail!("the answer is longer than any of a kvorum node");
     }
+    let text = match form {
+        OutputForm::Json => text,
+        OutputForm::Text => to_text(&text).map_err(|error| unreachable(error.into()))?.into_bytes(),
+    };
     print(nodes.current(), |out| out.write_all(&text))
 }
 

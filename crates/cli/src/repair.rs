@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::args::RepairArgs;
 use crate::entity::ask_json;
 use crate::outcome::ExitOutcome;
+use crate::output::{OutputForm, show};
 use crate::printable::printable;
 
 /// Between two looks at how far it is.
@@ -18,27 +19,29 @@ const BAR: u64 = 1000;
 
 /// `kvorum repair`
 pub(crate) fn repair(args: &RepairArgs) -> Result<ExitOutcome> {
+    let form = args.form.output;
     let mut nodes = args.server.nodes();
-    let round = match ask_json(&mut nodes, "POST", "/v0/repair")? {
+    let round = match ask_json(&mut nodes, "POST", "/v0/repair", form)? {
         Ok(begun) => number(&begun, "round"),
         Err(refused) => return Ok(refused),
     };
     // The round is that node's.
     let mut nodes = nodes.only_current();
     if !args.wait {
-        println!("round {round} of {} will begin; `kvorum repair --wait` would have waited for it", nodes.current());
-        return Ok(ExitOutcome::Done);
+        let node = nodes.current().as_str();
+        let text = format!("round {round} of {node} will begin; `kvorum repair --wait` would have waited for it");
+        return show(form, &json!({"node": node, "round": round}), &text);
     }
     let bar = bar();
     loop {
-        let page = match ask_json(&mut nodes, "GET", "/v0/repair")? {
+        let page = match ask_json(&mut nodes, "GET", "/v0/repair", form)? {
             Ok(page) => page,
             Err(refused) => return Ok(refused),
         };
         let driving = page.get("driving").filter(|driving| !driving.is_null());
         if number(&page, "driven") >= round {
             bar.finish_and_clear();
-            return Ok(conclude(page.get("last").unwrap_or(&Value::Null)));
+            return conclude(nodes.current().as_str(), page.get("last").unwrap_or(&Value::Null), form);
         }
         let trouble = match page.get("reason").and_then(Value::as_str) {
             _ if number(&page, "wanted") < round => Some("it was started anew, and the round is lost"),
@@ -86,27 +89,30 @@ fn progress(driving: Option<&Value>) -> (u64, String) {
     (full, format!("step {step} of {steps}, {phase}: {listed} keys compared one by one, {copied} records copied"))
 }
 
-fn conclude(last: &Value) -> ExitOutcome {
+fn conclude(node: &str, last: &Value, form: OutputForm) -> Result<ExitOutcome> {
     let seconds = last.get("seconds").and_then(Value::as_f64).unwrap_or_default();
-    println!(
+    let text = format!(
         "{} keys differed, {} records copied in {seconds:.1} s; {} of 4096 partitions are proven converged",
         number(last, "differing"),
         number(last, "copied"),
         number(last, "partitions_proven"),
     );
+    let mut object = last.as_object().cloned().unwrap_or_default();
+    object.insert("node".to_owned(), node.into());
+    show(form, &Value::Object(object), &text)?;
     let missing = last.get("missing").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     for node in missing {
         let node = printable(node.as_str().unwrap_or("-"));
         eprintln!("kvorum: {node} did not take part; `kvorum status --url {node}` says why, if it is up");
     }
     if last.get("clean").and_then(Value::as_bool) == Some(true) {
-        return ExitOutcome::Done;
+        return Ok(ExitOutcome::Done);
     }
     let unsettled = number(last, "partitions_unsettled");
     if unsettled > 0 {
         eprintln!("kvorum: something is left to differ in {unsettled} partitions: run it again");
     }
-    ExitOutcome::NotEnoughReplicas
+    Ok(ExitOutcome::NotEnoughReplicas)
 }
 
 #[cfg(test)]

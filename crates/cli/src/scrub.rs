@@ -1,14 +1,14 @@
 //! `scrub`: has a node verify what it stores, and waits for it.
 
-use std::io::{self, Write};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::args::ScrubArgs;
 use crate::entity::ask_json;
 use crate::outcome::ExitOutcome;
+use crate::output::show;
 use crate::printable::printable;
 
 /// Between two looks at how far it is.
@@ -20,7 +20,7 @@ pub(crate) fn scrub(args: &ScrubArgs) -> Result<ExitOutcome> {
         Ok(before) => before,
         Err(refused) => return Ok(refused),
     };
-    let pass = match ask_json(&mut args.server.nodes(), "POST", "/v0/scrub")? {
+    let pass = match ask_json(&mut args.server.nodes(), "POST", "/v0/scrub", args.form.output)? {
         Ok(asked) => number(&asked, "pass"),
         Err(refused) => return Ok(refused),
     };
@@ -42,8 +42,12 @@ pub(crate) fn scrub(args: &ScrubArgs) -> Result<ExitOutcome> {
     };
     let grown = |name: &str| number(&now, name) - number(&before, name);
     let (damaged, mended) = (grown("damaged"), grown("mended"));
-    writeln!(io::stdout(), "{} records verified, {damaged} damaged, {mended} of them replaced", grown("records"))?;
-    if let Some(trouble) = now.get("trouble").and_then(Value::as_str) {
+    let (records, trouble) = (grown("records"), now.get("trouble").and_then(Value::as_str));
+    let object = json!({"node": args.server.url.as_str(), "records": records, "damaged": damaged, "mended": mended,
+        "trouble": trouble});
+    let text = format!("{records} records verified, {damaged} damaged, {mended} of them replaced");
+    show(args.form.output, &object, &text)?;
+    if let Some(trouble) = trouble {
         eprintln!("kvorum: {}", printable(trouble));
         return Ok(ExitOutcome::Refused);
     }
@@ -52,7 +56,7 @@ pub(crate) fn scrub(args: &ScrubArgs) -> Result<ExitOutcome> {
 
 /// What the node shows of its scrub.
 fn state(args: &ScrubArgs) -> Result<Result<Value, ExitOutcome>> {
-    let page = match ask_json(&mut args.server.nodes(), "GET", "/v0/cluster")? {
+    let page = match ask_json(&mut args.server.nodes(), "GET", "/v0/cluster", args.form.output)? {
         Ok(page) => page,
         Err(refused) => return Ok(Err(refused)),
     };

@@ -3,7 +3,6 @@
 //! Members unknown to this build are ignored, missing ones are shown as `-`: a client may be older or newer than its
 //! node.
 
-use std::io::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -11,10 +10,12 @@ use serde_json::Value;
 
 use kvorum_config::node_url;
 
+use crate::args::StatusArgs;
 use crate::client::{ClientRequest, ResponseBounds, send};
-use crate::entity::{ask_json, print};
-use crate::node_args::{AnyNodeArgs, ConnectionArgs};
+use crate::entity::ask_json;
+use crate::node_args::ConnectionArgs;
 use crate::outcome::ExitOutcome;
+use crate::output::{align, show};
 use crate::printable::printable;
 
 const REBUILDING: &str = "\
@@ -28,20 +29,24 @@ const ANSWER_MAX: Duration = Duration::from_secs(2);
 const PAGE_BYTES_MAX: u64 = 1 << 20;
 
 /// `kvorum status`
-pub(crate) fn status(args: &AnyNodeArgs) -> Result<ExitOutcome> {
-    let mut nodes = args.nodes();
-    match ask_json(&mut nodes, "GET", "/v0/cluster")? {
-        Ok(cluster) => {
-            let text = table(&cluster) + &other_keys(&args.connection, &cluster);
-            print(nodes.current(), |out| out.write_all(text.as_bytes()))
-        }
-        Err(refused) => Ok(refused),
+pub(crate) fn status(args: &StatusArgs) -> Result<ExitOutcome> {
+    let form = args.form.output;
+    let mut cluster = match ask_json(&mut args.server.nodes(), "GET", "/v0/cluster", form)? {
+        Ok(cluster) => cluster,
+        Err(refused) => return Ok(refused),
+    };
+    let others = other_keys(&args.server.connection, &cluster);
+    let others_text = others.iter().map(|url| format!("\n{url} has another file of keys than this node\n"));
+    let text = table(&cluster) + &others_text.collect::<String>();
+    if let Some(members) = cluster.as_object_mut() {
+        members.insert("other_keys".to_owned(), others.into());
     }
+    show(form, &cluster, text.trim_end_matches('\n'))
 }
 
-/// Names the nodes whose file of keys is another than this node's: a key may be good at one and not at the other.
-fn other_keys(args: &ConnectionArgs, cluster: &Value) -> String {
-    let Some(own) = cluster.get("auth_digest").and_then(Value::as_str) else { return String::new() };
+/// The nodes whose file of keys is another than this node's: a key may be good at one and not at the other.
+fn other_keys(args: &ConnectionArgs, cluster: &Value) -> Vec<String> {
+    let Some(own) = cluster.get("auth_digest").and_then(Value::as_str) else { return Vec::new() };
     let digest_of = |url: &str| {
         let url = node_url(url).ok()?;
         let key = args.key_file.as_ref();
@@ -57,10 +62,7 @@ fn other_keys(args: &ConnectionArgs, cluster: &Value) -> String {
     };
     let nodes = cluster.get("nodes").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let others = nodes.iter().filter(|node| text(node, "state") != "self").map(|node| text(node, "url"));
-    let differing = others.filter_map(|url| digest_of(&url).filter(|digest| digest != own).map(|_| url));
-    let differing: Vec<String> =
-        differing.map(|url| format!("\n{url} has another file of keys than this node\n")).collect();
-    differing.concat()
+    others.filter_map(|url| digest_of(&url).filter(|digest| digest != own).map(|_| url)).collect()
 }
 
 fn text(value: &Value, name: &str) -> String {
@@ -91,8 +93,8 @@ fn table(cluster: &Value) -> String {
         ["url", "state", "incarnation", "zone", "weight", "partitions_primary", "partitions", "latency_ms", "hints"];
     let heads = ["node", "state", "incarnation", "zone", "weight", "primary", "partitions", "latency, ms", "hints"];
     let nodes = cluster.get("nodes").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let mut rows = vec![heads.map(str::to_owned)];
-    rows.extend(nodes.iter().map(|node| columns.map(|name| text(node, name))));
+    let mut rows = vec![heads.map(str::to_owned).to_vec()];
+    rows.extend(nodes.iter().map(|node| columns.map(|name| text(node, name)).to_vec()));
     out.push_str(&align(&rows));
     for node in nodes {
         let why = text(node, "reason");
@@ -109,21 +111,6 @@ fn table(cluster: &Value) -> String {
         }
     }
     out
-}
-
-/// Columns as wide as their widest cell.
-fn align<const N: usize>(rows: &[[String; N]]) -> String {
-    let mut widths = [0; N];
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    let line = |row: &[String; N]| {
-        let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        format!("{}\n", cells.join("  ").trim_end())
-    };
-    rows.iter().map(line).collect()
 }
 
 #[cfg(test)]

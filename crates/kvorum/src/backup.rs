@@ -1,7 +1,7 @@
 //! `backup` and `restore`: one node's data, out of a running node and into a new directory.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -10,12 +10,13 @@ use kvorum_engine_rocksdb::backup::{COPIED, Label, Scope, TableFiles, copy};
 use kvorum_storage::data_dir::DataDir;
 use rustix::fs::{CWD, Mode, OFlags, openat, renameat};
 use rustix::io::Errno;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::serve::{effective, private_files};
 use kvorum_cli::args::{BackupArgs, NodeArgs, RestoreArgs};
 use kvorum_cli::order_json;
 use kvorum_cli::outcome::ExitOutcome;
+use kvorum_cli::output::show;
 
 /// Longest label.
 const LABEL_BYTES_MAX: u64 = 64 << 10;
@@ -44,7 +45,7 @@ pub(crate) fn backup(args: &BackupArgs) -> Result<ExitOutcome> {
         )
     })?;
     let directory = open_directory(CWD, &data_dir, OFlags::empty())?;
-    let described = match order_json(&args.server, "/v0/backup")? {
+    let described = match order_json(&args.server, "/v0/backup", args.form.output)? {
         Ok(described) => described,
         Err(refused) => return Ok(refused),
     };
@@ -55,8 +56,10 @@ pub(crate) fn backup(args: &BackupArgs) -> Result<ExitOutcome> {
     let tables = if args.copy { TableFiles::Copied } else { TableFiles::Linked };
     fetch(&directory, &taken, &args.dir, tables)
         .with_context(|| format!("the backup is in {}, and could not be fetched from there", data_dir.display()))?;
-    writeln!(io::stdout(), "{}", args.dir.display())?;
-    Ok(ExitOutcome::Done)
+    let dir = args.dir.display().to_string();
+    let object = json!({"dir": dir, "node": label.node, "cluster": label.cluster.to_string(), "wall_ms": label.wall_ms,
+        "sequence": label.sequence});
+    show(args.form.output, &object, &dir)
 }
 
 fn open_directory(at: impl AsFd, path: &Path, links: OFlags) -> Result<OwnedFd> {
@@ -122,6 +125,7 @@ pub(crate) fn restore(args: &RestoreArgs) -> Result<ExitOutcome> {
         Scope::Node => "it stores and answers, and counts for no quorum until it has been rebuilt: see `kvorum status`",
         Scope::Cluster => "it votes once a majority of its peers has registered it: start all nodes",
     };
-    writeln!(io::stdout(), "{} is restored into {}; {next}", label.node, config.data_dir.display())?;
-    Ok(ExitOutcome::Done)
+    let data_dir = config.data_dir.display().to_string();
+    let text = format!("{} is restored into {data_dir}; {next}", label.node);
+    show(args.form.output, &json!({"node": label.node, "data_dir": data_dir, "votes": args.whole_cluster}), &text)
 }

@@ -7,10 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result};
 use kvorum_config::{Effective, Exposure, LogFormat, LogLevel, LogSection, Sources, check_file, load};
 use rustix::process::{Resource, Rlimit, Signal, getpid, getrlimit, kill_process, setrlimit};
+use serde_json::json;
 use tracing::level_filters::LevelFilter;
 
 use kvorum_cli::args::{NodeArgs, ServeArgs};
 use kvorum_cli::outcome::ExitOutcome;
+use kvorum_cli::output::{OutputForm, show};
 
 /// `kvorum serve`: returns when the node has stopped, or did not start.
 pub(crate) fn serve(args: &ServeArgs) -> Result<ExitOutcome> {
@@ -45,10 +47,13 @@ pub(crate) fn private_files() {
 }
 
 /// `kvorum config check`
-pub(crate) fn check(file: &Path) -> Result<ExitOutcome> {
+pub(crate) fn check(file: &Path, form: OutputForm) -> Result<ExitOutcome> {
     let config = check_file(file)?;
     kvorum_server::secrets::check(&config)?;
-    writeln!(io::stdout(), "{}: all settings are known and allowed", file.display())?;
+    let name = file.display().to_string();
+    let starts_alone = config.exposure().is_ok();
+    let text = format!("{name}: all settings are known and allowed");
+    show(form, &json!({"file": name, "starts_alone": starts_alone}), &text)?;
     if let Err(error) = config.exposure() {
         // A flag or a variable may add what is missing.
         writeln!(io::stderr(), "warning: with this file alone a node does not start: {error}")?;
@@ -57,10 +62,10 @@ pub(crate) fn check(file: &Path) -> Result<ExitOutcome> {
 }
 
 /// `kvorum config print`
-pub(crate) fn print(args: &NodeArgs) -> Result<ExitOutcome> {
-    let mut out = io::stdout().lock();
+pub(crate) fn print(args: &NodeArgs, form: OutputForm) -> Result<ExitOutcome> {
     for entry in effective(args)?.entries {
-        writeln!(out, "{entry}")?;
+        let object = json!({"name": entry.name, "value": entry.value, "origin": entry.origin.to_string()});
+        show(form, &object, &entry.to_string())?;
     }
     Ok(ExitOutcome::Done)
 }

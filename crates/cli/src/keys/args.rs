@@ -7,6 +7,8 @@ use std::time::Duration;
 use clap::Subcommand;
 use kvorum_config::duration;
 
+use crate::output::OutputArgs;
+
 /// Keys of clients, in a file that nodes read.
 #[derive(Debug, Subcommand)]
 pub enum KeyCommand {
@@ -26,6 +28,8 @@ pub enum KeyCommand {
         /// When it ends, such as 2027-06-01T00:00:00Z; by default never.
         #[arg(long, value_name = "TIME")]
         not_after: Option<jiff::Timestamp>,
+        #[command(flatten)]
+        form: OutputArgs,
     },
     /// List the keys, without what is secret of them.
     #[command(after_help = "Example:\n  kvorum key list --file /etc/kvorum/keys.toml")]
@@ -33,6 +37,8 @@ pub enum KeyCommand {
         /// The file of keys and roles.
         #[arg(long)]
         file: PathBuf,
+        #[command(flatten)]
+        form: OutputArgs,
     },
     /// Add a key for a name, print it, and have the others of that name end.
     #[command(
@@ -47,6 +53,8 @@ pub enum KeyCommand {
         /// The file of keys and roles.
         #[arg(long)]
         file: PathBuf,
+        #[command(flatten)]
+        form: OutputArgs,
     },
     /// Remove a key: nodes refuse it within five seconds.
     #[command(after_help = "Example:\n  kvorum key revoke 3f9c0a1b2c4d --file /etc/kvorum/keys.toml")]
@@ -56,6 +64,8 @@ pub enum KeyCommand {
         /// The file of keys and roles.
         #[arg(long)]
         file: PathBuf,
+        #[command(flatten)]
+        form: OutputArgs,
     },
 }
 
@@ -67,6 +77,8 @@ pub enum AuthCommand {
     Check {
         /// The file of keys and roles.
         file: PathBuf,
+        #[command(flatten)]
+        form: OutputArgs,
     },
     /// Say whether a key may do something, and by which grant. Exit code 1 if not.
     #[command(
@@ -84,6 +96,8 @@ pub enum AuthCommand {
         /// The key of the store.
         #[arg(long)]
         id: OsString,
+        #[command(flatten)]
+        form: OutputArgs,
     },
 }
 
@@ -95,6 +109,8 @@ pub enum SecretCommand {
     New {
         /// The file; must not exist.
         file: PathBuf,
+        #[command(flatten)]
+        form: OutputArgs,
     },
 }
 
@@ -107,6 +123,8 @@ pub enum AuditCommand {
         /// The files, the oldest first.
         #[arg(required = true)]
         files: Vec<PathBuf>,
+        #[command(flatten)]
+        form: OutputArgs,
     },
 }
 

@@ -20,11 +20,13 @@ use kvorum_auth::audit::timestamp;
 use kvorum_auth::file::{AuthFile, KeyEntry, parse_auth_draft, parse_auth_file};
 use kvorum_auth::private_file::{PrivateFileError, read_private};
 use kvorum_auth::rights::DataRight;
+use serde_json::json;
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
 
 use args::{AuthCommand, KeyCommand};
 
 use crate::outcome::ExitOutcome;
+use crate::output::{OutputForm, json_line, show};
 
 /// What a file has to have before a key can be added.
 const BEGIN: &str = "\
@@ -38,26 +40,26 @@ admin = [\"status\", \"metrics\", \"repair\", \"scrub\", \"backup\", \"profile\"
 /// `kvorum key`
 pub(crate) fn key(command: &KeyCommand) -> Result<ExitOutcome> {
     match command {
-        KeyCommand::New { name, role, file, not_after } => {
+        KeyCommand::New { name, role, file, not_after, form } => {
             let mut keys = KeyFile::read(file)?;
             let key = keys.add(name, role, not_after.map(|time| time.to_string()))?;
             keys.write(file)?;
-            show(&key)
+            show_key(&key, name, role, form.output)
         }
-        KeyCommand::List { file } => list(&parsed(file)?),
-        KeyCommand::Rotate { name, overlap, file } => {
+        KeyCommand::List { file, form } => list(&parsed(file)?, form.output),
+        KeyCommand::Rotate { name, overlap, file, form } => {
             let mut keys = KeyFile::read(file)?;
             let role = keys.end_others(name, *overlap)?;
             let key = keys.add(name, &role, None)?;
             keys.write(file)?;
-            show(&key)
+            show_key(&key, name, &role, form.output)
         }
-        KeyCommand::Revoke { id, file } => {
+        KeyCommand::Revoke { id, file, form } => {
             let mut keys = KeyFile::read(file)?;
             keys.remove(id)?;
             keys.write(file)?;
-            writeln!(io::stdout(), "{id} is revoked: nodes refuse it within five seconds")?;
-            Ok(ExitOutcome::Done)
+            let text = format!("{id} is revoked: nodes refuse it within five seconds");
+            show(form.output, &json!({"id": id, "revoked": true}), &text)
         }
     }
 }
@@ -65,19 +67,22 @@ pub(crate) fn key(command: &KeyCommand) -> Result<ExitOutcome> {
 /// `kvorum auth`
 pub(crate) fn auth(command: &AuthCommand) -> Result<ExitOutcome> {
     match command {
-        AuthCommand::Check { file } => {
+        AuthCommand::Check { file, form } => {
             let AuthFile { roles, keys, digest } = parsed(file)?;
-            let (file, roles, keys) = (file.display(), roles.len(), keys.len());
-            writeln!(io::stdout(), "{file}: {keys} keys, {roles} roles; digest {digest}")?;
-            Ok(ExitOutcome::Done)
+            let (file, roles, keys) = (file.display().to_string(), roles.len(), keys.len());
+            let object = json!({"file": file, "keys": keys, "roles": roles, "digest": digest.to_string()});
+            show(form.output, &object, &format!("{file}: {keys} keys, {roles} roles; digest {digest}"))
         }
-        AuthCommand::Explain { file, key, method, id } => explain(&parsed(file)?, key, method, id.as_bytes()),
+        AuthCommand::Explain { file, key, method, id, form } => {
+            explain(&parsed(file)?, key, method, id.as_bytes(), form.output)
+        }
     }
 }
 
 /// Prints a key, for the only time. On a terminal, what to do with it is said beside it.
-fn show(key: &ApiKey) -> Result<ExitOutcome> {
-    writeln!(io::stdout(), "{}", key.text())?;
+fn show_key(key: &ApiKey, name: &str, role: &str, form: OutputForm) -> Result<ExitOutcome> {
+    let object = json!({"id": key.id().to_string(), "name": name, "role": role, "key": key.text()});
+    show(form, &object, &key.text())?;
     writeln!(io::stderr(), "kvorum: keep it in a file that only its user may read (chmod 600): it is shown only now")?;
     Ok(ExitOutcome::Done)
 }
@@ -177,8 +182,17 @@ impl KeyFile {
     }
 }
 
-fn list(file: &AuthFile) -> Result<ExitOutcome> {
+fn list(file: &AuthFile, form: OutputForm) -> Result<ExitOutcome> {
     let mut out = io::stdout().lock();
+    if form == OutputForm::Json {
+        for KeyEntry { id, name, role, not_after_ms, .. } in &file.keys {
+            let role = file.roles.get(*role).map(|role| role.name.as_str());
+            let object = json!({"id": id.to_string(), "name": name, "role": role,
+                "not_after": not_after_ms.and_then(timestamp), "expired": not_after_ms.is_some_and(|end| end <= now_ms())});
+            writeln!(out, "{}", json_line(&object))?;
+        }
+        return Ok(ExitOutcome::Done);
+    }
     writeln!(out, "{:<12}  {:<24}  {:<16}  ends", "id", "name", "role")?;
     for KeyEntry { id, name, role, not_after_ms, .. } in &file.keys {
         let role = file.roles.get(*role).map_or("-", |role| role.name.as_str());
@@ -189,7 +203,7 @@ fn list(file: &AuthFile) -> Result<ExitOutcome> {
     Ok(ExitOutcome::Done)
 }
 
-fn explain(file: &AuthFile, id: &str, method: &str, key: &[u8]) -> Result<ExitOutcome> {
+fn explain(file: &AuthFile, id: &str, method: &str, key: &[u8], form: OutputForm) -> Result<ExitOutcome> {
     let right = match method.to_ascii_uppercase().as_str() {
         "GET" | "HEAD" => DataRight::Read,
         "PUT" => DataRight::Write,
@@ -200,22 +214,18 @@ fn explain(file: &AuthFile, id: &str, method: &str, key: &[u8]) -> Result<ExitOu
     let known = file.keys.iter().find(|known| known.id.to_string() == id);
     let known = known.with_context(|| format!("there is no key with the ID `{id}`"))?;
     let role = file.roles.get(known.role).context("a key's role is among those of its file")?;
-    let mut out = io::stdout().lock();
-    writeln!(out, "key {id} of {}, role {}", known.name, role.name)?;
-    if known.not_after_ms.is_some_and(|end| end <= now_ms()) {
-        writeln!(out, "refused with 401: the key has expired")?;
-        return Ok(ExitOutcome::NotFound);
-    }
-    match role.grants.iter().find(|grant| grant.allow.contains(&right) && grant.prefix.contains(key)) {
-        Some(grant) => {
-            writeln!(out, "allowed: the grant for the prefix `{}` has `{}`", grant.prefix, right.name())?;
-            Ok(ExitOutcome::Done)
-        }
-        None => {
-            writeln!(out, "refused with 403: no grant of the role has `{}` over this key", right.name())?;
-            Ok(ExitOutcome::NotFound)
-        }
-    }
+    let grant = role.grants.iter().find(|grant| grant.allow.contains(&right) && grant.prefix.contains(key));
+    let is_expired = known.not_after_ms.is_some_and(|end| end <= now_ms());
+    let (right, grant) = (right.name(), grant.filter(|_| !is_expired));
+    let reason = match grant {
+        _ if is_expired => "refused with 401: the key has expired".to_owned(),
+        Some(grant) => format!("allowed: the grant for the prefix `{}` has `{right}`", grant.prefix),
+        None => format!("refused with 403: no grant of the role has `{right}` over this key"),
+    };
+    let text = format!("key {id} of {}, role {}\n{reason}", known.name, role.name);
+    let object = json!({"id": id, "name": known.name, "role": role.name, "allowed": grant.is_some(), "reason": reason});
+    show(form, &object, &text)?;
+    Ok(if grant.is_some() { ExitOutcome::Done } else { ExitOutcome::NotFound })
 }
 
 fn random<const BYTES: usize>() -> Result<[u8; BYTES]> {

@@ -21,12 +21,12 @@ use std::time::Duration;
 use anyhow::Result;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::args::ScanArgs;
 use crate::client::{ClientRequest, ClientResponse, percent_encode};
 use crate::client_nodes::{ClientNodes, RequestEffect};
-use crate::entity::finish;
+use crate::data_args::ScanArgs;
 use crate::outcome::{ExitOutcome, Unreachable};
 use crate::printable::printable;
+use crate::refusal::finish;
 use frames::{FRAME_BYTES_MAX, RecordFrame, ScanFrame, ScanTrailer, read_frame};
 use output::{ScanPrinter, progress};
 
@@ -229,7 +229,7 @@ impl ScanRun<'_> {
     fn conclude(&self, end: PartEnd) -> Result<ExitOutcome> {
         let outcome = match end {
             PartEnd::Trailer(trailer) => Ok(self.conclude_trailer(&trailer)),
-            PartEnd::Refused(answer) => finish(answer),
+            PartEnd::Refused(answer) => finish(answer, self.args.output.form()),
             PartEnd::Broken(_) if self.left == Some(0) => Ok(ExitOutcome::Done),
             PartEnd::Broken(error) => Err(error.into()),
         };

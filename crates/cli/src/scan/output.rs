@@ -9,7 +9,7 @@ use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 
 use super::frames::{RecordFields, RecordFrame};
-use crate::args::ScanOutput;
+use crate::data_args::ScanOutput;
 use crate::printable::printable_bytes;
 
 /// Stdout, and how far it is.

@@ -1,7 +1,7 @@
 //! Real nodes, real ports, real RocksDB: the contract of `docs/` held from outside.
 //!
 //! Where a new test goes: `api_*` one node and what a client sees; `attack` all faults under load; `batch` batches; `backup` backups and
-//! restored nodes; `cli` the client's commands; `cluster_*` several healthy or missing nodes; `crash_*` death, damage
+//! restored nodes; `cli` the client's commands, `cli_json` what they print for programs; `cluster_*` several healthy or missing nodes; `crash_*` death, damage
 //! and full disks; `malformed` what is no request and no frame, in numbers; `peer_*` bad peers, crowds and large
 //! values; `profile` profiles and the admin listener; `ready` that a ready node answers; `start` refusals to start;
 //! `drain` SIGTERM; `expiry` values that
@@ -32,6 +32,7 @@ mod backup;
 mod batch;
 mod bench;
 mod cli;
+mod cli_json;
 mod cluster_degraded;
 mod cluster_examples;
 mod cluster_replication;
