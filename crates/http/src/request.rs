@@ -249,6 +249,8 @@ fn unknown(name: &[u8]) -> BadRequest {
     BadRequest::UnknownParameter(String::from_utf8_lossy(name).into_owned())
 }
 
+// Every request for an entity comes here.
+#[inline]
 fn key(raw: &[u8]) -> Result<Key, BadRequest> {
     // Each byte of a key takes three at most, so what is longer need not be decoded to be refused.
     if raw.len() > 3 * KEY_BYTES_MAX {

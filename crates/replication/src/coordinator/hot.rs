@@ -47,8 +47,8 @@ impl LastWindow {
 pub(super) struct HotCounts {
     keys: SpaceSaving,
     partitions: Box<[u32]>,
-    /// When it ends; none before the first request in it.
-    end: Option<Duration>,
+    /// When it ends, in seconds of the boot clock; zero before the first request in it.
+    end_s: u64,
     /// Requests to pass over.
     skip: u32,
     random: u32,
@@ -57,7 +57,7 @@ pub(super) struct HotCounts {
 impl Default for HotCounts {
     fn default() -> Self {
         let partitions = vec![0; PARTITIONS].into();
-        Self { keys: SpaceSaving::default(), partitions, end: None, skip: 0, random: 0x9e37_79b9 }
+        Self { keys: SpaceSaving::default(), partitions, end_s: 0, skip: 0, random: 0x9e37_79b9 }
     }
 }
 
@@ -65,7 +65,7 @@ impl HotCounts {
     /// A request for a key.
     #[inline]
     pub(super) fn note(&mut self, key: &Key, partition: PartitionId, now: Duration, last: &LastWindow) {
-        if self.end.is_none_or(|end| now >= end) {
+        if now.as_secs() >= self.end_s {
             self.begin(now, last);
         }
         if let Some(count) = self.partitions.get_mut(partition.index()) {
@@ -89,14 +89,16 @@ impl HotCounts {
 
     fn begin(&mut self, now: Duration, last: &LastWindow) {
         self.publish(now, last);
-        let number = u32::try_from(now.as_secs() / WINDOW.as_secs()).unwrap_or(u32::MAX - 1);
-        self.end = Some(WINDOW * (number + 1));
+        self.end_s = (now.as_secs() / WINDOW.as_secs() + 1) * WINDOW.as_secs();
     }
 
     /// Publishes the window if it has ended. The next begins with its first request.
     pub(super) fn publish(&mut self, now: Duration, last: &LastWindow) {
-        let Some(end) = self.end.filter(|end| now >= *end) else { return };
-        self.end = None;
+        let end = Duration::from_secs(self.end_s);
+        if end.is_zero() || now < end {
+            return;
+        }
+        self.end_s = 0;
         let partitions = std::mem::replace(&mut self.partitions, vec![0; PARTITIONS].into());
         last.set(HotWindow { end, keys: self.keys.take(), partitions });
     }
@@ -134,10 +136,10 @@ mod tests {
         let (mut counts, last) = (HotCounts::default(), LastWindow::default());
         let key = Key::new(Bytes::from_static(b"once")).unwrap();
         counts.note(&key, key.hash().partition(), Duration::from_secs(21), &last);
-        assert_eq!(counts.end, Some(Duration::from_secs(30)));
+        assert_eq!(counts.end_s, 30);
         counts.publish(Duration::from_secs(29), &last);
         assert!(last.get().is_none());
         counts.publish(Duration::from_secs(31), &last);
-        assert_eq!((last.get().unwrap().end, counts.end), (Duration::from_secs(30), None));
+        assert_eq!((last.get().unwrap().end, counts.end_s), (Duration::from_secs(30), 0));
     }
 }

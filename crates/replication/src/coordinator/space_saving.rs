@@ -5,6 +5,7 @@
 //! lies between `count - error` and `count`, and every key above a 256th of all has a counter.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use kvorum_core::Key;
 use kvorum_core::key::KeyHash;
@@ -28,35 +29,65 @@ pub struct HotKey {
 /// Counts keys. Two keys with the same hash are one.
 #[derive(Default)]
 pub(super) struct SpaceSaving {
-    counters: Vec<HotKey>,
+    /// The counts, apart from what is counted: the lowest is looked for each time that another key comes.
+    counts: Vec<u32>,
+    counted: Vec<CountedKey>,
     /// Where a hash has its counter.
-    places: HashMap<KeyHash, usize>,
+    places: HashMap<KeyHash, usize, BuildHasherDefault<HashOfHash>>,
+}
+
+struct CountedKey {
+    key: Key,
+    hash: KeyHash,
+    error: u32,
+}
+
+/// Takes the hash of a key as it is. Clients can make keys collide: then a lookup compares up to 256 of them.
+#[derive(Default)]
+struct HashOfHash(u64);
+
+impl Hasher for HashOfHash {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("a hash of a key is one number")
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
 }
 
 impl SpaceSaving {
     /// A key came once more.
     pub(super) fn note(&mut self, key: &Key, hash: KeyHash) {
-        if let Some(counter) = self.places.get(&hash).and_then(|place| self.counters.get_mut(*place)) {
-            counter.count = counter.count.saturating_add(1);
+        if let Some(count) = self.places.get(&hash).and_then(|place| self.counts.get_mut(*place)) {
+            *count = count.saturating_add(1);
             return;
         }
-        if self.counters.len() < COUNTERS {
-            self.places.insert(hash, self.counters.len());
-            self.counters.push(HotKey { key: key.clone(), hash, count: 1, error: 0 });
+        if self.counts.len() < COUNTERS {
+            self.places.insert(hash, self.counts.len());
+            self.counts.push(1);
+            self.counted.push(CountedKey { key: key.clone(), hash, error: 0 });
             return;
         }
-        let lowest = self.counters.iter_mut().enumerate().min_by_key(|(_, counter)| counter.count);
-        let (place, counter) = lowest.expect("there are counters");
-        self.places.remove(&counter.hash);
+        let lowest = self.counts.iter().copied().min().expect("there are counters");
+        let place = self.counts.iter().position(|count| *count == lowest).expect("it is one of them");
+        let (Some(count), Some(counted)) = (self.counts.get_mut(place), self.counted.get_mut(place)) else { return };
+        self.places.remove(&counted.hash);
         self.places.insert(hash, place);
-        let error = counter.count;
-        *counter = HotKey { key: key.clone(), hash, count: error.saturating_add(1), error };
+        *count = lowest.saturating_add(1);
+        *counted = CountedKey { key: key.clone(), hash, error: lowest };
     }
 
     /// All counters; then there are none.
     pub(super) fn take(&mut self) -> Vec<HotKey> {
         self.places.clear();
-        std::mem::take(&mut self.counters)
+        let counts = self.counts.drain(..);
+        let hot = |(CountedKey { key, hash, error }, count)| HotKey { key, hash, count, error };
+        self.counted.drain(..).zip(counts).map(hot).collect()
     }
 }
 
