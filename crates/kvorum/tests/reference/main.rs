@@ -6,10 +6,12 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
+mod alerts;
 mod command_line;
 mod fields;
 mod http;
 mod metrics;
+mod prometheus;
 mod run_json;
 mod settings;
 #[allow(dead_code, unused_imports, unreachable_pub, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
@@ -37,14 +39,20 @@ fn hold(name: &str, parts: &[(&str, String)]) {
         let (_, after) = rest.split_once(END).unwrap_or_else(|| panic!("the part `{part}` of {name} has no end"));
         format!("{before}{begin}\n{}\n\n{END}{after}", table.trim())
     });
+    hold_file(&format!("docs/reference/{name}"), &text);
+}
+
+/// Holds a whole file to this text, or writes it.
+fn hold_file(path: &str, text: &str) {
     if std::env::var_os("RECORD").is_some() {
-        std::fs::write(page(name), &text).unwrap();
+        std::fs::write(root().join(path), text).unwrap();
         return;
     }
+    let recorded = std::fs::read_to_string(root().join(path)).unwrap_or_default();
     let changed = recorded.lines().zip(text.lines()).find(|(before, now)| before != now);
     assert!(
         text == recorded,
-        "docs/reference/{name} is not what the code says; write it anew with\n  RECORD=1 cargo test --release -p kvorum \
+        "{path} is not what the code says; write it anew with\n  RECORD=1 cargo test --release -p kvorum \
          --test reference\nthe first difference: {changed:?}"
     );
 }
