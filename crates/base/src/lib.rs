@@ -1,9 +1,10 @@
 //! What the crates of kvorum build on: locks and their profile, the clock, pools of threads, the memory for large
-//! values, histograms. No rule of the protocol, and no I/O.
+//! values, histograms, faults to order. No rule of the protocol, and no I/O.
 
 pub mod blocking_pool;
 pub mod clock;
 pub mod cpu_share;
+pub mod faults;
 pub mod histogram;
 #[cfg(feature = "interleavings")]
 pub mod interleavings;

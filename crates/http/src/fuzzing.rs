@@ -158,6 +158,7 @@ impl FuzzedShard {
             shares: ClientShares::new(1 << 20, 1 << 16),
             metrics: metrics.clone(),
             wall: Rc::new(SystemTime::now),
+            faults: None,
             request_id_seed: 1,
         };
         let settings = HttpSettings {

@@ -14,16 +14,21 @@
 //! the copy is of what the kernel has just put into the processor's cache.
 
 use std::cell::{Cell, RefCell, RefMut};
+use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::rt::ReadBufCursor;
+use kvorum_base::faults::Faults;
 use rustix::net::{RecvFlags, SendFlags};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::answer_lines::AnswerLines;
 use super::watch::{CoarseClock, ConnectionWatch};
@@ -37,6 +42,8 @@ const LARGE_SLICES: usize = 8;
 /// What the connections of a shard share: one is polled at a time.
 #[derive(Debug)]
 pub(super) struct SharedBuffers {
+    /// What the node has been given of them.
+    faults: Option<Arc<Faults>>,
     scratch: RefCell<Box<[u8]>>,
     /// An empty gathering buffer for the next connection with something to write.
     spare: RefCell<Vec<u8>>,
@@ -44,8 +51,9 @@ pub(super) struct SharedBuffers {
 }
 
 impl SharedBuffers {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(faults: Option<Arc<Faults>>) -> Self {
         Self {
+            faults,
             scratch: RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice()),
             spare: RefCell::default(),
             now: Cell::default(),
@@ -70,6 +78,38 @@ pub(super) struct Socket {
 struct Gathered {
     bytes: Vec<u8>,
     sent: usize,
+    /// Of a node that was ordered to be slow.
+    late: Option<Box<LateAnswers>>,
+}
+
+/// Where answers begin that are not due, and when they are.
+#[derive(Debug)]
+struct LateAnswers {
+    heads: VecDeque<(usize, Instant)>,
+    sleep: Pin<Box<Sleep>>,
+}
+
+impl Gathered {
+    /// An answer begins at the end of what is gathered.
+    fn delay_next(&mut self, delay: Duration) {
+        let due = Instant::now() + delay;
+        let fresh = || Box::new(LateAnswers { heads: VecDeque::new(), sleep: Box::pin(sleep_until(due)) });
+        self.late.get_or_insert_with(fresh).heads.push_back((self.bytes.len(), due));
+    }
+
+    /// Up to where it may go out by now. The task is woken when more may.
+    fn due(&mut self, cx: &mut Context<'_>) -> usize {
+        let Some(late) = &mut self.late else { return self.bytes.len() };
+        while let Some((head, due)) = late.heads.front().copied() {
+            late.sleep.as_mut().reset(due);
+            if late.sleep.as_mut().poll(cx).is_pending() {
+                return head;
+            }
+            late.heads.pop_front();
+        }
+        self.late = None;
+        self.bytes.len()
+    }
 }
 
 impl Socket {
@@ -111,9 +151,17 @@ impl Socket {
         self.answered.get()
     }
 
-    /// Adds to what is waiting to go out.
-    pub(super) fn say(&self, bytes: &[u8]) {
-        self.gather().bytes.extend_from_slice(bytes);
+    /// Adds an answer to what is waiting to go out.
+    pub(super) fn say(&self, answer: &[u8]) {
+        self.begin_answer().bytes.extend_from_slice(answer);
+    }
+
+    fn begin_answer(&self) -> RefMut<'_, Gathered> {
+        let mut gathered = self.gather();
+        if let Some(delay) = self.shared.faults.as_ref().and_then(|faults| faults.delay()) {
+            gathered.delay_next(delay);
+        }
+        gathered
     }
 
     fn gather(&self) -> RefMut<'_, Gathered> {
@@ -126,7 +174,7 @@ impl Socket {
 
     /// Adds a head, with its lines at its end. Before it there may be a `100 Continue`.
     fn say_head(&self, head: &[u8], lines: AnswerLines) {
-        let bytes = &mut self.gather().bytes;
+        let bytes = &mut self.begin_answer().bytes;
         let (head, end) = head.split_at(head.len().saturating_sub(2));
         debug_assert!(head.ends_with(b"\r\n") && end == b"\r\n", "a head comes whole");
         bytes.extend_from_slice(head);
@@ -155,9 +203,15 @@ impl Socket {
     /// Writes what is waiting; ready when nothing is.
     pub(super) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut gathered = self.gathered.borrow_mut();
-        while let Some(rest) = gathered.bytes.get(gathered.sent..).filter(|rest| !rest.is_empty()) {
+        loop {
+            let due = gathered.due(cx);
+            let Some(rest) = gathered.bytes.get(gathered.sent..due).filter(|rest| !rest.is_empty()) else { break };
             let written = ready!(self.poll_socket(cx, |stream, cx| poll_send(&stream, cx, rest)))?;
             gathered.sent += written;
+        }
+        if gathered.late.is_some() {
+            self.watch.blocked(self.shared.now.get());
+            return Poll::Pending;
         }
         if gathered.bytes.capacity() > 0 {
             let Gathered { mut bytes, .. } = std::mem::take(&mut *gathered);
@@ -205,6 +259,14 @@ impl Socket {
         {
             self.say_head(head, lines);
             (taken, slices) = (head.len(), rest);
+        }
+        if self.gathered.borrow().late.is_some() {
+            // What follows an answer that is not due is not either.
+            match self.poll_flush(cx) {
+                Poll::Ready(flushed) => flushed?,
+                Poll::Pending if taken > 0 => return Poll::Ready(Ok(taken)),
+                Poll::Pending => return Poll::Pending,
+            }
         }
         loop {
             let gathered = self.gathered.borrow();
@@ -293,7 +355,9 @@ impl hyper::rt::Write for Io {
         if let Some(lines) = wire.watch.take_head() {
             wire.say_head(slices.next().map_or(&[], |head| head), lines);
         }
-        slices.for_each(|slice| wire.say(slice));
+        let mut gathered = wire.gather();
+        slices.for_each(|slice| gathered.bytes.extend_from_slice(slice));
+        drop(gathered);
         Poll::Ready(Ok(total))
     }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use hyper::header::HeaderMap;
 use hyper::server::conn::http1;
+use kvorum_base::faults::Faults;
 use kvorum_base::log_limit::LogLimit;
 use kvorum_base::value_memory::{FREE_BYTES, LargeValues};
 use kvorum_base::waits;
@@ -62,6 +63,8 @@ pub struct HttpParts<E> {
     pub metrics: Arc<HttpMetrics>,
     /// The wall clock.
     pub wall: Rc<dyn Fn() -> SystemTime>,
+    /// What the node has been given of them.
+    pub faults: Option<Arc<Faults>>,
     /// Different for each shard and start, so that request ids are.
     pub request_id_seed: u64,
 }
@@ -98,11 +101,11 @@ impl<E: Entities> HttpShard<E> {
         protocol.header_read_timeout(None);
         Rc::new(Self {
             next_request_id: Cell::new(parts.request_id_seed),
+            shared: Rc::new(SharedBuffers::new(parts.faults.clone())),
             parts,
             room: Rc::new(Semaphore::new(settings.requests_max)),
             settings,
             protocol,
-            shared: Rc::new(SharedBuffers::new()),
             started: Instant::now(),
             connections: RefCell::default(),
             peer_seats: RefCell::default(),

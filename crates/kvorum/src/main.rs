@@ -4,6 +4,7 @@
 //! see [`ExitOutcome`].
 
 mod backup;
+mod parent;
 mod serve;
 mod version;
 

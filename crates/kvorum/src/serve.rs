@@ -4,15 +4,17 @@ use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use kvorum_config::{Effective, Exposure, LogFormat, LogLevel, LogSection, Sources, check_file, load};
-use rustix::process::{Resource, Rlimit, Signal, getpid, getrlimit, kill_process, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 use tracing::level_filters::LevelFilter;
 
 use kvorum_cli::args::{NodeArgs, ServeArgs};
 use kvorum_cli::outcome::ExitOutcome;
 use kvorum_cli::output::{OutputForm, show};
+
+use crate::parent;
 
 /// `kvorum serve`: returns when the node has stopped, or did not start.
 pub(crate) fn serve(args: &ServeArgs) -> Result<ExitOutcome> {
@@ -31,10 +33,8 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<ExitOutcome> {
     if let Err(error) = raise_open_files() {
         tracing::warn!(%error, "cannot raise the limit of open files");
     }
-    if args.stop_on_stdin_eof {
-        stop_when_stdin_ends()?;
-    }
-    if let Err(error) = kvorum_server::node::run(&config, env!("KVORUM_COMMIT")) {
+    let faults = args.stop_on_stdin_eof.then(parent::follow).transpose()?;
+    if let Err(error) = kvorum_server::node::run(&config, env!("KVORUM_COMMIT"), faults) {
         tracing::error!(%error, "cannot start");
         return Ok(ExitOutcome::Usage);
     }
@@ -134,16 +134,4 @@ fn stop_at_a_broken_invariant() {
 fn raise_open_files() -> io::Result<()> {
     let limit = getrlimit(Resource::Nofile);
     Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?)
-}
-
-/// Turns the end of stdin, which is the death of the parent, into the signal that drains the node.
-fn stop_when_stdin_ends() -> Result<()> {
-    let watch = || {
-        // An error ends stdin as well.
-        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
-        // There is always a process that is this one.
-        let _ = kill_process(getpid(), Signal::TERM);
-    };
-    std::thread::Builder::new().name("stdin".into()).spawn(watch).context("a thread to watch stdin")?;
-    Ok(())
 }

@@ -54,7 +54,15 @@ const CRATES: &[(&str, &str, &[&str])] = &[
     (
         "kvorum",
         "crates/kvorum",
-        &["kvorum_script", "kvorum_storage", "kvorum_config", "kvorum_engine_rocksdb", "kvorum_server", "kvorum_cli"],
+        &[
+            "kvorum_script",
+            "kvorum_base",
+            "kvorum_storage",
+            "kvorum_config",
+            "kvorum_engine_rocksdb",
+            "kvorum_server",
+            "kvorum_cli",
+        ],
     ),
 ];
 

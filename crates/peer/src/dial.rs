@@ -1,14 +1,17 @@
 //! How a connection to a peer is made: over TCP with an upgrade of HTTP, or in a simulated network.
 
 use std::pin::Pin;
+use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
+use kvorum_base::faults::Faults;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::error::HandshakeError;
 use super::handshake;
 use super::handshake::Hello;
+use super::slow::transport;
 use super::transport::Transport;
 
 /// Longest head of a handshake's answer.
@@ -57,8 +60,11 @@ pub enum ConnectError {
 }
 
 /// Over TCP.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Tcp;
+#[derive(Clone, Debug, Default)]
+pub struct Tcp {
+    /// What the node has been given of them.
+    pub faults: Option<Arc<Faults>>,
+}
 
 impl Dial for Tcp {
     fn dial<'a>(&'a self, url: &'a str, ours: &'a Hello) -> Dialling<'a> {
@@ -68,7 +74,7 @@ impl Dial for Tcp {
             stream.set_nodelay(true)?;
             widen_on_loopback(&stream)?;
             let (hello, input) = shake_hands(&mut stream, ours, authority).await?;
-            Ok(Dialled { transport: Box::new(stream), hello, input })
+            Ok(Dialled { transport: transport(stream, self.faults.as_ref()), hello, input })
         })
     }
 }

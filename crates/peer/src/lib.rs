@@ -30,4 +30,5 @@ pub mod proof;
 pub mod request_id;
 pub mod room;
 pub mod server;
+pub mod slow;
 pub mod transport;

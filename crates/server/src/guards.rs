@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-use kvorum_base::clock::{SystemTime, TimeSource};
+use kvorum_base::clock::TimeSource;
 use kvorum_config::{Config, Exposure};
 use kvorum_http::AuthState;
 use kvorum_peer::proof::ClusterSecret;
@@ -36,12 +36,12 @@ impl Guards {
     ///
     /// # Errors
     /// Of the first file that cannot be used; then nothing was started.
-    pub(crate) fn start(config: &Config) -> Result<(Self, GuardThreads), SecretError> {
+    pub(crate) fn start(config: &Config, time: &Arc<dyn TimeSource>) -> Result<(Self, GuardThreads), SecretError> {
         let peer_secret = secrets::peer_secret(&config.peer)?;
         let seen = config.auth.file.as_deref().and_then(reload::state);
         let auth = secrets::auth(&config.auth)?;
-        let seed = SystemTime.wall_ms() << 16;
-        let audit = audit::start(&config.audit, config.own.as_str(), seed, Box::new(|| SystemTime.wall_ms()))?;
+        let (seed, wall) = (time.wall_ms() << 16, time.clone());
+        let audit = audit::start(&config.audit, config.own.as_str(), seed, Box::new(move || wall.wall_ms()))?;
         let (audit, audit_thread) = audit.unzip();
         let of_auth = config.auth.file.clone().zip(auth.clone());
         let reloader = Reloader::start(ReloadParts { auth: of_auth, seen, audit: audit.clone() });

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use kvorum_base::blocking_pool::{ReadPool, ReadPoolThreads};
 use kvorum_base::clock::{Clock, SystemTime, TimeSource};
 use kvorum_base::cpu_share::CpuShare;
+use kvorum_base::faults::{Faults, SkewedTime};
 use kvorum_base::value_memory::LargeValues;
 use kvorum_config::{Address, Config};
 use kvorum_core::hints::BacklogBounds;
@@ -26,7 +27,7 @@ use kvorum_engine_rocksdb::backup;
 use kvorum_engine_rocksdb::backup::{BackupError, Label, Scope};
 use kvorum_engine_rocksdb::reaper::Reaper;
 use kvorum_engine_rocksdb::{OpenError, RocksStore};
-use kvorum_http::{AddressSeats, AuthState, BrowserRules, ClientShares};
+use kvorum_http::{AddressSeats, BrowserRules, ClientShares};
 use kvorum_peer::first_dials::FirstDials;
 use kvorum_peer::membership::Membership;
 use kvorum_peer::room::PeerRoom;
@@ -46,7 +47,6 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::audit::Audit;
 use crate::guards::Guards;
 use crate::handover::TcpHandover;
 use crate::profile::listener::{AdminListener, AdminRules};
@@ -111,24 +111,25 @@ pub enum StartError {
     Thread(#[from] std::io::Error),
 }
 
-/// Runs a node until SIGTERM or SIGINT. `commit`: what the program was built of, for its operators.
+/// Runs a node until SIGTERM or SIGINT. `commit`: what the program was built of, for its operators. `faults`: those that
+/// it shall have, and may be given meanwhile.
 ///
 /// # Errors
 /// [`StartError`]; nothing has been changed then.
-pub fn run(config: &Config, commit: &'static str) -> Result<(), StartError> {
+pub fn run(config: &Config, commit: &'static str, faults: Option<Arc<Faults>>) -> Result<(), StartError> {
     let address = config.listen.to_string();
     let listen_error = |error| StartError::Listen { address: address.clone(), error };
     let listener = TcpListener::bind(&address).map_err(listen_error)?;
     listener.set_nonblocking(true).map_err(listen_error)?;
     let admin = config.admin_listen.as_ref().map(bind_admin).transpose()?;
-    let (guards, guard_threads) = Guards::start(config)?;
+    let outside = Outside::new(commit, faults);
+    let time = outside.time.clone();
+    let (guards, guard_threads) = Guards::start(config, &time)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // Before what takes long: until then a SIGHUP ends the process.
     let hangup = runtime.block_on(async { signal(SignalKind::hangup()) }).map_err(listen_error)?;
-    let (auth, audit) = (guards.auth.clone(), guards.audit.clone());
-    let node = Node::start(config, guards, commit)?;
-    let admin = admin.map(|listener| start_admin(listener, config, auth, audit.as_ref())).transpose()?;
-    drop(audit);
+    let node = Node::start(config, guards, outside)?;
+    let admin = admin.map(|listener| start_admin(listener, config, &node.view, time)).transpose()?;
     tracing::info!(url = config.own.as_str(), incarnation = node.view.membership.incarnation().0, "node started");
     let reloads = runtime.spawn(ask_at_hangup(hangup, guard_threads.asker()));
     let accepted = runtime.block_on(accept(listener, &node, config.connections_per_address()));
@@ -146,13 +147,14 @@ pub fn run(config: &Config, commit: &'static str) -> Result<(), StartError> {
 fn start_admin(
     listener: TcpListener,
     config: &Config,
-    auth: Option<Arc<AuthState>>,
-    audit: Option<&Arc<Audit>>,
+    view: &NodeView,
+    time: Arc<dyn TimeSource>,
 ) -> std::io::Result<AdminListener> {
     let own = listener.local_addr()?.to_string();
     let browsers = BrowserRules { own, ..browser_rules(config) };
-    let audit = audit.map(Arc::downgrade).unwrap_or_default();
-    AdminListener::start(listener, AdminRules { browsers, auth, audit })
+    let auth = view.guards.auth.clone();
+    let audit = view.guards.audit.as_ref().map(Arc::downgrade).unwrap_or_default();
+    AdminListener::start(listener, AdminRules { browsers, auth, audit, time })
 }
 
 fn bind_admin(address: &Address) -> Result<TcpListener, StartError> {
@@ -180,6 +182,24 @@ pub enum RestoreError {
     Backup(#[from] BackupError),
 }
 
+/// What a node has of the world, but its settings.
+struct Outside {
+    /// What the program was built of.
+    build: &'static str,
+    faults: Option<Arc<Faults>>,
+    time: Arc<dyn TimeSource>,
+}
+
+impl Outside {
+    fn new(build: &'static str, faults: Option<Arc<Faults>>) -> Self {
+        let time: Arc<dyn TimeSource> = match &faults {
+            Some(faults) => Arc::new(SkewedTime(faults.clone())),
+            None => Arc::new(SystemTime),
+        };
+        Self { build, faults, time }
+    }
+}
+
 struct Node {
     view: Arc<NodeView>,
     shards: Vec<ShardThread>,
@@ -204,8 +224,8 @@ struct BackgroundThread {
 }
 
 impl Node {
-    fn start(config: &Config, guards: Guards, build: &'static str) -> Result<Self, StartError> {
-        let time: Arc<dyn TimeSource> = Arc::new(SystemTime);
+    fn start(config: &Config, guards: Guards, outside: Outside) -> Result<Self, StartError> {
+        let Outside { build, faults, time } = outside;
         let layout = layout(config)?;
         let own = layout.nodes().iter().position(|node| node.url == config.own.as_str());
         let own = NodeId(u8::try_from(own.expect("the configuration has checked it")).expect("at most 128 nodes"));
@@ -246,6 +266,7 @@ impl Node {
             work,
             membership,
             first_dials: FirstDials::default(),
+            faults,
             guards,
             peer_room: peer_room(config),
             store: store.clone(),

@@ -29,6 +29,7 @@ use kvorum_peer::handler::FrameHandler;
 use kvorum_peer::handshake::Hello;
 use kvorum_peer::membership::Membership;
 use kvorum_peer::server;
+use kvorum_peer::slow::transport;
 use kvorum_replication::coordinator::Coordinator;
 use kvorum_replication::coordinator::hedge::Hedging;
 use kvorum_replication::replica::Mailbox;
@@ -217,7 +218,7 @@ fn shard(
         anti_entropy: view.anti_entropy.clone(),
         // The background shard coordinates nothing for clients.
         metrics: view.coordinators.get(usize::from(index)).cloned().unwrap_or_default(),
-        dial: Box::new(Tcp),
+        dial: Box::new(Tcp { faults: view.faults.clone() }),
         secret: view.guards.peer_secret.clone(),
         room: view.peer_room.clone(),
         first_dials,
@@ -260,6 +261,7 @@ fn http(config: &Config, index: u16, shard: &Shard, view: &Arc<NodeView>) -> Rc<
         shares: view.client_shares.clone(),
         metrics: view.http.get(usize::from(index)).expect("one for each shard").clone(),
         wall: Rc::new(move || SystemTime::UNIX_EPOCH + Duration::from_millis(clock.wall_ms())),
+        faults: view.faults.clone(),
         request_id_seed: shard.clock.wall_ms() << 16 | u64::from(index) << 8,
     };
     HttpShard::new(parts, settings)
@@ -419,7 +421,8 @@ impl PeerUpgrade for NodeHttp {
         // Without it the peer is only slower.
         let _ = widen_on_loopback(&stream);
         let address = stream.peer_addr().map(|address| address.ip()).ok();
-        let served = server::accept(context, handler, Box::new(stream), hello, ours, input, address);
+        let stream = transport(stream, self.view.faults.as_ref());
+        let served = server::accept(context, handler, stream, hello, ours, input, address);
         tokio::task::spawn_local(async move {
             if let (Err(ProtocolError::NoProof), Some(audit), Some(address)) = (served.await, audit, address) {
                 audit.note_unproven(address);

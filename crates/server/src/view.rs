@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use kvorum_base::blocking_pool::ReadPool;
 use kvorum_base::clock::Clock;
 use kvorum_base::cpu_share::CpuShare;
+use kvorum_base::faults::Faults;
 use kvorum_base::histogram::Histogram;
 use kvorum_base::value_memory::LargeValues;
 use kvorum_engine_rocksdb::{RocksStore, backup};
@@ -48,6 +49,8 @@ pub(crate) struct NodeView {
     pub(crate) membership: Arc<Membership>,
     /// Of the shards that have clients, to all peers.
     pub(crate) first_dials: FirstDials,
+    /// Those that were ordered, of a node that takes such orders.
+    pub(crate) faults: Option<Arc<Faults>>,
     /// What decides who may do what.
     pub(crate) guards: Guards,
     /// How much peers may take.

@@ -1,10 +1,11 @@
 //! The contract over real sockets, with stand-ins behind it. `contract.rs`: what each request is
 //! answered; `wire.rs`: limits and timeouts; `framing.rs`: heads and bodies that are read in two ways, or in none;
-//! `shares.rs`: the memory for large values; `ranges.rs`: streams; `request.rs`: the pure parser.
+//! `late.rs`: a node that was ordered to be slow; `shares.rs`: the memory for large values; `ranges.rs`: streams; `request.rs`: the pure parser.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 
 mod contract;
 mod framing;
+mod late;
 mod ranges;
 mod shares;
 mod wire;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use kvorum_base::faults::Faults;
 use kvorum_base::value_memory::LargeValues;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -43,6 +45,7 @@ pub(crate) struct Node {
     pub(crate) shares: Arc<ClientShares>,
     /// Where connections seem to come from.
     from: Rc<Cell<Option<IpAddr>>>,
+    faults: Arc<Faults>,
 }
 
 pub(crate) fn settings() -> HttpSettings {
@@ -90,6 +93,7 @@ async fn start(settings: HttpSettings, large_bytes_max: usize) -> Rc<Node> {
         failure: RefCell::default(),
         corrupt: RefCell::default(),
     });
+    let faults = Arc::new(Faults::default());
     let (admin, peers, metrics) = (Rc::<FakeAdmin>::default(), Rc::<FakePeers>::default(), Arc::default());
     let parts = HttpParts {
         entities: Rc::clone(&entities),
@@ -104,6 +108,7 @@ async fn start(settings: HttpSettings, large_bytes_max: usize) -> Rc<Node> {
         shares: Arc::clone(&shares),
         metrics: Arc::clone(&metrics),
         wall: Rc::new(SystemTime::now),
+        faults: Some(Arc::clone(&faults)),
         request_id_seed: 0xabc,
     };
     let shard = HttpShard::new(parts, settings);
@@ -122,7 +127,7 @@ async fn start(settings: HttpSettings, large_bytes_max: usize) -> Rc<Node> {
             serve_connection(IncomingStream { stream, address, seat }, Rc::clone(&acceptor));
         }
     });
-    Rc::new(Node { shard, address, entities, ranges, admin, peers, metrics, large_values, shares, from })
+    Rc::new(Node { shard, address, entities, ranges, admin, peers, metrics, large_values, shares, from, faults })
 }
 
 /// Waits for a condition.

@@ -42,7 +42,7 @@ pub(crate) fn context(dir: &TempDir, flusher: &Rc<Flusher>) -> Rc<PeerContext> {
         membership: Arc::new(Membership::new(layout, NodeId(0), ClusterId(7), data_dir, 0, None, 60_000)),
         pool: ReadPool::without_threads(1),
         flusher: flusher.clone(),
-        dial: Box::new(Tcp),
+        dial: Box::new(Tcp::default()),
         secret: None,
         room: PeerRoom::new(2, 10, 1 << 20),
     })

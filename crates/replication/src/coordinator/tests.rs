@@ -738,7 +738,7 @@ fn over_its_budget_a_read_repairs_nothing() {
 /// Node 0 of two with a new directory, and the peer that it has no handshake with yet. Its own answer is enough.
 async fn unmet(deadline: Duration) -> (Rig, rig::Idle, tokio::task::JoinHandle<Result<super::WriteResult, Refused>>) {
     let settings = Settings { deadline, ..Settings::default() };
-    let (rig, mut idle) = Rig::unmet(2, settings, Box::new(kvorum_peer::dial::Tcp)).await;
+    let (rig, mut idle) = Rig::unmet(2, settings, Box::new(kvorum_peer::dial::Tcp::default())).await;
     let put = rig.put(&key("early"), quorum((1, 2)));
     for _ in 0..100 {
         tokio::task::yield_now().await;

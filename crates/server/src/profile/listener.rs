@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use kvorum_auth::api_key::ApiKey;
 use kvorum_auth::rights::AdminRight;
 use kvorum_auth::table::AuthTable;
-use kvorum_base::clock::{SystemTime, TimeSource};
+use kvorum_base::clock::TimeSource;
 use kvorum_http::{AuditLog, AuthState, BrowserRules, OriginHeaders, OriginRefusal};
 
 use super::profiler::Profiler;
@@ -59,6 +59,8 @@ pub(crate) struct AdminRules {
     /// Where each request is noted: a profile is an order of an operator's. The listener's threads do not keep it open:
     /// a client that stays would keep the node from stopping.
     pub(crate) audit: Weak<Audit>,
+    /// By which keys end.
+    pub(crate) time: Arc<dyn TimeSource>,
 }
 
 /// What the audit says of a request, as far as it is known.
@@ -246,7 +248,7 @@ fn parse(head: &[u8], rules: &AdminRules, caller: &mut AdminCaller) -> Result<Pr
         OriginRefusal::Misdirected => AdminResponse::error(421, "Misdirected Request", refusal.to_string()),
     })?;
     if let Some(auth) = &rules.auth {
-        authorize(header("authorization"), &auth.table(), caller)?;
+        authorize(header("authorization"), &auth.table(), &*rules.time, caller)?;
     }
     let named = path.strip_prefix(PREFIX);
     let Some(kind) = SampleKind::ALL.into_iter().find(|kind| Some(kind.name()) == named) else {
@@ -276,11 +278,16 @@ fn parse(head: &[u8], rules: &AdminRules, caller: &mut AdminCaller) -> Result<Pr
 }
 
 /// Whether the key of a header `Authorization` may take profiles.
-fn authorize(header: Option<&[u8]>, table: &AuthTable, caller: &mut AdminCaller) -> Result<(), AdminResponse> {
+fn authorize(
+    header: Option<&[u8]>,
+    table: &AuthTable,
+    time: &dyn TimeSource,
+    caller: &mut AdminCaller,
+) -> Result<(), AdminResponse> {
     let bearer = header.and_then(|header| header.split_at_checked("Bearer ".len()));
     let key = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"Bearer ")).map(|(_, key)| key.trim_ascii());
     let known = match key.map(ApiKey::parse) {
-        Some(Ok(key)) => table.find(&key, || SystemTime.wall_ms()).map_err(|refusal| refusal.to_string()),
+        Some(Ok(key)) => table.find(&key, || time.wall_ms()).map_err(|refusal| refusal.to_string()),
         Some(Err(error)) => Err(format!("the key in the header `Authorization` is malformed: {error}")),
         None => Err("a key belongs in the header `Authorization: Bearer kvk_…`".to_owned()),
     };
@@ -356,6 +363,7 @@ mod tests {
             browsers: BrowserRules { own: "a:1".to_owned(), ..BrowserRules::default() },
             auth: None,
             audit: Weak::new(),
+            time: Arc::new(kvorum_base::clock::SystemTime),
         }
     }
 

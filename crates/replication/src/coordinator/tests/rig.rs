@@ -142,7 +142,7 @@ impl Rig {
     /// Node 0 of `nodes`, which all others have registered already, and which waits for their answers to its first
     /// dials.
     pub(crate) async fn dialling(nodes: usize, settings: Settings) -> (Self, Vec<Idle>) {
-        Self::dialling_with(nodes, settings, Box::new(Tcp)).await
+        Self::dialling_with(nodes, settings, Box::new(Tcp::default())).await
     }
 
     /// The same with another way to make connections.
