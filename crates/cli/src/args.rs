@@ -10,6 +10,7 @@ use kvorum_config::{NodeUrl, SETTINGS};
 
 use crate::bench::args::BenchCommand;
 use crate::data_args::{BatchArgs, KeyArgs, PutArgs, QueryArgs, RangeArgs, ScanArgs, ScriptArgs};
+use crate::dev::args::DevArgs;
 use crate::key_file::{ClientKey, client_key};
 use crate::keys::args::{AuditCommand, AuthCommand, KeyCommand, SecretCommand};
 use crate::node_args::{AnyNodeArgs, OneNodeArgs, one_url};
@@ -163,30 +164,6 @@ pub struct NodeArgs {
     /// A TOML file of settings.
     #[arg(long, value_name = "FILE", env = "KVORUM_CONFIG")]
     pub config: Option<PathBuf>,
-}
-
-/// Run a cluster on this machine, in the foreground.
-///
-/// Each node is a process of its own with its data in a directory of its own; Ctrl-C stops them all.
-/// Started again, the data is there. `KVORUM_*` variables reach the nodes.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  kvorum dev\n  kvorum dev --nodes 5 --base-port 9000 --data-dir /tmp/five")]
-pub struct DevArgs {
-    /// How many nodes.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=32))]
-    pub nodes: u16,
-    /// The first node's port; the others follow it.
-    #[arg(long, value_name = "PORT", default_value_t = 8080, value_parser = clap::value_parser!(u16).range(1..=65_000))]
-    pub base_port: u16,
-    /// Holds one directory per node.
-    #[arg(long, value_name = "DIR", default_value = "./data")]
-    pub data_dir: PathBuf,
-    /// Have nodes prove a secret to each other and clients show a key; both are made below the data directory.
-    #[arg(long)]
-    pub secure: bool,
-    /// Opens the nodes' admin listeners, for `kvorum profile`: the first one's port; the others follow it.
-    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..=65_000))]
-    pub admin_base_port: Option<u16>,
 }
 
 /// What `status` takes.

@@ -10,7 +10,7 @@ use crate::printable::printable_lines;
 pub enum ExitOutcome {
     /// It was done.
     Done = 0,
-    /// There is no such key, or (`dev`) a node died.
+    /// There is no such key, or (`dev`) a node died before all were ready.
     NotFound = 1,
     /// The command line, a setting or the request itself is wrong; a node refused to start.
     Usage = 2,

@@ -2,78 +2,13 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
+use crate::dev_process::{Dev, free_ports, is_free, ports};
 use crate::support::{kvorum, run};
-
-/// For nodes to drain or to be killed.
-const SOON: Duration = Duration::from_secs(20);
-
-struct Dev {
-    child: Child,
-    base_port: u16,
-    /// The lines that it prints to paste.
-    curls: Vec<String>,
-}
-
-impl Dev {
-    /// Starts three nodes and waits until they are ready.
-    fn start(base_port: u16, data_dir: &Path) -> Self {
-        let mut command = kvorum(&["dev", "--base-port", &base_port.to_string(), "--data-dir"]);
-        let mut child = command.arg(data_dir).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut curls = Vec::new();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-        for line in lines.by_ref().take_while(|line| !line.starts_with("Ctrl-C")) {
-            if line.trim_start().starts_with("curl ") {
-                curls.push(line);
-            }
-        }
-        assert_eq!(curls.len(), 2, "it did not become ready: {:?}", child.try_wait());
-        Self { child, base_port, curls }
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-    }
-
-    /// Its exit code (none if a signal killed it) and its output, once its nodes are gone too.
-    fn end(self) -> (Option<i32>, String) {
-        let output = self.child.wait_with_output().unwrap();
-        wait_for(|| ports(self.base_port).all(is_free));
-        (output.status.code(), String::from_utf8(output.stderr).unwrap())
-    }
-}
-
-fn ports(base_port: u16) -> impl Iterator<Item = u16> {
-    base_port..base_port + 3
-}
-
-fn is_free(port: u16) -> bool {
-    TcpListener::bind(("127.0.0.1", port)).is_ok()
-}
-
-fn wait_for(condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + SOON;
-    while !condition() {
-        assert!(Instant::now() < deadline, "not within {SOON:?}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// Three free ports in a row, other ones for every test of this process.
-fn free_ports() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let own = u16::try_from(std::process::id() % 100).unwrap() * 10;
-    let mut bases = std::iter::repeat_with(|| 30_500 + (own + NEXT.fetch_add(3, Ordering::Relaxed)) % 2_000);
-    bases.find(|base| ports(*base).all(is_free)).unwrap()
-}
 
 #[test]
 fn what_it_tells_to_paste_works_and_after_ctrl_c_the_data_is_still_there() {
@@ -98,25 +33,23 @@ fn what_it_tells_to_paste_works_and_after_ctrl_c_the_data_is_still_there() {
 }
 
 #[test]
+fn a_node_that_refuses_to_start_is_named_and_the_others_are_stopped() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("node-2")).unwrap();
+    std::fs::write(dir.path().join("node-2/store"), "no directory").unwrap();
+    let port = free_ports();
+    let ended = run(kvorum(&["dev", "--base-port", &port.to_string(), "--data-dir"]).arg(dir.path()));
+    assert_eq!(ended.code, 2, "{}", ended.stderr);
+    assert!(ended.stderr.contains(&format!("node http://127.0.0.1:{} did not start", port + 1)), "{}", ended.stderr);
+    assert!(ports(port).all(is_free));
+}
+
+#[test]
 fn its_nodes_end_even_if_it_is_killed() {
     let dir = tempfile::tempdir().unwrap();
     let dev = Dev::start(free_ports(), dir.path());
     dev.signal(Signal::KILL);
     assert_eq!(dev.end().0, None);
-}
-
-#[test]
-fn a_node_that_dies_is_named_and_the_others_are_stopped() {
-    let dir = tempfile::tempdir().unwrap();
-    let dev = Dev::start(free_ports(), dir.path());
-    let pid = dev.child.id();
-    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-    let victim = children.split_whitespace().next().unwrap().parse().unwrap();
-    kill_process(Pid::from_raw(victim).unwrap(), Signal::KILL).unwrap();
-    let url = format!("http://127.0.0.1:{}", dev.base_port);
-    let (code, said) = dev.end();
-    assert_eq!(code, Some(1));
-    assert!(said.contains(&format!("node {url} ended unexpectedly (signal: 9")), "{said}");
 }
 
 #[test]

@@ -5,6 +5,8 @@ mod bench;
 mod client;
 mod config;
 mod dev;
+mod dev_lab;
+mod dev_process;
 mod failover;
 mod help;
 mod profile;

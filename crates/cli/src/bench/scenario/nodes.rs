@@ -20,7 +20,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use super::limits::{Hierarchy, MemoryGroup};
 use crate::bench::lines::warn;
-use crate::dev::{node_command, shares};
+use crate::dev::nodes::{node_command, shares};
 
 /// For all nodes to answer a read that needs every one of them.
 const START_DEADLINE: Duration = Duration::from_secs(120);
