@@ -12,7 +12,7 @@ help: ## this text
 	@echo "kvorum, a replicated key-value store"
 	@sed -n 's/^\([a-z]*\):.* ## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
-run: build ## three nodes on 127.0.0.1:8080, 8081 and 8082, their data under ./data; Ctrl-C stops them
+run: build ## three nodes on 127.0.0.1:8080, 8081 and 8082, their data under ./data; says what to try; Ctrl-C stops them
 	@exec $(TARGET)/release/kvorum dev
 
 build: rocksdb ## the binary, in release/kvorum of the target directory

@@ -72,6 +72,12 @@ fn shared(command: &Command) -> Vec<(Vec<String>, Vec<[String; 3]>)> {
     tables
 }
 
+/// Of the spelling of an argument: `-o, --output <FORM>` is `--output`.
+fn long_name(spelling: &str) -> &str {
+    let mut names = spelling.split(' ').map(|name| name.trim_matches('`'));
+    names.find(|name| !name.ends_with(',')).unwrap()
+}
+
 /// The section of a command, and those of what it holds.
 fn sections(command: &mut Command, above: &[[String; 3]], text: &mut String) {
     let name = command.get_bin_name().unwrap_or("kvorum").to_owned();
@@ -88,8 +94,7 @@ fn sections(command: &mut Command, above: &[[String; 3]], text: &mut String) {
         *text += &(table(HEAD, own) + "\n");
     }
     if !told.is_empty() {
-        let names: Vec<String> =
-            told.iter().map(|row| row[0].split(' ').next().unwrap().trim_matches('`').to_owned()).collect();
+        let names: Vec<String> = told.iter().map(|row| long_name(&row[0]).to_owned()).collect();
         let section = name.rsplit_once(' ').unwrap().0;
         let link = section.replace(' ', "-");
         *text += &format!("As in [`{section}`](#{link}): `{}`.\n\n", names.join("`, `"));
