@@ -7,7 +7,7 @@ use crate::{code, hold, hold_file, table};
 
 /// Who is told.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Severity {
+pub(crate) enum Severity {
     /// Somebody, now.
     Page,
     /// Somebody, in working hours.
@@ -21,25 +21,25 @@ impl Severity {
 }
 
 /// Something that an operator is told.
-pub struct Alert {
-    pub name: &'static str,
-    pub severity: Severity,
+pub(crate) struct Alert {
+    pub(crate) name: &'static str,
+    pub(crate) severity: Severity,
     /// What is looked at: it has data on a cluster that runs.
-    pub value: &'static str,
+    pub(crate) value: &'static str,
     /// What is wrong of it.
-    pub condition: &'static str,
+    pub(crate) condition: &'static str,
     /// For how long that has to be so.
-    pub hold: &'static str,
+    pub(crate) hold: &'static str,
     /// What it means.
-    pub why: &'static str,
+    pub(crate) why: &'static str,
     /// The page of `docs/how-to` that says what to do.
-    pub page: &'static str,
+    pub(crate) page: &'static str,
     /// A metric in trouble, and one that is well, as values a minute apart: `promtool test rules` has the notation.
-    pub samples: (&'static str, &'static str, &'static str),
+    pub(crate) samples: (&'static str, &'static str, &'static str),
 }
 
 impl Alert {
-    pub fn expression(&self) -> String {
+    pub(crate) fn expression(&self) -> String {
         format!("{} {}", self.value, self.condition)
     }
 }
@@ -48,7 +48,7 @@ use Severity::{Page, Ticket};
 
 /// All of them, the most urgent first.
 #[rustfmt::skip]
-pub const ALERTS: &[Alert] = &[
+pub(crate) const ALERTS: &[Alert] = &[
     Alert { name: "KvorumNodeDown", severity: Page, value: "up{job=\"kvorum\"}", condition: "== 0", hold: "1m",
         why: "Prometheus cannot read the node. One node less for every quorum: with a second one away, requests fail.",
         page: "node-is-down", samples: ("up{job=\"kvorum\"}", "0x20", "1x20") },
