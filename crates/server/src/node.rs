@@ -240,9 +240,8 @@ impl Node {
             open_store(&data_dir, budget.at(usize::from(own.0)), cpu_share.clone(), durability(config))?;
         let reaper = Reaper::start(data_dir.store_path(), data_dir.freed_path())?;
         let incarnation = data_dir.draw()?;
-        let recovered = store.sequence();
         let skew_max_ms = u64::try_from(config.clock_skew_max.as_millis()).unwrap_or(u64::MAX);
-        let membership = Membership::new(layout, own, cluster_id, data_dir, recovered, rebuilding, skew_max_ms);
+        let membership = Membership::new(layout, own, cluster_id, data_dir, store.sequence(), rebuilding, skew_max_ms);
         let membership = Arc::new(membership);
         let commit_micros = store.commit_micros();
         let committer = Committer::new(store.clone(), commit_config(config), time.boot())?;
