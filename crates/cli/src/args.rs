@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use kvorum_config::{NodeUrl, SETTINGS};
 
 use crate::bench::args::BenchCommand;
+use crate::console::ConsoleArgs;
 use crate::data_args::{BatchArgs, KeyArgs, PutArgs, QueryArgs, RangeArgs, ScanArgs, ScriptArgs};
 use crate::dev::args::DevArgs;
 use crate::key_file::{ClientKey, client_key};
@@ -49,6 +50,7 @@ pub struct Cli {
 pub enum Command {
     Serve(ServeArgs),
     Dev(DevArgs),
+    Console(ConsoleArgs),
     Put(PutArgs),
     /// Print a value: its bytes and nothing else.
     #[command(

@@ -8,6 +8,7 @@ mod batch;
 mod bench;
 mod client;
 mod client_nodes;
+pub mod console;
 mod data_args;
 mod dev;
 mod documents;
@@ -61,6 +62,7 @@ pub fn run(command: &Command, node: &NodeCommands, commit: &str) -> Result<ExitO
     match command {
         Command::Serve(args) => (node.serve)(args),
         Command::Dev(args) => dev::dev(args),
+        Command::Console(args) => console::console(args),
         Command::Put(args) => entity::put(args),
         Command::Get(args) => entity::get(args),
         Command::Delete(args) => entity::delete(args),

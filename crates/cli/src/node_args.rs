@@ -70,7 +70,7 @@ impl OneNodeArgs {
 
 /// URLs of nodes, each once, at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UrlList(Vec<NodeUrl>);
+pub struct UrlList(pub(crate) Vec<NodeUrl>);
 
 /// A URL, or `HOST:PORT` for `http://HOST:PORT`.
 fn client_url(text: &str) -> Result<NodeUrl, String> {
@@ -87,7 +87,8 @@ pub(crate) fn one_url(text: &str) -> Result<NodeUrl, String> {
     client_url(text)
 }
 
-fn url_list(text: &str) -> Result<UrlList, String> {
+/// The URLs of a command that several nodes may answer, or that is about all.
+pub(crate) fn url_list(text: &str) -> Result<UrlList, String> {
     let mut urls = Vec::new();
     for part in text.split(',').map(str::trim) {
         let url = client_url(part).map_err(|allowed| format!("`{part}`: {allowed}; several with commas between"))?;

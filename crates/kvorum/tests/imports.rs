@@ -15,6 +15,7 @@ const CRATES: &[(&str, &str, &[&str])] = &[
     ("kvorum_script", "crates/script", &[]),
     ("kvorum_auth", "crates/auth", &[]),
     ("kvorum_query", "crates/query", &[]),
+    ("kvorum_console", "crates/console", &[]),
     ("kvorum_base", "crates/base", &["kvorum_core"]),
     ("kvorum_storage", "crates/storage", &["kvorum_core", "kvorum_base"]),
     ("kvorum_config", "crates/config", &["kvorum_core", "kvorum_storage"]),
@@ -50,7 +51,7 @@ const CRATES: &[(&str, &str, &[&str])] = &[
         "sim",
         &["kvorum_core", "kvorum_auth", "kvorum_base", "kvorum_storage", "kvorum_peer", "kvorum_replication"],
     ),
-    ("kvorum_cli", "crates/cli", &["kvorum_auth", "kvorum_config", "kvorum_load"]),
+    ("kvorum_cli", "crates/cli", &["kvorum_auth", "kvorum_config", "kvorum_console", "kvorum_load"]),
     (
         "kvorum",
         "crates/kvorum",
