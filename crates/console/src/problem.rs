@@ -30,6 +30,7 @@ impl ConsoleProblem {
 
     pub(crate) fn document(&self) -> Vec<u8> {
         let Self { status, title, detail } = self;
-        json!({ "title": title, "status": status, "detail": detail }).to_string().into_bytes()
+        let kind = format!("urn:kvorum:problem:{}", title.to_ascii_lowercase().replace(' ', "-"));
+        json!({ "type": kind, "title": title, "status": status, "detail": detail }).to_string().into_bytes()
     }
 }

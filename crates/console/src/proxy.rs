@@ -1,9 +1,13 @@
-//! Requests that are passed on to a node, with the console's key. Bodies go through as they come: nothing of them is
-//! kept here, and the node's limits hold.
+//! Requests that are passed on to a node, with the console's key. Answers go through as they come: nothing of them is
+//! kept here. A value is gathered first, a few at a time: a node may refuse it before it is whole, and a page learns why
+//! only after all of it was taken.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::header::{
     ACCEPT, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, EXPIRES, HeaderName, HeaderValue, LAST_MODIFIED,
@@ -20,6 +24,11 @@ use crate::state::ConsoleState;
 
 /// For the head of an answer.
 const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Twice what nodes take by default.
+const VALUE_BYTES_MAX: usize = 16 << 20;
+/// Of a value that is too long, before the connection is given up.
+const TAKEN_BYTES_MAX: usize = 256 << 20;
 
 /// What of a node's answer a page gets.
 const PASSED: [HeaderName; 9] = [
@@ -58,8 +67,15 @@ pub(crate) async fn proxy(
     if let Some(kind) = head.headers.get(CONTENT_TYPE).filter(|_| path.method == "PUT") {
         passed = passed.header(CONTENT_TYPE, kind);
     }
-    let body = if path.method == "PUT" { ConsoleBody::Passed(body) } else { ConsoleBody::whole(Bytes::new()) };
-    let passed = passed.body(body).map_err(|error| ConsoleProblem::bad_request(error.to_string()))?;
+    let (_room, body) = match path.method {
+        "PUT" => {
+            let room = state.values.acquire().await;
+            (room.ok(), value(body).await?)
+        }
+        _ => (None, Bytes::new()),
+    };
+    let passed =
+        passed.body(ConsoleBody::whole(body)).map_err(|error| ConsoleProblem::bad_request(error.to_string()))?;
     let mut client = NodeClient::new(known.clone(), state.authorization.clone());
     let answer = timeout(DEADLINE, client.send(passed)).await.unwrap_or(Err(NoAnswer::Late)).map_err(|none| {
         client.forget();
@@ -75,4 +91,27 @@ pub(crate) async fn proxy(
         }
     }
     Ok(response)
+}
+
+/// A value as a page sends it. What is too long is taken, too, within reason.
+async fn value(body: Incoming) -> Result<Bytes, ConsoleProblem> {
+    let mut body = pin!(body);
+    let mut whole = BytesMut::new();
+    let mut length = 0;
+    while let Some(frame) = poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
+        let frame =
+            frame.map_err(|error| ConsoleProblem::bad_request(format!("the value has not come whole: {error}")))?;
+        let Ok(data) = frame.into_data() else { continue };
+        length += data.len();
+        if length <= VALUE_BYTES_MAX {
+            whole.extend_from_slice(&data);
+        } else if length > TAKEN_BYTES_MAX {
+            break;
+        }
+    }
+    if length > VALUE_BYTES_MAX {
+        let detail = format!("the console takes values of at most {} MiB", VALUE_BYTES_MAX >> 20);
+        return Err(ConsoleProblem::new(413, "Value Too Large", detail));
+    }
+    Ok(whole.freeze())
 }

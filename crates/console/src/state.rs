@@ -5,13 +5,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use hyper::header::HeaderValue;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::canary::Canary;
 use crate::jobs::Jobs;
 use crate::ring::{MinuteOf, NodeHistory};
 use crate::series::SERIES;
 use crate::settings::{ConsoleNode, ConsoleSettings};
+
+/// Values that are being written at a time.
+const VALUES_MAX: usize = 4;
 
 /// What series were, of all nodes.
 #[derive(Debug)]
@@ -35,6 +38,8 @@ pub(crate) struct ConsoleState {
     pub(crate) frames: watch::Sender<Bytes>,
     pub(crate) streams: AtomicUsize,
     pub(crate) connections: AtomicUsize,
+    /// Room for values that pages write.
+    pub(crate) values: Semaphore,
     /// In `dev` alone.
     pub(crate) canary: Option<Canary>,
     pub(crate) jobs: Option<Jobs>,
@@ -58,6 +63,7 @@ impl ConsoleState {
             frames: watch::Sender::new(Bytes::new()),
             streams: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
+            values: Semaphore::new(VALUES_MAX),
             canary,
             jobs,
             settings,

@@ -2,6 +2,7 @@
 //! peer, load with a recorded history, scans beside it, waiting, randomness.
 
 pub mod cluster;
+pub mod console;
 pub mod disk;
 pub mod history;
 pub mod http;
