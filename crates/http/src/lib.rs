@@ -25,6 +25,7 @@ mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 #[path = "tests/fake.rs"]
 mod fake;
+mod front_page;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod gate;

@@ -26,6 +26,7 @@ use super::bad_request::BadRequest;
 use super::body::{BodyError, ResponseBody, declared_length, gather, swallow};
 use super::browsers::{OriginHeaders, OriginRefusal, RequestOrigin};
 use super::error::{HttpError, NodeNames, Shed};
+use super::front_page;
 use super::gate::{AuthRefusal, Gate, RangePermit, has_key};
 use super::in_flight::InFlightGuard;
 use super::metrics::{MethodLabel, RequestClass};
@@ -78,10 +79,14 @@ pub(super) async fn handle<E: Entities>(
         Ok(SuccessResponse::Scan { body, .. }) => body.hold(busy),
         _ => drop(busy),
     }
+    let is_front_page = front_page::is_asked(&head);
     let mut headers = head.headers;
     headers.clear();
     watch.begin_answer(lines(&answer));
-    let response = response(answer, headers, Form { nodes, ..form }, allowed);
+    let mut response = response(answer, headers, Form { nodes, ..form }, allowed);
+    if is_front_page {
+        front_page::put_into(&mut response);
+    }
     shard.metrics().answered(method, class, response.status(), started.elapsed());
     if let Some(audit) = shard.audit() {
         let (status, principal) = (response.status().as_u16(), principal.as_deref());

@@ -412,3 +412,23 @@ fn a_page_of_an_allowed_origin_may_use_the_node_and_read_its_answers() {
         assert_eq!((foreign.status, foreign.header("access-control-allow-origin")), (403, None));
     });
 }
+
+#[test]
+fn a_browser_without_a_path_is_told_what_this_is_and_a_program_as_ever() {
+    with(settings(), |node| async move {
+        let mut client = node.connect().await;
+        let page = client.ask("GET /\r\nAccept: text/html,application/xhtml+xml;q=0.9,*/*;q=0.8").await;
+        assert_eq!((page.status, page.header("content-type")), (400, Some("text/html; charset=utf-8")));
+        assert_eq!(page.header("content-security-policy"), Some("default-src 'none'"));
+        let text = String::from_utf8(page.body).unwrap();
+        assert!(text.contains("kvorum console --url") && text.lines().count() <= 12, "{text}");
+        for program in ["GET /", "GET /\r\nAccept: */*", "GET /x\r\nAccept: text/html", "POST /\r\nAccept: text/html"] {
+            let refused = client.ask(program).await;
+            assert_eq!(
+                (refused.status, refused.header("content-type")),
+                (400, Some("application/problem+json")),
+                "{program}"
+            );
+        }
+    });
+}
