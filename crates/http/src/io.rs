@@ -98,7 +98,13 @@ impl Gathered {
     }
 
     /// Up to where it may go out by now. The task is woken when more may.
+    #[inline]
     fn due(&mut self, cx: &mut Context<'_>) -> usize {
+        if self.late.is_none() { self.bytes.len() } else { self.due_of_late(cx) }
+    }
+
+    #[cold]
+    fn due_of_late(&mut self, cx: &mut Context<'_>) -> usize {
         let Some(late) = &mut self.late else { return self.bytes.len() };
         while let Some((head, due)) = late.heads.front().copied() {
             late.sleep.as_mut().reset(due);
@@ -156,9 +162,12 @@ impl Socket {
         self.begin_answer().bytes.extend_from_slice(answer);
     }
 
+    #[inline]
     fn begin_answer(&self) -> RefMut<'_, Gathered> {
         let mut gathered = self.gather();
-        if let Some(delay) = self.shared.faults.as_ref().and_then(|faults| faults.delay()) {
+        if let Some(faults) = &self.shared.faults
+            && let Some(delay) = faults.delay()
+        {
             gathered.delay_next(delay);
         }
         gathered

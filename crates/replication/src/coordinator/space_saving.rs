@@ -34,6 +34,10 @@ pub(super) struct SpaceSaving {
     counted: Vec<CountedKey>,
     /// Where a hash has its counter.
     places: HashMap<KeyHash, usize, BuildHasherDefault<HashOfHash>>,
+    /// No count is lower.
+    lowest: u32,
+    /// Before here none is that low.
+    cursor: usize,
 }
 
 struct CountedKey {
@@ -73,18 +77,32 @@ impl SpaceSaving {
             self.counted.push(CountedKey { key: key.clone(), hash, error: 0 });
             return;
         }
-        let lowest = self.counts.iter().copied().min().expect("there are counters");
-        let place = self.counts.iter().position(|count| *count == lowest).expect("it is one of them");
+        let place = self.lowest_place();
         let (Some(count), Some(counted)) = (self.counts.get_mut(place), self.counted.get_mut(place)) else { return };
         self.places.remove(&counted.hash);
         self.places.insert(hash, place);
-        *count = lowest.saturating_add(1);
-        *counted = CountedKey { key: key.clone(), hash, error: lowest };
+        *counted = CountedKey { key: key.clone(), hash, error: *count };
+        *count = count.saturating_add(1);
+    }
+
+    /// A counter with the lowest count. Goes on where the last one was: that is a few steps for each, taken together.
+    fn lowest_place(&mut self) -> usize {
+        let rest = self.counts.get(self.cursor..).unwrap_or_default();
+        match rest.iter().position(|count| *count <= self.lowest) {
+            Some(steps) => self.cursor += steps,
+            None => {
+                self.lowest = self.counts.iter().copied().min().expect("there are counters");
+                let found = self.counts.iter().position(|count| *count == self.lowest);
+                self.cursor = found.expect("it is one of them");
+            }
+        }
+        self.cursor
     }
 
     /// All counters; then there are none.
     pub(super) fn take(&mut self) -> Vec<HotKey> {
         self.places.clear();
+        (self.lowest, self.cursor) = (0, 0);
         let counts = self.counts.drain(..);
         let hot = |(CountedKey { key, hash, error }, count)| HotKey { key, hash, count, error };
         self.counted.drain(..).zip(counts).map(hot).collect()
