@@ -1,0 +1,74 @@
+// Jobs of the lab: what runs, how far it is, and what came of it, opened inside the page.
+
+import { html, useEffect, useRef, useState } from "./preact.js";
+import { json, problemOf, request } from "./api.js";
+import { figure, visible } from "./format.js";
+import { store } from "./store.js";
+import { Action, State, Table } from "./parts.js";
+
+const EVERY_MS = 1000;
+const LINES_MAX = 60;
+
+/** @type {Record<string, import("./parts.js").Mood>} */
+const MOODS = { running: "busy", done: "good", failed: "bad" };
+
+/** @returns {[Job[], () => void]} */
+export function useJobs() {
+  const [jobs, setJobs] = useState(/** @type {Job[]} */ ([]));
+  const ask = useRef(() => {});
+  useEffect(() => {
+    if (!store.may("lab")) return undefined;
+    let ended = false;
+    ask.current = () => void json("/api/lab/jobs").then((answer) => { if (!ended) setJobs(answer); }, () => {});
+    ask.current();
+    const timer = setInterval(() => { if (!document.hidden) ask.current(); }, EVERY_MS);
+    return () => {
+      ended = true;
+      clearInterval(timer);
+    };
+  }, [store.session?.level]);
+  return [jobs, () => ask.current()];
+}
+
+/** One value of a line of progress. @param {unknown} value @returns {string} */
+export function said(value) {
+  if (typeof value === "number") return figure(value);
+  if (value === null || value === undefined) return "–";
+  return visible(typeof value === "object" ? JSON.stringify(value) : String(value));
+}
+
+/** @param {{progress: Record<string, unknown> | null}} props */
+function Progress({ progress }) {
+  if (!progress) return html`<span class="dim">–</span>`;
+  return html`<span class="progress">${Object.entries(progress).map(([name, value]) => html`<span key=${name}><span class="dim">${name.replaceAll("_", " ")}</span> ${said(value)}</span> `)}</span>`;
+}
+
+/** The lines of progress of a job so far, of which the page sees one a second. @param {{job: Job}} props */
+function Probes({ job }) {
+  const seen = useRef(/** @type {Record<string, unknown>[]} */ ([]));
+  const last = seen.current[seen.current.length - 1];
+  if (job.progress && JSON.stringify(last) !== JSON.stringify(job.progress)) seen.current = [...seen.current, job.progress].slice(-LINES_MAX);
+  const lines = seen.current.filter((line) => Object.keys(line).some((name) => /rate|p99/.test(name)));
+  if (lines.length === 0) return null;
+  const names = Array.from(new Set(lines.flatMap((line) => Object.keys(line))));
+  return html`<details open=${job.state === "running"}><summary>Probes of job ${job.id}</summary><${Table} title=${`Probes of job ${job.id}`} head=${names.map((name) => name.replaceAll("_", " "))} rows=${lines.map((line, index) => ({ key: index, cells: names.map((name) => said(line[name])) })).reverse()} /></details>`;
+}
+
+/** @param {{jobs: Job[], onChanged: () => void}} props */
+export function Jobs({ jobs, onChanged }) {
+  const [open, setOpen] = useState(/** @type {string | number | null} */ (null));
+  const rows = jobs.map((job) => ({ key: job.id, class: job.id === open ? "chosen" : "", cells: [
+    String(job.id), job.kind, html`<${State} mood=${MOODS[job.state] ?? "off"}>${job.state}<//>${job.error && html`<div class="why">${visible(job.error)}</div>`}`, html`<${Progress} progress=${job.progress} />`,
+    html`${job.open && html`<button type="button" class="main" aria-expanded=${job.id === open} onClick=${() => setOpen(job.id === open ? null : job.id)}>${job.id === open ? "Close" : "Open"}<span class="sr"> job ${job.id}</span></button> `}
+      ${job.state === "running" && html`<${Action} action=${() => stop(job).then(onChanged)}>Stop<span class="sr"> job ${job.id}</span><//>`}`,
+  ] }));
+  const shown = jobs.find((job) => job.id === open && job.open);
+  return html`<${Table} title="Jobs" head=${["job", "kind", "state", "progress", "what to do"]} rows=${rows} empty="Nothing was started yet." />${jobs.map((job) => html`<${Probes} key=${job.id} job=${job} />`)}
+    ${shown && html`<iframe class="report" title=${`What job ${shown.id} (${shown.kind}) found`} sandbox="allow-scripts" src=${shown.open}></iframe>`}`;
+}
+
+/** @param {Job} job @returns {Promise<void>} */
+async function stop(job) {
+  const response = await request(`/api/lab/jobs/${job.id}`, { method: "DELETE" });
+  if (!response.ok) throw await problemOf(response);
+}
