@@ -1,4 +1,5 @@
-//! Compresses the pages and lists them, so that a file that is put beside them is served.
+//! Compresses the pages and lists them, so that a file that is put beside them is served. Comments and types are for
+//! readers of the source: they are left out.
 
 #![allow(missing_docs)]
 
@@ -18,7 +19,8 @@ fn main() -> io::Result<()> {
     files.sort();
     let mut list = String::from("&[\n");
     for (number, file) in files.iter().enumerate() {
-        let bytes = fs::read(file)?;
+        let is_module = file.extension().is_some_and(|ending| ending == "js");
+        let bytes = if is_module { compact(&fs::read_to_string(file)?).into_bytes() } else { fs::read(file)? };
         let path = file.strip_prefix("assets").map_err(io::Error::other)?;
         let path = path.to_str().ok_or_else(|| io::Error::other("a name that is no text"))?;
         let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
@@ -36,6 +38,21 @@ fn main() -> io::Result<()> {
     }
     list.push_str("]\n");
     fs::write(out.join("assets.rs"), list)
+}
+
+/// A module without comments and indentation. No string of the pages holds `/**` or begins a line with `//`: a test of the
+/// pages sees to that.
+fn compact(text: &str) -> String {
+    let mut without = String::new();
+    let mut rest = text;
+    while let Some((before, comment)) = rest.split_once("/**") {
+        without.push_str(before);
+        rest = comment.split_once("*/").map_or("", |(_, after)| after);
+        rest = rest.strip_prefix([' ', '\n']).unwrap_or(rest);
+    }
+    without.push_str(rest);
+    let lines = without.lines().map(|line| line.trim_start_matches(' ')).filter(|line| !line.starts_with("//"));
+    lines.flat_map(|line| [line, "\n"]).collect()
 }
 
 fn files_below(dir: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {

@@ -10,6 +10,7 @@ import { required } from "./receipt-model.js";
 
 const HOT_MS = 5000;
 const SLOW_MS = 2000;
+const KEYS_MAX = 20;
 const ROWS_MAX = 50;
 
 /** @param {{answers: import("./poll.js").Polled[]}} props */
@@ -17,7 +18,7 @@ function HotKeys({ answers }) {
   const keys = mergedKeys(answers.flatMap((answer) => (answer.value ? [answer.value] : [])));
   const seconds = answers.find((answer) => answer.value)?.value.window_s ?? 10;
   const most = keys[0]?.count ?? 0;
-  const rows = keys.slice(0, ROWS_MAX).map((one, rank) => ({ key: one.hash, cells: [
+  const rows = keys.slice(0, KEYS_MAX).map((one, rank) => ({ key: one.hash, cells: [
     String(rank + 1), one.key !== null ? html`<${Key} text=${one.key} />` : one.key_base64 !== null ? html`<span class="dim">base64</span> <code class="version">${one.key_base64}</code>` : html`<span class="dim">hidden</span> <code>${one.hash}</code>`,
     html`<${Bar} share=${most ? one.count / most : 0} />`, figure(one.count / seconds), html`${count(one.count)} <span class="dim">± ${count(one.error)}</span>`, String(one.partition),
   ] }));

@@ -13,7 +13,7 @@ const DIFFERENT_MAX = 0.003;
 const WIDTHS = [1280, 360];
 const THEMES = ["light", "dark"];
 /** Pages with something to say of a node that is silent; the others show what is well. */
-const scene = (page) => (["overview", "cluster", "consistency"].includes(page) ? "paused" : "healthy");
+const scene = (page) => (["overview", "cluster", "consistency", "load"].includes(page) ? "paused" : "healthy");
 
 let browser;
 before(async () => { browser = await launch(); });
@@ -62,11 +62,11 @@ for (const name of PAGES) {
           return writeFileSync(file, small(png));
         }
         const { share, why, picture } = await difference(readFileSync(file), png);
-        if (share > DIFFERENT_MAX && process.env.KVORUM_PICTURES) {
-          writeFileSync(`${process.env.KVORUM_PICTURES}/${name}-${theme}-${width}.png`, png);
-          writeFileSync(`${process.env.KVORUM_PICTURES}/${name}-${theme}-${width}.diff.png`, picture);
+        if (share > DIFFERENT_MAX && process.env.CONSOLE_TEST_PICTURES) {
+          writeFileSync(`${process.env.CONSOLE_TEST_PICTURES}/${name}-${theme}-${width}.png`, png);
+          writeFileSync(`${process.env.CONSOLE_TEST_PICTURES}/${name}-${theme}-${width}.diff.png`, picture);
         }
-        assert.ok(share <= DIFFERENT_MAX, `${why}, ${(share * 100).toFixed(2)} %; set KVORUM_PICTURES to a directory to see them, RECORD=1 to keep the new one`);
+        assert.ok(share <= DIFFERENT_MAX, `${why}, ${(share * 100).toFixed(2)} %; set CONSOLE_TEST_PICTURES to a directory to see them, RECORD=1 to keep the new one`);
       }));
     }
   }

@@ -4,8 +4,8 @@ import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 import { existsSync } from "node:fs";
 
-const modules = process.env.KVORUM_BROWSER_MODULES;
-if (!modules) throw new Error("KVORUM_BROWSER_MODULES must name the directory in which `npm ci` put this package's modules: run these through cargo test");
+const modules = process.env.CONSOLE_TEST_MODULES;
+if (!modules) throw new Error("CONSOLE_TEST_MODULES must name the directory in which `npm ci` put this package's modules: run these through cargo test");
 
 export const require = createRequire(pathToFileURL(`${modules}/x`));
 export const fromNpm = (name) => import(pathToFileURL(require.resolve(name)));
