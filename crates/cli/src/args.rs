@@ -16,6 +16,7 @@ use crate::key_file::{ClientKey, client_key};
 use crate::keys::args::{AuditCommand, AuthCommand, KeyCommand, SecretCommand};
 use crate::node_args::{AnyNodeArgs, OneNodeArgs, one_url};
 use crate::output::OutputArgs;
+use crate::view_args::{HotArgs, SlowArgs, TopArgs, WhereArgs};
 
 const AFTER: &str = "\
 Try it:
@@ -23,6 +24,7 @@ Try it:
   kvorum put greeting 'hello'           store
   kvorum get greeting                   and read, through any node
   kvorum status                         which nodes are up
+  kvorum top                            and what they do, live
 
 Exit codes: 0 done, 1 not found, 2 usage, 3 not enough replicas, 4 unreachable or refused.";
 
@@ -70,6 +72,10 @@ pub enum Command {
         after_help = "Examples:\n  kvorum status --url localhost:8081\n  kvorum status --url http://10.0.0.1:8080,http://10.0.0.2:8080      through the first that answers\n  kvorum status -o json"
     )]
     Status(StatusArgs),
+    Top(TopArgs),
+    Where(WhereArgs),
+    Slow(SlowArgs),
+    Hot(HotArgs),
     Repair(RepairArgs),
     Scrub(ScrubArgs),
     Backup(BackupArgs),

@@ -13,6 +13,8 @@ mod data_args;
 mod dev;
 mod documents;
 mod entity;
+mod every_node;
+mod hot;
 mod key_file;
 mod keys;
 mod node_args;
@@ -26,7 +28,11 @@ mod refusal;
 mod repair;
 mod scan;
 mod scrub;
+mod slow;
 mod status;
+mod top;
+mod view_args;
+mod where_is;
 
 use std::path::Path;
 
@@ -72,6 +78,10 @@ pub fn run(command: &Command, node: &NodeCommands, commit: &str) -> Result<ExitO
         Command::Query(args) => query::query(args),
         Command::Script(args) => query::script(args),
         Command::Status(args) => status::status(args),
+        Command::Top(args) => top::top(args),
+        Command::Where(args) => where_is::where_is(args),
+        Command::Slow(args) => slow::slow(args),
+        Command::Hot(args) => hot::hot(args),
         Command::Repair(args) => repair::repair(args),
         Command::Scrub(args) => scrub::scrub(args),
         Command::Backup(args) => (node.backup)(args),

@@ -1,6 +1,6 @@
 //! How a command is told its nodes: any of several, or the one that it means.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use kvorum_config::{NodeUrl, duration, node_url};
@@ -42,6 +42,39 @@ impl AnyNodeArgs {
     /// To ask them.
     pub(crate) fn nodes(&self) -> ClientNodes {
         ClientNodes::new(self.url.0.clone(), self.connection.key_file.clone(), self.connection.timeout)
+    }
+}
+
+/// The nodes that are all asked.
+#[derive(Debug, Args)]
+pub struct EveryNodeArgs {
+    /// The nodes to ask, each of them.
+    #[arg(
+        long,
+        value_name = "URL,URL,…",
+        env = "KVORUM_URL",
+        default_value = "http://127.0.0.1:8080",
+        value_parser = url_list
+    )]
+    pub url: UrlList,
+    #[command(flatten)]
+    pub connection: ConnectionArgs,
+}
+
+impl EveryNodeArgs {
+    /// In the order of the list.
+    pub(crate) fn urls(&self) -> &[NodeUrl] {
+        &self.url.0
+    }
+
+    /// What they are shown.
+    pub(crate) fn key(&self) -> Option<&ClientKey> {
+        self.connection.key_file.as_ref()
+    }
+
+    /// By when they answer.
+    pub(crate) fn deadline(&self) -> Instant {
+        Instant::now() + self.connection.timeout
     }
 }
 

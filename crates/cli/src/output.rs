@@ -89,11 +89,24 @@ pub(crate) fn align(rows: &[Vec<String>]) -> String {
     rows.iter().map(line).collect()
 }
 
+/// With a comma between thousands.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Map, Value, json};
 
-    use super::{add_bytes, align, json_line};
+    use super::{add_bytes, align, grouped, json_line};
 
     #[test]
     fn a_line_of_json_says_the_same_and_moves_no_cursor() {
@@ -109,6 +122,11 @@ mod tests {
         add_bytes(&mut object, "key", b"a");
         add_bytes(&mut object, "value", b"\xff");
         assert_eq!(Value::Object(object), json!({"key": "a", "value_base64": "/w=="}));
+    }
+
+    #[test]
+    fn thousands_are_apart() {
+        assert_eq!([0, 999, 1000, 14_203, 1_000_000].map(grouped), ["0", "999", "1,000", "14,203", "1,000,000"]);
     }
 
     #[test]

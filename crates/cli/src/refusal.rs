@@ -22,11 +22,22 @@ pub(crate) fn finish(mut answer: ClientResponse, form: OutputForm) -> Result<Exi
     let mut body = Vec::new();
     // The status is what counts; a body that breaks off only explains less.
     let _ = answer.copy_body(&mut body);
+    let is_old = serde_json::from_slice(&body).is_ok_and(|problem| is_unknown_path(&problem));
+    let outcome = if is_old { ExitOutcome::Refused } else { outcome };
     match form {
+        OutputForm::Text if is_old => {
+            eprintln!("kvorum: the node's version of kvorum does not have this: ask a newer node, or upgrade it");
+        }
         OutputForm::Text => eprintln!("kvorum: {}", explain(answer.status, &body)),
         OutputForm::Json => eprintln!("{}", json_line(&problem(&answer, &body))),
     }
     Ok(outcome)
+}
+
+/// Whether a node says that it does not have a path, which a newer one has.
+pub(crate) fn is_unknown_path(problem: &Value) -> bool {
+    let detail = problem.get("detail").and_then(Value::as_str);
+    detail.is_some_and(|detail| detail.contains("nothing at this path"))
 }
 
 /// The node's problem, or one that says as much of an answer that has none; with the receipt, if there is one.

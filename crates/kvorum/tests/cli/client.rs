@@ -124,6 +124,20 @@ fn status_shows_a_line_per_node() {
 }
 
 #[test]
+fn an_older_node_is_said_to_be_one() {
+    let answer = "HTTP/1.1 400 x\r\n\r\n{\"title\":\"Bad Request\",\"detail\":\"there is nothing at this path\"}";
+    for (command, said) in [
+        (&["where", "k"][..], "does not have this: ask a newer node, or upgrade it"),
+        (&["slow"], "(old): its version of kvorum has no /v0/slow: upgrade the node"),
+        (&["hot"], "has no /v0/hot"),
+        (&["top", "--once"], "has no /v0/stats"),
+    ] {
+        let (ended, _) = answered(command, answer);
+        assert!(ended.code == 4 && ended.stderr.contains(said) && ended.stdout.is_empty(), "{command:?} {ended:?}");
+    }
+}
+
+#[test]
 fn a_reader_that_leaves_is_not_an_error() {
     let (url, asked) = canned("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "\r\n\r\n");
     let (reader, writer) = std::io::pipe().unwrap();

@@ -4,8 +4,24 @@
 
 use crate::support::{kvorum, run};
 
-const COMMANDS: [&str; 12] =
-    ["serve", "dev", "put", "get", "delete", "range", "status", "repair", "bench", "config", "completions", "man"];
+const COMMANDS: [&str; 16] = [
+    "serve",
+    "dev",
+    "put",
+    "get",
+    "delete",
+    "range",
+    "status",
+    "top",
+    "where",
+    "slow",
+    "hot",
+    "repair",
+    "bench",
+    "config",
+    "completions",
+    "man",
+];
 /// Those that only hold others.
 const GROUPS: [&str; 2] = ["bench", "config"];
 const BENCH_COMMANDS: [&str; 5] = ["run", "fill", "knee", "soak", "compare"];

@@ -28,7 +28,10 @@ fn promises() -> BTreeMap<String, Promise> {
         let (heading, text) = section.split_once('\n').unwrap();
         for command in heading.split(", ").map(|name| name.trim_matches('`')) {
             let mut promise = Promise::default();
-            for row in text.lines().filter_map(|line| line.strip_prefix("| ")).skip(1) {
+            // A second table is of what is inside of a member.
+            let table =
+                text.lines().skip_while(|line| !line.starts_with("| ")).take_while(|line| line.starts_with('|'));
+            for row in table.filter_map(|line| line.strip_prefix("| ")).skip(1) {
                 for cell in row.split(" | ").next().unwrap().split(", ") {
                     if cell == "all others" {
                         promise.is_open = true;
@@ -88,7 +91,7 @@ fn output(args: &[&str], input: &str) -> Output {
 }
 
 /// Commands of one node or any, with their input.
-fn ask_all(checker: &mut Checker, urls: &str, one: &str) {
+fn ask_all(checker: &mut Checker, urls: &str, one_url: &str) {
     let any = |args: &[&'static str]| [args, &["--url"]].concat();
     let mut run = |section: &str, args: &[&'static str], input: &str| {
         checker.run(section, &[&any(args)[..], &[urls]].concat(), input)
@@ -110,10 +113,17 @@ fn ask_all(checker: &mut Checker, urls: &str, one: &str) {
     run("script", &["script", "-", "--prefix", "j/"], "function map(key, value, meta) emit(key, 1) end");
     let status = run("status", &["status"], "");
     assert_eq!(status[0]["nodes"].as_array().unwrap().len(), 3);
+    let where_is = run("where", &["where", "j/text"], "");
+    assert_eq!(where_is[0]["replicas"][0], put[0]["replicas"][0]["node"], "{where_is:?}");
+    let slow = run("slow", &["slow"], "");
+    assert!(slow.iter().any(|one| one["status"] == 504 && one["node"] == one_url), "{slow:?}");
+    run("hot", &["hot"], "");
+    let top = run("top", &["top", "--once"], "");
+    assert_eq!(top[0]["nodes"].as_array().unwrap().len(), 3);
     run("repair", &["repair"], "");
     run("repair --wait", &["repair", "--wait"], "");
-    checker.run("scrub", &["scrub", "--url", one], "");
-    checker.run("range", &["range", "j/", "--url", one], "");
+    checker.run("scrub", &["scrub", "--url", one_url], "");
+    checker.run("range", &["range", "j/", "--url", one_url], "");
 }
 
 /// Commands that only look at files.
@@ -161,13 +171,18 @@ fn order_all(checker: &mut Checker, data_dir: &str) {
 
 #[test]
 fn every_command_prints_the_members_that_the_page_has() {
-    let mut cluster = Cluster::prepare(3, &[("KVORUM_SCRIPTS_ENABLED", "true")]);
+    let mut cluster = Cluster::prepare(3, &[("KVORUM_SCRIPTS_ENABLED", "true"), ("KVORUM_COORDINATOR_DEADLINE", "1s")]);
     let admin = format!("127.0.0.1:{}", free_port());
     cluster.set_variable(0, "KVORUM_ADMIN_LISTEN", &admin);
     cluster.spawn_all();
     cluster.wait_whole();
     let mut checker = Checker { promises: promises(), seen: Vec::new() };
     let urls: Vec<String> = (0..3).map(|index| cluster.node(index).url()).collect();
+    cluster.pause(2);
+    let lacking = output(&["put", "slow", "v", "--ack", "3", "--url", &urls[0]], "");
+    assert_eq!(lacking.status.code(), Some(3), "{lacking:?}");
+    cluster.resume(2);
+    cluster.wait_whole();
     ask_all(&mut checker, &urls.join(","), &urls[0]);
     look_at_files(&mut checker, cluster.root());
     order_all(&mut checker, cluster.root().join("dev").to_str().unwrap());
@@ -184,7 +199,7 @@ fn every_command_prints_the_members_that_the_page_has() {
     checker.run("restore", &[&["restore", dir], &serve[..]].concat(), "");
     let missing: Vec<&String> = checker.promises.keys().filter(|section| !checker.seen.contains(section)).collect();
     assert!(missing.is_empty(), "on the page, and not tried here: {missing:?}");
-    assert_eq!(commands_without(&checker), ["serve", "bench", "completions", "man"]);
+    assert_eq!(commands_without(&checker), ["serve", "console", "bench", "completions", "man"]);
 }
 
 /// Commands that are not on the page.

@@ -1,7 +1,8 @@
 //! Real nodes, real ports, real RocksDB: the contract of `docs/` held from outside.
 //!
 //! Where a new test goes: `api_*` one node and what a client sees; `attack` all faults under load; `batch` batches; `backup` backups and
-//! restored nodes; `cli` the client's commands, `cli_json` what they print for programs; `cluster_*` several healthy or missing nodes; `console` the console; `crash_*` death, damage
+//! restored nodes; `cli` the client's commands, `cli_json` what they print for programs, `cli_watch` what they show of a
+//! cluster that runs; `cluster_*` several healthy or missing nodes; `console` the console; `crash_*` death, damage
 //! and full disks; `malformed` what is no request and no frame, in numbers; `peer_*` bad peers, crowds and large
 //! values; `profile` profiles and the admin listener; `ready` that a ready node answers; `start` refusals to start;
 //! `drain` SIGTERM; `expiry` values that
@@ -33,6 +34,7 @@ mod batch;
 mod bench;
 mod cli;
 mod cli_json;
+mod cli_watch;
 mod cluster_degraded;
 mod cluster_examples;
 mod cluster_replication;
