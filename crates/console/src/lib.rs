@@ -51,6 +51,13 @@ const NODES_MAX: usize = 64;
 /// Connections that wait to be taken over.
 const HANDED_MAX: usize = 16;
 
+/// What graphs can show, as JSON: for each series `id`, `title`, `unit` (`1/s`, `s`, `B`, `B/s` or `1`) and `promql`, the
+/// query that shows the same in Prometheus.
+#[must_use]
+pub fn series() -> serde_json::Value {
+    series::table()
+}
+
 /// A console that runs, until this is dropped.
 #[derive(Debug)]
 pub struct Console {

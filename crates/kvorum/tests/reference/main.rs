@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 mod alerts;
+mod board;
 mod command_line;
 mod fields;
 mod http;

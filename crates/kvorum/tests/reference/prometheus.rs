@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::alerts::ALERTS;
+use crate::board::queries;
 use crate::support::cluster::free_port;
 use crate::support::http::encode;
 use crate::support::{Client, Cluster, entity, entity_at, wait_until, wait_within};
@@ -59,9 +60,9 @@ impl Prometheus {
 
     /// Waits until every query has data.
     fn answers_all(&self, when: &str) {
-        for query in ALERTS.iter().map(|alert| alert.value) {
+        for query in ALERTS.iter().map(|alert| alert.value.to_owned()).chain(queries()) {
             wait_within(Duration::from_secs(30), &format!("{when}, `{query}` has data"), || {
-                let series = self.series(query).unwrap_or_else(|error| panic!("{error}"));
+                let series = self.series(&query).unwrap_or_else(|error| panic!("{error}"));
                 (series > 0).then_some(())
             });
         }
@@ -75,6 +76,34 @@ impl Drop for Prometheus {
     }
 }
 
+/// What has never happened has no series: requests of each method, class and kind of answer.
+fn have_everything_happen(cluster: &Cluster) {
+    let mut client = cluster.client(0);
+    cluster.pause(2);
+    assert_eq!(client.ok("PUT", &entity_at("k", 3, 3), Some(b"v")).status, 504);
+    assert_eq!(client.ok("GET", &entity_at("k", 3, 3), None).status, 504);
+    cluster.resume(2);
+    wait_until("the node that was asleep is back", || {
+        client.put(&entity("k"), b"v");
+        client.ok("GET", &entity_at("k", 3, 3), None).status == 200
+    });
+    for ack in 1..=3 {
+        client.put(&entity_at("k", ack, 3), b"v");
+        client.value(&entity_at("k", ack, 3));
+        client.delete(&entity_at("gone", ack, 3));
+    }
+    client.absent(&entity("nothing"));
+    client.get("/v0/entity").problem(400);
+    client.ok("POST", "/v0/backup", None);
+    assert_eq!(client.ok("POST", "/v0/backup", None).status, 503);
+    client.with(
+        "POST",
+        "/v0/batch",
+        &[("Content-Type", "application/x-ndjson")],
+        Some(b"{\"op\":\"get\",\"key\":\"k\"}\n"),
+    );
+}
+
 #[test]
 fn every_query_has_data_with_all_nodes_and_with_one_stopped() {
     let mut cluster = Cluster::prepare(3, &[("KVORUM_AUTH_METRICS", "open"), ("KVORUM_COORDINATOR_DEADLINE", "1s")]);
@@ -84,19 +113,10 @@ fn every_query_has_data_with_all_nodes_and_with_one_stopped() {
     cluster.spawn_all();
     cluster.wait_whole();
     let Some(prometheus) = Prometheus::start(&cluster) else { return };
-    let mut client = cluster.client(0);
-    // What was never lacked has no series.
-    cluster.pause(2);
-    assert_eq!(client.ok("PUT", &entity_at("k", 3, 3), Some(b"v")).status, 504);
-    cluster.resume(2);
-    wait_until("the node that was asleep is back", || {
-        client.put(&entity("k"), b"v");
-        client.ok("GET", &entity_at("k", 3, 3), None).status == 200
-    });
-    client.delete(&entity("k"));
+    have_everything_happen(&cluster);
     prometheus.answers_all("with all nodes");
     cluster.kill(2);
-    client.put(&entity("k"), b"v");
+    cluster.client(0).put(&entity("k"), b"v");
     wait_within(Duration::from_secs(30), "the stopped node is seen as down", || {
         prometheus.series("up{job=\"kvorum\"} == 0").ok().filter(|series| *series == 1)
     });
