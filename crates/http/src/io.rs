@@ -91,6 +91,7 @@ struct LateAnswers {
 
 impl Gathered {
     /// An answer begins at the end of what is gathered.
+    #[cold]
     fn delay_next(&mut self, delay: Duration) {
         let due = Instant::now() + delay;
         let fresh = || Box::new(LateAnswers { heads: VecDeque::new(), sleep: Box::pin(sleep_until(due)) });
@@ -212,9 +213,8 @@ impl Socket {
     /// Writes what is waiting; ready when nothing is.
     pub(super) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut gathered = self.gathered.borrow_mut();
-        loop {
-            let due = gathered.due(cx);
-            let Some(rest) = gathered.bytes.get(gathered.sent..due).filter(|rest| !rest.is_empty()) else { break };
+        let due = gathered.due(cx);
+        while let Some(rest) = gathered.bytes.get(gathered.sent..due).filter(|rest| !rest.is_empty()) {
             let written = ready!(self.poll_socket(cx, |stream, cx| poll_send(&stream, cx, rest)))?;
             gathered.sent += written;
         }
