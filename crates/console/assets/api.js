@@ -12,12 +12,13 @@ export class Problem extends Error {
   }
 }
 
-/** Takes the token out of the URL, so that it is neither seen nor kept in the history. */
+/** Takes the token out of the URL, so that it is neither seen nor kept in the history. @returns {boolean} Whether there was one. */
 export function takeToken() {
   const fragment = location.hash.slice(1);
-  if (fragment === "" || fragment.startsWith("/")) return;
+  if (fragment === "" || fragment.startsWith("/")) return false;
   sessionStorage.setItem(KEPT, fragment);
   history.replaceState(null, "", "#/overview");
+  return true;
 }
 
 /** @returns {Record<string, string>} */

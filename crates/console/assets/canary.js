@@ -13,7 +13,7 @@ const CELL = 4;
 /** @param {{frame: Frame}} props */
 export function Canary({ frame }) {
   const { canary } = frame;
-  const run = (/** @type {boolean} */ on) => html`<${Action} kind=${on ? "main" : ""} action=${() => post("/api/lab/canary", { run: on })}>${on ? "Start the canary" : "Stop it"}<//>`;
+  const run = (/** @type {boolean} */ on) => html`<${Action} kind=${on ? "main" : ""} action=${() => post("/api/lab/canary", { run: on })}>${on ? "Start the canary" : "Stop the canary"}<//>`;
   if (!canary) return html`<p>The canary writes and reads keys of its own all the time, and knows what it must find.</p>${run(true)}`;
   const wrong = canary.lost > 0 || canary.stale > 0;
   return html`<p class="verdict-line"><${State} mood=${wrong ? "bad" : "good"}>acknowledged writes lost: ${count(canary.lost)}, stale reads: ${count(canary.stale)}<//></p>

@@ -9,28 +9,35 @@ import { store } from "./store.js";
 
 const COLOURS = 10;
 const ROWS_MAX = 60;
+/** Of a graph, about. */
+const PIXELS = 300;
 /** Series whose unit is 1 and that are parts of a whole. */
 const SHARES = new Set(["cache_hits", "stalled"]);
 
 /** @param {Series | undefined} series @returns {string} */
 const unitOf = (series) => (series && SHARES.has(series.id) ? "share" : series?.unit ?? "");
 
+/** When a graph changes next: a pixel of an hour lasts several seconds, and nothing is seen to change in between.
+ * @param {number[]} xs @returns {number} */
+export function beat(xs) {
+  const [first = 0, last = 0] = [xs[0], xs[xs.length - 1]];
+  return Math.floor(last / Math.max(1, Math.ceil((last - first) / PIXELS)));
+}
+
 /** The canvas. @param {{lines: Line[], xs: number[], unit: string, title: string}} props */
 function Canvas({ lines, xs, unit, title }) {
   const place = useRef(/** @type {HTMLCanvasElement | null} */ (null));
+  const width = useRef(0);
   const draw = useRef(() => {});
-  draw.current = () => { if (place.current) plot(place.current, xs, lines.map((line) => line.values), unit, COLOURS); };
+  draw.current = () => { if (place.current && width.current > 0) plot(place.current, width.current, xs, lines.map((line) => line.values), unit, COLOURS); };
   const theme = document.documentElement.dataset.theme;
-  const last = xs[xs.length - 1];
-  useLayoutEffect(() => draw.current(), [last, xs.length, lines.map((line) => line.title).join("\n"), unit, theme]);
+  useLayoutEffect(() => draw.current(), [beat(xs), Math.round((xs[0] ?? 0) / 60), lines.map((line) => line.title).join("\n"), unit, theme]);
   useEffect(() => {
-    const element = /** @type {HTMLCanvasElement} */ (place.current);
-    let width = element.clientWidth;
-    const resized = new ResizeObserver(() => {
-      if (element.clientWidth !== width) draw.current();
-      width = element.clientWidth;
+    const resized = new ResizeObserver(([entry]) => {
+      width.current = entry?.contentRect.width ?? 0;
+      draw.current();
     });
-    resized.observe(element);
+    resized.observe(/** @type {HTMLCanvasElement} */ (place.current));
     return () => resized.disconnect();
   }, []);
   return html`<canvas class="plot" ref=${place} role="img" aria-label=${`${title}; the figures are in the table below`}></canvas>`;

@@ -111,5 +111,6 @@ takeToken();
 const place = /** @type {HTMLElement} */ (document.getElementById("app"));
 place.replaceChildren();
 render(html`<${App} />`, place);
-void store.start();
-addEventListener("hashchange", takeToken);
+store.start();
+// The URL of another console, opened in this tab.
+addEventListener("hashchange", () => { if (takeToken()) location.reload(); });

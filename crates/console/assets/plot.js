@@ -31,13 +31,15 @@ const variable = (name) => getComputedStyle(document.documentElement).getPropert
 
 /** @typedef {{context: CanvasRenderingContext2D, x: (at: number) => number, y: (value: number) => number, width: number, from: number, to: number, top: number}} Space */
 
-/** @param {HTMLCanvasElement} canvas @param {number[]} xs @param {number} top @returns {Space} */
-function space(canvas, xs, top) {
-  const width = canvas.clientWidth;
+/** @param {HTMLCanvasElement} canvas @param {number} width @param {number[]} xs @param {number} top @returns {Space} */
+function space(canvas, width, xs, top) {
   const ratio = devicePixelRatio || 1;
-  [canvas.width, canvas.height] = [Math.round(width * ratio), Math.round(HEIGHT * ratio)];
+  const [wideAs, highAs] = [Math.round(width * ratio), Math.round(HEIGHT * ratio)];
+  if (canvas.width !== wideAs || canvas.height !== highAs) [canvas.width, canvas.height] = [wideAs, highAs];
   const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
-  context.scale(ratio, ratio);
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.setLineDash([]);
+  context.clearRect(0, 0, width, HEIGHT);
   const [from, to] = [xs[0] ?? 0, xs[xs.length - 1] ?? 1];
   const wide = Math.max(1, width - LEFT - RIGHT);
   return { context, width, from, to, top, x: (at) => LEFT + (wide * (at - from)) / Math.max(1, to - from), y: (value) => HEIGHT - BOTTOM - ((HEIGHT - BOTTOM - TOP) * value) / top };
@@ -93,11 +95,11 @@ export function thinned(xs, values, each) {
 }
 
 /** Draws a line through each of these rows of values, in its colour; dashes tell apart where colours cannot be told.
- * @param {HTMLCanvasElement} canvas @param {number[]} xs Seconds since 1970. @param {(number | null)[][]} lines @param {string} unit @param {number} colours How many there are. */
-export function plot(canvas, xs, lines, unit, colours) {
+ * @param {HTMLCanvasElement} canvas @param {number} width Of the canvas on the page. @param {number[]} xs Seconds since 1970. @param {(number | null)[][]} lines @param {string} unit @param {number} colours How many there are. */
+export function plot(canvas, width, xs, lines, unit, colours) {
   const highest = most(lines);
   const row = step((highest * ROW_PIXELS) / (HEIGHT - BOTTOM - TOP), unit.startsWith("B"));
-  const area = space(canvas, xs, Math.ceil(highest / row) * row);
+  const area = space(canvas, width, xs, Math.ceil(highest / row) * row);
   axes(area, unit, row);
   const { context, x, y } = area;
   const each = Math.ceil((area.to - area.from) / Math.max(1, area.width - LEFT - RIGHT));

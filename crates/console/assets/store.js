@@ -73,23 +73,17 @@ class Store {
     }, () => {});
   }
 
-  async start() {
+  start() {
     void follow((frame) => this.take(frame), (link) => {
       this.link = link;
+      if (link.state === "live" && !this.session) void this.introduce();
       this.changed();
     });
-    try {
-      [this.session, this.table] = await Promise.all([json("/api/session"), json("/api/series")]);
-    } catch (error) {
-      if (this.link.state === "connecting") this.link = { state: "lost", why: /** @type {Error} */ (error).message, retryMs: 0 };
-    }
-    this.changed();
   }
 
-  /** After the console came back it may be another one. */
-  async refresh() {
-    this.session = await json("/api/session").catch(() => this.session);
-    if (this.table.length === 0) this.table = await json("/api/series").catch(() => []);
+  /** Asks what console this is; again with the next connection, if that fails. */
+  async introduce() {
+    [this.session, this.table] = await Promise.all([json("/api/session"), json("/api/series")]).catch(() => [this.session, this.table]);
     this.changed();
   }
 

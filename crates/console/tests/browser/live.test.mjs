@@ -158,7 +158,7 @@ test("the lab kills and starts a node, and a quick knee ends in a report", LIMIT
   await page.locator(".failures li").nth(2).getByText("dead").waitFor({ timeout: 10000 });
   await page.getByRole("button", { name: "Start node c" }).click();
   await page.locator(".failures li").nth(2).getByText("running").waitFor({ timeout: 20000 });
-  await page.getByRole("button", { name: "Stop it" }).click();
+  await page.getByRole("button", { name: "Stop the canary" }).click();
   await page.getByLabel("Each probe lasts").fill("1s");
   await page.getByLabel("Warm-up").fill("0s");
   await page.getByLabel("Keys", { exact: true }).fill("1000");
