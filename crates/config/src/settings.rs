@@ -505,7 +505,7 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "admin.listen",
         default: "",
-        doc: "Where profiles are taken, on the loopback interface only; empty: nowhere.",
+        doc: "Where profiles are taken and the console has pages, on the loopback interface only; empty: nowhere.",
         set: |c, text| optional(text, "", loopback).map(|value| c.admin_listen = value),
     },
 ];

@@ -1,4 +1,4 @@
-//! The canary of `kvorum dev`: it writes and reads all the time, through all nodes, and counts what a client of a
+//! The canary of `kvorum dev`: it writes and reads while a page is open, through all nodes, and counts what a client of a
 //! linearizable store must never see.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 #[derive(Debug, Default)]
 pub(crate) struct Canary {
     stopped: AtomicBool,
+    /// Whether anything was tried since a page was opened.
+    active: AtomicBool,
     writes: AtomicU64,
     reads: AtomicU64,
     lost: AtomicU64,
@@ -30,12 +32,12 @@ impl Canary {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// The counts, and whether all that was tried since the last time succeeded; null while it is stopped.
+    /// The counts, and whether all that was tried since the last time succeeded; null while it does nothing.
     pub(crate) fn show(&self) -> Value {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (succeeded, failed) =
             (self.succeeded_now.swap(0, Ordering::Relaxed), self.failed_now.swap(0, Ordering::Relaxed));
-        if self.is_paused() {
+        if self.is_paused() || !self.active.load(Ordering::Relaxed) {
             return Value::Null;
         }
         json!({
@@ -52,16 +54,27 @@ impl Canary {
         self.stopped.load(Ordering::Relaxed)
     }
 
+    /// Nobody watches any more.
+    pub(crate) fn rest(&self) {
+        self.active.store(false, Ordering::Relaxed);
+    }
+
+    /// Something has come to an end.
+    fn note_end(&self, of: &AtomicU64) {
+        of.fetch_add(1, Ordering::Relaxed);
+        self.active.store(true, Ordering::Relaxed);
+    }
+
     /// A write was acknowledged.
     pub(crate) fn note_write(&self) {
         self.writes.fetch_add(1, Ordering::Relaxed);
-        self.succeeded_now.fetch_add(1, Ordering::Relaxed);
+        self.note_end(&self.succeeded_now);
     }
 
     /// A read was answered.
     pub(crate) fn note_read(&self) {
         self.reads.fetch_add(1, Ordering::Relaxed);
-        self.succeeded_now.fetch_add(1, Ordering::Relaxed);
+        self.note_end(&self.succeeded_now);
     }
 
     /// A read has missed the last acknowledged write.
@@ -77,6 +90,6 @@ impl Canary {
     /// No node has carried something out.
     pub(crate) fn note_failure(&self) {
         self.failed.fetch_add(1, Ordering::Relaxed);
-        self.failed_now.fetch_add(1, Ordering::Relaxed);
+        self.note_end(&self.failed_now);
     }
 }

@@ -2,9 +2,11 @@
 //! client would.
 //!
 //! The keys are its own, so it knows what a read at a quorum must return: the last value whose write was acknowledged. A
-//! write that got no answer may take effect at any time: its key is given up.
+//! write that got no answer may take effect at any time: its key is given up. It works while a page is open, so that a
+//! cluster which nobody watches holds nothing but its users' keys.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,6 +22,8 @@ const PERIOD: Duration = Duration::from_millis(100);
 const DEADLINE: Duration = Duration::from_secs(1);
 /// The values end by themselves.
 const TTL_S: u32 = 3600;
+/// Keys that are removed at once.
+const REMOVED_MAX: u64 = 64;
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// What came of a write at one node or more.
@@ -40,7 +44,11 @@ pub(crate) struct CanaryWorker {
     /// Of its keys: what begins them, and how many were given up.
     prefix: String,
     given_up: u64,
+    /// How many of those are removed.
+    removed: u64,
     last: u64,
+    /// Whether its present key may be there.
+    has_written: bool,
 }
 
 impl CanaryWorker {
@@ -58,7 +66,9 @@ impl CanaryWorker {
             quorum: quorum.clone(),
             prefix: format!("kvorum-canary%2F{name}%2F{first}%2F"),
             given_up: 0,
+            removed: 0,
             last: 0,
+            has_written: false,
             state: state.clone(),
         };
         (0..state.nodes.len()).map(one).collect()
@@ -72,18 +82,37 @@ impl CanaryWorker {
         let Some(canary) = &state.canary else { return };
         loop {
             ticks.tick().await;
-            if canary.is_paused() {
-                // What it wrote may have ended when it goes on.
-                self.given_up += 1;
-                continue;
+            let is_watched = state.streams.load(Ordering::Relaxed) > 0;
+            if is_watched && !canary.is_paused() {
+                self.cycle(canary).await;
+            } else if self.has_written {
+                self.clear().await;
+                canary.rest();
             }
-            self.cycle(canary).await;
         }
+    }
+
+    /// Removes its keys, as far as that can be done at once: they end by themselves otherwise.
+    async fn clear(&mut self) {
+        let oldest = self.removed.max(self.given_up.saturating_sub(REMOVED_MAX));
+        for number in oldest..=self.given_up {
+            let target = self.target(number);
+            for client in &mut self.clients {
+                let outcome = client.change("DELETE", &target, Bytes::new(), DEADLINE).await;
+                if outcome.is_ok_and(|answer| answer.status == 202) {
+                    break;
+                }
+            }
+        }
+        self.has_written = false;
+        self.given_up += 1;
+        self.removed = self.given_up;
     }
 
     /// A write, and a read that must return it.
     async fn cycle(&mut self, canary: &Canary) {
         self.last += 1;
+        self.has_written = true;
         let (written, is_sure) = self.write().await;
         if written == CanaryWrite::Failed {
             canary.note_failure();
@@ -117,19 +146,19 @@ impl CanaryWorker {
         self.given_up += 1;
     }
 
-    fn target(&self) -> String {
-        format!("/v0/entity?{}id={}{}", self.quorum, self.prefix, self.given_up)
+    fn target(&self, number: u64) -> String {
+        format!("/v0/entity?{}id={}{number}", self.quorum, self.prefix)
     }
 
     /// Writes at one node after the other until one acknowledges; and whether no attempt can take effect later.
     async fn write(&mut self) -> (CanaryWrite, bool) {
-        let target = format!("{}&ttl={TTL_S}", self.target());
+        let target = format!("{}&ttl={TTL_S}", self.target(self.given_up));
         let body = Bytes::from(self.last.to_string());
         let mut is_sure = true;
         for step in 0..self.clients.len() {
             let at = (self.first + step) % self.clients.len();
             let Some(client) = self.clients.get_mut(at) else { continue };
-            match client.put(&target, body.clone(), DEADLINE).await {
+            match client.change("PUT", &target, body.clone(), DEADLINE).await {
                 Ok(answer) if answer.status == 201 => return (CanaryWrite::Acknowledged, is_sure),
                 // It was sent to no replica.
                 Ok(answer) if answer.status == 503 => {}
@@ -142,7 +171,7 @@ impl CanaryWorker {
 
     /// The value as one node after the other has it, from another one on than where it was written; zero for none.
     async fn read(&mut self) -> Option<u64> {
-        let target = self.target();
+        let target = self.target(self.given_up);
         for step in 1..=self.clients.len() {
             let at = (self.first + step) % self.clients.len();
             let Some(client) = self.clients.get_mut(at) else { continue };

@@ -4,18 +4,20 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::formula::StatsInterval;
 use crate::node_client::NodeClient;
 use crate::node_state::{HasKey, Polled, WatchedCluster, WatchedState, judge, judge_older};
 use crate::ring::write_number;
 use crate::series::{SERIES, values};
+use crate::settings::ConsoleMode;
 use crate::state::ConsoleState;
 use crate::stats::NodeStats;
 
@@ -47,18 +49,31 @@ pub(crate) struct Collector {
     nodes: Vec<CollectedNode>,
     watched: WatchedCluster,
     begin: Instant,
-    /// The nodes of `dev`: the last answer, and the question that is under way.
-    dev: Option<JoinHandle<String>>,
+    /// What `dev` has said of its nodes.
+    dev: Value,
+    /// The question to it that is under way.
+    dev_asked: Option<JoinHandle<String>>,
 }
 
 impl Collector {
     pub(crate) fn new(state: Arc<ConsoleState>) -> Self {
         let nodes = state.nodes.iter().map(|_| CollectedNode { client: None, before: None }).collect();
-        Self { state, nodes, watched: WatchedCluster::default(), begin: Instant::now(), dev: None }
+        Self {
+            state,
+            nodes,
+            watched: WatchedCluster::default(),
+            begin: Instant::now(),
+            dev: Value::Null,
+            dev_asked: None,
+        }
     }
 
     /// Never ends.
     pub(crate) async fn run(mut self) {
+        // A node asks its peers for nobody: not before the first page is opened.
+        while self.state.settings.mode == ConsoleMode::Admin && self.state.connections.load(Ordering::Relaxed) == 0 {
+            sleep(PERIOD).await;
+        }
         let mut ticks = interval(PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let first = ticks.tick().await;
@@ -88,7 +103,7 @@ impl Collector {
                 node.push(second, &frame.series);
             }
         }
-        let dev = self.dev_answer().await;
+        let dev = self.dev_answer().await.clone();
         let canary = self.state.canary.as_ref().map(|canary| canary.show());
         let text = frame_text(&self.state, at_ms, &frames, &json!({ "dev": dev, "canary": canary }));
         self.state.frames.send_replace(Bytes::from(format!("data: {text}\n\n")));
@@ -125,20 +140,22 @@ impl Collector {
 
     /// Asks for the nodes of `dev`, unless the last question is not answered yet.
     fn ask_dev(&mut self) {
-        if let (Some(lab), None) = (self.state.settings.lab.clone(), &self.dev) {
-            self.dev = Some(tokio::task::spawn_blocking(move || lab.order("status")));
+        if let (Some(lab), None) = (self.state.settings.lab.clone(), &self.dev_asked) {
+            self.dev_asked = Some(tokio::task::spawn_blocking(move || lab.order("status")));
         }
     }
 
-    /// What `dev` says of its nodes, if it does by now.
-    async fn dev_answer(&mut self) -> Option<Value> {
-        if !self.dev.as_ref()?.is_finished() {
-            return None;
+    /// What `dev` says of its nodes, or has said last.
+    async fn dev_answer(&mut self) -> &Value {
+        if self.dev_asked.as_ref().is_some_and(JoinHandle::is_finished)
+            && let Some(asked) = self.dev_asked.take()
+            && let Ok(text) = asked.await
+            && let Ok(answer) = serde_json::from_str::<Value>(&text)
+            && let Some(nodes) = answer.get("nodes")
+        {
+            self.dev = json!({ "nodes": nodes });
         }
-        let text = self.dev.take()?.await.ok()?;
-        let mut answer: Value = serde_json::from_str(&text).ok()?;
-        let nodes = answer.get_mut("nodes")?.take();
-        Some(json!({ "nodes": nodes }))
+        &self.dev
     }
 }
 

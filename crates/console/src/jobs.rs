@@ -295,6 +295,9 @@ fn end(job: &LabJob) {
     };
     let mut progress = locked(&job.progress);
     let words = String::from_utf8_lossy(&progress.words).trim().to_owned();
+    if progress.line.is_null() && !words.is_empty() {
+        progress.line = json!({ "said": words });
+    }
     (progress.state, progress.error) = match outcome {
         Ok(Some(status)) if status.success() => (JobState::Done, None),
         Ok(Some(status)) => (JobState::Failed, Some(if words.is_empty() { status.to_string() } else { words })),

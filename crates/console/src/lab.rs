@@ -83,11 +83,13 @@ pub(crate) fn bench(state: &ConsoleState, body: &Value) -> Result<String, Consol
     let command = body["command"].as_str().unwrap_or_default();
     let given = body["arguments"].as_object().cloned().unwrap_or_default();
     let mut arguments = bench_arguments(command, &given)?;
-    arguments.push("--progress=json".to_owned());
     let urls: Vec<&str> = state.nodes.iter().map(|node| node.url.as_str()).collect();
     let urls = urls.join(",");
     let sides = if command == "compare" { compared(jobs, &given)? } else { Vec::new() };
-    // Saved runs are compared as they are.
+    // Saved runs are compared as they are, and at once.
+    if sides.is_empty() {
+        arguments.push("--progress=json".to_owned());
+    }
     if command != "compare" {
         arguments.push(format!("--url={urls}"));
     } else if sides.is_empty() {

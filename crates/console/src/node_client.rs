@@ -102,10 +102,16 @@ impl NodeClient {
         outcome
     }
 
-    /// A PUT, sent once.
-    pub(crate) async fn put(&mut self, target: &str, body: Bytes, deadline: Duration) -> Result<WholeAnswer, NoAnswer> {
+    /// A PUT or DELETE, sent once.
+    pub(crate) async fn change(
+        &mut self,
+        method: &str,
+        target: &str,
+        body: Bytes,
+        deadline: Duration,
+    ) -> Result<WholeAnswer, NoAnswer> {
         const ANSWER_BYTES_MAX: usize = 64 << 10;
-        let outcome = timeout(deadline, self.attempt("PUT", target, body, ANSWER_BYTES_MAX)).await;
+        let outcome = timeout(deadline, self.attempt(method, target, body, ANSWER_BYTES_MAX)).await;
         let outcome = outcome.unwrap_or(Err(NoAnswer::Late));
         if outcome.is_err() {
             self.forget();

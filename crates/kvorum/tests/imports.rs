@@ -36,6 +36,7 @@ const CRATES: &[(&str, &str, &[&str])] = &[
             "kvorum_base",
             "kvorum_storage",
             "kvorum_config",
+            "kvorum_console",
             "kvorum_engine_rocksdb",
             "kvorum_peer",
             "kvorum_query",

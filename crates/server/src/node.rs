@@ -49,6 +49,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::guards::Guards;
 use crate::handover::TcpHandover;
+use crate::profile::console::AdminConsole;
 use crate::profile::listener::{AdminListener, AdminRules};
 use crate::runtime::{BackgroundParts, ThreadParts, browser_rules, run_background, run_shard};
 use crate::secrets::SecretError;
@@ -154,7 +155,9 @@ fn start_admin(
     let browsers = BrowserRules { own, ..browser_rules(config) };
     let auth = view.guards.auth.clone();
     let audit = view.guards.audit.as_ref().map(Arc::downgrade).unwrap_or_default();
-    AdminListener::start(listener, AdminRules { browsers, auth, audit, time })
+    // Nodes that want a key want the console's, which this node has none of.
+    let console = auth.is_none().then(|| AdminConsole::start(config, listener.local_addr()?)).transpose()?;
+    AdminListener::start(listener, AdminRules { browsers, auth, audit, time }, console)
 }
 
 fn bind_admin(address: &Address) -> Result<TcpListener, StartError> {

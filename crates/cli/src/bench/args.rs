@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
+use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand, ValueEnum};
 use kvorum_config::duration;
 use kvorum_load::Error;
 use kvorum_load::compare::Side;
@@ -98,6 +98,16 @@ pub struct LoadArgs {
     /// has only get, put, insert and delete.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = up_to::<BATCH_MAX>)]
     batch: usize,
+    /// How it says how far it is: in words, or as an object of JSON a line for programs.
+    #[arg(long, value_name = "FORM", default_value = "text")]
+    pub(super) progress: ProgressForm,
+}
+
+/// How progress is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProgressForm {
+    Text,
+    Json,
 }
 
 const WORKLOAD: &str = "put";

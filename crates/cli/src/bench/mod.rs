@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use args::{BenchCommand, CompareArgs, FillArgs, KneeArgs, RunArgs, SoakArgs};
+use args::{BenchCommand, CompareArgs, FillArgs, KneeArgs, ProgressForm, RunArgs, SoakArgs};
 use kvorum_load::compare::{
     COMPARISON_FILE, Comparison, PairedRuns, Pairing, Side, compare as compare_runs, compare_saved, kill_server, live,
 };
@@ -23,7 +23,7 @@ use kvorum_load::soak::{GOODPUT_FROM_S, Soak, soak as judge_soak};
 use rustix::fs::Access;
 use tokio::signal::unix::{SignalKind, signal};
 
-use lines::{Lines, bar, say, tell_turn, warn};
+use lines::{Lines, bar, say, tell_run, tell_turn, warn};
 
 use crate::outcome::{ExitOutcome, Unreachable};
 
@@ -87,7 +87,7 @@ fn ignores_hangup() -> bool {
 
 fn run(args: &RunArgs, stop: &Arc<AtomicBool>) -> Result<ExitOutcome> {
     let plan = args.load.plan(args.rate);
-    let document = measured(&plan, args.out.as_deref(), args.latency, stop, |_, _| None)?;
+    let document = measured(&plan, args.out.as_deref(), (args.latency, args.load.progress), stop, |_, _| None)?;
     Ok(if document.is_some() { ExitOutcome::Done } else { ExitOutcome::NotFound })
 }
 
@@ -98,7 +98,7 @@ fn soak(args: &SoakArgs, stop: &Arc<AtomicBool>) -> Result<ExitOutcome> {
         return Err(kvorum_load::Error::Usage(why.into()).into());
     }
     let judge = |outcome: &_, document: &_| Some(judge_soak(&plan, outcome, document, &args.objective, args.goodput));
-    let document = measured(&plan, args.out.as_deref(), false, stop, judge)?;
+    let document = measured(&plan, args.out.as_deref(), (false, args.load.progress), stop, judge)?;
     let passed = document.is_some_and(|run| !run.interrupted && run.soak.is_some_and(|soak| soak.passed));
     Ok(if passed { ExitOutcome::Done } else { ExitOutcome::NotFound })
 }
@@ -107,13 +107,18 @@ fn soak(args: &SoakArgs, stop: &Arc<AtomicBool>) -> Result<ExitOutcome> {
 fn measured(
     plan: &RunPlan,
     out: Option<&Path>,
-    spectrum: bool,
+    (spectrum, form): (bool, ProgressForm),
     stop: &Arc<AtomicBool>,
     judge: impl FnOnce(&kvorum_load::run::RunOutcome, &Document) -> Option<Soak>,
 ) -> Result<Option<Document>> {
     make_dir(out)?;
-    let bar = bar(plan.duration.as_secs() + plan.warmup.as_secs(), "{wide_bar} {pos}/{len} s  {msg}");
+    let seconds = plan.duration.as_secs() + plan.warmup.as_secs();
+    let bar = bar(seconds, "{wide_bar} {pos}/{len} s  {msg}");
+    let mut told_s = None;
     let outcome = run_load(plan, stop, &mut |progress| {
+        if form == ProgressForm::Json {
+            tell_run(progress, seconds, &mut told_s);
+        }
         bar.set_position(progress.elapsed.as_secs());
         bar.set_message(format!("{} requests", progress.done));
     })?;
@@ -196,7 +201,7 @@ fn knee(args: &KneeArgs, stop: &Arc<AtomicBool>) -> Result<ExitOutcome> {
     let (objective, dir) = (&args.objective, args.out.as_deref());
     make_dir(dir)?;
     let hunt = SearchInput { plan: &plan, objective, effort: Effort::Whole, sustained: args.sustained, dir, stop };
-    let (knee, searched) = find_knee(&hunt, &mut Lines);
+    let (knee, searched) = find_knee(&hunt, &mut Lines(args.load.progress));
     // Also of a search that failed on its way, or cannot be written.
     let told = if searched.is_err() && knee.probes.is_empty() { Ok(()) } else { tell_knee(&knee, searched.is_ok()) };
     if knee.earlier_stays {
@@ -284,7 +289,7 @@ fn compare(args: &CompareArgs, stop: &Arc<AtomicBool>) -> Result<ExitOutcome> {
     let rate = args.rate.with_context(missing)?;
     let plan = args.load.plan(rate);
     let contest = PairedRuns { plan: &plan, pairs: args.pairs, dir: args.out.as_deref(), stop };
-    let ([a, b], ended) = live(&contest, &args.a, &args.b, &mut tell_turn);
+    let ([a, b], ended) = live(&contest, &args.a, &args.b, &mut |turn| tell_turn(turn, args.load.progress));
     let interrupted = stop.load(Ordering::Relaxed);
     let told = if a.is_empty() {
         if interrupted {

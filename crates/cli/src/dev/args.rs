@@ -42,9 +42,13 @@ pub struct DevClusterArgs {
     /// Have nodes prove a secret to each other and clients show a key; both are made below the data directory.
     #[arg(long)]
     pub secure: bool,
-    /// Opens the nodes' admin listeners, for `kvorum profile`: the first one's port; the others follow it.
+    /// Opens the nodes' admin listeners, for `kvorum profile`: the first one's port; the others follow it. The console
+    /// has them opened 1000 above the nodes' ports, where those are free.
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..=65_000))]
     pub admin_base_port: Option<u16>,
+    /// Leave the console out: the pages in a browser that show the cluster, and have its nodes fail.
+    #[arg(long)]
+    pub no_console: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,6 +1,7 @@
 //! The way in to a running `dev`: its socket's connections and its console give orders here, and the supervisor, which
 //! alone has the nodes, takes them one after the other.
 
+use kvorum_console::LabControl;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
@@ -32,8 +33,20 @@ impl DevControl {
         let (answer, answered) = oneshot::channel();
         // What cannot be sent, or is dropped, has no answer.
         let _ = self.orders.send(AwaitedOrder { line: line.to_owned(), answer }).await;
-        answered.await.unwrap_or_else(|_| refusal("`kvorum dev` is stopping"))
+        answered.await.unwrap_or_else(|_| stopping())
     }
+}
+
+impl LabControl for DevControl {
+    fn order(&self, line: &str) -> String {
+        let (answer, answered) = oneshot::channel();
+        let _ = self.orders.blocking_send(AwaitedOrder { line: line.to_owned(), answer });
+        answered.blocking_recv().unwrap_or_else(|_| stopping()).to_string()
+    }
+}
+
+fn stopping() -> Value {
+    refusal("`kvorum dev` is stopping")
 }
 
 /// The answer to an order that was not carried out.

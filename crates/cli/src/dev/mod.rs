@@ -13,6 +13,7 @@ mod control;
 mod home;
 pub(crate) mod nodes;
 mod order;
+mod pages;
 mod socket;
 mod words;
 
@@ -24,6 +25,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use kvorum_config::{NodeUrl, node_url};
+use kvorum_console::Console;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
@@ -33,6 +35,7 @@ use self::cluster::{DevCluster, DevDeath};
 use self::control::{AwaitedOrder, DevControl, refusal};
 use self::home::DevHome;
 use self::nodes::{DevLaunch, DevNode, node_command, shares};
+use self::pages::start_console;
 use self::words::DevWords;
 use crate::client::{ClientRequest, ResponseBounds, send};
 use crate::keys::dev::DevSecrets;
@@ -42,6 +45,8 @@ use crate::outcome::ExitOutcome;
 const START_DEADLINE: Duration = Duration::from_secs(120);
 /// For a node to drain.
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
+/// From a node's port to that of its admin listener.
+const ADMIN_ABOVE: u16 = 1000;
 const POLL: Duration = Duration::from_millis(50);
 
 /// `kvorum dev`
@@ -81,6 +86,9 @@ async fn run(args: &DevClusterArgs) -> Result<ExitOutcome> {
     let urls: Vec<NodeUrl> = launches.iter().map(|launch| launch.url.clone()).collect();
     let listener = tokio::net::UnixListener::from_std(home.listen()?)?;
     let (control, mut orders) = DevControl::new();
+    let console =
+        (!args.no_console).then(|| start_console(&launches, &args.data_dir, secrets.as_ref(), control.clone()));
+    let console = console.transpose()?;
     let nodes = (1..).zip(launches).map(|(number, launch)| DevNode::start(number, launch));
     let mut cluster = DevCluster(nodes.collect::<Result<_>>()?);
     say(format!("starting {} nodes…", urls.len()));
@@ -92,8 +100,9 @@ async fn run(args: &DevClusterArgs) -> Result<ExitOutcome> {
             Err(outcome) => outcome,
             Ok(()) => {
                 let welcome = welcome(&urls, &args.data_dir, secrets.as_ref().zip(key.as_deref()), &words);
+                let pages = console.as_ref().and_then(Console::url).map_or_else(String::new, |url| words.pages(&url));
                 // Its reader may be gone: the nodes run all the same.
-                drop(writeln!(std::io::stdout(), "{welcome}"));
+                drop(writeln!(std::io::stdout(), "{welcome}{pages}\nCtrl-C stops them all; the data stays.\n"));
                 tokio::select! {
                     () = stop.asked() => ExitOutcome::Done,
                     () = supervise(&mut cluster, &mut deaths, &mut orders, &words) => ExitOutcome::Done,
@@ -103,6 +112,7 @@ async fn run(args: &DevClusterArgs) -> Result<ExitOutcome> {
     };
     // What comes from now on is refused.
     drop(orders);
+    drop(console);
     let stopped = stop_all(&mut cluster, &mut deaths, &mut stop).await;
     Ok(if outcome == ExitOutcome::Done { stopped } else { outcome })
 }
@@ -167,10 +177,7 @@ async fn supervise(
 /// How the nodes are started, once all ports are known to be free.
 fn launches(args: &DevClusterArgs, secrets: Option<&DevSecrets>) -> Result<Vec<DevLaunch>> {
     let ports: Vec<u16> = (args.base_port..).take(usize::from(args.nodes)).collect();
-    let admins: Vec<Option<u16>> = match args.admin_base_port {
-        Some(first) => (first..).take(ports.len()).map(Some).collect(),
-        None => vec![None; ports.len()],
-    };
+    let admins = admin_ports(args, &ports);
     // Held until all are checked: an admin listener may not have a node's port either.
     let mut held = Vec::new();
     let of_nodes = ports.iter().map(|port| (port, "--base-port"));
@@ -194,9 +201,22 @@ fn launches(args: &DevClusterArgs, secrets: Option<&DevSecrets>) -> Result<Vec<D
         command.envs(shares(args.nodes).into_iter().filter(|(name, _)| !is_set(name)));
         command.envs(admin.map(|port| ("KVORUM_ADMIN_LISTEN", OsString::from(format!("127.0.0.1:{port}")))));
         command.envs(secrets.map(DevSecrets::variables).into_iter().flatten());
-        Ok(DevLaunch { url, data_dir, command })
+        Ok(DevLaunch { url, data_dir, admin, command })
     };
     (1..).zip(&urls).zip(admins).map(launch).collect()
+}
+
+/// The ports of the nodes' admin listeners. Those that only the console needs are left out where one is in use.
+fn admin_ports(args: &DevClusterArgs, ports: &[u16]) -> Vec<Option<u16>> {
+    let all = match args.admin_base_port {
+        Some(first) => Some((first..).take(ports.len()).collect::<Vec<u16>>()),
+        None if args.no_console || std::env::var_os("KVORUM_ADMIN_LISTEN").is_some() => None,
+        None => {
+            let above: Option<Vec<u16>> = ports.iter().map(|port| port.checked_add(ADMIN_ABOVE)).collect();
+            above.filter(|above| above.iter().all(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()))
+        }
+    };
+    all.map_or_else(|| vec![None; ports.len()], |all| all.into_iter().map(Some).collect())
 }
 
 /// Cancel safe.
@@ -272,7 +292,7 @@ fn welcome(urls: &[NodeUrl], data_dir: &Path, secured: Option<(&DevSecrets, &str
     format!(
         "\n{} nodes are ready, each with its data:\n\n{}\n\nStore through one, read through another:\n\n  \
          curl -i{header} -X PUT --data-binary 'hello' '{first}/v0/entity?id=greeting'\n  \
-         curl -i{header} '{last}/v0/entity?id=greeting'{commands}{}\n\nCtrl-C stops them all; the data stays.\n",
+         curl -i{header} '{last}/v0/entity?id=greeting'{commands}{}\n",
         urls.len(),
         lines.join("\n"),
         words.tour(urls),

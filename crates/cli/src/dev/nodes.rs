@@ -18,6 +18,8 @@ use serde_json::{Value, json};
 pub(crate) struct DevLaunch {
     pub(crate) url: NodeUrl,
     pub(crate) data_dir: PathBuf,
+    /// The port of its admin listener.
+    pub(crate) admin: Option<u16>,
     /// Made once: by then the program's file may have been replaced, and the new one is started.
     pub(crate) command: Command,
 }

@@ -28,6 +28,14 @@ impl DevWords {
         self.client(rest) + &self.data_dir
     }
 
+    /// Where the console is, and what it is for.
+    pub(crate) fn pages(&self, url: &str) -> String {
+        format!(
+            "\nSee all of it in a browser, where nodes are killed, slowed and started with a click, and where load and flame \
+             graphs are started:\n\n  {url}\n"
+        )
+    }
+
     /// What to do with nodes that are ready. Two commands, the way to have kvorum's own show a key, and an end.
     pub(crate) fn tour(&self, urls: &[NodeUrl]) -> String {
         let [first, second, .., last] = urls else { return String::new() };

@@ -2,14 +2,15 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Instant;
 
 use serde_json::Value;
 
 use crate::support::cluster::free_port;
-use crate::support::console::{ConsoleProcess, FrameStream, states};
+use crate::support::console::{ConsoleProcess, FrameStream, parts, states};
 use crate::support::secure::{private, said};
-use crate::support::{Cluster, entity, entity_at, wait_until};
+use crate::support::{Client, Cluster, entity, entity_at, wait_until};
 
 fn urls(cluster: &Cluster) -> Vec<String> {
     (0..cluster.len()).map(|index| cluster.node(index).url()).collect()
@@ -119,6 +120,7 @@ fn what_a_page_asks_is_what_the_node_answers() {
     assert_eq!(cluster.client(2).value(&entity(id)), value);
     let large = console.ask("PUT", &target(0), Some(&[value.as_slice(), b"!"].concat()));
     large.problem(413);
+    console.ask("PUT", &target(0), Some(&value.repeat(3))).problem(413);
     for (page, own) in [
         ("cluster", "/v0/cluster"),
         ("layout", "/v0/layout"),
@@ -299,4 +301,42 @@ fn connections_are_limited() {
     assert!(refused.text().contains("close a page") && clients.len() == 129, "{} {refused:?}", clients.len());
     drop(clients);
     wait_until("there is room again", || console.client().get("/").status == 200);
+}
+
+#[test]
+fn the_admin_listener_has_the_pages_for_who_reads_the_nodes_directory() {
+    let mut cluster = Cluster::prepare(1, &[]);
+    let admin = format!("127.0.0.1:{}", free_port());
+    cluster.set_variable(0, "KVORUM_ADMIN_LISTEN", &admin);
+    cluster.spawn_all();
+    cluster.wait_whole();
+    let file = cluster.node(0).data_dir.join("console.url");
+    let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "its user's alone");
+    let (address, token) = parts(&std::fs::read_to_string(&file).unwrap());
+    assert_eq!(address.to_string(), admin);
+    let ask = |method: &str, path: &str| Client::new(address).with(method, path, &[("kvorum-console", &token)], None);
+    let session = ask("GET", "/api/session").json();
+    assert_eq!((session["mode"].as_str(), session["level"].as_str()), (Some("admin"), Some("read")));
+    assert_eq!(session["nodes"][0], cluster.node(0).url());
+    assert_eq!(ask("GET", "/").header("content-type"), Some("text/html; charset=utf-8"));
+    assert_eq!(ask("GET", "/api/nodes/0/stats").json()["node"], cluster.node(0).url());
+    ask("DELETE", "/api/nodes/0/entity?id=k").problem(403);
+    Client::new(address).get("/api/session").problem(401);
+    assert_eq!(Client::new(address).get("/debug/profile/heap").status, 404, "profiles are where they were");
+    assert_eq!(Client::new(address).get("/debug/profile/lock?seconds=1").status, 200);
+    cluster.terminate(0);
+    assert!(!file.exists(), "the token goes with the node");
+}
+
+#[test]
+fn a_node_that_wants_keys_has_no_pages_of_its_own() {
+    let mut cluster = Cluster::prepare(1, &[]);
+    let admin = format!("127.0.0.1:{}", free_port());
+    cluster.set_variable(0, "KVORUM_ADMIN_LISTEN", &admin);
+    cluster.guard();
+    cluster.spawn_all();
+    cluster.wait_whole();
+    assert!(!cluster.node(0).data_dir.join("console.url").exists());
+    assert_eq!(Client::new(admin.parse().unwrap()).get("/").status, 401, "as any path that wants a key");
 }

@@ -2,7 +2,8 @@
 //!
 //! Where a new test goes: `api_*` one node and what a client sees; `attack` all faults under load; `batch` batches; `backup` backups and
 //! restored nodes; `cli` the client's commands, `cli_json` what they print for programs, `cli_watch` what they show of a
-//! cluster that runs; `cluster_*` several healthy or missing nodes; `console` the console; `crash_*` death, damage
+//! cluster that runs; `cluster_*` several healthy or missing nodes; `console` the console,
+//! `console_lab` that of `dev`; `crash_*` death, damage
 //! and full disks; `malformed` what is no request and no frame, in numbers; `peer_*` bad peers, crowds and large
 //! values; `profile` profiles and the admin listener; `ready` that a ready node answers; `start` refusals to start;
 //! `drain` SIGTERM; `expiry` values that
@@ -40,6 +41,7 @@ mod cluster_examples;
 mod cluster_replication;
 mod cluster_sharding;
 mod console;
+mod console_lab;
 mod crash_damage;
 mod crash_disk_full;
 mod crash_kill;

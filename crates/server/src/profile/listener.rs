@@ -1,4 +1,5 @@
 //! The admin listener: where an operator takes profiles. HTTP/1.1, one request per connection, on threads of its own.
+//! What asks for no profile is the console's, if there is one ([`AdminConsole`]).
 //!
 //! Only on the loopback interface, and only where it is configured: a profile costs the node time, and shows what it
 //! is made of. Bounded: connections, the size and the time of a request, and all that a profile is bounded by. A client
@@ -18,6 +19,7 @@ use kvorum_auth::table::AuthTable;
 use kvorum_base::clock::TimeSource;
 use kvorum_http::{AuditLog, AuthState, BrowserRules, OriginHeaders, OriginRefusal};
 
+use super::console::{AdminConsole, PREFIX};
 use super::profiler::Profiler;
 use super::sample::{FREQUENCY_MAX, Profile, ProfileRequest, Refusal, SECONDS_MAX, SampleKind};
 use crate::audit::Audit;
@@ -34,7 +36,6 @@ const FAREWELL: Duration = Duration::from_secs(3);
 const DEFAULT_SECONDS: u32 = 30;
 /// Not a round number: what happens every 10 ms would be seen always or never.
 const DEFAULT_FREQUENCY: u32 = 99;
-const PREFIX: &str = "/debug/profile/";
 
 /// It, and the thread that accepts. Connections have threads of their own, which end by themselves.
 pub(crate) struct AdminListener {
@@ -46,6 +47,7 @@ pub(crate) struct AdminListener {
 struct ListenerShared {
     profiler: Profiler,
     rules: AdminRules,
+    console: Option<AdminConsole>,
     connections: AtomicUsize,
     stopping: AtomicBool,
 }
@@ -84,17 +86,18 @@ impl AdminListener {
     ///
     /// # Errors
     /// The system's, where it starts no thread.
-    pub(crate) fn start(listener: TcpListener, rules: AdminRules) -> io::Result<Self> {
+    pub(crate) fn start(listener: TcpListener, rules: AdminRules, console: Option<AdminConsole>) -> io::Result<Self> {
         let shared = Arc::new(ListenerShared {
             profiler: Profiler::default(),
             rules,
+            console,
             connections: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
         });
         let (accepting, address) = (shared.clone(), listener.local_addr()?);
         let thread =
             std::thread::Builder::new().name("admin".to_owned()).spawn(move || accept(&listener, &accepting))?;
-        tracing::warn!(%address, "the admin listener is open: programs of this machine can take profiles");
+        tracing::info!(%address, "the admin listener is open: programs of this machine can take profiles");
         Ok(Self { shared, address, thread })
     }
 
@@ -153,6 +156,11 @@ impl Drop for AdminSlot {
 
 fn serve(mut stream: TcpStream, slot: Option<&AdminSlot>) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
+    if let Some(console) = slot.and_then(|slot| slot.0.console.as_ref())
+        && console.is_meant(&stream)?
+    {
+        return console.take_over(stream);
+    }
     let address = stream.peer_addr()?.ip();
     let mut caller = AdminCaller::default();
     let note = |caller: &AdminCaller, status| {

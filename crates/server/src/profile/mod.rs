@@ -5,6 +5,7 @@
 //! number of them, and counts what it had no room for and what it could not unwind.
 
 pub(crate) mod allocations;
+pub(crate) mod console;
 mod cpu;
 pub(crate) mod listener;
 mod profiler;

@@ -34,7 +34,7 @@ use nodes::{Order, ScenarioNodes, has_ended};
 use profile::{Session, profiles};
 use rustix::process::Pid;
 
-use super::args::ScenarioArgs;
+use super::args::{ProgressForm, ScenarioArgs};
 use super::lines::{Lines, bar, say, tell_turn, warn};
 use crate::outcome::ExitOutcome;
 
@@ -343,7 +343,7 @@ impl Runner<'_> {
             dir: Some(&dir),
             stop: &self.halt,
         };
-        let (found, searched) = knee(&hunt, &mut Lines);
+        let (found, searched) = knee(&hunt, &mut Lines(ProgressForm::Text));
         let knee_rate = found.knee_rate;
         let mut report = KneeReport {
             workload: of.to_owned(),
@@ -472,7 +472,8 @@ impl Runner<'_> {
         let dir: PathBuf = self.dir.join("runs").join(format!("compare-{}", short_name(of)));
         let contest = PairedRuns { plan: &plan, pairs: self.scale.pairs, dir: Some(&dir), stop: &self.halt };
         let [side_a, side_b] = [a, b].map(|one| Side::Servers(one.plan.targets.clone()));
-        let ([runs_a, runs_b], ended) = live(&contest, &side_a, &side_b, &mut tell_turn);
+        let ([runs_a, runs_b], ended) =
+            live(&contest, &side_a, &side_b, &mut |turn| tell_turn(turn, ProgressForm::Text));
         if runs_a.is_empty() {
             return Ok(ended?);
         }

@@ -2,7 +2,8 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::process::{Child, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
@@ -20,13 +21,26 @@ impl ConsoleProcess {
     /// Starts one for these nodes.
     pub fn start(urls: &[String], arguments: &[&str]) -> Self {
         let mut command = kvorum();
-        command.args(["console", "--url", &urls.join(",")]).args(arguments).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let url = lines.map_while(Result::ok).find_map(|line| line.trim().strip_prefix("http://").map(str::to_owned));
-        let url = url.expect("a console prints its URL");
-        let (address, token) = url.split_once("/#").expect("an address, and a token in the fragment");
-        Self { address: address.parse().unwrap(), token: token.to_owned(), child }
+        command.args(["console", "--url", &urls.join(",")]).args(arguments);
+        Self::spawn(command)
+    }
+
+    /// That of a `kvorum dev` with three nodes, which end with it.
+    pub fn of_dev(base_port: u16, data_dir: &Path) -> Self {
+        let mut command = kvorum();
+        command.args(["dev", "--base-port", &base_port.to_string(), "--data-dir"]).arg(data_dir);
+        command.env("KVORUM_COORDINATOR_DEADLINE", "1s").stderr(Stdio::null());
+        Self::spawn(command)
+    }
+
+    fn spawn(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let url = lines.find(|line| line.contains("/#")).expect("a console prints its URL");
+        // It may print more.
+        std::thread::spawn(move || lines.for_each(drop));
+        let (address, token) = parts(&url);
+        Self { address, token, child }
     }
 
     /// A connection that shows nothing by itself.
@@ -60,6 +74,12 @@ impl ConsoleProcess {
     pub fn id(&self) -> u32 {
         self.child.id()
     }
+}
+
+/// The address in a console's URL, and the token in its fragment.
+pub fn parts(url: &str) -> (SocketAddr, String) {
+    let (address, token) = url.trim().strip_prefix("http://").unwrap().split_once("/#").unwrap();
+    (address.parse().unwrap(), token.to_owned())
 }
 
 impl Drop for ConsoleProcess {
