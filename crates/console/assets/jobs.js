@@ -4,7 +4,7 @@ import { html, useEffect, useRef, useState } from "./preact.js";
 import { json, problemOf, request } from "./api.js";
 import { figure, visible } from "./format.js";
 import { store } from "./store.js";
-import { Action, State, Table } from "./parts.js";
+import { Action, Bar, State, Table } from "./parts.js";
 
 const EVERY_MS = 1000;
 const LINES_MAX = 60;
@@ -33,14 +33,16 @@ export function useJobs() {
 /** One value of a line of progress. @param {unknown} value @returns {string} */
 export function said(value) {
   if (typeof value === "number") return figure(value);
-  if (value === null || value === undefined) return "–";
+  if (value === null || value === undefined || (Array.isArray(value) && value.length === 0)) return "–";
+  if (typeof value === "boolean") return value ? "yes" : "no";
   return visible(typeof value === "object" ? JSON.stringify(value) : String(value));
 }
 
 /** @param {{progress: Record<string, unknown> | null}} props */
 function Progress({ progress }) {
   if (!progress) return html`<span class="dim">–</span>`;
-  return html`<span class="progress">${Object.entries(progress).map(([name, value]) => html`<span key=${name}><span class="dim">${name.replaceAll("_", " ")}</span> ${said(value)}</span> `)}</span>`;
+  const share = Number(progress.elapsed_s) / Number(progress.seconds);
+  return html`${share >= 0 && html`<${Bar} share=${share} /> `}<span class="progress">${Object.entries(progress).map(([name, value]) => html`<span key=${name}><span class="dim">${name.replaceAll("_", " ")}</span> ${said(value)}</span> `)}</span>`;
 }
 
 /** The lines of progress of a job so far, of which the page sees one a second. @param {{job: Job}} props */

@@ -24,7 +24,7 @@ const SCAN = [
   { complete: true, count: 4, bytes: 40, digest: "00", after: null, coverage: [] },
 ];
 const JOBS = [
-  { id: 3, kind: "bench knee", state: "running", progress: { probe: 4, rate: 16000, p99_ms: 4.2, sustained: true }, error: null, open: null },
+  { id: 3, kind: "bench knee", state: "running", progress: { step: "probe", rate: 16000, rate_achieved: 15996, p50_ms: 0.8, p99_ms: 4.2, passed: true, missed: [] }, error: null, open: null },
   { id: 2, kind: "profile cpu", state: "done", progress: null, error: null, open: "/open/0123/" },
   { id: 1, kind: "bench run", state: "failed", progress: null, error: "the disk is full: no report could be written", open: null },
 ];
