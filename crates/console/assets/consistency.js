@@ -38,20 +38,40 @@ function Refused({ frame, names }) {
     <p class="dim small">One for each replica that a 504 lacked, counted by the nodes that coordinated.</p>`;
 }
 
-/** @param {Props} props */
-function Hints({ frame, names }) {
-  const rows = frame.nodes.flatMap((node, index) => (node.stats?.peers ?? []).map((peer) => {
-    const stats = /** @type {Stats} */ (node.stats);
+/** A pair of nodes of which one keeps hints for the other. @typedef {{url: string, peer: string, stats: Stats, before: Stats | null | undefined, pending: number, moves: boolean}} Pair */
+
+/** @param {Frame} frame @returns {Pair[]} */
+function pairs(frame) {
+  const all = frame.nodes.flatMap(({ url, stats }, index) => (stats?.peers ?? []).map((peer) => {
     const before = store.before?.nodes[index]?.stats;
+    const moves = ["hints_kept_total", "hints_delivered_total"].some((name) => (rate(before, stats, name, { peer }) ?? 0) > 0);
+    return { url, peer, stats: /** @type {Stats} */ (stats), before, pending: metric(/** @type {Stats} */ (stats), "hints_pending", { peer }), moves };
+  }));
+  return all.sort((a, b) => b.pending - a.pending);
+}
+
+/** @param {{pairs: Pair[], names: Map<string, string>, title: string}} props */
+function Pairs({ pairs: shown, names, title }) {
+  const rows = shown.map(({ url, peer, stats, before }) => {
     const one = (/** @type {string} */ name) => metric(stats, name, { peer });
-    return { key: `${node.url} ${peer}`, pending: one("hints_pending"), cells: [
-      html`<${NodeName} url=${node.url} names=${names} /> <span aria-hidden="true">→</span><span class="sr">for</span> <${NodeName} url=${peer} names=${names} />`,
+    return { key: `${url} ${peer}`, cells: [
+      html`<${NodeName} url=${url} names=${names} /> <span aria-hidden="true">→</span><span class="sr">for</span> <${NodeName} url=${peer} names=${names} />`,
       one("hints_pending") > 0 ? html`<${State} mood="warning">${count(one("hints_pending"))}<//>` : "0", bytes(one("hints_pending_bytes")), duration(one("hints_oldest_seconds")),
       figure(rate(before, stats, "hints_kept_total", { peer })), figure(rate(before, stats, "hints_delivered_total", { peer })), `${bytes(one("hints_rate_bytes"))}/s`, count(one("hints_superseded_total")),
     ] };
-  })).sort((a, b) => b.pending - a.pending);
+  });
+  return html`<${Table} title=${title} head=${["kept by → for", "waiting", "bytes", "oldest", "kept/s", "delivered/s", "at most", "superseded"]} rows=${rows} empty="No node keeps hints for another." />`;
+}
+
+/** Pairs with hints, and the others where somebody asks: of ten nodes there are ninety.
+ * @param {Props} props */
+function Hints({ frame, names }) {
+  const [open, setOpen] = useState(false);
+  const all = pairs(frame);
+  const busy = all.filter((pair) => pair.pending > 0 || pair.moves);
   const dropped = frame.nodes.flatMap((node) => (node.stats ? samples(node.stats, "hints_dropped_total").filter((sample) => sample.value > 0).map((sample) => ({ node, reason: sample.labels.reason, value: sample.value })) : []));
-  return html`<${Table} title="Hints of each pair" head=${["kept by → for", "waiting", "bytes", "oldest", "kept/s", "delivered/s", "at most", "superseded"]} rows=${rows} />
+  return html`<${Pairs} title="Hints of pairs" pairs=${busy} names=${names} />
+    <details onToggle=${(/** @type {any} */ event) => setOpen(event.target.open)}><summary>Pairs without hints: ${all.length - busy.length}</summary>${open && html`<${Pairs} title="Pairs without hints" pairs=${all.filter((pair) => !busy.includes(pair))} names=${names} />`}</details>
     <p>${dropped.length === 0 ? html`<span class="dim">No hint was dropped since the nodes started.</span>` : dropped.map((one) => html`<${State} mood="warning">${count(one.value)} dropped by ${host(one.node.url)}: ${one.reason}<//> `)}</p>`;
 }
 

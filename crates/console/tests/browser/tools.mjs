@@ -46,13 +46,13 @@ export async function show(page, name) {
 }
 
 /** Waits until a condition holds. */
-export async function until(what, condition, withinMs = 10000) {
+export async function until(what, condition, withinMs = 10000, everyMs = 20) {
   const end = Date.now() + withinMs;
   for (;;) {
     const value = await condition();
     if (value) return value;
     if (Date.now() > end) throw new Error(`not within ${withinMs} ms: ${what}`);
-    await new Promise((resolve) => setTimeout(resolve, 20));
+    await new Promise((resolve) => setTimeout(resolve, everyMs));
   }
 }
 
