@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
+use tempfile::TempDir;
 
 use crate::support::cluster::kvorum;
 use crate::support::wait::{SOON, wait_until, wait_within};
@@ -76,8 +77,8 @@ fn nothing_is_left(root: &Path, nodes: &[Pid]) {
     assert!(left.is_empty(), "{left:?}");
 }
 
-#[test]
-fn a_scenario_ends_with_its_report_and_leaves_nothing_else() {
+/// A run of `sharding` in a directory of its own, where somebody has written findings.
+fn run_sharding() -> (TempDir, Value) {
     let root = tempfile::tempdir().unwrap();
     let findings = root.path().join("reports/sharding/findings.md");
     std::fs::create_dir_all(findings.parent().unwrap()).unwrap();
@@ -86,13 +87,30 @@ fn a_scenario_ends_with_its_report_and_leaves_nothing_else() {
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{text}");
     let report = report(root.path(), "sharding");
+    (root, report)
+}
+
+/// Whether each search has found a rate. On a machine with much else to do, no rate may hold for a whole probe.
+fn has_knees(report: &Value) -> bool {
+    let knees = report["clusters"][0]["knees"].as_array().unwrap();
+    knees.iter().all(|knee| knee["knee_rate"].is_u64())
+}
+
+#[test]
+fn a_scenario_ends_with_its_report_and_leaves_nothing_else() {
+    let (mut root, mut report) = run_sharding();
+    for _ in 0..2 {
+        if !has_knees(&report) {
+            (root, report) = run_sharding();
+        }
+    }
     let cluster = &report["clusters"][0];
     assert_eq!(
         (&cluster["ack"], &cluster["from"], &report["failures"]),
         (&1.into(), &1.into(), &serde_json::json!([]))
     );
     let knees = cluster["knees"].as_array().unwrap();
-    assert_eq!(knees.len(), 3, "{text}");
+    assert_eq!(knees.len(), 3, "{report}");
     for knee in knees {
         assert!(knee["knee_rate"].as_u64().unwrap() >= 10, "{knee}");
         let points: Vec<&str> =
@@ -124,6 +142,7 @@ fn a_scenario_ends_with_its_report_and_leaves_nothing_else() {
     }
     let named = page.split("](").skip(1).map(|link| link.split(')').next().unwrap());
     assert_eq!(named.collect::<Vec<_>>(), ["knees.svg", "comparison.svg"], "it names no file that is not kept");
+    let findings = root.path().join("reports/sharding/findings.md");
     assert_eq!(std::fs::read_to_string(findings).unwrap(), "By hand.");
     assert!(!root.path().join("reports/sharding.new").exists());
     nothing_is_left(root.path(), &[]);
