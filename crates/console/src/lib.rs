@@ -146,6 +146,10 @@ fn check(settings: &ConsoleSettings) -> io::Result<()> {
         return Err(invalid(&format!("the console watches 1 to {NODES_MAX} nodes")));
     }
     for (index, node) in settings.nodes.iter().enumerate() {
+        // It goes into a header.
+        if node.address.is_empty() || !node.address.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(invalid(&format!("{:?} is no address HOST:PORT", node.address)));
+        }
         if settings.nodes.iter().take(index).any(|before| before.address == node.address) {
             return Err(invalid(&format!("{} is named twice", node.url)));
         }
@@ -184,5 +188,39 @@ impl Drop for Console {
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the console ended in a defect");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(addresses: &[&str], key: Option<&str>) -> String {
+        let node =
+            |address: &&str| ConsoleNode { url: format!("http://{address}"), address: (*address).into(), admin: None };
+        let settings = ConsoleSettings {
+            nodes: addresses.iter().map(node).collect(),
+            key: key.map(str::to_owned),
+            level: ConsoleLevel::Read,
+            mode: ConsoleMode::Console,
+            lab: None,
+            jobs: None,
+            assets: None,
+        };
+        start(settings, None).map_or_else(|error| error.to_string(), |_| String::new())
+    }
+
+    #[test]
+    fn settings_that_make_no_sense_are_refused_in_words() {
+        assert_eq!(refusal(&["a:1", "b:1"], Some("kvk_x")), "");
+        assert!(refusal(&[], None).contains("1 to 64 nodes"));
+        assert!(refusal(&["a:1"; 65], None).contains("1 to 64 nodes"));
+        assert!(refusal(&["a:1", "a:1"], None).contains("named twice"));
+        for bad in ["", "a b:1", "ä:1", "a\r\n:1"] {
+            assert!(refusal(&[bad], None).contains("no address"), "{bad}");
+        }
+        assert!(refusal(&["a:1"], Some("a\nb")).contains("plain text"));
+        let abroad = listen(([0, 0, 0, 0], 0).into()).unwrap_err();
+        assert!(abroad.to_string().contains("ssh -L"), "{abroad}");
     }
 }
