@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "./preact.js";
 import { json, problemOf, request } from "./api.js";
-import { figure, visible } from "./format.js";
+import { figure, visible, visibleLines } from "./format.js";
 import { store } from "./store.js";
 import { Action, Bar, State, Table } from "./parts.js";
 
@@ -42,7 +42,7 @@ export function said(value) {
 function Progress({ progress }) {
   if (!progress) return html`<span class="dim">–</span>`;
   const share = Number(progress.elapsed_s) / Number(progress.seconds);
-  return html`${share >= 0 && html`<${Bar} share=${share} /> `}<span class="progress">${Object.entries(progress).map(([name, value]) => html`<span key=${name}><span class="dim">${name.replaceAll("_", " ")}</span> ${said(value)}</span> `)}</span>`;
+  return html`${share >= 0 && html`<${Bar} share=${share} /> `}<span class="progress">${Object.entries(progress).filter(([name]) => name !== "said").map(([name, value]) => html`<span key=${name}><span class="dim">${name.replaceAll("_", " ")}</span> ${said(value)}</span> `)}</span>`;
 }
 
 /** The lines of progress of a job so far, of which the page sees one a second. @param {{job: Job}} props */
@@ -52,9 +52,21 @@ function Probes({ job }) {
   if (job.progress && JSON.stringify(last) !== JSON.stringify(job.progress)) seen.current = [...seen.current, job.progress].slice(-LINES_MAX);
   const lines = seen.current.filter((line) => Object.keys(line).some((name) => /rate|p99/.test(name)));
   if (lines.length === 0) return null;
-  const names = Array.from(new Set(lines.flatMap((line) => Object.keys(line))));
+  const names = Array.from(new Set(lines.flatMap((line) => Object.keys(line)))).sort((a, b) => place(a) - place(b));
   return html`<details open=${job.state === "running"}><summary>Probes of job ${job.id}</summary><${Table} title=${`Probes of job ${job.id}`} head=${names.map((name) => name.replaceAll("_", " "))} rows=${lines.map((line, index) => ({ key: index, cells: names.map((name) => said(line[name])) })).reverse()} /></details>`;
 }
+
+/** What the program has printed, where it has. @param {{job: Job}} props */
+function Words({ job }) {
+  const words = job.progress?.said;
+  return typeof words === "string" ? html`<details><summary>What job ${job.id} printed</summary><pre class="value" tabindex="0" aria-label=${`What job ${job.id} printed`}>${visibleLines(words)}</pre></details>` : null;
+}
+
+/** Columns that are read first. */
+const FIRST = ["step", "rate", "connections", "rate_achieved", "p50_ms", "p99_ms", "passed", "missed"];
+
+/** @param {string} name */
+const place = (name) => (FIRST.includes(name) ? FIRST.indexOf(name) : FIRST.length);
 
 /** @param {{jobs: Job[], onChanged: () => void}} props */
 export function Jobs({ jobs, onChanged }) {
@@ -65,7 +77,7 @@ export function Jobs({ jobs, onChanged }) {
       ${job.state === "running" && html`<${Action} action=${() => stop(job).then(onChanged)}>Stop<span class="sr"> job ${job.id}</span><//>`}`,
   ] }));
   const shown = jobs.find((job) => job.id === open && job.open);
-  return html`<${Table} title="Jobs" head=${["job", "kind", "state", "progress", "what to do"]} rows=${rows} empty="Nothing was started yet." />${jobs.map((job) => html`<${Probes} key=${job.id} job=${job} />`)}
+  return html`<${Table} title="Jobs" head=${["job", "kind", "state", "progress", "what to do"]} rows=${rows} empty="Nothing was started yet." />${jobs.map((job) => html`<${Probes} key=${job.id} job=${job} /><${Words} key=${`words ${job.id}`} job=${job} />`)}
     ${shown && html`<iframe class="report" title=${`What job ${shown.id} (${shown.kind}) found`} sandbox="allow-scripts" src=${shown.open}></iframe>`}`;
 }
 

@@ -13,6 +13,8 @@ const KVORUM = process.env.CONSOLE_TEST_KVORUM;
 const CONSOLE = process.env.CONSOLE_TEST_CONSOLE ?? KVORUM;
 /** Pages from the disk, where those in the program are older. */
 const ASSETS = process.env.CONSOLE_TEST_ASSETS ? ["--assets", process.env.CONSOLE_TEST_ASSETS] : [];
+/** What reaches nodes as a setting is not given on, such as what cargo sets for tests. */
+const ENVIRONMENT = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("KVORUM_")));
 const LIMIT = { timeout: 180000 };
 const SILENT_MS_MAX = 2000;
 const URL_OF_CONSOLE = /http:\/\/127\.0\.0\.1:\d+\/#\S+/;
@@ -26,7 +28,7 @@ let nodes;
 
 /** Starts the program and gives what it has said when this is in it. */
 async function start(program, argumentsOf, awaited) {
-  const child = spawn(program, argumentsOf, { stdio: ["pipe", "pipe", "pipe"] });
+  const child = spawn(program, argumentsOf, { stdio: ["pipe", "pipe", "pipe"], env: ENVIRONMENT });
   started.push(child);
   let said = "";
   for (const stream of [child.stdout, child.stderr]) stream.on("data", (bytes) => { said = (said + bytes).slice(-20000); });
@@ -57,7 +59,7 @@ async function freePorts(many) {
 }
 
 const order = (...words) => {
-  const { status, stderr } = spawnSync(KVORUM, ["dev", ...words, "--data-dir", dir], { encoding: "utf8" });
+  const { status, stderr } = spawnSync(KVORUM, ["dev", ...words, "--data-dir", dir], { encoding: "utf8", env: ENVIRONMENT });
   assert.equal(status, 0, stderr);
 };
 
@@ -85,7 +87,7 @@ after(async () => {
 
 /** What `kvorum` prints to stderr with `--trace`. */
 function traced(...words) {
-  const { status, stderr } = spawnSync(KVORUM, [...words, "--trace", "--url", nodes[0]], { encoding: "utf8", input: "" });
+  const { status, stderr } = spawnSync(KVORUM, [...words, "--trace", "--url", nodes[0]], { encoding: "utf8", input: "", env: ENVIRONMENT });
   assert.equal(status, 0, stderr);
   return stderr;
 }

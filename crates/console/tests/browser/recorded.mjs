@@ -25,7 +25,7 @@ const SCAN = [
 ];
 const JOBS = [
   { id: 3, kind: "bench knee", state: "running", progress: { step: "probe", rate: 16000, rate_achieved: 15996, p50_ms: 0.8, p99_ms: 4.2, passed: true, missed: [] }, error: null, open: null },
-  { id: 2, kind: "profile cpu", state: "done", progress: null, error: null, open: "/open/0123/" },
+  { id: 2, kind: "profile cpu", state: "done", progress: { said: "# cpu profile\n\n22 samples in 3 s" }, error: null, open: "/open/0123/" },
   { id: 1, kind: "bench run", state: "failed", progress: null, error: "the disk is full: no report could be written", open: null },
 ];
 const INTERRUPTED = [4, 5];
