@@ -170,6 +170,46 @@ test("buttons that the level does not allow are off, and it is said why", () => 
   assert.equal(await page.getByRole("button", { name: /Kill/ }).count(), 0);
 }));
 
+test("what is no node of this cluster, or does not say, is named in words on each page", () => still({}, async (page, server) => {
+  const states = [["unauthorized", "--key-file"], ["foreign", "belongs to another cluster"], ["old", "without /v0/stats"], ["not-kvorum", "is not kvorum"], ["silent", "is silent"]];
+  const plain = server.frame;
+  for (const [state, words] of states) {
+    server.frame = (second) => {
+      const frame = plain(second);
+      Object.assign(frame.nodes[2], { state, why: `<b>${state}</b>`, stats: null, series: {} });
+      return frame;
+    };
+    for (const stream of server.streams) stream.end();
+    await show(page, "overview");
+    await page.locator(".verdict").getByText(words).first().waitFor();
+    for (const name of PAGES) await show(page, name);
+  }
+  // A console that was started before the cluster.
+  server.frame = (second) => {
+    const frame = plain(second);
+    for (const node of frame.nodes) Object.assign(node, { state: "silent", why: "refused", stats: null, series: {} });
+    return frame;
+  };
+  for (const stream of server.streams) stream.end();
+  await show(page, "overview");
+  await page.locator(".verdict.bad").getByText("fail: too few replicas answer").first().waitFor();
+  for (const name of PAGES) await show(page, name);
+}));
+
+test("one that is seen by one side only is marked", () => still({}, async (page, server) => {
+  const plain = server.frame;
+  server.frame = (second) => {
+    const frame = plain(second);
+    const { stats } = frame.nodes[0];
+    stats.metrics.peer_connections = stats.metrics.peer_connections.map(([peer, links]) => [peer, peer === 1 ? 0 : links]);
+    return frame;
+  };
+  for (const stream of server.streams) stream.end();
+  await show(page, "cluster");
+  await page.locator(".matrix").getByText("one-sided: is seen by it").waitFor();
+  await page.locator(".matrix").getByText("one-sided: not seen back").waitFor();
+}));
+
 test("the token leaves the URL, and a wrong one is said", async () => {
   const server = await start({ paceMs: 0 });
   const { page, close } = await open(browser, `${server.url}#wrong`);
