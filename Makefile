@@ -3,7 +3,7 @@
 # finds it by .cargo/rocksdb.toml, which `make rocksdb` writes. One cargo profile everywhere but for `make dist`.
 
 .DEFAULT_GOAL := help
-.PHONY: help run build check test docs licences dist soak contrib scenarios rocksdb deps
+.PHONY: help run build check test test-deps docs licences dist soak contrib scenarios rocksdb deps
 
 export PATH := $(PATH):$(HOME)/.cargo/bin
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -23,7 +23,7 @@ check: rocksdb ## format, lints and the tests inside the crates: for use while y
 	cargo clippy --release --locked --workspace --all-targets -- -D warnings
 	cargo test --release --locked --workspace --lib --bins
 
-test: build docs licences ## format, lints, documentation, licences, and every test
+test: test-deps build docs licences ## format, lints, documentation, licences, and every test
 	cargo fmt --all --check
 	cargo clippy --release --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --release --locked --workspace --no-deps
@@ -68,5 +68,8 @@ dist: rocksdb ## a tarball for this machine's architecture, in dist/ of the targ
 rocksdb: deps ## RocksDB for all checkouts on this machine, in ~/.cache/kvorum/rocksdb
 	@scripts/rocksdb
 
-deps: ## what the build and the tests need from the system: libclang, iptables
+deps: ## what the build needs from the system: libclang; as root also iptables
 	@scripts/deps
+
+test-deps:
+	@scripts/deps tests
