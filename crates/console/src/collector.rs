@@ -23,7 +23,7 @@ use crate::stats::NodeStats;
 
 const PERIOD: Duration = Duration::from_secs(1);
 /// For a node's answer.
-const DEADLINE: Duration = Duration::from_millis(900);
+const DEADLINE: Duration = Duration::from_millis(600);
 /// Of an answer: eight times what a node may say.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 

@@ -178,7 +178,7 @@ mod tests {
         }
     }
 
-    const DEADLINE: Duration = Duration::from_millis(900);
+    const DEADLINE: Duration = Duration::from_millis(600);
 
     #[test]
     fn an_answer_is_known_for_what_it_is_and_says_what_to_do() {
@@ -196,7 +196,7 @@ mod tests {
         let (silent, why) = judged(problem(503), HasKey::No);
         assert!(silent == Some(WatchedState::Silent) && why == "it answers 503: words", "{why}");
         let (silent, why) = judged(Err(NoAnswer::Late), HasKey::No);
-        assert!(silent == Some(WatchedState::Silent) && why.contains("900 ms"), "{why}");
+        assert!(silent == Some(WatchedState::Silent) && why.contains("600 ms"), "{why}");
         let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
         assert!(judged(Err(NoAnswer::Unreachable(refused)), HasKey::No).1.contains("is it running"));
         for other in [answer(200, "<html>"), answer(200, "{}"), Err(NoAnswer::TooLong)] {

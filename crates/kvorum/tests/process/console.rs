@@ -76,7 +76,7 @@ fn a_node_that_is_killed_or_paused_shows_as_silent_within_two_seconds_and_comes_
     assert!(frame["nodes"][1]["stats"].is_null() && frame["nodes"][1]["series"].as_object().unwrap().is_empty());
     cluster.pause(2);
     let frame = wait_states(&mut stream, &["up", "silent", "silent"]);
-    assert!(frame["nodes"][2]["why"].as_str().unwrap().contains("900 ms"), "{frame}");
+    assert!(frame["nodes"][2]["why"].as_str().unwrap().contains("600 ms"), "{frame}");
     cluster.resume(2);
     cluster.restart(1);
     wait_states(&mut stream, &["up", "up", "up"]);
