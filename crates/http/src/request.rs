@@ -249,8 +249,8 @@ fn unknown(name: &[u8]) -> BadRequest {
     BadRequest::UnknownParameter(String::from_utf8_lossy(name).into_owned())
 }
 
-// Every request for an entity comes here.
-#[inline]
+// Every request for an entity comes here, and the compiler would not for a function with two callers.
+#[inline(always)]
 fn key(raw: &[u8]) -> Result<Key, BadRequest> {
     // Each byte of a key takes three at most, so what is longer need not be decoded to be refused.
     if raw.len() > 3 * KEY_BYTES_MAX {

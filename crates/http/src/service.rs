@@ -79,7 +79,7 @@ pub(super) async fn handle<E: Entities>(
         Ok(SuccessResponse::Scan { body, .. }) => body.hold(busy),
         _ => drop(busy),
     }
-    let is_front_page = front_page::is_asked(&head);
+    let is_front_page = answer.is_err() && front_page::is_asked(&head);
     let mut headers = head.headers;
     headers.clear();
     watch.begin_answer(lines(&answer));
