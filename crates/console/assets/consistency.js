@@ -117,7 +117,7 @@ function Rounds({ names, rounds }) {
     count(round.differing), count(round.missing), count(round.copied), `${count(round.proven)} / ${count(round.unsettled)}`, duration(round.seconds),
   ] }));
   return html`<${Table} title="Rounds" head=${["driven by", "round", "end", "keys that differed", "missing", "copied", "proven / unsettled", "took"]} rows=${rows} empty="No round has ended since the nodes started." />
-    <p class="dim small">Of each node the last round, and up to ${ROUNDS_MAX} that ended while this page was open.</p>`;
+    <p class="dim small">The last ${ROUNDS_MAX} rounds, of those that nodes have driven since they started.</p>`;
 }
 
 /** @typedef {{url: string, round: string, clean: boolean, differing: number, missing: number, copied: number, proven: number, unsettled: number, seconds: number}} Round */

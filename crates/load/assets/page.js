@@ -27,6 +27,10 @@ function warn(warnings) {
   }
 }
 
+// As the page is, light or dark, when it is drawn: uPlot's own are for light alone.
+const paint = (name) => getComputedStyle(document.documentElement).getPropertyValue(name);
+const axis = (options) => ({ stroke: paint("--ink"), grid: { stroke: paint("--line") }, ticks: { stroke: paint("--line") }, ...options });
+
 const POINTS_MAX = 600;
 
 // So few points as can be distinguished: the mean of several, or the most of them.
@@ -55,7 +59,7 @@ function chart(id, xs, lines, options = {}) {
   new uPlot({
     width: Math.min(960, document.body.clientWidth), height: 300,
     scales: { x: { time: false, distr: options.log ? 3 : 1 }, y: { range: (u, low, high) => [0, high * 1.05 || 1] } },
-    axes: [{ label: options.x ?? "seconds" }, { label: options.y, size: 70 }],
+    axes: [axis({ label: options.x ?? "seconds" }), axis({ label: options.y, size: 70 })],
     series: [{ label: options.x ?? "second" }, ...series],
   }, [xs, ...lines.map(([, ys]) => ys)], place(id));
 }

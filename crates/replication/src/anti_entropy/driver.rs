@@ -146,7 +146,7 @@ impl Driver {
         state.heard_at = self.member.clock.boot();
         state.driven += 1;
         state.driving = None;
-        state.last = Some(summary);
+        state.keep_round(summary);
     }
 
     /// W: far enough behind the clock that only stragglers are below it. The clock itself is brought to the present

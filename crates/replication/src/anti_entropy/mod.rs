@@ -12,6 +12,7 @@ mod copies;
 pub mod driver;
 pub mod member;
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -74,6 +75,9 @@ pub struct RepairMetrics {
     pub whole_rounds: AtomicU64,
 }
 
+/// Rounds that are shown after their end.
+const ROUNDS_KEPT: usize = 20;
+
 #[derive(Default)]
 struct RepairState {
     part: Option<Part>,
@@ -89,7 +93,8 @@ struct RepairState {
     rebuilding: Option<Rebuilding>,
     /// The round that this node drives.
     driving: Option<RoundProgress>,
-    last: Option<Summary>,
+    /// The last rounds driven here to their end, newest first.
+    rounds: VecDeque<Summary>,
     /// Why the last scan of this node's store ended before its end.
     unscannable: Option<String>,
 }
@@ -228,23 +233,37 @@ impl AntiEntropy {
     pub fn show(&self) -> Value {
         let state = self.state();
         let driving = state.show_driving();
-        let last = state.last.as_ref().map(|last| {
-            json!({
-                "round": name(last.round),
-                "clean": last.is_clean(),
-                "seconds": last.took.as_secs_f64(),
-                "missing": last.missing,
-                "differing": last.differing,
-                "copied": last.copied,
-                "partitions_unsettled": last.unsettled,
-                "partitions_proven": last.proven,
-            })
-        });
-        json!({ "wanted": state.wanted, "driven": state.driven, "driving": driving, "last": last })
+        let rounds: Vec<Value> = state.rounds.iter().map(show_round).collect();
+        json!({
+            "wanted": state.wanted,
+            "driven": state.driven,
+            "driving": driving,
+            "last": rounds.first(),
+            "rounds": rounds,
+        })
     }
 }
 
+fn show_round(round: &Summary) -> Value {
+    json!({
+        "round": name(round.round),
+        "clean": round.is_clean(),
+        "seconds": round.took.as_secs_f64(),
+        "missing": round.missing,
+        "differing": round.differing,
+        "copied": round.copied,
+        "partitions_unsettled": round.unsettled,
+        "partitions_proven": round.proven,
+    })
+}
+
 impl RepairState {
+    /// The oldest makes room.
+    fn keep_round(&mut self, round: Summary) {
+        self.rounds.truncate(ROUNDS_KEPT - 1);
+        self.rounds.push_front(round);
+    }
+
     fn show_driving(&self) -> Value {
         let Some(progress) = self.driving else { return Value::Null };
         let step = PHASES.iter().position(|phase| *phase == progress.phase).map_or(0, |index| index + 1);
