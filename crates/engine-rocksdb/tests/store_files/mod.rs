@@ -10,16 +10,27 @@ use kvorum_base::cpu_share::CpuShare;
 use kvorum_core::key::Key;
 use kvorum_engine_rocksdb::RocksStore;
 use kvorum_storage::budget::MemoryBudget;
-use kvorum_storage::data_dir::{ClusterId, DataDir, LogState};
+use kvorum_storage::data_dir::{ClusterId, DataDir, DataDirError, LogState};
 
 pub(crate) fn budget() -> MemoryBudget {
     MemoryBudget::new(MemoryBudget::BYTES_MIN).unwrap()
 }
 
 pub(crate) fn open(path: &Path) -> (DataDir, RocksStore, LogState) {
-    let directory = DataDir::open(path, ClusterId(1)).unwrap();
+    let directory = open_directory(path);
     let (store, log) = RocksStore::open_in(&directory, budget(), CpuShare::whole()).unwrap();
     (directory, store, log)
+}
+
+/// A child that another test starts has this process's descriptors until it executes, and the lock with them.
+fn open_directory(path: &Path) -> DataDir {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        match DataDir::open(path, ClusterId(1)) {
+            Err(DataDirError::Locked(_)) if Instant::now() < deadline => std::thread::yield_now(),
+            opened => return opened.unwrap(),
+        }
+    }
 }
 
 pub(crate) fn key(number: u32) -> Key {
