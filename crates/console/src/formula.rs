@@ -73,7 +73,8 @@ impl Formula {
         match self {
             Self::Gauge(select) => format!("sum by (instance) ({})", selector(*select, "")),
             Self::Largest(select) => format!("max by (instance) (abs({}))", selector(*select, "")),
-            Self::Since(select) => format!("time() - {}", selector(*select, "")),
+            // Zero is that it has not been yet.
+            Self::Since(select) => format!("time() - ({} > 0)", selector(*select, "")),
             Self::Rate(selects) => rates(selects),
             Self::Share { of, in_all } => format!("({}) / ({})", rates(of), rates(in_all)),
             Self::Count(select) => format!("sum by (instance) (rate({}{WINDOW}))", selector(*select, "_count")),
@@ -241,7 +242,8 @@ mod tests {
         assert_eq!(Formula::Gauge(HITS).value(&now, None), Some(7.0));
         assert_eq!(Formula::Largest(Select { metric: "offset", labels: &[] }).value(&now, None), Some(3.0));
         assert_eq!(Formula::Since(Select { metric: "at", labels: &[] }).value(&now, None), Some(6.0));
-        assert_eq!(Formula::Since(Select { metric: "none", labels: &[] }).value(&now, None), None);
+        let never = Formula::Since(Select { metric: "none", labels: &[] });
+        assert_eq!((never.value(&now, None), never.promql().as_str()), (None, "time() - (kvorum_none > 0)"));
     }
 
     #[test]

@@ -34,7 +34,8 @@ pub(crate) struct Alert {
     pub(crate) why: &'static str,
     /// The page of `docs/how-to` that says what to do.
     pub(crate) page: &'static str,
-    /// A metric in trouble, and one that is well, as values a minute apart: `promtool test rules` has the notation.
+    /// A metric in trouble, and one that is well, as values a minute apart: `promtool test rules` has the notation. ` | `
+    /// is between the values of several metrics, ` or ` between cases.
     pub(crate) samples: (&'static str, &'static str, &'static str),
 }
 
@@ -91,9 +92,13 @@ pub(crate) const ALERTS: &[Alert] = &[
     Alert { name: "KvorumHintsDropped", severity: Ticket, value: "sum by (instance, reason) (increase(kvorum_hints_dropped_total[15m]))", condition: "> 0", hold: "0m",
         why: "A peer will not get these writes as hints: the next round of anti-entropy brings them.",
         page: "node-is-down", samples: ("kvorum_hints_dropped_total{reason=\"age\"}", "0+5x20", "9x20") },
-    Alert { name: "KvorumRepairBehind", severity: Ticket, value: "time() - kvorum_repair_watermark_seconds{bound=\"lowest\"}", condition: "> 21600", hold: "0m",
+    Alert { name: "KvorumRepairBehind", severity: Ticket,
+        value: "time() - (kvorum_repair_watermark_seconds{bound=\"lowest\"} > 0)", condition: "> 21600", hold: "0m",
         why: "For six hours no round of anti-entropy has proven all partitions: a node is away, or cannot be scanned. Deletions pile up.",
-        page: "run-a-repair-round", samples: ("kvorum_repair_watermark_seconds{bound=\"lowest\"}", "-30000x20", "0x20") },
+        page: "run-a-repair-round", samples: ("kvorum_repair_watermark_seconds{bound=\"lowest\"}", "60x400", "60+60x400 or 0x400") },
+    Alert { name: "KvorumNeverProven", severity: Ticket, value: "kvorum_repair_unproven_partitions", condition: "> 0", hold: "6h",
+        why: "For six hours there have been partitions that the last proof left out, or that no round has proven yet. Deletions pile up there.",
+        page: "run-a-repair-round", samples: ("kvorum_repair_unproven_partitions", "4096x400", "0x400 or 4096x300 0x100") },
     Alert { name: "KvorumUnscannable", severity: Ticket, value: "kvorum_repair_unscannable", condition: "== 1", hold: "0m",
         why: "A damaged block keeps the node out of rounds of anti-entropy.",
         page: "node-cannot-be-scanned", samples: ("kvorum_repair_unscannable", "1x20", "0x20") },
@@ -198,7 +203,7 @@ fn rule_tests() -> String {
     text += "evaluation_interval: 1m\ntests:\n";
     for alert in ALERTS {
         text += &case(alert, alert.samples.1, true);
-        text += &case(alert, alert.samples.2, false);
+        alert.samples.2.split(" or ").for_each(|well| text += &case(alert, well, false));
     }
     text
 }

@@ -93,6 +93,12 @@ fn have_everything_happen(cluster: &Cluster) {
         client.delete(&entity_at("gone", ack, 3));
     }
     client.absent(&entity("nothing"));
+    // Until a round has proven all partitions there is no time of the last proof.
+    wait_within(Duration::from_secs(30), "all partitions are proven", || {
+        client.ok("POST", "/v0/repair", None);
+        let page = client.get("/v0/repair").json();
+        page["watermark"]["lowest_ms"].as_u64().filter(|lowest| *lowest > 0)
+    });
     client.get("/v0/entity").problem(400);
     client.ok("POST", "/v0/backup", None);
     assert_eq!(client.ok("POST", "/v0/backup", None).status, 503);
