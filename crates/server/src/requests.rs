@@ -1,6 +1,6 @@
 //! Which requests are slow, which keys are hot, and where keys are: `/v0/slow`, `/v0/hot` and `/v0/layout`.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -22,7 +22,8 @@ const KEYS_MAX: usize = 100;
 
 /// The slowest requests' page: newest first.
 pub(crate) fn slow(view: &NodeView) -> Vec<u8> {
-    let mut requests: Vec<SlowRequest> = view.coordinators.iter().flat_map(|shard| shard.slow.requests()).collect();
+    let mut requests: Vec<Arc<SlowRequest>> =
+        view.coordinators.iter().flat_map(|shard| shard.slow.requests()).collect();
     requests.sort_by_key(|request| std::cmp::Reverse(request.at_ms));
     let requests: Vec<Value> = requests.iter().map(|request| slow_request(view, request)).collect();
     to_json(&json!({ "threshold_ms": millis(view.slow_threshold), "requests": requests }))
@@ -70,31 +71,17 @@ fn class(quorum: Quorum) -> &'static str {
 /// The page of hot keys: of the last window that has ended on any shard, if that was not long ago.
 pub(crate) fn hot(view: &NodeView, names: KeyNames) -> Vec<u8> {
     let now = view.clock.boot();
-    let windows: Vec<HotWindow> = view.coordinators.iter().filter_map(|shard| shard.hot.get()).collect();
+    let windows: Vec<Arc<HotWindow>> = view.coordinators.iter().filter_map(|shard| shard.hot.get()).collect();
     // Published within a second of its end, and replaced by the next.
-    let end = windows.iter().map(|window| window.end).max().filter(|end| now.saturating_sub(*end) < WINDOW * 2);
-    let (mut keys, mut partitions) = (HashMap::<KeyHash, HotKey>::new(), vec![0_u32; PARTITIONS]);
-    for window in windows.into_iter().filter(|window| Some(window.end) == end) {
-        partitions.iter_mut().zip(&window.partitions).for_each(|(sum, count)| *sum = sum.saturating_add(*count));
-        for hot in window.keys {
-            let known = keys.get_mut(&hot.hash).map(|known| {
-                known.count = known.count.saturating_add(hot.count);
-                known.error = known.error.saturating_add(hot.error);
-            });
-            if known.is_none() {
-                keys.insert(hot.hash, hot);
-            }
-        }
-    }
-    let mut keys: Vec<HotKey> = keys.into_values().collect();
-    // What is certain of a count decides: many that came once share one high count.
-    keys.sort_by_key(|hot| (std::cmp::Reverse(hot.count - hot.error), hot.hash.get()));
-    keys.truncate(KEYS_MAX);
-    let keys: Vec<Value> = keys.iter().map(|hot| hot_key(hot, names)).collect();
+    let window = HotWindow::merged(&windows).filter(|window| now.saturating_sub(window.end) < WINDOW * 2);
+    let age_ms = window.as_ref().map_or(0, |window| whole_millis(now.saturating_sub(window.end)));
+    let (keys, partitions) =
+        window.map_or_else(|| (Vec::new(), vec![0; PARTITIONS].into()), |window| (window.keys, window.partitions));
+    let keys: Vec<Value> = keys.iter().take(KEYS_MAX).map(|hot| hot_key(hot, names)).collect();
     let partitions: Vec<u8> = partitions.iter().flat_map(|count| count.to_le_bytes()).collect();
     to_json(&json!({
         "window_s": WINDOW.as_secs(),
-        "at_ms": view.clock.wall_ms().saturating_sub(end.map_or(0, |end| whole_millis(now.saturating_sub(end)))),
+        "at_ms": view.clock.wall_ms().saturating_sub(age_ms),
         "sample": SAMPLE,
         "keys": keys,
         "partitions": BASE64.encode(partitions),

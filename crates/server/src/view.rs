@@ -149,14 +149,14 @@ impl NodeView {
     /// Looks at the store and its file system. Takes a lock of the engine and asks the disk: not for a shard.
     pub(crate) fn sample_store(&self) {
         let stats = self.store.stats();
-        let disk = rustix::fs::statvfs(self.membership.data_path()).ok();
-        let bytes = |blocks: u64, size: u64| blocks.saturating_mul(size);
-        let sample = StoreSample {
-            stats,
-            disk_free_bytes: disk.as_ref().map_or(0, |disk| bytes(disk.f_bavail, disk.f_frsize)),
-            disk_total_bytes: disk.as_ref().map_or(0, |disk| bytes(disk.f_blocks, disk.f_frsize)),
-        };
-        *self.sampled.lock().unwrap_or_else(PoisonError::into_inner) = sample;
+        let disk = rustix::fs::statvfs(self.membership.data_path());
+        let mut sample = self.sampled.lock().unwrap_or_else(PoisonError::into_inner);
+        sample.stats = stats;
+        // What it said before stands where the disk does not say: none is left is another thing.
+        if let Ok(disk) = disk {
+            sample.disk_free_bytes = disk.f_bavail.saturating_mul(disk.f_frsize);
+            sample.disk_total_bytes = disk.f_blocks.saturating_mul(disk.f_frsize);
+        }
     }
 
     /// What the last look has found.

@@ -3,10 +3,12 @@
 //! Owned by its shard, so that counting is plain additions: each request for its partition, one in 16 for its key. A
 //! window that has ended is published whole.
 
-use std::sync::{Mutex, PoisonError};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use kvorum_core::key::PARTITIONS;
+use kvorum_core::key::{KeyHash, PARTITIONS};
 use kvorum_core::{Key, PartitionId};
 
 use super::space_saving::{HotKey, SpaceSaving};
@@ -17,7 +19,7 @@ pub const WINDOW: Duration = Duration::from_secs(10);
 pub const SAMPLE: u32 = 16;
 
 /// What was counted in a window.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct HotWindow {
     /// When it ended, on the boot clock.
     pub end: Duration,
@@ -27,19 +29,40 @@ pub struct HotWindow {
     pub partitions: Box<[u32]>,
 }
 
+impl HotWindow {
+    /// Those of several shards that end when the last one does, as one. Its keys are in the order of what is certain of
+    /// their counts: many keys that came once share one high count.
+    #[must_use]
+    pub fn merged(windows: &[Arc<Self>]) -> Option<Self> {
+        let end = windows.iter().map(|window| window.end).max()?;
+        let (mut keys, mut partitions) = (HashMap::<KeyHash, HotKey>::new(), vec![0_u32; PARTITIONS]);
+        for window in windows.iter().filter(|window| window.end == end) {
+            partitions.iter_mut().zip(&window.partitions).for_each(|(sum, count)| *sum = sum.saturating_add(*count));
+            for hot in &window.keys {
+                keys.entry(hot.hash).and_modify(|known| known.add(hot)).or_insert_with(|| hot.clone());
+            }
+        }
+        let mut keys: Vec<HotKey> = keys.into_values().collect();
+        keys.sort_by_key(|hot| (Reverse(hot.count - hot.error), hot.hash.get()));
+        Some(Self { end, keys, partitions: partitions.into() })
+    }
+}
+
 /// The last window that has ended, of one shard.
 #[derive(Default)]
-pub struct LastWindow(Mutex<Option<HotWindow>>);
+pub struct LastWindow(Mutex<Option<Arc<HotWindow>>>);
 
 impl LastWindow {
-    /// A copy of it, if there has been one.
+    /// It, if there has been one. Shared, not copied: the shard waits for the lock.
     #[must_use]
-    pub fn get(&self) -> Option<HotWindow> {
+    pub fn get(&self) -> Option<Arc<HotWindow>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn set(&self, window: HotWindow) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(window);
+        let window = Some(Arc::new(window));
+        // Dropped behind the lock.
+        let _last = std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), window);
     }
 }
 
@@ -112,7 +135,34 @@ mod tests {
     use bytes::Bytes;
     use kvorum_core::Key;
 
-    use super::{HotCounts, LastWindow, SAMPLE};
+    use super::{HotCounts, HotWindow, LastWindow, SAMPLE};
+    use crate::coordinator::space_saving::tests::Zipfian;
+
+    /// A window of two shards, in which so many requests came to either in turn by chance.
+    fn window_of_two(keys: &mut Zipfian, requests: usize) -> HotWindow {
+        let mut shards = [(); 2].map(|()| (HotCounts::default(), LastWindow::default()));
+        for _ in 0..requests {
+            let (counts, last) = &mut shards[usize::from(keys.random.next() < 0.5)];
+            let key = keys.next();
+            counts.note(&key, key.hash().partition(), Duration::from_secs(20), last);
+        }
+        let windows = shards.map(|(mut counts, last)| {
+            counts.publish(Duration::from_secs(30), &last);
+            last.get().unwrap()
+        });
+        HotWindow::merged(&windows).unwrap()
+    }
+
+    #[test]
+    fn of_a_zipfian_load_the_true_top_ten_are_among_the_first_twenty_in_every_window() {
+        for seed in 1..=20 {
+            let mut keys = Zipfian::new(seed, 100_000);
+            let window = window_of_two(&mut keys, 200_000);
+            let shown: Vec<&Key> = window.keys.iter().take(20).map(|hot| &hot.key).collect();
+            assert!((0..10).all(|rank| shown.contains(&&Zipfian::key(rank))), "seed {seed}: {shown:?}");
+            assert_eq!(window.partitions.iter().sum::<u32>(), 200_000);
+        }
+    }
 
     #[test]
     fn a_window_is_published_whole_with_every_request_of_a_partition_and_a_sixteenth_of_its_key() {

@@ -1,7 +1,7 @@
 //! Requests that took long, and where their time went.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kvorum_core::Version;
@@ -51,7 +51,7 @@ pub struct SlowReplica {
 pub struct SlowLog {
     threshold: Duration,
     /// Oldest first.
-    requests: Mutex<VecDeque<SlowRequest>>,
+    requests: Mutex<VecDeque<Arc<SlowRequest>>>,
 }
 
 impl SlowLog {
@@ -69,6 +69,7 @@ impl SlowLog {
 
     /// The oldest request makes room.
     pub(super) fn note(&self, request: SlowRequest) {
+        let request = Arc::new(request);
         let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         if requests.len() == REQUESTS_MAX {
             requests.pop_front();
@@ -76,9 +77,9 @@ impl SlowLog {
         requests.push_back(request);
     }
 
-    /// Copies, oldest first.
+    /// Oldest first. Shared, not copied: the shard waits for the lock.
     #[must_use]
-    pub fn requests(&self) -> Vec<SlowRequest> {
+    pub fn requests(&self) -> Vec<Arc<SlowRequest>> {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 }

@@ -26,6 +26,14 @@ pub struct HotKey {
     pub error: u32,
 }
 
+impl HotKey {
+    /// It came so often on another shard, too.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.count = self.count.saturating_add(other.count);
+        self.error = self.error.saturating_add(other.error);
+    }
+}
+
 /// Counts keys. Two keys with the same hash are one.
 #[derive(Default)]
 pub(super) struct SpaceSaving {
@@ -110,8 +118,8 @@ impl SpaceSaving {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+pub(super) mod tests {
+    #![allow(clippy::unwrap_used, clippy::cast_precision_loss)]
     use std::collections::HashMap;
 
     use bytes::Bytes;
@@ -119,15 +127,12 @@ mod tests {
 
     use super::{COUNTERS, SpaceSaving};
 
-    fn key(number: usize) -> Key {
-        Key::new(Bytes::from(format!("key-{number}"))).unwrap()
-    }
-
-    struct Random(u64);
+    /// Marsaglia, "Xorshift RNGs", 2003.
+    pub(in crate::coordinator) struct Random(u64);
 
     impl Random {
         /// From 0 to below 1.
-        fn next(&mut self) -> f64 {
+        pub(in crate::coordinator) fn next(&mut self) -> f64 {
             self.0 ^= self.0 << 13;
             self.0 ^= self.0 >> 7;
             self.0 ^= self.0 << 17;
@@ -135,40 +140,46 @@ mod tests {
         }
     }
 
-    /// How often each of `keys` came when 20,000 came by Zipf's law; and the counters that have seen the same.
-    fn zipfian(seed: u64, keys: usize) -> (HashMap<usize, u32>, SpaceSaving) {
-        let mut sums = vec![0.0];
-        (1..=keys).for_each(|rank| sums.push(sums.last().unwrap() + 1.0 / (rank as f64).powf(0.99)));
-        let (mut random, mut truth, mut counted) = (Random(seed), HashMap::new(), SpaceSaving::default());
-        for _ in 0..20_000 {
-            let drawn = random.next() * sums.last().unwrap();
-            let number = sums.partition_point(|sum| *sum <= drawn) - 1;
-            *truth.entry(number).or_default() += 1;
-            let key = key(number);
-            counted.note(&key, key.hash());
-        }
-        (truth, counted)
+    /// Keys by Zipf's law.
+    pub(in crate::coordinator) struct Zipfian {
+        pub(in crate::coordinator) random: Random,
+        /// Up to each rank.
+        sums: Vec<f64>,
     }
 
-    #[test]
-    fn of_a_zipfian_load_the_true_top_ten_are_among_the_first_twenty_in_every_run() {
-        for seed in 1..=20 {
-            let (_, mut counted) = zipfian(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed), 100_000);
-            let mut hot = counted.take();
-            hot.sort_by_key(|hot| std::cmp::Reverse(hot.count - hot.error));
-            let shown: Vec<Key> = hot.into_iter().take(20).map(|hot| hot.key).collect();
-            assert!((0..10).all(|number| shown.contains(&key(number))), "seed {seed}: {shown:?}");
+    impl Zipfian {
+        pub(in crate::coordinator) fn new(seed: u64, keys: usize) -> Self {
+            let mut sums = vec![0.0];
+            (1..=keys).for_each(|rank| sums.push(sums.last().unwrap() + 1.0 / (rank as f64).powf(0.99)));
+            Self { random: Random(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed)), sums }
+        }
+
+        pub(in crate::coordinator) fn key(rank: usize) -> Key {
+            Key::new(Bytes::from(format!("key-{rank}"))).unwrap()
+        }
+
+        fn rank(&mut self) -> usize {
+            let drawn = self.random.next() * self.sums.last().unwrap();
+            self.sums.partition_point(|sum| *sum <= drawn) - 1
+        }
+
+        pub(in crate::coordinator) fn next(&mut self) -> Key {
+            Self::key(self.rank())
         }
     }
 
     #[test]
     fn a_count_is_never_too_low_and_too_high_by_its_error_at_most() {
-        let (truth, mut counted) = zipfian(7, 1_000);
+        let (mut keys, mut truth, mut counted) = (Zipfian::new(7, 1_000), HashMap::new(), SpaceSaving::default());
+        for _ in 0..20_000 {
+            let key = keys.next();
+            counted.note(&key, key.hash());
+            *truth.entry(key).or_insert(0) += 1;
+        }
         let hot = counted.take();
         assert_eq!(hot.len(), COUNTERS);
         for hot in hot {
-            let number: usize = str::from_utf8(&hot.key.as_bytes()[4..]).unwrap().parse().unwrap();
-            let true_count = truth[&number];
+            let true_count = truth[&hot.key];
             assert!(hot.count >= true_count && hot.count - hot.error <= true_count, "{hot:?}: {true_count}");
         }
         assert!(counted.take().is_empty());
