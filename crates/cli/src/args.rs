@@ -16,6 +16,7 @@ use crate::key_file::{ClientKey, client_key};
 use crate::keys::args::{AuditCommand, AuthCommand, KeyCommand, SecretCommand};
 use crate::node_args::{AnyNodeArgs, OneNodeArgs, one_url};
 use crate::output::OutputArgs;
+use crate::parent::ParentArgs;
 use crate::view_args::{HotArgs, SlowArgs, TopArgs, WhereArgs};
 
 const AFTER: &str = "\
@@ -294,6 +295,8 @@ pub struct ProfileArgs {
     pub diff: Option<PathBuf>,
     #[command(flatten)]
     pub form: OutputArgs,
+    #[command(flatten)]
+    pub parent: ParentArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -20,6 +20,7 @@ mod keys;
 mod node_args;
 pub mod outcome;
 pub mod output;
+mod parent;
 mod printable;
 mod profile;
 mod query;

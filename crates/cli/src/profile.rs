@@ -37,6 +37,8 @@ const NAME_CHARS_MAX: usize = 120;
 /// `kvorum profile`
 pub(crate) fn profile(args: &ProfileArgs) -> Result<ExitOutcome> {
     let kind = args.kind.to_possible_value().expect("no kind is hidden").get_name().to_owned();
+    // The node gives the profile up with its connection.
+    args.parent.at_its_end(|| std::process::exit(130))?;
     // What cannot be read or written is an error before the node is troubled.
     let old = args.diff.as_deref().map(|old| read_old(old, &kind)).transpose()?;
     std::fs::create_dir_all(&args.out).with_context(|| args.out.display().to_string())?;

@@ -10,7 +10,7 @@ const EVERY_MS = 1000;
 const LINES_MAX = 60;
 
 /** @type {Record<string, import("./parts.js").Mood>} */
-const MOODS = { running: "busy", done: "good", failed: "bad" };
+const MOODS = { running: "busy", done: "good", failed: "bad", stopped: "off" };
 
 /** @returns {[Job[], () => void]} */
 export function useJobs() {

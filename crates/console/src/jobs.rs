@@ -1,6 +1,7 @@
 //! Jobs of the lab: children of this program that take a profile or make load, and what they have written.
 //!
-//! Few at a time, and few are kept: the directory of one that is forgotten is removed. All end with the console.
+//! Few at a time, and few are kept: the directory of one that is forgotten is removed. All end with the console, however
+//! that ends: a job stops when its stdin does.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -15,12 +16,16 @@ use crate::problem::ConsoleProblem;
 use crate::random::random_hex;
 use crate::settings::LabJobs;
 
+/// Between two looks whether a job has ended.
+const POLL: Duration = Duration::from_millis(20);
 const RUNNING_MAX: usize = 2;
 const KEPT_MAX: usize = 16;
 /// For a report that is to be looked at.
 const TICKET_TIME: Duration = Duration::from_secs(600);
 /// A ticket that is nearly over is not given out again.
 const TICKET_LEFT: Duration = Duration::from_secs(60);
+/// For a job that is stopped to report what there is.
+const STOP_TIME: Duration = Duration::from_secs(5);
 /// Of what a child says on stderr.
 const WORDS_BYTES_MAX: usize = 4096;
 /// Of a line of its progress.
@@ -43,6 +48,8 @@ enum JobState {
     Running,
     Done,
     Failed,
+    /// By whoever looked at it, before its end.
+    Stopped,
 }
 
 /// How far it is.
@@ -54,6 +61,9 @@ struct JobProgress {
     /// The end of what it said on stderr.
     words: Vec<u8>,
     error: Option<String>,
+    is_stopping: bool,
+    /// What there is to look at, once it has ended.
+    shown: Option<&'static str>,
 }
 
 /// One job.
@@ -92,14 +102,32 @@ impl LabJob {
         locked(&self.progress).state
     }
 
+    /// Has it end, and report what there is.
+    fn stop(self: &Arc<Self>) {
+        if std::mem::replace(&mut locked(&self.progress).is_stopping, true) {
+            return;
+        }
+        drop(locked(&self.child).stdin.take());
+        let job = self.clone();
+        std::thread::spawn(move || {
+            let end = Instant::now() + STOP_TIME;
+            while job.state() == JobState::Running {
+                if Instant::now() > end {
+                    return job.kill();
+                }
+                std::thread::sleep(POLL);
+            }
+        });
+    }
+
     /// Ends it. What it has written stays.
-    fn stop(&self) {
+    fn kill(&self) {
         // It may have ended by itself.
         let _ = locked(&self.child).kill();
     }
 
     fn shown(&self) -> Option<&'static str> {
-        SHOWN.into_iter().find(|name| self.dir.join(name).is_file())
+        locked(&self.progress).shown
     }
 
     /// A ticket for what it has written.
@@ -138,6 +166,7 @@ impl LabJob {
                 JobState::Running => "running",
                 JobState::Done => "done",
                 JobState::Failed => "failed",
+                JobState::Stopped => "stopped",
             },
             "progress": progress,
             "error": error,
@@ -180,7 +209,7 @@ impl Jobs {
             |what: &str, error: std::io::Error| ConsoleProblem::new(503, "Cannot Start", format!("{what}: {error}"));
         std::fs::create_dir_all(&dir).map_err(|error| refused(&format!("cannot make {}", dir.display()), error))?;
         let mut command = Command::new(&self.settings.program);
-        command.args(make(&dir)).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(make(&dir)).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         if let Some(file) = &self.settings.key_file {
             command.arg("--key-file").arg(file);
         }
@@ -198,6 +227,8 @@ impl Jobs {
                 line: Value::Null,
                 words: Vec::new(),
                 error: None,
+                is_stopping: false,
+                shown: None,
             }),
             ticket: Mutex::default(),
         });
@@ -256,7 +287,7 @@ impl Jobs {
 impl Drop for Jobs {
     fn drop(&mut self) {
         for job in &locked(&self.list).jobs {
-            job.stop();
+            job.kill();
         }
     }
 }
@@ -291,14 +322,16 @@ fn end(job: &LabJob) {
             outcome => break outcome,
         }
         // It may have closed its pipes before it ends.
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(POLL);
     };
     let mut progress = locked(&job.progress);
     let words = String::from_utf8_lossy(&progress.words).trim().to_owned();
     if progress.line.is_null() && !words.is_empty() {
         progress.line = json!({ "said": words });
     }
+    progress.shown = SHOWN.into_iter().find(|name| job.dir.join(name).is_file());
     (progress.state, progress.error) = match outcome {
+        Ok(_) if progress.is_stopping => (JobState::Stopped, None),
         Ok(Some(status)) if status.success() => (JobState::Done, None),
         Ok(Some(status)) => (JobState::Failed, Some(if words.is_empty() { status.to_string() } else { words })),
         Ok(None) => (JobState::Failed, None),
@@ -350,10 +383,14 @@ mod tests {
         let jobs = jobs(dir.path());
         let failed = start(&jobs, "echo 'no space left' >&2; exit 4").unwrap();
         assert_eq!(wait_for(&jobs, failed, "failed")["error"], "no space left");
-        let long = start(&jobs, "exec sleep 600").unwrap();
+        let long = start(&jobs, "cat > /dev/null; echo page > DIR/report.html").unwrap();
         assert_eq!(jobs.show()[1]["state"], "running");
         jobs.stop(&long.to_string()).unwrap();
-        wait_for(&jobs, long, "failed");
+        let stopped = wait_for(&jobs, long, "stopped");
+        assert!(stopped["open"].is_string() && stopped["error"].is_null(), "it has reported what there was: {stopped}");
+        let deaf = start(&jobs, "exec sleep 600").unwrap();
+        jobs.stop(&deaf.to_string()).unwrap();
+        wait_for(&jobs, deaf, "stopped");
         assert_eq!(jobs.stop("99").unwrap_err().status, 404);
     }
 
@@ -362,11 +399,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let jobs = jobs(dir.path());
         for _ in 0..RUNNING_MAX {
-            start(&jobs, "exec sleep 600").unwrap();
+            start(&jobs, "exec cat").unwrap();
         }
         assert_eq!(start(&jobs, "true").unwrap_err().status, 503);
         jobs.stop("1").unwrap();
-        wait_for(&jobs, 1, "failed");
+        wait_for(&jobs, 1, "stopped");
         for _ in 0..KEPT_MAX * 2 {
             let id = start(&jobs, "true").unwrap();
             wait_for(&jobs, id, "done");

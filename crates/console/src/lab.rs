@@ -68,6 +68,7 @@ pub(crate) fn profile(state: &ConsoleState, body: &Value) -> Result<String, Cons
         let mut arguments = vec!["profile".to_owned(), format!("--url={admin}"), format!("--kind={}", order.kind)];
         arguments.push(format!("--seconds={}", order.seconds));
         arguments.push(format!("--out={}", dir.display()));
+        arguments.push("--stop-on-stdin-eof".to_owned());
         arguments.extend(against.map(|dir| format!("--diff={}", dir)));
         arguments
     })?;
@@ -88,7 +89,7 @@ pub(crate) fn bench(state: &ConsoleState, body: &Value) -> Result<String, Consol
     let sides = if command == "compare" { compared(jobs, &given)? } else { Vec::new() };
     // Saved runs are compared as they are, and at once.
     if sides.is_empty() {
-        arguments.push("--progress=json".to_owned());
+        arguments.extend(["--progress=json", "--stop-on-stdin-eof"].map(str::to_owned));
     }
     if command != "compare" {
         arguments.push(format!("--url={urls}"));

@@ -18,6 +18,7 @@ use kvorum_load::target::Target;
 use kvorum_load::workload::{Api, BATCH_MAX, KeyOrder, ValueSize, Workload, bytes};
 
 use crate::key_file::{ClientKey, client_key};
+use crate::parent::ParentArgs;
 
 /// Load tests: drive a cluster, or any HTTP store, and report how it did.
 #[derive(Debug, Subcommand)]
@@ -28,6 +29,19 @@ pub enum BenchCommand {
     Soak(SoakArgs),
     Compare(CompareArgs),
     Scenario(ScenarioArgs),
+}
+
+impl BenchCommand {
+    /// Whose load it is, where that can be another program's.
+    pub(super) fn parent(&self) -> Option<&ParentArgs> {
+        match self {
+            Self::Run(args) => Some(&args.load.parent),
+            Self::Knee(args) => Some(&args.load.parent),
+            Self::Soak(args) => Some(&args.load.parent),
+            Self::Compare(args) => Some(&args.load.parent),
+            Self::Fill(_) | Self::Scenario(_) => None,
+        }
+    }
 }
 
 /// Where requests go to, over what, and with which keys and values.
@@ -101,6 +115,8 @@ pub struct LoadArgs {
     /// How it says how far it is: in words, or as an object of JSON a line for programs.
     #[arg(long, value_name = "FORM", default_value = "text")]
     pub(super) progress: ProgressForm,
+    #[command(flatten)]
+    pub(super) parent: ParentArgs,
 }
 
 /// How progress is told.

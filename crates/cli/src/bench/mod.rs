@@ -30,6 +30,10 @@ use crate::outcome::{ExitOutcome, Unreachable};
 /// `kvorum bench`
 pub(crate) fn bench(command: &BenchCommand, commit: &str) -> Result<ExitOutcome> {
     let stop = stop_on_signals()?;
+    if let Some(parent) = command.parent() {
+        let stop = stop.clone();
+        parent.at_its_end(move || stop.store(true, Ordering::Relaxed))?;
+    }
     let done = match command {
         BenchCommand::Run(args) => run(args, &stop),
         BenchCommand::Fill(args) => fill(args, &stop),

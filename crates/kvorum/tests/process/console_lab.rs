@@ -110,15 +110,39 @@ fn load_and_profiles_are_started_from_a_page_and_opened() {
     ended(&console, &load["id"]);
     let drawn = console.client().get(job["open"].as_str().unwrap());
     assert_eq!(drawn.header("content-type"), Some("image/svg+xml"));
-    let long = json!({ "rate": 10, "duration": "600s" });
+    let long = json!({ "rate": 10, "duration": "600s", "warmup": "0s" });
     let long = post(&console, "/api/lab/bench", &json!({ "command": "run", "arguments": long }));
+    wait_until("it has begun to measure", || {
+        let jobs = console.get("/api/lab/jobs").json();
+        jobs.as_array().unwrap().iter().any(|job| job["id"] == long["id"] && !job["progress"].is_null())
+    });
     assert_eq!(console.ask("DELETE", &format!("/api/lab/jobs/{}", long["id"]), None).status, 200);
-    ended(&console, &long["id"]);
+    let stopped = ended(&console, &long["id"]);
+    assert!(stopped["state"] == "stopped" && stopped["open"].is_string(), "it reports what there was: {stopped}");
     for wrong in [json!({ "rate": 1, "out": "/tmp" }), json!({ "rate": "1 --out /tmp" })] {
         let body = json!({ "command": "run", "arguments": wrong }).to_string();
         console.ask("POST", "/api/lab/bench", Some(body.as_bytes())).problem(400);
     }
     assert!(dir.path().join("lab").is_dir());
+}
+
+/// Whether a process runs with this in its arguments.
+fn runs_with(argument: &str) -> bool {
+    let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let arguments = |process: std::fs::DirEntry| std::fs::read_to_string(process.path().join("cmdline")).ok();
+    processes.filter_map(arguments).any(|all| all.split('\0').any(|one| one == argument))
+}
+
+#[test]
+fn load_from_a_page_ends_with_a_dev_that_was_killed() {
+    let (dir, _, console) = dev();
+    let long = json!({ "rate": 10, "duration": "600s", "warmup": "0s" });
+    let long = post(&console, "/api/lab/bench", &json!({ "command": "run", "arguments": long }));
+    let out = format!("--out={}", dir.path().join(format!("lab/job-{}", long["id"])).display());
+    wait_until("the load runs", || runs_with(&out));
+    // It is killed.
+    drop(console);
+    wait_until("the load has ended", || !runs_with(&out));
 }
 
 #[test]
