@@ -92,19 +92,21 @@ fn takes_gzip(headers: &HeaderMap) -> bool {
 /// A file below a directory, whatever the path tries.
 ///
 /// # Errors
-/// 404
+/// 404; 413
 pub(crate) fn read_file(dir: &Path, path: &str) -> Result<Vec<u8>, ConsoleProblem> {
     let is_below = Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
     let is_plain = !path.is_empty() && !path.split('/').any(|part| part.is_empty() || part.starts_with('.'));
     let file = dir.join(path);
     // A link could lead out of it.
-    let is_file = || {
+    let length = || {
         let (dir, file) = (dir.canonicalize().ok()?, file.canonicalize().ok()?);
         let meta = file.metadata().ok()?;
-        Some(file.starts_with(dir) && meta.is_file() && meta.len() <= FILE_BYTES_MAX)
+        (file.starts_with(dir) && meta.is_file()).then_some(meta.len())
     };
-    if !is_below || !is_plain || is_file() != Some(true) {
-        return Err(not_found());
+    let length = length().filter(|_| is_below && is_plain).ok_or_else(not_found)?;
+    if length > FILE_BYTES_MAX {
+        let detail = format!("it has {} MiB, which is too much for a page: open {}", length >> 20, file.display());
+        return Err(ConsoleProblem::new(413, "Too Large", detail));
     }
     std::fs::read(&file).map_err(|_| not_found())
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant as Tick, MissedTickBehavior, interval};
 
 use crate::formula::StatsInterval;
 use crate::node_client::NodeClient;
@@ -22,10 +22,21 @@ use crate::state::ConsoleState;
 use crate::stats::NodeStats;
 
 const PERIOD: Duration = Duration::from_secs(1);
+/// For how long a node's own console collects after the last page was closed.
+const UNWATCHED_TIME: Duration = Duration::from_secs(60);
 /// For a node's answer.
 const DEADLINE: Duration = Duration::from_millis(600);
 /// Of an answer: eight times what a node may say.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
+
+/// Whether nodes are asked now; `watched`: when a page was last open. A node asks its peers for nobody: only while a page
+/// is open, and a little longer.
+fn is_wanted(mode: ConsoleMode, streams: usize, now: Tick, watched: &mut Option<Tick>) -> bool {
+    if streams > 0 {
+        *watched = Some(now);
+    }
+    mode != ConsoleMode::Admin || watched.is_some_and(|watched| now.duration_since(watched) < UNWATCHED_TIME)
+}
 
 /// What the collector remembers of a node.
 struct CollectedNode {
@@ -70,17 +81,16 @@ impl Collector {
 
     /// Never ends.
     pub(crate) async fn run(mut self) {
-        // A node asks its peers for nobody: not before the first page is opened.
-        while self.state.settings.mode == ConsoleMode::Admin && self.state.connections.load(Ordering::Relaxed) == 0 {
-            sleep(PERIOD).await;
-        }
         let mut ticks = interval(PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let first = ticks.tick().await;
-        self.collect(0).await;
+        let mut watched = None;
         loop {
             let tick = ticks.tick().await;
-            self.collect(tick.duration_since(first).as_secs()).await;
+            let streams = self.state.streams.load(Ordering::Relaxed);
+            if is_wanted(self.state.settings.mode, streams, tick, &mut watched) {
+                self.collect(tick.duration_since(first).as_secs()).await;
+            }
         }
     }
 
@@ -232,4 +242,21 @@ fn push_series(text: &mut String, series: &[f32]) {
 pub(crate) fn wall_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_asks_its_peers_only_while_a_page_is_open_and_a_minute_more() {
+        let (begin, mut watched) = (Tick::now(), None);
+        let mut is_wanted = |mode, streams, after: u64| {
+            is_wanted(mode, streams, begin + PERIOD * u32::try_from(after).unwrap(), &mut watched)
+        };
+        assert!(!is_wanted(ConsoleMode::Admin, 0, 1), "a connection without the token opens no stream");
+        assert!(is_wanted(ConsoleMode::Dev, 0, 1) && is_wanted(ConsoleMode::Console, 0, 1));
+        assert!(is_wanted(ConsoleMode::Admin, 1, 2) && is_wanted(ConsoleMode::Admin, 0, 61));
+        assert!(!is_wanted(ConsoleMode::Admin, 0, 62));
+    }
 }

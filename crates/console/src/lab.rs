@@ -1,8 +1,10 @@
 //! The lab's part of the API: orders to the nodes of `dev`, the canary, profiles and load.
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use crate::job_arguments::{bench_arguments, profile_order};
 use crate::jobs::Jobs;
@@ -10,6 +12,8 @@ use crate::problem::ConsoleProblem;
 use crate::state::ConsoleState;
 
 const LINE_CHARS_MAX: usize = 200;
+/// For an order to be carried out.
+const ORDER_TIME: Duration = Duration::from_secs(20);
 
 /// `POST /api/lab/dev`
 ///
@@ -21,7 +25,16 @@ pub(crate) async fn dev(state: &ConsoleState, body: &Value) -> Result<String, Co
     if line.is_empty() || line.len() > LINE_CHARS_MAX || line.contains(char::is_control) {
         return Err(ConsoleProblem::bad_request("`line` is an order such as `kill 2`"));
     }
-    let answer = tokio::task::spawn_blocking(move || lab.order(&line)).await;
+    let room = state.orders.clone().try_acquire_owned();
+    let room =
+        room.map_err(|_| ConsoleProblem::full("other orders are carried out: try again in a moment".to_owned()))?;
+    let ordered = tokio::task::spawn_blocking(move || {
+        let _room = room;
+        lab.order(&line)
+    });
+    let late =
+        |_| ConsoleProblem::new(504, "Gateway Timeout", "`kvorum dev` has not answered in time: see its terminal");
+    let answer = timeout(ORDER_TIME, ordered).await.map_err(late)?;
     answer.map_err(|error| ConsoleProblem::new(500, "Internal Server Error", error.to_string()))
 }
 

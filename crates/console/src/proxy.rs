@@ -25,6 +25,11 @@ use crate::state::ConsoleState;
 /// For the head of an answer.
 const DEADLINE: Duration = Duration::from_secs(30);
 
+/// For one of those that are on their way to make room for another.
+const ROOM_TIME: Duration = Duration::from_secs(2);
+/// For a value to come whole.
+const VALUE_TIME: Duration = Duration::from_secs(60);
+
 /// Twice what nodes take by default.
 const VALUE_BYTES_MAX: usize = 16 << 20;
 /// Of a value that is too long, before the connection is given up.
@@ -69,8 +74,10 @@ pub(crate) async fn proxy(
     }
     let (_room, body) = match path.method {
         "PUT" => {
-            let room = state.values.acquire().await;
-            (room.ok(), value(body).await?)
+            let full = |_| ConsoleProblem::full("other values are on their way: try again in a moment".to_owned());
+            let room = timeout(ROOM_TIME, state.values.acquire()).await.map_err(full)?;
+            let late = |_| ConsoleProblem::new(408, "Request Timeout", "the value has not come whole in time");
+            (room.ok(), timeout(VALUE_TIME, value(body)).await.map_err(late)??)
         }
         _ => (None, Bytes::new()),
     };

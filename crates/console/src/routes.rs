@@ -76,7 +76,7 @@ async fn respond(
         return Err(ConsoleProblem::new(405, "Method Not Allowed", "pages are read with GET"));
     }
     match path.strip_prefix("/open/") {
-        Some(opened) => report(state, opened),
+        Some(opened) => report(state, opened.to_owned()).await,
         None => asset(&path, request.headers(), state.settings.assets.as_deref()),
     }
 }
@@ -94,8 +94,8 @@ async fn api(
         ApiRoute::Node(node, path) => proxy(state, node, path, request).await,
         ApiRoute::Dev => Ok(json(lab::dev(state, &order(request).await?).await?)),
         ApiRoute::Canary => Ok(json(lab::canary(state, &order(request).await?)?)),
-        ApiRoute::Profile => Ok(json(lab::profile(state, &order(request).await?)?)),
-        ApiRoute::Bench => Ok(json(lab::bench(state, &order(request).await?)?)),
+        ApiRoute::Profile => Ok(json(start_job(state, request, lab::profile).await?)),
+        ApiRoute::Bench => Ok(json(start_job(state, request, lab::bench).await?)),
         ApiRoute::Jobs => Ok(json(lab::jobs(state)?.show().to_string())),
         ApiRoute::StopJob(id) => {
             lab::jobs(state)?.stop(id)?;
@@ -113,14 +113,32 @@ async fn order(request: Request<Incoming>) -> Result<Value, ConsoleProblem> {
     serde_json::from_slice(&body).ok().filter(Value::is_object).ok_or_else(bad)
 }
 
+/// Does what waits for the disk elsewhere: the console has one thread.
+async fn off_thread<T: Send + 'static>(
+    act: impl FnOnce() -> Result<T, ConsoleProblem> + Send + 'static,
+) -> Result<T, ConsoleProblem> {
+    let done = tokio::task::spawn_blocking(act).await;
+    done.map_err(|error| ConsoleProblem::new(500, "Internal Server Error", error.to_string()))?
+}
+
+async fn start_job(
+    state: &Arc<ConsoleState>,
+    request: Request<Incoming>,
+    start: fn(&ConsoleState, &Value) -> Result<String, ConsoleProblem>,
+) -> Result<String, ConsoleProblem> {
+    let (state, body) = (state.clone(), order(request).await?);
+    off_thread(move || start(&state, &body)).await
+}
+
 /// What a job of the lab has written, for who has its ticket.
-fn report(state: &ConsoleState, path: &str) -> Result<Response<ConsoleBody>, ConsoleProblem> {
+async fn report(state: &ConsoleState, path: String) -> Result<Response<ConsoleBody>, ConsoleProblem> {
     let over =
         || ConsoleProblem::not_found("there is no such report, or its address is over: open it from the lab again");
     let (ticket, file) = path.split_once('/').ok_or_else(over)?;
     let (dir, shown) = state.jobs.as_ref().and_then(|jobs| jobs.opened(ticket)).ok_or_else(over)?;
-    let file = if file.is_empty() { shown } else { file };
+    let file = if file.is_empty() { shown } else { file }.to_owned();
     let answer =
-        Response::builder().header(CONTENT_TYPE, content_type(file)).header(CONTENT_SECURITY_POLICY, REPORT_POLICY);
-    Ok(answer.body(ConsoleBody::whole(read_file(&dir, file)?)).expect("plain headers"))
+        Response::builder().header(CONTENT_TYPE, content_type(&file)).header(CONTENT_SECURITY_POLICY, REPORT_POLICY);
+    let bytes = off_thread(move || read_file(&dir, &file)).await?;
+    Ok(answer.body(ConsoleBody::whole(bytes)).expect("plain headers"))
 }

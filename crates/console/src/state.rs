@@ -15,6 +15,8 @@ use crate::settings::{ConsoleNode, ConsoleSettings};
 
 /// Values that are being written at a time.
 const VALUES_MAX: usize = 4;
+/// Orders to `dev` that are carried out at a time.
+const ORDERS_MAX: usize = 8;
 
 /// What series were, of all nodes.
 #[derive(Debug)]
@@ -40,6 +42,8 @@ pub(crate) struct ConsoleState {
     pub(crate) connections: AtomicUsize,
     /// Room for values that pages write.
     pub(crate) values: Semaphore,
+    /// Room for orders to `dev`, each of which holds a thread.
+    pub(crate) orders: Arc<Semaphore>,
     /// In `dev` alone.
     pub(crate) canary: Option<Canary>,
     pub(crate) jobs: Option<Jobs>,
@@ -64,6 +68,7 @@ impl ConsoleState {
             streams: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
             values: Semaphore::new(VALUES_MAX),
+            orders: Arc::new(Semaphore::new(ORDERS_MAX)),
             canary,
             jobs,
             settings,

@@ -262,15 +262,8 @@ fn resident(process: u32) -> u64 {
 fn streams_are_limited_and_one_that_nobody_reads_costs_little() {
     let cluster = Cluster::start(1);
     let console = ConsoleProcess::start(&urls(&cluster), &[]);
-    wait_states(&mut console.stream(), &["up"]);
-    wait_until("the first stream is over", || console.get("/api/stream_count").status == 404);
-    let mut streams: Vec<FrameStream> = Vec::new();
-    wait_until("64 streams are open", || {
-        while streams.len() < 64 {
-            streams.push(console.stream());
-        }
-        true
-    });
+    let mut streams: Vec<FrameStream> = (0..64).map(|_| console.stream()).collect();
+    wait_states(&mut streams[0], &["up"]);
     let refused = console.get("/api/stream").problem(503);
     assert!(refused["detail"].as_str().unwrap().contains("64 pages are open"), "{refused}");
     // Nobody reads any of them but one.
@@ -285,6 +278,27 @@ fn streams_are_limited_and_one_that_nobody_reads_costs_little() {
         client.write(head.as_bytes()).unwrap();
         client.head().unwrap().status == 200
     });
+}
+
+#[test]
+fn values_that_do_not_come_do_not_keep_others_waiting() {
+    let cluster = Cluster::start(1);
+    let console = ConsoleProcess::start(&[cluster.node(0).url()], &["--level", "write"]);
+    let path = "/api/nodes/0/entity?id=k";
+    let head = format!(
+        "PUT {path} HTTP/1.1\r\nHost: localhost\r\nkvorum-console: {}\r\nContent-Length: 10\r\n\r\n",
+        console.token
+    );
+    let stalled: Vec<Client> = (0..4)
+        .map(|_| {
+            let mut client = console.client();
+            client.write((head.clone() + "1").as_bytes()).unwrap();
+            client
+        })
+        .collect();
+    wait_until("another is told that there is no room", || console.ask("PUT", path, Some(b"v")).status == 503);
+    drop(stalled);
+    wait_until("there is room again", || console.ask("PUT", path, Some(b"v")).status == 201);
 }
 
 #[test]

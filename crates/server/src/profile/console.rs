@@ -20,9 +20,9 @@ pub(crate) const PREFIX: &str = "/debug/profile/";
 const FILE: &str = "console.url";
 /// Enough of a request to see what it is for.
 const LOOKED_AT: usize = 64;
-/// For those bytes to come.
-const PATIENCE: Duration = Duration::from_secs(5);
-const POLL: Duration = Duration::from_millis(2);
+/// For those bytes to come. A connection of which nothing comes holds a place of the listener's.
+const PATIENCE: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_millis(20);
 
 /// The console, and the file with its URL.
 pub(crate) struct AdminConsole {
