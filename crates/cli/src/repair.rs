@@ -108,6 +108,9 @@ fn conclude(node: &str, last: &Value, form: OutputForm) -> Result<ExitOutcome> {
     if last.get("clean").and_then(Value::as_bool) == Some(true) {
         return Ok(ExitOutcome::Done);
     }
+    if last.get("stopped").and_then(Value::as_bool) == Some(true) {
+        eprintln!("kvorum: an operator stopped the round before its end");
+    }
     let unsettled = number(last, "partitions_unsettled");
     if unsettled > 0 {
         eprintln!("kvorum: something is left to differ in {unsettled} partitions: run it again");

@@ -57,6 +57,9 @@ export async function json(path, init) {
 export const post = (path, body) =>
   json(path, { method: "POST", body: JSON.stringify(body), headers: { "content-type": "application/json" } });
 
+/** @param {string} path @returns {Promise<any>} */
+export const remove = (path) => json(path, { method: "DELETE" });
+
 /** Reads lines of text from an answer's body. @param {Response} response @returns {AsyncGenerator<string, void>} */
 export async function* lines(response) {
   const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader();

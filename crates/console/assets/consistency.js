@@ -6,7 +6,7 @@ import { metric, rate, samples, total } from "./stats.js";
 import { NodesChart, SumChart } from "./chart.js";
 import { usePast } from "./past.js";
 import { usePolled } from "./poll.js";
-import { post } from "./api.js";
+import { post, remove } from "./api.js";
 import { store } from "./store.js";
 import { Action, Bar, NodeName, NotAllowed, Panel, State, Table, Trouble, Window, namesOf } from "./parts.js";
 
@@ -94,6 +94,12 @@ function Driving({ repair }) {
   return html`<${Bar} share=${share ?? 0} /> ${phase}, step ${step}/${steps}, ${percent(share)}; ${count(listed)} listed, ${count(copied)} copied`;
 }
 
+/** @param {{runs: boolean, path: string, what: string, at: string | undefined}} props */
+function StartOrStop({ runs, path, what, at }) {
+  const [word, action] = runs ? ["Stop the", () => remove(path)] : ["Start a", () => post(path, {})];
+  return html`<${Action} key=${word} disabled=${!store.may("write")} done="asked for" action=${action}>${word} ${what}<span class="sr"> at ${at}</span><//>`;
+}
+
 /** @param {Props & {repairs: import("./poll.js").Polled[]}} props */
 function Convergence({ frame, names, repairs }) {
   const rows = frame.nodes.map((node, index) => {
@@ -104,7 +110,7 @@ function Convergence({ frame, names, repairs }) {
       repair ? age(repair.watermark.lowest_ms, frame.at_ms) : repairs[index]?.problem || "–", repair ? age(repair.watermark.highest_ms, frame.at_ms) : "–",
       unproven ? html`<${State} mood="warning">${count(unproven)}<//>` : count(unproven),
       html`<${Driving} repair=${repair} />`,
-      html`<${Action} disabled=${!store.may("write")} done="asked for" action=${() => post(`/api/nodes/${index}/repair`, {})}>Start a round<span class="sr"> at ${names.get(node.url)}</span><//>`,
+      html`<${StartOrStop} runs=${Boolean(repair?.driving)} path=${`/api/nodes/${index}/repair`} what="round" at=${names.get(node.url)} />`,
     ] };
   });
   return html`<${Table} title="How far replicas are proven the same" head=${["node", "oldest watermark", "newest", "unproven", "round under way", "repair"]} rows=${rows} />${!store.may("write") && html`<${NotAllowed} level="write" />`}`;
@@ -113,19 +119,19 @@ function Convergence({ frame, names, repairs }) {
 /** @param {Props & {rounds: Round[]}} props */
 function Rounds({ names, rounds }) {
   const rows = rounds.map((round) => ({ key: `${round.url} ${round.round}`, cells: [
-    html`<${NodeName} url=${round.url} names=${names} />`, html`<code>${round.round}</code>`, round.clean ? html`<${State} mood="good">clean<//>` : html`<${State} mood="warning">not clean<//>`,
+    html`<${NodeName} url=${round.url} names=${names} />`, html`<code>${round.round}</code>`, round.clean ? html`<${State} mood="good">clean<//>` : html`<${State} mood="warning">${round.stopped ? "stopped" : "not clean"}<//>`,
     count(round.differing), count(round.missing), count(round.copied), `${count(round.proven)} / ${count(round.unsettled)}`, duration(round.seconds),
   ] }));
   return html`<${Table} title="Rounds" head=${["driven by", "round", "end", "keys that differed", "missing", "copied", "proven / unsettled", "took"]} rows=${rows} empty="No round has ended since the nodes started." />
     <p class="dim small">The last ${ROUNDS_MAX} rounds, of those that nodes have driven since they started.</p>`;
 }
 
-/** @typedef {{url: string, round: string, clean: boolean, differing: number, missing: number, copied: number, proven: number, unsettled: number, seconds: number}} Round */
+/** @typedef {{url: string, round: string, clean: boolean, stopped: boolean, differing: number, missing: number, copied: number, proven: number, unsettled: number, seconds: number}} Round */
 
 /** @param {string} url @param {any} last @returns {Round} */
 function roundOf(url, last) {
   const missing = Array.isArray(last.missing) ? last.missing.reduce((/** @type {number} */ sum, /** @type {any} */ one) => sum + Number(one?.records ?? one?.count ?? one ?? 0), 0) : Number(last.missing ?? 0);
-  return { url, round: String(last.round), clean: last.clean, differing: last.differing, missing: Number.isFinite(missing) ? missing : last.missing.length, copied: last.copied, proven: last.partitions_proven, unsettled: last.partitions_unsettled, seconds: last.seconds };
+  return { url, round: String(last.round), clean: last.clean, stopped: Boolean(last.stopped), differing: last.differing, missing: Number.isFinite(missing) ? missing : last.missing.length, copied: last.copied, proven: last.partitions_proven, unsettled: last.partitions_unsettled, seconds: last.seconds };
 }
 
 /** Adds the rounds that these answers name; the newest first, and not more than are shown. Pure.
@@ -150,7 +156,7 @@ function Scrub({ frame, names }) {
       html`<${NodeName} url=${node.url} names=${names} />`,
       scrub ? (runs ? html`<${Bar} share=${done} /> pass ${count(scrub.begun)} runs` : html`${count(scrub.ended)} passes ended`) : clusters[index]?.problem || "–",
       count(scrub?.records), bytes(scrub?.bytes), scrub?.damaged ? html`<${State} mood="warning">${count(scrub.damaged)}<//>` : count(scrub?.damaged), count(scrub?.mended),
-      html`${scrub?.trouble && html`<div class="why">${visible(scrub.trouble)}</div>`}<${Action} disabled=${!store.may("write")} done="begun" action=${() => post(`/api/nodes/${index}/scrub`, {})}>Start a pass<span class="sr"> at ${names.get(node.url)}</span><//>`,
+      html`${scrub?.trouble && html`<div class="why">${visible(scrub.trouble)}</div>`}<${StartOrStop} runs=${runs} path=${`/api/nodes/${index}/scrub`} what="pass" at=${names.get(node.url)} />`,
     ] };
   });
   return html`<${Table} title="Scrub" head=${["node", "pass", "verified", "bytes", "damaged", "mended", "scrub"]} rows=${rows} />`;

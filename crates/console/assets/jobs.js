@@ -1,7 +1,7 @@
 // Jobs of the lab: what runs, how far it is, and what came of it, opened inside the page.
 
 import { html, useEffect, useRef, useState } from "./preact.js";
-import { json, problemOf, request } from "./api.js";
+import { json, remove } from "./api.js";
 import { figure, visible, visibleLines } from "./format.js";
 import { store } from "./store.js";
 import { Action, Bar, State, Table } from "./parts.js";
@@ -82,7 +82,4 @@ export function Jobs({ jobs, onChanged }) {
 }
 
 /** @param {Job} job @returns {Promise<void>} */
-async function stop(job) {
-  const response = await request(`/api/lab/jobs/${job.id}`, { method: "DELETE" });
-  if (!response.ok) throw await problemOf(response);
-}
+const stop = (job) => remove(`/api/lab/jobs/${job.id}`);

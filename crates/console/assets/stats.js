@@ -76,16 +76,18 @@ export function merged(all) {
 /** @param {Buckets} counts @returns {number} */
 export const counted = (counts) => Array.from(counts.values()).reduce((sum, value) => sum + Math.max(0, value), 0);
 
-/** The upper end of the bucket in which the quantile lies, in the histogram's unit; null of nothing.
+/** A quantile in the histogram's unit, linear within its bucket as on graphs and in Prometheus; null of nothing.
  * @param {Buckets} counts @param {number[]} bounds @param {number} quantile @returns {number | null} */
 export function quantile(counts, bounds, quantile) {
   const total = counted(counts);
   if (total === 0) return null;
-  const wanted = Math.max(1, Math.ceil(total * quantile));
-  let seen = 0;
+  const rank = total * quantile;
+  let below = 0;
   for (const bucket of Array.from(counts.keys()).sort((a, b) => a - b)) {
-    seen += Math.max(0, counts.get(bucket) ?? 0);
-    if (seen >= wanted) return bounds[bucket] ?? null;
+    const count = Math.max(0, counts.get(bucket) ?? 0);
+    const [lower, upper] = [bounds[bucket - 1] ?? 0, bounds[bucket] ?? 0];
+    if (count > 0 && below + count >= rank) return lower + (upper - lower) * ((rank - below) / count);
+    below += count;
   }
   return null;
 }

@@ -48,6 +48,8 @@ const PROXIED: &[ProxiedPath] = &[
     proxied("DELETE", "entity", "/v0/entity", ConsoleLevel::Write),
     proxied("POST", "repair", "/v0/repair", ConsoleLevel::Write),
     proxied("POST", "scrub", "/v0/scrub", ConsoleLevel::Write),
+    proxied("DELETE", "repair", "/v0/repair", ConsoleLevel::Write),
+    proxied("DELETE", "scrub", "/v0/scrub", ConsoleLevel::Write),
 ];
 
 impl ApiRoute<'_> {

@@ -223,6 +223,10 @@ pub trait Admin {
     fn repair_json(&self) -> Vec<u8>;
     /// `POST /v0/repair`: has this node drive a round; gives its number.
     fn begin_repair(&self) -> u64;
+    /// `DELETE /v0/repair`: ends the round that this node drives, and says which.
+    fn end_repair(&self) -> Vec<u8>;
+    /// `DELETE /v0/scrub`: ends the pass that is made, and says which.
+    fn end_scrub(&self) -> Vec<u8>;
     /// `/metrics`, of all shards.
     fn metrics_text(&self) -> String;
     /// `/v0/stats`: the same, as JSON.

@@ -29,7 +29,9 @@ pub(crate) fn note<E: Entities>(
             | Action::Query { .. }
             | Action::Script(_),
         ) => AuditedKind::Read,
-        Some(Action::BeginRepair | Action::Scrub | Action::Backup) => AuditedKind::Order,
+        Some(Action::BeginRepair | Action::EndRepair | Action::Scrub | Action::EndScrub | Action::Backup) => {
+            AuditedKind::Order
+        }
         Some(Action::Peer) => AuditedKind::Peer,
         _ => AuditedKind::Other,
     };

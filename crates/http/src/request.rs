@@ -70,10 +70,11 @@ pub(super) fn parse(
             Method::POST => Ok(batch(query)?),
             _ => Err(not_allowed()),
         },
-        Resource::Page { read, begin } => {
+        Resource::Page { read, begin, end } => {
             let action = match *method {
                 Method::GET | Method::HEAD => read.as_ref(),
                 Method::POST => begin.as_ref(),
+                Method::DELETE => end.as_ref(),
                 _ => None,
             };
             without_parameters(query, action.ok_or_else(not_allowed)?)

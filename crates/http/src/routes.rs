@@ -59,6 +59,8 @@ pub(crate) enum Action {
     Scrub,
     Repair,
     BeginRepair,
+    EndRepair,
+    EndScrub,
     WhoAmI,
     Peer,
 }
@@ -89,8 +91,8 @@ impl Action {
             Self::Cluster | Self::Repair | Self::Stats | Self::Slow | Self::Hot | Self::Layout { .. } => {
                 Need::Admin(AdminRight::Status)
             }
-            Self::BeginRepair => Need::Admin(AdminRight::Repair),
-            Self::Scrub => Need::Admin(AdminRight::Scrub),
+            Self::BeginRepair | Self::EndRepair => Need::Admin(AdminRight::Repair),
+            Self::Scrub | Self::EndScrub => Need::Admin(AdminRight::Scrub),
             Self::Backup => Need::Admin(AdminRight::Backup),
         }
     }
@@ -110,7 +112,9 @@ impl Action {
             | Self::Backup
             | Self::Scrub
             | Self::Repair
-            | Self::BeginRepair => true,
+            | Self::BeginRepair
+            | Self::EndRepair
+            | Self::EndScrub => true,
         }
     }
 }
@@ -136,6 +140,7 @@ impl Verb {
 
 /// What a path stands for.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a row of a static table, which nobody copies")]
 pub(crate) enum Resource {
     /// One key.
     Entity,
@@ -151,8 +156,8 @@ pub(crate) enum Resource {
     Script,
     /// Where keys are.
     Layout,
-    /// Something without parameters, that GET and HEAD read and POST begins.
-    Page { read: Option<Action>, begin: Option<Action> },
+    /// Something without parameters, that GET and HEAD read, POST begins and DELETE ends.
+    Page { read: Option<Action>, begin: Option<Action>, end: Option<Action> },
 }
 
 /// A path: its methods, its parameters, its answers.
@@ -201,6 +206,7 @@ const fn parameter(name: &'static str, meaning: &'static str) -> Parameter {
 
 const READ: &str = "GET, HEAD";
 const BEGIN: &str = "POST";
+const END: &str = "DELETE";
 
 /// Every path. The first one is nearly all requests'.
 pub static ROUTES: &[Route] = &[
@@ -332,7 +338,7 @@ pub static ROUTES: &[Route] = &[
     Route {
         path: "/v0/status",
         allow: READ,
-        target: Resource::Page { read: Some(Action::Status), begin: None },
+        target: Resource::Page { read: Some(Action::Status), begin: None, end: None },
         meaning: "Whether the node answers requests, also while its peers are still starting.",
         parameters: &[],
         answers: &[
@@ -343,7 +349,7 @@ pub static ROUTES: &[Route] = &[
     Route {
         path: "/v0/cluster",
         allow: READ,
-        target: Resource::Page { read: Some(Action::Cluster), begin: None },
+        target: Resource::Page { read: Some(Action::Cluster), begin: None, end: None },
         meaning: "The cluster as this node sees it.",
         parameters: &[],
         answers: &[answered(READ, 200, "JSON, see [the cluster's page](#the-clusters-page).")],
@@ -359,7 +365,7 @@ pub static ROUTES: &[Route] = &[
     Route {
         path: "/v0/stats",
         allow: READ,
-        target: Resource::Page { read: Some(Action::Stats), begin: None },
+        target: Resource::Page { read: Some(Action::Stats), begin: None, end: None },
         meaning: "What `/metrics` has, small enough to be asked for once a second.",
         parameters: &[],
         answers: &[answered(READ, 200, "JSON, see [figures as JSON](#figures-as-json).")],
@@ -367,7 +373,7 @@ pub static ROUTES: &[Route] = &[
     Route {
         path: "/v0/slow",
         allow: READ,
-        target: Resource::Page { read: Some(Action::Slow), begin: None },
+        target: Resource::Page { read: Some(Action::Slow), begin: None, end: None },
         meaning: "The last requests through this node that took at least `slow.threshold`, 128 of each shard.",
         parameters: &[],
         answers: &[answered(READ, 200, "JSON, see [slow requests](#slow-requests).")],
@@ -375,34 +381,42 @@ pub static ROUTES: &[Route] = &[
     Route {
         path: "/v0/hot",
         allow: READ,
-        target: Resource::Page { read: Some(Action::Hot), begin: None },
+        target: Resource::Page { read: Some(Action::Hot), begin: None, end: None },
         meaning: "The keys and partitions that were asked for most through this node, in the last ten seconds that ended.",
         parameters: &[],
         answers: &[answered(READ, 200, "JSON, see [hot keys](#hot-keys).")],
     },
     Route {
         path: "/v0/repair",
-        allow: "GET, HEAD, POST",
-        target: Resource::Page { read: Some(Action::Repair), begin: Some(Action::BeginRepair) },
+        allow: "GET, HEAD, POST, DELETE",
+        target: Resource::Page {
+            read: Some(Action::Repair),
+            begin: Some(Action::BeginRepair),
+            end: Some(Action::EndRepair),
+        },
         meaning: "Rounds of anti-entropy.",
         parameters: &[],
         answers: &[
             answered(READ, 200, "JSON, see [the page of rounds](#the-page-of-rounds)."),
             answered(BEGIN, 202, "This node will drive a round. The body is JSON: `round` is its number."),
+            answered(END, 200, "JSON: `stopping` is the round that ends because this node drives it, or `null`."),
         ],
     },
     Route {
         path: "/v0/scrub",
-        allow: BEGIN,
-        target: Resource::Page { read: None, begin: Some(Action::Scrub) },
+        allow: "POST, DELETE",
+        target: Resource::Page { read: None, begin: Some(Action::Scrub), end: Some(Action::EndScrub) },
         meaning: "Verification of everything that this node stores.",
         parameters: &[],
-        answers: &[answered(BEGIN, 200, "A pass begins, or follows the one that runs. JSON: `pass` is its number.")],
+        answers: &[
+            answered(BEGIN, 200, "A pass begins, or follows the one that runs. JSON: `pass` is its number."),
+            answered(END, 200, "JSON: `stopping` is the number of the pass that ends, or `null`."),
+        ],
     },
     Route {
         path: "/v0/backup",
         allow: BEGIN,
-        target: Resource::Page { read: None, begin: Some(Action::Backup) },
+        target: Resource::Page { read: None, begin: Some(Action::Backup), end: None },
         meaning: "A backup of this node, in its data directory. `kvorum backup` fetches it from there.",
         parameters: &[],
         answers: &[
@@ -413,7 +427,7 @@ pub static ROUTES: &[Route] = &[
     Route {
         path: "/v0/whoami",
         allow: READ,
-        target: Resource::Page { read: Some(Action::WhoAmI), begin: None },
+        target: Resource::Page { read: Some(Action::WhoAmI), begin: None, end: None },
         meaning: "What the key of the request may do.",
         parameters: &[],
         answers: &[answered(READ, 200, "JSON, see [whose key this is](#whose-key-this-is).")],
@@ -421,7 +435,7 @@ pub static ROUTES: &[Route] = &[
     Route {
         path: "/livez",
         allow: READ,
-        target: Resource::Page { read: Some(Action::Live), begin: None },
+        target: Resource::Page { read: Some(Action::Live), begin: None, end: None },
         meaning: "Whether the process works. A supervisor restarts it where it does not.",
         parameters: &[],
         answers: &[
@@ -432,7 +446,7 @@ pub static ROUTES: &[Route] = &[
     Route {
         path: "/readyz",
         allow: READ,
-        target: Resource::Page { read: Some(Action::Ready), begin: None },
+        target: Resource::Page { read: Some(Action::Ready), begin: None, end: None },
         meaning: "Whether a request through this node would succeed. A load balancer sends it none where not.",
         parameters: &[],
         answers: &[
@@ -443,7 +457,7 @@ pub static ROUTES: &[Route] = &[
     Route {
         path: "/metrics",
         allow: READ,
-        target: Resource::Page { read: Some(Action::Metrics), begin: None },
+        target: Resource::Page { read: Some(Action::Metrics), begin: None, end: None },
         meaning: "Everything that the node counts: see [Metrics](metrics.md).",
         parameters: &[],
         answers: &[answered(READ, 200, "Text in the OpenMetrics format, which Prometheus reads.")],
@@ -451,7 +465,7 @@ pub static ROUTES: &[Route] = &[
     Route {
         path: "/_peer",
         allow: READ,
-        target: Resource::Page { read: Some(Action::Peer), begin: None },
+        target: Resource::Page { read: Some(Action::Peer), begin: None, end: None },
         meaning: "Where peers connect. Not for clients.",
         parameters: &[],
         answers: &[
@@ -470,7 +484,7 @@ pub(crate) fn needs_nothing(path: &str) -> bool {
             false
         }
         Resource::Layout => false,
-        Resource::Page { read, begin } => is_free(read) && is_free(begin),
+        Resource::Page { read, begin, end } => is_free(read) && is_free(begin) && is_free(end),
     })
 }
 

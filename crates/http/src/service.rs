@@ -418,6 +418,8 @@ impl<E: Entities> Exchange<'_, E> {
             Action::Layout { key } => Ok(page(JSON, admin.layout_json(key.as_ref()))),
             Action::Scrub => Ok(page(JSON, admin.scrub())),
             Action::Backup => Ok(page(JSON, admin.backup().await.map_err(HttpError::Unready)?)),
+            Action::EndRepair => Ok(page(JSON, admin.end_repair())),
+            Action::EndScrub => Ok(page(JSON, admin.end_scrub())),
             Action::Repair => Ok(page(JSON, admin.repair_json())),
             Action::BeginRepair => Ok(SuccessResponse::Begun { round: admin.begin_repair() }),
             Action::WhoAmI => Ok(page(JSON, self.whoami())),

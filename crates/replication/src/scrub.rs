@@ -7,6 +7,7 @@
 //!
 //! Does not promise to find damage under what the engine's cache holds: it shows when that has let it go.
 
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -37,6 +38,7 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// Between two looks, or two attempts.
 const RETRY: Duration = Duration::from_millis(100);
 const STOPPING: &str = "the node is stopping";
+const STOPPED: &str = "an operator stopped it";
 /// Looks for the peers, and for a record that has been sent here to replace a damaged one.
 const LOOKS_MAX: u32 = 50;
 
@@ -46,6 +48,8 @@ pub struct Scrub {
     /// Bytes a second of automatic passes; zero if there are none.
     rate: u64,
     asked: Notify,
+    /// Ends the pass that is made.
+    stopped: Notify,
     /// Passes begun.
     pub begun: AtomicU64,
     /// Passes ended, in whatever way.
@@ -74,6 +78,17 @@ impl Scrub {
         let number = self.begun.load(Ordering::Acquire) + 1;
         self.asked.notify_one();
         number
+    }
+
+    /// Stops the pass that is made: its number, if one is. The next begins by itself, as after one that ended.
+    pub fn stop(&self) -> Option<u64> {
+        let begun = self.begun.load(Ordering::Acquire);
+        if begun == self.ended.load(Ordering::Acquire) {
+            return None;
+        }
+        // Not kept for a pass that begins later.
+        self.stopped.notify_waiters();
+        Some(begun)
     }
 
     /// Bytes a second.
@@ -153,9 +168,15 @@ impl Scrubber {
                     scrub.asked.notified().await;
                     reason = PassReason::Asked;
                 }
+                // Listens before there is a pass that could be asked to stop.
+                let mut stopped = pin!(scrub.stopped.notified());
+                stopped.as_mut().enable();
                 scrub.begun.fetch_add(1, Ordering::AcqRel);
-                self.until_connected().await;
-                let end = self.pass(reason).await;
+                let end = tokio::select! {
+                    biased;
+                    end = self.pass(reason) => end,
+                    () = stopped => Err(STOPPED.to_owned()),
+                };
                 reason = match end {
                     Ok(PassEnd::Asked) => {
                         scrub.end(None);
@@ -182,6 +203,7 @@ impl Scrubber {
     }
 
     async fn pass(&self, reason: PassReason) -> Result<PassEnd, String> {
+        self.until_connected().await;
         let scrub = &self.scrub;
         let rate = scrub.rate_of(reason);
         let mut start = Bytes::new();

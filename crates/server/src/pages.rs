@@ -147,6 +147,12 @@ pub(crate) fn scrub_asked(view: &NodeView) -> Vec<u8> {
     serde_json::to_vec_pretty(&json!({ "pass": view.scrub.ask() })).expect("plain values are JSON")
 }
 
+/// What ends because it was asked to, if there is something, as JSON.
+pub(crate) fn stopping(what: Option<impl Into<Value>>) -> Vec<u8> {
+    let page = json!({ "stopping": what.map_or(Value::Null, Into::into) });
+    serde_json::to_vec_pretty(&page).expect("plain values are JSON")
+}
+
 fn peer(view: &NodeView, node: NodeId) -> Value {
     let membership = &view.membership;
     let peer = membership.peer(node);

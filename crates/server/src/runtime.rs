@@ -367,6 +367,14 @@ impl Admin for NodeHttp {
         self.view.anti_entropy.want()
     }
 
+    fn end_repair(&self) -> Vec<u8> {
+        crate::pages::stopping(self.view.anti_entropy.stop_round())
+    }
+
+    fn end_scrub(&self) -> Vec<u8> {
+        crate::pages::stopping(self.view.scrub.stop())
+    }
+
     fn metrics_text(&self) -> String {
         crate::exposition::text(&self.view)
     }

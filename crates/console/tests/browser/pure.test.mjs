@@ -106,13 +106,13 @@ test("figures of the recording are read with their labels", () => {
   assert.ok(rate(frameAt("healthy", 0).nodes[0].stats, stats, "http_requests_total") > 0);
 });
 
-test("a quantile is the end of its bucket, and a restart begins anew", () => {
+test("a quantile is linear within its bucket, and a restart begins anew", () => {
   const at = (values, uptime_s) => ({ uptime_s, bounds: [1, 2, 3, 5, 8], histograms: { h: { labels: ["method"], values } } });
   const now = at([["GET", 10, [[0, 98], [3, 2]]], ["PUT", 5, [[4, 1]]]], 10);
-  assert.equal(quantile(buckets(null, now, "h", { method: "GET" }), now.bounds, 0.5), 1);
-  assert.equal(quantile(buckets(null, now, "h", { method: "GET" }), now.bounds, 0.99), 5);
-  assert.equal(quantile(buckets(at([["GET", 1, [[0, 98]]]], 5), now, "h", { method: "GET" }), now.bounds, 0.5), 5);
-  assert.equal(quantile(buckets(at([["GET", 1, [[0, 98]]]], 500), now, "h", { method: "GET" }), now.bounds, 0.5), 1);
+  assert.equal(quantile(buckets(null, now, "h", { method: "GET" }), now.bounds, 0.5), 50 / 98);
+  assert.equal(quantile(buckets(null, now, "h", { method: "GET" }), now.bounds, 0.99), 4);
+  assert.equal(quantile(buckets(at([["GET", 1, [[0, 98]]]], 5), now, "h", { method: "GET" }), now.bounds, 0.5), 4);
+  assert.equal(quantile(buckets(at([["GET", 1, [[0, 98]]]], 500), now, "h", { method: "GET" }), now.bounds, 0.5), 50 / 98);
   assert.equal(quantile(new Map(), now.bounds, 0.5), null);
 });
 

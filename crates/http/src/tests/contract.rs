@@ -318,13 +318,14 @@ fn answers_are_counted_by_method_and_status() {
 }
 
 #[test]
-fn a_round_of_repair_is_begun_by_post_and_shown_by_get() {
+fn a_round_of_repair_is_begun_by_post_shown_by_get_and_ended_by_delete() {
     with(settings(), |node| async move {
         let begun = node.ask("POST /v0/repair").await;
         assert_eq!((begun.status, begun.body.as_slice()), (202, b"{\"round\": 7}\n".as_slice()));
         assert_eq!(node.ask("GET /v0/repair").await.status, 200);
-        let refused = node.ask("DELETE /v0/repair").await;
-        assert_eq!((refused.status, refused.header("allow")), (405, Some("GET, HEAD, POST")));
+        assert_eq!(node.ask("DELETE /v0/repair").await.status, 200);
+        let refused = node.ask("PUT /v0/repair").await;
+        assert_eq!((refused.status, refused.header("allow")), (405, Some("GET, HEAD, POST, DELETE")));
         assert_eq!(node.ask("POST /v0/repair?now=1").await.status, 400);
     });
 }

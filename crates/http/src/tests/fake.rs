@@ -357,6 +357,14 @@ impl Admin for FakeAdmin {
         let said = self.say().map(|()| b"{}".to_vec());
         Box::pin(async move { said })
     }
+    fn end_repair(&self) -> Vec<u8> {
+        b"{}".to_vec()
+    }
+
+    fn end_scrub(&self) -> Vec<u8> {
+        b"{}".to_vec()
+    }
+
     fn stats_json(&self) -> Vec<u8> {
         b"{}".to_vec()
     }

@@ -157,7 +157,7 @@ fn a_method_that_the_path_does_not_have_is_405_before_its_parameters_are_judged(
     }
     let allowed = |path| ROUTES.iter().find(|route| route.path == path).unwrap().allow;
     assert_eq!((allowed("/v0/entity"), allowed("/v0/status")), ("GET, HEAD, PUT, DELETE", "GET, HEAD"));
-    assert_eq!((allowed("/v0/repair"), allowed("/v0/backup")), ("GET, HEAD, POST", "POST"));
+    assert_eq!((allowed("/v0/repair"), allowed("/v0/backup")), ("GET, HEAD, POST, DELETE", "POST"));
 }
 
 #[test]

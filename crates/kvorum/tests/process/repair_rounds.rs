@@ -2,7 +2,7 @@
 //! no round depends on one node.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
@@ -34,6 +34,9 @@ fn now_ms() -> u64 {
     u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
 }
 
+/// For a round that is held back.
+const LONG: Duration = Duration::from_secs(120);
+
 /// The lowest watermark of a node.
 fn watermark_ms(cluster: &Cluster, index: usize) -> u64 {
     page(&mut cluster.client(index))["watermark"]["lowest_ms"].as_u64().expect("a number")
@@ -52,6 +55,39 @@ fn converge(cluster: &Cluster, driver: usize) {
         assert!(!is_proven || output.status.success(), "{output:?}");
         is_proven
     });
+}
+
+#[test]
+fn a_round_that_is_stopped_proves_nothing_and_the_next_one_goes_on() {
+    let rate = [("KVORUM_REPAIR_RATE", "256KiB")];
+    let cluster = Cluster::with(3, &[&SETTINGS[..], &rate].concat());
+    let mut client = cluster.client(0);
+    let idle: Value = serde_json::from_slice(&client.ok("DELETE", "/v0/repair", None).body).unwrap();
+    assert!(idle["stopping"].is_null(), "{idle}");
+    for number in 0..64 {
+        client.put(&entity_at(key(number), 3, 3), &Random::new(1).bytes(32 << 10));
+    }
+    let url = cluster.node(0).url();
+    let mut waits = kvorum();
+    let waits = waits.args(["repair", "--wait", "--url", &url]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let waits = waits.spawn().unwrap();
+    wait_until("the round scans", || page(&mut cluster.client(0))["driving"]["phase"] == "sum up");
+    let stopping: Value = serde_json::from_slice(&client.ok("DELETE", "/v0/repair", None).body).unwrap();
+    let output = waits.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(3) && said.contains("an operator stopped the round"), "{output:?}");
+    let last = page(&mut client)["last"].clone();
+    assert_eq!(
+        (&last["round"], &last["stopped"], &last["clean"]),
+        (&stopping["stopping"], &true.into(), &false.into())
+    );
+    assert_eq!(watermark_ms(&cluster, 0), 0);
+    // Another begins, and this one may end.
+    wait_within(LONG, "all is proven by a later round", || {
+        client.ok("POST", "/v0/repair", None);
+        (watermark_ms(&cluster, 0) > 0).then_some(())
+    });
+    assert_eq!(page(&mut client)["last"]["stopped"], false);
 }
 
 fn key(number: usize) -> String {

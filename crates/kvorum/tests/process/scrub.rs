@@ -75,3 +75,20 @@ fn what_no_other_replica_has_is_reported_and_stays() {
     cluster.client(0).get(&entity("k007")).problem(504);
     assert!(cluster.log(0).contains("a damaged record could not be replaced"));
 }
+
+#[test]
+fn a_pass_that_is_stopped_says_so_and_another_can_be_asked_for() {
+    let cluster = Cluster::with(1, &[("KVORUM_SCRUB_RATE", "0")]);
+    let mut client = cluster.client(0);
+    assert!(client.ok("DELETE", "/v0/scrub", None).json()["stopping"].is_null());
+    for number in 0..64 {
+        client.put(&entity(format!("large-{number}")), &Random::new(number).bytes(1 << 20));
+    }
+    let pass = client.ok("POST", "/v0/scrub", None).json()["pass"].clone();
+    wait_until("it stops", || cluster.client(0).ok("DELETE", "/v0/scrub", None).json()["stopping"] == pass);
+    let shown = || cluster.client(0).get("/v0/cluster").json()["nodes"][0]["scrub"].clone();
+    wait_until("the pass has ended", || shown()["ended"] == pass);
+    assert_eq!(shown()["trouble"], "an operator stopped it");
+    assert_eq!(scrub(&cluster, 0).0, Some(0));
+    assert!(shown()["trouble"].is_null(), "{}", shown());
+}

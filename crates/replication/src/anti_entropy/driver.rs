@@ -5,6 +5,7 @@
 //! stays, and the next one begins anew.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -58,6 +59,8 @@ enum RoundAborted {
     },
     /// This node cannot take part itself.
     Unable,
+    /// An operator has stopped it.
+    Stopped,
 }
 
 /// Drives rounds, on one shard of the node.
@@ -83,7 +86,18 @@ impl Driver {
                 if self.member.membership.is_draining() || !self.is_due() {
                     continue;
                 }
-                match self.drive().await {
+                let began = self.member.clock.boot();
+                // Listens before there is a round that could be asked to stop.
+                let mut stop = pin!(anti_entropy.stop.notified());
+                stop.as_mut().enable();
+                // Dropped anywhere it is as if this node had died there: what was copied stays, and nothing is proven.
+                let driven = tokio::select! {
+                    biased;
+                    driven = self.drive() => driven,
+                    () = stop => Err(RoundAborted::Stopped),
+                };
+                match driven {
+                    Err(RoundAborted::Stopped) => self.end_stopped(began),
                     Ok(summary) => self.end(summary),
                     Err(ended) => {
                         if let Some(left_out) = anti_entropy.given_up.due(self.member.clock.boot()) {
@@ -149,6 +163,26 @@ impl Driver {
         state.keep_round(summary);
     }
 
+    /// The next round is due as after one that ended.
+    fn end_stopped(&self, began: Duration) {
+        let now = self.member.clock.boot();
+        let mut state = self.member.anti_entropy.state();
+        state.heard_at = now;
+        let Some(RoundProgress { round, copied, .. }) = state.driving.take() else { return };
+        tracing::info!(round = round.until.raw(), copied, "a round of anti-entropy was stopped by an operator");
+        state.driven += 1;
+        state.keep_round(Summary {
+            round,
+            took: now.saturating_sub(began),
+            missing: Vec::new(),
+            differing: 0,
+            copied,
+            unsettled: 0,
+            proven: 0,
+            is_stopped: true,
+        });
+    }
+
     /// W: far enough behind the clock that only stragglers are below it. The clock itself is brought to the present
     /// first, and the others' with every frame from now on, also where nothing was written for long.
     fn propose(&self) -> RoundId {
@@ -198,6 +232,7 @@ impl Driver {
             copied: driver.copied,
             unsettled: driver.round.unsettled().len(),
             proven: proven.len(),
+            is_stopped: false,
         })
     }
 

@@ -48,6 +48,8 @@ pub struct AntiEntropy {
     state: Mutex<RepairState>,
     /// A round is to begin.
     wake: Notify,
+    /// Ends the round that this node drives.
+    stop: Notify,
     /// Questions of drivers that are being answered.
     questions: AtomicUsize,
     /// Rounds that were given up, which may be every second.
@@ -152,13 +154,15 @@ pub struct Summary {
     copied: u64,
     unsettled: usize,
     proven: usize,
+    /// By an operator, before its end.
+    is_stopped: bool,
 }
 
 impl Summary {
     /// Whether all nodes took part and nothing is left to differ.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        self.missing.is_empty() && self.unsettled == 0
+        self.missing.is_empty() && self.unsettled == 0 && !self.is_stopped
     }
 }
 
@@ -180,6 +184,7 @@ impl AntiEntropy {
             settings,
             state: Mutex::new(state),
             wake: Notify::new(),
+            stop: Notify::new(),
             questions: AtomicUsize::new(0),
             given_up: LogLimit::default(),
             damaged: LogLimit::default(),
@@ -215,6 +220,14 @@ impl AntiEntropy {
         next
     }
 
+    /// Stops the round that this node drives: its name, if it drives one. What was copied stays, and nothing is proven.
+    pub fn stop_round(&self) -> Option<String> {
+        let driving = self.state().driving?;
+        // Not kept for a round that begins later.
+        self.stop.notify_waiters();
+        Some(name(driving.round))
+    }
+
     /// How far the round is that this node drives, if it drives one.
     #[must_use]
     pub fn show_driving(&self) -> Value {
@@ -248,6 +261,7 @@ fn show_round(round: &Summary) -> Value {
     json!({
         "round": name(round.round),
         "clean": round.is_clean(),
+        "stopped": round.is_stopped,
         "seconds": round.took.as_secs_f64(),
         "missing": round.missing,
         "differing": round.differing,
