@@ -9,6 +9,9 @@ import { Receipt } from "./receipt.js";
 import { Value } from "./value.js";
 import { Keys } from "./keys.js";
 
+/** As the console has it, in proxy.rs. */
+const VALUE_BYTES_MAX = 16 << 20;
+
 /** @typedef {{key: string, binary: boolean, node: number, ack: string, from: string, ttl: string, value: string, form: string, type: string, file: File | null}} Form */
 
 /** @param {string} text @param {boolean} binary @returns {Uint8Array} */
@@ -30,7 +33,11 @@ export function fromHex(text) {
 
 /** The value and its type, as the form says. @param {Form} form @returns {Promise<{value: Uint8Array, type: string}>} */
 async function valueOf(form) {
-  if (form.file) return { value: new Uint8Array(await form.file.arrayBuffer()), type: form.type || form.file.type };
+  if (form.file) {
+    // Before it is read: a page has no room for a film.
+    if (form.file.size > VALUE_BYTES_MAX) throw new Error(`The file has ${bytes(form.file.size)}; the console takes values of up to ${bytes(VALUE_BYTES_MAX)}.`);
+    return { value: new Uint8Array(await form.file.arrayBuffer()), type: form.type || form.file.type };
+  }
   if (form.form === "hex") return { value: fromHex(form.value), type: form.type };
   if (form.form === "json") {
     try {

@@ -99,7 +99,7 @@ function Everything({ frame, names }) {
   }
   const rows = Array.from(figures).filter(([id]) => id.includes(filter)).sort(([a], [b]) => a.localeCompare(b))
     .map(([id, values]) => ({ key: id, cells: [html`<code>${visible(id)}</code>`, ...frame.nodes.map((node) => (node.stats ? html`<data value=${values.get(node.url) ?? 0}>${(values.get(node.url) ?? 0).toLocaleString("en", { maximumFractionDigits: 9 })}</data>` : "–"))] }));
-  return html`<label for="figures-filter">Only with <input id="figures-filter" type="search" value=${filter} onInput=${(/** @type {any} */ event) => setFilter(event.target.value)} /></label>
+  return html`<label for="figures-filter">Only with <input id="figures-filter" type="search" value=${filter} onInput=${(/** @type {any} */ event) => setFilter(event.target.value)} /></label> <span class="dim small">0 is also what a node leaves out.</span>
     <${Table} title="All figures" head=${["figure", ...frame.nodes.map((node) => names.get(node.url)?.split(" ")[0] ?? "?")]} rows=${rows} />`;
 }
 

@@ -23,6 +23,11 @@ fn what_the_pages_say_follows_from_what_nodes_say() {
 }
 
 #[test]
+fn numbers_on_pages_are_those_that_nodes_gave() {
+    run("numbers.test.mjs");
+}
+
+#[test]
 fn pages_look_as_they_did_and_everybody_can_use_them() {
     run("pages.test.mjs");
 }

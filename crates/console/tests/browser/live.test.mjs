@@ -190,6 +190,20 @@ test("the lab kills and starts a node, and a quick knee ends in a report", LIMIT
   await page.frameLocator("iframe.report").locator("h1").filter({ hasText: /./ }).first().waitFor();
 });
 
+test("ten pages at once show the same cluster, and it serves on when they are closed", LIMIT, async () => {
+  const pages = await Promise.all(Array.from({ length: 10 }, () => open(browser, address)));
+  for (const { page, faults } of pages) {
+    await show(page, "storage");
+    await page.locator("section[aria-labelledby=h-engine] tbody tr").nth(2).locator(".state.good").waitFor({ timeout: 20000 });
+    assert.deepEqual(faults, []);
+  }
+  await Promise.all(pages.map((one) => one.close()));
+  const { page } = view;
+  await show(page, "overview");
+  const at = await page.locator("section[aria-labelledby=h-nodes] tbody tr").first().innerText();
+  await until("the page that is left goes on", async () => (await page.locator("section[aria-labelledby=h-nodes] tbody tr").first().innerText()) !== at);
+});
+
 test("with all this the page did nothing that it may not", LIMIT, () => {
   assert.deepEqual(view.faults.filter((fault) => !/Failed to load resource/.test(fault)), []);
 });

@@ -48,14 +48,17 @@ fn install(package: &Path) -> PathBuf {
     modules
 }
 
+/// Far above what a file takes, on a machine with much else to do.
+const SECONDS_MAX: &str = "900";
+
 /// Runs a file of tests of the package in this directory, and shows what they measured.
 pub(crate) fn run(package: &str, file: &str, environment: &[(&str, &str)]) {
     if let Some(program) = missing() {
         let mut stderr = std::io::stderr();
         return writeln!(stderr, "SKIPPED: {file} needs {program}; scripts/deps installs it").unwrap();
     }
-    let output = Command::new("node")
-        .args(["--test", "--test-reporter=tap", file])
+    let output = Command::new("timeout")
+        .args([SECONDS_MAX, "node", "--test", "--test-reporter=tap", file])
         .current_dir(package)
         .env("CONSOLE_TEST_MODULES", modules(Path::new(package)))
         .envs(environment.iter().copied())

@@ -3,8 +3,8 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
-import { TOKEN, start } from "./server.mjs";
-import { PAGES, launch, open, require, show, until } from "./tools.mjs";
+import { TOKEN } from "./server.mjs";
+import { PAGES, launch, recorded, require, show, until } from "./tools.mjs";
 import { difference, small } from "./pictures.mjs";
 
 const PICTURES = new URL("pictures/", import.meta.url);
@@ -20,16 +20,11 @@ before(async () => { browser = await launch(); });
 after(() => browser.close());
 
 /** A still page: time stands after the eleventh second. */
-async function still(options, run) {
-  const server = await start({ paceMs: 0, ...options });
-  const view = await open(browser, `${server.url}#${TOKEN}`, options);
-  try {
-    await run(view.page, server);
-    assert.deepEqual(view.faults, []);
-  } finally {
-    await view.close();
-    await server.stop();
-  }
+function still(options, run) {
+  return recorded(browser, { paceMs: 0, ...options }, async ({ page, faults }, server) => {
+    await run(page, server);
+    assert.deepEqual(faults, []);
+  });
 }
 
 /** Brings a page to where all that it asks for is there. */
@@ -147,6 +142,16 @@ test("a value of 8 MiB is shown in part and does not hold the page up", () => st
   assert.ok((await page.locator("pre.value").innerText()).length <= 65536);
 }));
 
+test("a file that is too large is not read, and the page says what fits", () => still({}, async (page, server) => {
+  await show(page, "data");
+  await page.getByLabel("Key", { exact: true }).fill("film");
+  await page.getByText("A value to put").click();
+  await page.getByLabel("Or a file").setInputFiles({ name: "film", mimeType: "video/mp4", buffer: Buffer.alloc((16 << 20) + 1) });
+  await page.getByRole("button", { name: "Put", exact: true }).click();
+  await page.getByText("values of up to 16 MiB").waitFor();
+  assert.ok(!server.requests.some((line) => line.startsWith("PUT")), server.requests);
+}));
+
 test("a receipt shows who was needed, who was late and which version", () => still({}, async (page) => {
   await show(page, "data");
   await page.getByLabel("Key", { exact: true }).fill("j");
@@ -210,9 +215,7 @@ test("one that is seen by one side only is marked", () => still({}, async (page,
   await page.locator(".matrix").getByText("one-sided: not seen back").waitFor();
 }));
 
-test("the token leaves the URL, and a wrong one is said", async () => {
-  const server = await start({ paceMs: 0 });
-  const { page, close } = await open(browser, `${server.url}#wrong`);
+test("the token leaves the URL, and a wrong one is said", () => recorded(browser, { paceMs: 0, token: "wrong" }, async ({ page }) => {
   await page.getByRole("alert").filter({ hasText: "the part after # is the token" }).waitFor();
   assert.doesNotMatch(page.url(), /wrong/);
   // The page takes the new token by itself.
@@ -221,6 +224,4 @@ test("the token leaves the URL, and a wrong one is said", async () => {
   await page.reload();
   await page.locator(".verdict").waitFor();
   assert.doesNotMatch(page.url(), new RegExp(TOKEN));
-  await close();
-  await server.stop();
-});
+}));

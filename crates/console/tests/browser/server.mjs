@@ -47,9 +47,10 @@ function stream(server, response) {
   });
 }
 
-/** @param {{scene?: string, level?: string, paceMs?: number, atOnce?: number, port?: number}} options */
-export async function start({ scene = "healthy", level = "lab", paceMs = 1000, atOnce = 11, port = 0 } = {}) {
-  const server = { scene, paceMs, atOnce, second: 0, opened: 0, mute: false, streams: new Set(), state: { level, values: new Map() }, requests: [], frame: (second) => frameAt(server.scene, second) };
+/** `frame` gives the frame of a second; without it is the recorded one.
+ * @param {{scene?: string, level?: string, paceMs?: number, atOnce?: number, port?: number, frame?: (second: number) => any}} options */
+export async function start({ scene = "healthy", level = "lab", paceMs = 1000, atOnce = 11, port = 0, frame } = {}) {
+  const server = { scene, paceMs, atOnce, second: 0, opened: 0, mute: false, streams: new Set(), state: { level, values: new Map() }, requests: [], frame: frame ?? ((second) => frameAt(server.scene, second)) };
   const http = createServer((request, response) => {
     const url = new URL(request.url, "http://localhost");
     server.requests.push(`${request.method} ${url.pathname}${url.search}`);

@@ -2,9 +2,9 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { TOKEN, start } from "./server.mjs";
+import { start } from "./server.mjs";
 import { frameAt } from "./recorded.mjs";
-import { PAGES, launch, open, show, until } from "./tools.mjs";
+import { PAGES, launch, recorded, show, until } from "./tools.mjs";
 
 const NODES = 10;
 const SCRIPT_MS_MAX = 8;
@@ -33,41 +33,34 @@ function many(second) {
   return frame;
 }
 
-test("the stream comes back after it ended, and the page says so meanwhile", async () => {
-  const server = await start({ paceMs: 100 });
-  const { page, faults, close } = await open(browser, `${server.url}#${TOKEN}`);
+test("the stream comes back after it ended, and the page says so meanwhile", () => recorded(browser, { paceMs: 100 }, async ({ page, faults }, server) => {
   await page.locator(".verdict").waitFor();
   const port = Number(new URL(server.url).port);
   await server.stop();
   await page.getByRole("alert").filter({ hasText: "no connection" }).waitFor();
   assert.ok(await page.locator(".verdict").isVisible(), "what was known stays");
   const again = await start({ paceMs: 100, port, scene: "paused" });
-  await page.getByText("Node c is silent.").first().waitFor({ timeout: 20000 });
-  await page.getByRole("alert").waitFor({ state: "detached" });
-  for (const stream of again.streams) stream.destroy();
-  await until("a second stream", () => again.opened >= 2);
-  await page.getByRole("alert").waitFor({ state: "detached" });
-  assert.deepEqual(faults.filter((fault) => !/ERR_CONNECTION|ERR_INCOMPLETE|ERR_EMPTY|Failed to load/.test(fault)), []);
-  await close();
-  await again.stop();
-});
+  try {
+    await page.getByText("Node c is silent.").first().waitFor({ timeout: 20000 });
+    await page.getByRole("alert").waitFor({ state: "detached" });
+    for (const stream of again.streams) stream.destroy();
+    await until("a second stream", () => again.opened >= 2);
+    await page.getByRole("alert").waitFor({ state: "detached" });
+    assert.deepEqual(faults.filter((fault) => !/ERR_CONNECTION|ERR_INCOMPLETE|ERR_EMPTY|Failed to load/.test(fault)), []);
+  } finally {
+    await again.stop();
+  }
+}));
 
-test("a stream that falls silent is opened anew", async () => {
-  const server = await start({ paceMs: 100 });
-  const { page, close } = await open(browser, `${server.url}#${TOKEN}`);
+test("a stream that falls silent is opened anew", () => recorded(browser, { paceMs: 100 }, async ({ page }, server) => {
   await page.locator(".verdict").waitFor();
   server.mute = true;
   await until("another connection", () => server.opened >= 2, 15000);
   server.mute = false;
   await page.getByRole("alert").waitFor({ state: "detached", timeout: 20000 });
-  await close();
-  await server.stop();
-});
+}));
 
-test("a page that is open for long does not grow", async (t) => {
-  const server = await start({ paceMs: 4 });
-  server.frame = many;
-  const { page, close } = await open(browser, `${server.url}#${TOKEN}`);
+test("a page that is open for long does not grow", (t) => recorded(browser, { paceMs: 4, frame: many }, async ({ page }) => {
   const session = await page.context().newCDPSession(page);
   const size = async () => {
     await session.send("HeapProfiler.collectGarbage");
@@ -84,9 +77,7 @@ test("a page that is open for long does not grow", async (t) => {
   assert.ok(late.JSHeapUsedSize < early.JSHeapUsedSize + 2 * 2 ** 20, "the heap grew");
   assert.ok(late.Nodes < early.Nodes * 1.2 + 200, "the document grew");
   assert.ok(late.JSEventListeners < early.JSEventListeners + 50, "listeners grew");
-  await close();
-  await server.stop();
-});
+}));
 
 /** Milliseconds of a profile in which a script ran or its garbage was collected. */
 function scripting(profile) {
@@ -95,10 +86,7 @@ function scripting(profile) {
   return micros / 1000;
 }
 
-test("the first paint, and what a frame of ten nodes costs on each page", async (t) => {
-  const server = await start({ paceMs: 200 });
-  server.frame = many;
-  const { page, close } = await open(browser, `${server.url}#${TOKEN}`);
+test("the first paint, and what a frame of ten nodes costs on each page", (t) => recorded(browser, { paceMs: 200, frame: many }, async ({ page }) => {
   await page.locator(".verdict").waitFor();
   const paint = await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? 0);
   t.diagnostic(`first contentful paint after ${paint.toFixed(0)} ms`);
@@ -121,6 +109,4 @@ test("the first paint, and what a frame of ten nodes costs on each page", async 
     t.diagnostic(`${name}: ${script.toFixed(2)} ms of scripting a frame`);
     assert.ok(script < SCRIPT_MS_MAX * FAR_OVER, `${name}: ${script} ms`);
   }
-  await close();
-  await server.stop();
-});
+}));

@@ -3,6 +3,7 @@
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 import { existsSync } from "node:fs";
+import { TOKEN, start } from "./server.mjs";
 
 const modules = process.env.CONSOLE_TEST_MODULES;
 if (!modules) throw new Error("CONSOLE_TEST_MODULES must name the directory in which `npm ci` put this package's modules: run these through cargo test");
@@ -36,6 +37,22 @@ export async function open(browser, url, { width = 1280, height = 800, theme = "
   });
   await page.goto(url);
   return { page, faults, close: () => context.close() };
+}
+
+/** A page of a console without nodes. However a test ends, both are over: else node would wait for them for ever.
+ * @param {(view: any, server: any) => Promise<any>} run */
+export async function recorded(browser, options, run) {
+  const server = await start(options);
+  try {
+    const view = await open(browser, `${server.url}#${options.token ?? TOKEN}`, options);
+    try {
+      return await run(view, server);
+    } finally {
+      await view.close();
+    }
+  } finally {
+    await server.stop();
+  }
 }
 
 /** Shows a page of the console and waits until it does. */

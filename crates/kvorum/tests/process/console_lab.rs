@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use serde_json::{Value, json};
 
 use crate::support::console::{ConsoleProcess, states};
+use crate::support::disk::SmallDisk;
 use crate::support::{Client, wait_for, wait_until};
 
 /// Three free ports in a row, other ones for every test, below all that other tests take.
@@ -124,6 +125,27 @@ fn load_and_profiles_are_started_from_a_page_and_opened() {
         console.ask("POST", "/api/lab/bench", Some(body.as_bytes())).problem(400);
     }
     assert!(dir.path().join("lab").is_dir());
+}
+
+#[test]
+fn a_full_disk_for_reports_fails_the_job_in_words_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(disk) = SmallDisk::mount(&dir.path().join("lab"), 4) else { return };
+    disk.fill();
+    let console = ConsoleProcess::of_dev(free_ports(), dir.path());
+    let brief = json!({ "rate": 50, "duration": "1s", "warmup": "0s", "keys": 100 });
+    let brief = json!({ "command": "run", "arguments": brief });
+    let full = post(&console, "/api/lab/bench", &brief);
+    let job = ended(&console, &full["id"]);
+    assert!(job["state"] == "failed" && job["error"].as_str().unwrap().contains("No space left on device"), "{job}");
+    let mut stream = console.stream();
+    stream.until("the nodes serve on", |frame| {
+        states(frame) == ["up", "up", "up"] && frame["canary"]["available"] == true
+    });
+    disk.free();
+    let again = post(&console, "/api/lab/bench", &brief);
+    let job = ended(&console, &again["id"]);
+    assert!(job["state"] == "done" && job["open"].is_string(), "{job}");
 }
 
 /// Whether a process runs with this in its arguments.
