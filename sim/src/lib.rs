@@ -6,7 +6,7 @@
 //! shows again, with [`run::run`], and the hash over all events shows that.
 //!
 //! Read in this order: [`world`], [`machine`], [`network`], [`calls`], [`store`], [`clients`], [`faults`],
-//! [`invariants`], [`stories`].
+//! [`invariants`], [`stories`]. [`chain`] stands apart: it tries every order of the messages that decide layouts.
 //!
 //! What is *not* simulated: threads and their interleavings, HTTP, RocksDB, several shards on one node, and
 //! TCP's promise of order (frames have fates of their own, which is harsher).
@@ -15,6 +15,7 @@
 #![allow(clippy::indexing_slicing, reason = "a broken simulator shall stop")]
 
 pub mod calls;
+pub mod chain;
 pub mod chance;
 pub mod clients;
 pub mod faults;

@@ -58,7 +58,11 @@ fn noticed(recorded: &str, mutant: &str) -> String {
     let line = line.unwrap_or_else(|| panic!("sim/tests/mutants.txt has no {mutant}"));
     let who = |who: &str| {
         let is_invariant = root().join(format!("sim/src/invariants/{who}.rs")).exists();
-        if is_invariant { format!("`{who}.rs`") } else { format!("story of {who}") }
+        match who {
+            _ if who.starts_with("chain ") => "every order".to_owned(),
+            _ if is_invariant => format!("`{who}.rs`"),
+            _ => format!("story of {who}"),
+        }
     };
     line.split(", ").map(who).collect::<Vec<_>>().join(", ")
 }

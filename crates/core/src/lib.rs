@@ -1,9 +1,10 @@
 //! kvorum's rules, pure: no runtime, clock, randomness, files or logging. Time is an argument.
 //!
 //! Read in this order: [`key`], [`partitions`], [`version`], [`record`], [`placement`], [`quorum`], [`repair`], [`scan`],
-//! [`frame`], [`hints`], [`backpressure`].
+//! [`frame`], [`hints`], [`backpressure`], [`chain`].
 
 pub mod backpressure;
+pub mod chain;
 pub mod frame;
 pub mod hints;
 pub mod key;

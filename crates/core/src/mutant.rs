@@ -154,6 +154,27 @@ defects! {
     /// A scan whose node has failed goes on behind what the others had looked at.
     ScanGoesOnFurther leaves out
         "A scan goes on from behind the last key that it has decided.";
+    /// The voters of a new layout decide it.
+    NextDecidesItself leaves out
+        "The members that an epoch names decide the one after it.";
+    /// A promise of a ballot keeps nothing out.
+    PromiseForgotten leaves out
+        "A member that has promised a ballot accepts nothing below it.";
+    /// A proposer proposes what it wants, whatever was accepted.
+    OwnValueProposed leaves out
+        "A proposer proposes what was accepted at the greatest ballot that its promises name, and what it wants itself only if none names one.";
+    /// A value is accepted whatever it follows.
+    ParentUnchecked leaves out
+        "A value is accepted only behind the one that is chosen.";
+    /// A member that lost its promises votes without asking anybody.
+    ForgottenVotes leaves out
+        "A directory votes if the epoch names it, or for the one epoch that it has asked the others about.";
+    /// A member that has once asked the others votes on every later layout.
+    RestoredForEver leaves out
+        "A directory votes if the epoch names it, or for the one epoch that it has asked the others about.";
+    /// A member that lost its promises does not take over what the others have accepted.
+    RestoredEmpty leaves out
+        "What the others have accepted is accepted again.";
     /// A node that lost its disk gets back nothing that is newer than the round.
     RestoredUpToW leaves out
         "A node that lost its disk gets everything back, what is newer than the round as well.";
