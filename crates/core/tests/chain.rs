@@ -96,6 +96,7 @@ fn what_does_not_follow_is_not_accepted() {
     assert_eq!(accept(after(&after(&first(), 11, &[1]), 12, &[1])), ChainAnswer::Behind(1));
     assert_eq!(accept(first()), ChainAnswer::Chosen(first()));
     assert_eq!(one.propose(after(&other, 11, &[1]), Ballot::NONE).unwrap_err(), NoProposal::NotNext);
+    assert_eq!(one.answer(ChainRequest::Prepare { ballot, parent: other }), ChainAnswer::NotNext);
 }
 
 #[test]

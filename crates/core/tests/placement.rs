@@ -18,6 +18,9 @@ const NAMINGS: [fn(usize) -> String; 3] = [
     |i| format!("http://10.{}.{}.{}:8080", i % 3, i / 3 % 5, 10 + i),
 ];
 
+/// As many as a key has by default.
+const COPIES: u8 = 3;
+
 fn node(url: String) -> LayoutNode {
     LayoutNode { url, weight: 1, zone: None }
 }
@@ -199,7 +202,7 @@ fn placement_is_the_same_in_every_build() {
     let mut nodes = zoned.nodes()[3..].to_vec();
     nodes[5].weight = 7;
     nodes.push(node(NAMINGS[0](0)));
-    let next = zoned.succeed(nodes).unwrap();
+    let next = zoned.succeed(nodes, COPIES).unwrap();
     assert_eq!((fingerprint(&next), next.digest()), (12_033_704_049_659_617_466, 16_956_150_913_556_585_976));
 }
 
@@ -324,9 +327,9 @@ fn first_successors(sizes: impl Iterator<Item = usize>, bounds: &Bounds) {
         for gone in (nodes % step..nodes).step_by(step) {
             let mut rest = all.clone();
             rest.remove(gone);
-            check_step(&larger, &larger.succeed(rest.clone()).unwrap(), bounds);
+            check_step(&larger, &larger.succeed(rest.clone(), COPIES).unwrap(), bounds);
             let smaller = layout(rest);
-            check_step(&smaller, &smaller.succeed(all.clone()).unwrap(), bounds);
+            check_step(&smaller, &smaller.succeed(all.clone(), COPIES).unwrap(), bounds);
         }
     }
 }
@@ -349,13 +352,13 @@ fn chains_from_1_to_100_nodes_and_back_move_little_and_stay_even() {
     let mut before = layout(nodes.clone());
     for count in 2..=100 {
         nodes.push(node(NAMINGS[0](count - 1)));
-        let after = before.succeed(nodes.clone()).unwrap();
+        let after = before.succeed(nodes.clone(), COPIES).unwrap();
         check_step(&before, &after, &Bounds { primaries: 1.0, threes: 1.0, ..IN_A_CHAIN });
         before = after;
     }
     for count in (2..=100).rev() {
         nodes.remove(7919 % count);
-        let after = before.succeed(nodes.clone()).unwrap();
+        let after = before.succeed(nodes.clone(), COPIES).unwrap();
         check_step(&before, &after, &IN_A_CHAIN);
         before = after;
     }
@@ -371,7 +374,7 @@ fn a_weight_that_rises_or_falls_moves_only_the_difference() {
     let difference = PARTITIONS as f64 * (2.0 / 11.0 - 1.0 / 10.0);
     for (from, to) in [(&light, &heavy), (&heavy, &light)] {
         let before = layout(from.clone());
-        let after = before.succeed(to.clone()).unwrap();
+        let after = before.succeed(to.clone(), COPIES).unwrap();
         let (primaries, threes) = (moved(&after, &before, 1) as f64, moved(&after, &before, 3) as f64);
         assert!(primaries <= 1.1 * difference, "{primaries} of {difference}");
         assert!(threes <= 1.1 * 3.0 * difference, "{threes} of {}", 3.0 * difference);
@@ -389,7 +392,7 @@ fn the_same_nodes_again_move_nothing_even_if_all_weights_double() {
     let first = layout(nodes.clone());
     nodes.iter_mut().for_each(|node| node.weight = 2);
     nodes.reverse();
-    let next = first.succeed(nodes).unwrap();
+    let next = first.succeed(nodes, COPIES).unwrap();
     assert_eq!(next.version(), 2);
     for partition in partitions() {
         assert_eq!(first.preference_list(partition), next.preference_list(partition));
@@ -401,7 +404,7 @@ fn a_node_replaced_by_another_gives_it_what_it_had() {
     let mut nodes = equal(NAMINGS[0], 10);
     let before = layout(nodes.clone());
     nodes[4] = node("http://127.0.0.1:1".into());
-    let after = before.succeed(nodes.clone()).unwrap();
+    let after = before.succeed(nodes.clone(), COPIES).unwrap();
     let kept = |partition: &PartitionId| {
         let url = |layout: &Layout| layout.nodes()[layout.preference_list(*partition)[0].index()].url.clone();
         url(&before) == url(&after)
@@ -411,13 +414,28 @@ fn a_node_replaced_by_another_gives_it_what_it_had() {
 }
 
 #[test]
+fn as_many_replicas_as_a_key_has_move_no_more_than_they_must() {
+    for copies in [1, 2, 5] {
+        let from = usize::from(copies);
+        let mut nodes = equal(NAMINGS[2], 8);
+        let before = layout(nodes.clone());
+        nodes.push(node(NAMINGS[2](8)));
+        let larger = before.succeed(nodes.clone(), copies).unwrap();
+        assert!(moved(&larger, &before, from) as f64 <= 1.1 * ideal(9) * from as f64, "{copies} copies, one more");
+        nodes.remove(2);
+        let smaller = larger.succeed(nodes, copies).unwrap();
+        assert!(moved(&larger, &smaller, from) as f64 <= 1.1 * ideal(9) * from as f64, "{copies} copies, one less");
+    }
+}
+
+#[test]
 fn a_node_that_joins_a_zone_shares_the_copies_of_that_zone() {
     let mut nodes = equal(NAMINGS[1], 10);
     for (i, node) in nodes.iter_mut().enumerate() {
         node.zone = Some(format!("zone-{}", i % 3));
     }
     let before = layout(nodes[..9].to_vec());
-    let after = before.succeed(nodes).unwrap();
+    let after = before.succeed(nodes, COPIES).unwrap();
     assert!(moved(&after, &before, 1) as f64 <= ideal(10));
     assert!(moved(&after, &before, 3) as f64 <= 1.1 * ideal(4));
     for (node, copies) in after.nodes().iter().zip(loads(&after, 3)) {
@@ -433,12 +451,12 @@ fn histories_that_lead_to_the_same_nodes_differ_in_their_digests() {
     let by = |gone: usize| {
         let mut fewer = nodes.clone();
         fewer.remove(gone);
-        Layout::new(1, fewer).unwrap().succeed(nodes.clone()).unwrap()
+        Layout::new(1, fewer).unwrap().succeed(nodes.clone(), COPIES).unwrap()
     };
     let digests = [by(1).digest(), by(2).digest(), Layout::new(2, nodes.clone()).unwrap().digest()];
     assert_eq!(BTreeSet::from(digests).len(), 3);
     assert_eq!(by(1).digest(), digests[0]);
-    assert_eq!(by(1).succeed(Vec::new()).unwrap_err(), LayoutError::Empty);
+    assert_eq!(by(1).succeed(Vec::new(), COPIES).unwrap_err(), LayoutError::Empty);
 }
 
 /// Nodes of any weights, some with zones of any sizes.
@@ -496,7 +514,7 @@ proptest! {
         let mut steps = histories.into_iter();
         let mut layout = layout(steps.next().unwrap());
         for nodes in steps {
-            layout = layout.succeed(nodes).unwrap();
+            layout = layout.succeed(nodes, COPIES).unwrap();
             check_zones(&layout)?;
             check_headroom(&layout)?;
         }
@@ -514,7 +532,7 @@ proptest! {
             } else {
                 nodes.remove(which % nodes.len());
             }
-            let after = before.succeed(nodes.clone()).unwrap();
+            let after = before.succeed(nodes.clone(), COPIES).unwrap();
             check_step(&before, &after, &bounds);
             before = after;
         }
@@ -531,7 +549,7 @@ fn a_zone_that_loses_weight_leaves_sets_that_others_can_enter() {
         }
         nodes
     };
-    let after = layout(nodes([100, 100, 100, 100])).succeed(nodes([100, 100, 400, 10])).unwrap();
+    let after = layout(nodes([100, 100, 100, 100])).succeed(nodes([100, 100, 400, 10]), COPIES).unwrap();
     check_zones(&after).unwrap();
 }
 

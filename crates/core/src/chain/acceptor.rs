@@ -79,6 +79,10 @@ impl<V: ChainValue> Acceptor<V> {
         if parent.epoch() < self.chosen.epoch() {
             return ChainAnswer::Chosen(self.chosen.clone());
         }
+        // Of another cluster, or made by a defect: nothing of it is taken over.
+        if parent.epoch() == self.chosen.epoch() && parent.digest() != self.chosen.digest() {
+            return ChainAnswer::NotNext;
+        }
         self.learn(parent);
         if !self.may_vote() {
             return ChainAnswer::NoVoter;

@@ -5,6 +5,7 @@
 //! Zhou, 2010) with α = 1: there is no leader and no log, and a majority of the members decides everything. A node keeps
 //! the newest value that it knows to be chosen, and what it has promised and accepted for the one that follows.
 //!
+//! - [`layout`] is what is decided.
 //! - [`acceptor`] is a member's part. **What it has changed must be durable before its answer leaves.**
 //! - [`proposal`] is one attempt of a proposer. It ends within the deadline of requests between nodes.
 //! - [`recovery`] gives a member back its vote that has lost its directory.
@@ -17,6 +18,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub mod acceptor;
+pub mod layout;
 pub mod proposal;
 pub mod recovery;
 mod rules;

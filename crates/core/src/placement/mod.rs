@@ -121,7 +121,8 @@ impl Layout {
         Ok(Self::with_lists(version, nodes, lists))
     }
 
-    fn with_lists(version: u64, nodes: Vec<LayoutNode>, lists: Vec<NodeId>) -> Self {
+    /// With lists that were made before: each with all nodes, by their places in the order of their URLs.
+    pub(crate) fn with_lists(version: u64, nodes: Vec<LayoutNode>, lists: Vec<NodeId>) -> Self {
         assert_eq!(lists.len(), PARTITIONS * nodes.len(), "every list has every node");
         let digest = digest(version, &nodes, &lists);
         Self { version, nodes, lists, digest }

@@ -1,6 +1,6 @@
 //! The preference lists of a layout that follows another: see [`Layout::succeed`].
 //!
-//! Two things are placed with care, the primary and the *set* of the first [`COPIES`] replicas:
+//! Two things are placed with care, the primary and the *set* of the replicas that a key has by default:
 //! 1. A node in them stays, unless it is gone, its zone is now there twice, or its weight fell.
 //! 2. A node that is new or has gained weight is given what its share has risen by: first what is unassigned, then what
 //!    the fullest have.
@@ -18,18 +18,16 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 use super::{Layout, LayoutError, LayoutNode, NodeId, by_zone, capacities, checked, shares};
 use crate::key::PARTITIONS;
 
-/// As many copies as a key has by default.
-const COPIES: usize = 3;
-
 impl Layout {
-    /// The next layout, of these nodes in whatever order: what follows when nodes come, go, or change
-    /// their weights or zones. It keeps every primary, and every one of the first three, that may stay.
+    /// The next layout, of these nodes in whatever order: what follows when nodes come, go, or change their weights or
+    /// zones. It keeps every primary, and every one of the first `copies`, that may stay. As many replicas as that has a
+    /// key by default: they are placed with care.
     ///
     /// # Errors
     /// As [`Layout::new`].
-    pub fn succeed(&self, nodes: Vec<LayoutNode>) -> Result<Self, LayoutError> {
+    pub fn succeed(&self, nodes: Vec<LayoutNode>, copies: u8) -> Result<Self, LayoutError> {
         let nodes = checked(nodes)?;
-        let lists = lists(self, &nodes);
+        let lists = lists(self, &nodes, usize::from(copies));
         Ok(Self::with_lists(self.version + 1, nodes, lists))
     }
 }
@@ -86,8 +84,8 @@ struct Succession<'a> {
 }
 
 /// The lists of all partitions for these nodes, after `old`.
-fn lists(old: &Layout, nodes: &[LayoutNode]) -> Vec<NodeId> {
-    let mut succession = Succession::new(old, nodes);
+fn lists(old: &Layout, nodes: &[LayoutNode], copies: usize) -> Vec<NodeId> {
+    let mut succession = Succession::new(old, nodes, copies);
     succession.apply_weights(old);
     for node in succession.ids() {
         succession.give_what_is_due(node);
@@ -110,7 +108,7 @@ fn lists(old: &Layout, nodes: &[LayoutNode]) -> Vec<NodeId> {
 
 impl<'a> Succession<'a> {
     /// Keeps what can be kept of the old lists.
-    fn new(old: &Layout, nodes: &'a [LayoutNode]) -> Self {
+    fn new(old: &Layout, nodes: &'a [LayoutNode], copies: usize) -> Self {
         let names: Vec<_> =
             nodes.iter().map(|node| (node.zone.is_some(), node.zone.as_ref().unwrap_or(&node.url))).collect();
         let ordinals: BTreeMap<_, _> = names.iter().zip(0..).collect();
@@ -120,7 +118,7 @@ impl<'a> Succession<'a> {
             nodes,
             zone,
             zones: ordinals.len(),
-            set_size: COPIES.min(nodes.len()),
+            set_size: copies.min(nodes.len()),
             drafts: Vec::with_capacity(PARTITIONS),
             primaries: none(),
             copies: none(),

@@ -1,0 +1,265 @@
+//! Plans, carried out: what each step may take from a key, what remains of one that is aborted, and what no acceptor
+//! lets follow.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kvorum_core::PartitionId;
+use kvorum_core::chain::layout::{
+    LayoutPlan, LayoutValue, MemberNode, MemberState, PlanError, PreferenceLists, WantedNode, lost_in_a_step,
+};
+use kvorum_core::chain::{ChainValue, DirectoryId, MemberId};
+use kvorum_core::placement::{Layout, LayoutNode};
+
+const COPIES: usize = 3;
+
+fn url(number: u32) -> String {
+    format!("http://10.0.0.{number}:8080")
+}
+
+fn node(number: u32, id: u32) -> MemberNode {
+    let (directory, state) = (DirectoryId(u128::from(number) + 1000), MemberState::Member);
+    MemberNode { id: MemberId(id), url: url(number), directory, weight: 1, zone: None, state }
+}
+
+fn placed(nodes: &[MemberNode]) -> Vec<LayoutNode> {
+    nodes
+        .iter()
+        .map(|node| LayoutNode { url: node.url.clone(), weight: node.weight, zone: node.zone.clone() })
+        .collect()
+}
+
+/// The lists of a first layout of these nodes.
+fn first_lists(nodes: &[MemberNode]) -> PreferenceLists {
+    let layout = Layout::new(1, placed(nodes)).unwrap();
+    let ids: BTreeMap<_, _> = nodes.iter().map(|node| (node.url.as_str(), node.id)).collect();
+    let ids: Vec<_> = layout.nodes().iter().map(|node| ids[node.url.as_str()]).collect();
+    let list = |partition| layout.preference_list(partition).iter().map(|node| ids[node.index()]).collect();
+    let partitions = (0..).map_while(PartitionId::new);
+    PreferenceLists::try_from(partitions.map(list).collect::<Vec<Vec<_>>>()).unwrap()
+}
+
+fn cluster(size: u32) -> LayoutValue {
+    let nodes: Vec<_> = (0..size).map(|number| node(number, number)).collect();
+    let copies = u8::try_from(COPIES).unwrap();
+    LayoutValue::first(7, (1, 2, copies), nodes.clone(), first_lists(&nodes)).unwrap()
+}
+
+fn wanted(of: MemberNode, replaces: Option<u32>) -> WantedNode {
+    let MemberNode { url, directory, weight, zone, .. } = of;
+    WantedNode { url, directory, weight, zone, replaces: replaces.map(MemberId) }
+}
+
+/// A plan by which these go and these come.
+fn plan(value: &LayoutValue, go: &[u32], come: &[u32]) -> LayoutPlan {
+    let stays = value.nodes().iter().filter(|node| !go.contains(&node.id.0)).cloned();
+    let comes = come.iter().map(|number| node(*number, 0));
+    let nodes: Vec<_> = stays.chain(comes).map(|node| wanted(node, None)).collect();
+    value.plan_for(99, &nodes, BTreeSet::new()).unwrap()
+}
+
+fn set(list: &[MemberId]) -> BTreeSet<MemberId> {
+    list.iter().take(COPIES).copied().collect()
+}
+
+/// Most that the set of a partition loses.
+fn most_lost(before: &PreferenceLists, after: &PreferenceLists) -> usize {
+    let pairs = before.lists().iter().zip(after.lists());
+    pairs.map(|(before, after)| set(before).difference(&set(after)).count()).max().unwrap()
+}
+
+fn of_lists(value: &PreferenceLists) -> BTreeSet<MemberId> {
+    value.lists()[0].iter().copied().collect()
+}
+
+fn with(value: &LayoutValue, state: MemberState) -> BTreeSet<u32> {
+    value.nodes().iter().filter(|node| node.state == state).map(|node| node.id.0).collect()
+}
+
+/// Each value of a plan that is carried out, the first one opened.
+fn carried_out(value: &LayoutValue, plan: &LayoutPlan) -> Vec<LayoutValue> {
+    let mut values = vec![value.open(plan.clone()).unwrap()];
+    while values.last().unwrap().plan().is_some() {
+        let last = values.last().unwrap();
+        values.push(if last.next_lists().is_some() { last.flip() } else { last.open_next() }.unwrap());
+        assert!(values.len() < 20, "it has an end");
+    }
+    values
+}
+
+#[test]
+fn a_plan_takes_no_more_steps_than_it_needs_and_no_set_loses_more_than_a_minority_in_one() {
+    // Those that go, those that come, and the steps.
+    let cases: &[(u32, &[u32], &[u32], usize)] = &[
+        (3, &[], &[3], 1),
+        (4, &[1], &[], 1),
+        (3, &[1], &[9], 1),
+        (3, &[], &[3, 4], 2),
+        (5, &[0, 1], &[], 2),
+        (3, &[0, 1, 2], &[7, 8, 9], 3),
+        (6, &[0], &[7], 1),
+    ];
+    for &(size, go, come, steps) in cases {
+        let before = cluster(size);
+        let plan = plan(&before, go, come);
+        let values = carried_out(&before, &plan);
+        let opened = values.iter().filter(|value| value.next_lists().is_some());
+        assert_eq!(opened.clone().count(), steps, "{size} nodes, -{go:?} +{come:?}");
+        for value in opened {
+            let most = most_lost(value.lists(), value.next_lists().unwrap());
+            assert!(most <= lost_in_a_step(COPIES), "{size} nodes, -{go:?} +{come:?}: {most}");
+        }
+        let (last, ids) = (values.last().unwrap(), plan.nodes.iter().map(|node| node.id).collect::<BTreeSet<_>>());
+        assert_eq!((last.lists(), last.nodes()), (&plan.lists, &plan.nodes[..]));
+        assert_eq!((of_lists(last.lists()), last.next_lists()), (ids, None));
+        // No detour: what a step moves belongs there in the end.
+        for (partition, list) in before.lists().lists().iter().enumerate() {
+            let (was, will) = (set(list), set(&plan.lists.lists()[partition]));
+            for value in &values {
+                let now = set(&value.lists().lists()[partition]);
+                assert!(
+                    now.is_subset(&was.union(&will).copied().collect()),
+                    "{now:?} on the way from {was:?} to {will:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn each_value_may_follow_the_one_before_and_nothing_else_may() {
+    let before = cluster(3);
+    let plan = plan(&before, &[0], &[3, 4]);
+    let mut last = before.clone();
+    for value in carried_out(&before, &plan) {
+        assert_eq!((value.epoch(), value.parent()), (last.epoch() + 1, last.digest()));
+        assert!(last.may_be_followed_by(&value));
+        assert!(!value.may_be_followed_by(&last) && !value.may_be_followed_by(&value));
+        let paced = last.with_pace(Some(1 << 20));
+        assert!(last.may_be_followed_by(&paced) && paced.digest() != value.digest());
+        last = value;
+    }
+    // What is written by another hand.
+    let opened = before.open(plan.clone()).unwrap();
+    let nothing_moved = LayoutPlan { lists: before.lists().clone(), nodes: before.nodes().to_vec(), ..plan.clone() };
+    assert_eq!(before.open(nothing_moved).unwrap_err(), PlanError::Nothing);
+    assert_eq!(opened.open(plan.clone()).unwrap_err(), PlanError::Runs(99));
+    let flipped = opened.flip().unwrap();
+    assert!(!before.may_be_followed_by(&flipped), "a step is not left out");
+    let other = cluster(4);
+    assert!(!before.may_be_followed_by(&other.with_pace(None)), "another cluster");
+    assert!(opened.open_next().is_none() && before.flip().is_none() && before.abort().is_none());
+    for wrong in [
+        LayoutPlan { nodes: plan.nodes[..2].to_vec(), ..plan.clone() },
+        LayoutPlan {
+            nodes: plan.nodes.iter().map(|of| MemberNode { weight: 0, ..of.clone() }).collect(),
+            ..plan.clone()
+        },
+        LayoutPlan {
+            nodes: plan.nodes.iter().map(|of| MemberNode { url: url(1), ..of.clone() }).collect(),
+            ..plan.clone()
+        },
+        LayoutPlan { lists: before.lists().clone(), ..plan },
+    ] {
+        assert!(matches!(before.open(wrong), Err(PlanError::Misfit(_))));
+    }
+    let mut list: Vec<Vec<MemberId>> = before.lists().clone().into();
+    list[5][0] = list[5][1];
+    assert!(PreferenceLists::try_from(list.clone()).is_err(), "a node is twice in a list");
+    list.pop();
+    assert!(PreferenceLists::try_from(list).is_err());
+}
+
+#[test]
+fn an_abort_leaves_keys_where_they_are_and_numbers_are_not_given_twice() {
+    let before = cluster(3);
+    let plan = plan(&before, &[0], &[3, 4]);
+    let opened = before.open(plan).unwrap();
+    assert_eq!(with(&opened, MemberState::Joining), BTreeSet::from([3, 4]));
+    assert_eq!(with(&opened, MemberState::Leaving), BTreeSet::from([0]));
+    assert_eq!(opened.voters().map(|voter| voter.member.0).collect::<Vec<_>>(), [0, 1, 2], "who joins decides nothing");
+    let aborted = opened.abort().unwrap();
+    assert_eq!((aborted.lists(), aborted.nodes()), (before.lists(), before.nodes()));
+    assert_eq!(aborted.next_id(), 5);
+    let reused = MemberNode { id: MemberId(3), ..node(8, 3) };
+    let nodes: Vec<_> = aborted.nodes().iter().cloned().chain([reused]).collect();
+    let again = LayoutPlan { id: 100, lists: first_lists(&nodes), nodes, lost: BTreeSet::new() };
+    assert!(matches!(aborted.open(again), Err(PlanError::Misfit(_))));
+    // Behind a flip, those that have come have come.
+    let flipped = opened.flip().unwrap();
+    let aborted = flipped.abort().unwrap();
+    assert_eq!(with(&aborted, MemberState::Member), BTreeSet::from([0, 1, 2, 3, 4]));
+    assert_eq!((aborted.lists(), aborted.plan()), (flipped.lists(), None));
+    assert!(flipped.may_be_followed_by(&aborted) && opened.may_be_followed_by(&opened.abort().unwrap()));
+}
+
+#[test]
+fn too_few_nodes_for_the_copies_are_refused() {
+    let before = cluster(3);
+    assert!(matches!(before.open(plan(&before, &[0], &[])), Err(PlanError::Misfit(why)) if why.contains("copies")));
+}
+
+#[test]
+fn another_directory_is_named_and_a_joiner_with_one_begins_anew() {
+    let before = cluster(3);
+    let opened = before.open(plan(&before, &[0], &[3])).unwrap();
+    let other = DirectoryId(7);
+    let renewed = opened.with_directory(MemberId(1), other).unwrap();
+    let reopened = opened.with_directory(MemberId(3), other).unwrap();
+    for (value, id) in [(&renewed, 1), (&reopened, 3)] {
+        assert!(opened.may_be_followed_by(value));
+        let ended = value.flip().unwrap();
+        let named = ended.nodes().iter().find(|node| node.id.0 == id).unwrap();
+        assert_eq!((named.directory, ended.plan()), (other, None));
+    }
+    assert_eq!((renewed.opened(), reopened.opened()), (opened.epoch(), reopened.epoch()));
+    assert!(opened.with_directory(MemberId(1), DirectoryId(1002)).is_none(), "another node has it");
+    assert!(opened.with_directory(MemberId(9), other).is_none());
+    let lost = LayoutPlan { lost: BTreeSet::from([MemberId(0)]), ..plan(&before, &[0], &[3]) };
+    let opened = before.open(lost).unwrap();
+    assert_eq!(with(&opened, MemberState::Lost), BTreeSet::from([0]));
+    assert!(opened.with_directory(MemberId(0), other).is_none(), "it will not come back");
+    assert_eq!(opened.voters().count(), 3, "a majority of those that were");
+}
+
+#[test]
+fn a_node_in_the_place_of_another_has_its_share_and_nothing_else_moves() {
+    let before = cluster(5);
+    let mut nodes: Vec<_> = before.nodes().iter().cloned().map(|node| wanted(node, None)).collect();
+    // A new machine at the old one's URL is another node.
+    nodes[2] = wanted(MemberNode { url: url(2), ..node(9, 0) }, Some(2));
+    let plan = before.plan_for(1, &nodes, BTreeSet::from([MemberId(2)])).unwrap();
+    let heir = |id: &MemberId| if id.0 == 2 { MemberId(5) } else { *id };
+    let inherited: Vec<Vec<_>> = before.lists().lists().iter().map(|list| list.iter().map(heir).collect()).collect();
+    assert_eq!(plan.lists.lists(), inherited);
+    let opened = before.open(plan).unwrap_err();
+    assert!(
+        matches!(opened, PlanError::Misfit(why) if why.contains("URL")),
+        "not while the old one is named: {opened}"
+    );
+    nodes[2].url = url(9);
+    assert!(before.open(before.plan_for(1, &nodes, BTreeSet::new()).unwrap()).is_ok());
+    // It is there already, two replace one, and one that stays is replaced.
+    for (place, old) in [(1, 2), (1, 0), (2, 0), (2, 7)] {
+        let mut wrong = nodes.clone();
+        wrong[place].replaces = Some(MemberId(old));
+        let refused = before.plan_for(1, &wrong, BTreeSet::new()).unwrap_err();
+        assert_eq!(refused, PlanError::Replacement(MemberId(old)), "{place} in the place of {old}");
+    }
+}
+
+#[test]
+fn a_plan_moves_at_most_a_tenth_more_than_it_must() {
+    for (size, go, come, ideal) in
+        [(8, vec![], vec![20], 1.0 / 9.0), (9, vec![4], vec![], 1.0 / 9.0), (3, vec![], vec![20, 21], 0.4)]
+    {
+        let before = cluster(size);
+        let plan = plan(&before, &go, &come);
+        let pairs = before.lists().lists().iter().zip(plan.lists.lists());
+        let moved: usize = pairs.map(|(was, will)| set(will).difference(&set(was)).count()).sum();
+        let all = before.lists().lists().len() * COPIES;
+        let share = f64::from(u32::try_from(moved).unwrap()) / f64::from(u32::try_from(all).unwrap());
+        assert!(share <= 1.1 * ideal, "{size} nodes, -{go:?} +{come:?}: {share}");
+    }
+}
