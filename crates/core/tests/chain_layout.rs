@@ -195,8 +195,19 @@ fn an_abort_leaves_keys_where_they_are_and_numbers_are_not_given_twice() {
 }
 
 #[test]
-fn too_few_nodes_for_the_copies_are_refused() {
+fn nodes_that_make_no_layout_are_refused() {
     let before = cluster(3);
+    let here: Vec<_> = before.nodes().iter().cloned().map(|node| wanted(node, None)).collect();
+    let refused = |nodes: &[WantedNode], why: &str| {
+        let error = before.plan_for(1, nodes, BTreeSet::new()).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    };
+    refused(&[&here[..], &here[..1]].concat(), "one URL or directory");
+    refused(&[&here[..], &[wanted(MemberNode { url: url(1), ..node(9, 0) }, None)]].concat(), "one URL or directory");
+    refused(&[&here[..], &[wanted(MemberNode { weight: 0, ..node(9, 0) }, None)]].concat(), "the weight 0");
+    refused(&(0..200).map(|number| wanted(node(number, 0), None)).collect::<Vec<_>>(), "too many");
+    let opened = before.open(plan(&before, &[], &[3])).unwrap();
+    assert_eq!(opened.plan_for(1, &here, BTreeSet::new()).unwrap_err(), PlanError::Runs(99));
     assert!(matches!(before.open(plan(&before, &[0], &[])), Err(PlanError::Misfit(why)) if why.contains("copies")));
 }
 

@@ -236,8 +236,11 @@ impl LayoutValue {
     /// and directory together: another directory at its URL is another node.
     ///
     /// # Errors
-    /// [`PlanError`], of a layout that cannot be. [`open`](Self::open) checks the rest.
+    /// [`PlanError`]. [`open`](Self::open) checks what depends on both.
     pub fn plan_for(&self, id: u64, wanted: &[WantedNode], lost: BTreeSet<MemberId>) -> Result<LayoutPlan, PlanError> {
+        if let Some(plan) = &self.plan {
+            return Err(PlanError::Runs(plan.id));
+        }
         let mut next_id = self.next_id;
         let mut nodes: Vec<MemberNode> = Vec::with_capacity(wanted.len());
         let mut heirs = BTreeMap::new();
@@ -255,6 +258,7 @@ impl LayoutValue {
             nodes.push(MemberNode { id, url, directory: *directory, weight: *weight, zone, state });
         }
         nodes.sort_by_key(|node| node.id);
+        check_nodes(&nodes)?;
         if let Some(old) = heirs.keys().find(|old| nodes.iter().any(|node| node.id == **old)) {
             return Err(PlanError::Replacement(*old));
         }
@@ -314,10 +318,10 @@ impl LayoutValue {
         let coming = plan.nodes.iter().filter(|node| !self.nodes.iter().any(|known| known.id == node.id));
         for node in coming {
             let is_known = self.nodes.iter().any(|known| known.url == node.url || known.directory == node.directory);
-            if node.id.0 < self.next_id || is_known {
+            if node.id.0 != value.next_id || is_known {
                 return Err(PlanError::Misfit("a node that comes has the number, URL or directory of another"));
             }
-            value.next_id = value.next_id.max(node.id.0 + 1);
+            value.next_id += 1;
             value.nodes.push(MemberNode { state: MemberState::Joining, ..node.clone() });
         }
         if value.nodes.len() > NODES_MAX {
@@ -441,18 +445,24 @@ impl ChainValue for LayoutValue {
     }
 }
 
-/// Whether the lists are of these nodes, which are apart.
-fn check(nodes: &[MemberNode], lists: &PreferenceLists) -> Result<(), PlanError> {
-    let misfit = |is: bool, why| if is { Err(PlanError::Misfit(why)) } else { Ok(()) };
+fn misfit(is: bool, why: &'static str) -> Result<(), PlanError> {
+    if is { Err(PlanError::Misfit(why)) } else { Ok(()) }
+}
+
+/// Whether nodes are apart, and in their order.
+fn check_nodes(nodes: &[MemberNode]) -> Result<(), PlanError> {
     misfit(nodes.is_empty() || nodes.len() > NODES_MAX, "too few nodes, or too many")?;
-    misfit(
-        nodes.windows(2).any(|pair| pair.first().map(|a| a.id) >= pair.get(1).map(|b| b.id)),
-        "numbers out of order",
-    )?;
     misfit(nodes.iter().any(|node| node.weight == 0), "a node has the weight 0")?;
     let urls: BTreeSet<_> = nodes.iter().map(|node| &node.url).collect();
     let directories: BTreeSet<_> = nodes.iter().map(|node| node.directory).collect();
     misfit(urls.len() < nodes.len() || directories.len() < nodes.len(), "two nodes have one URL or directory")?;
+    let mut pairs = nodes.iter().zip(nodes.iter().skip(1));
+    misfit(pairs.any(|(a, b)| a.id >= b.id), "numbers of nodes are out of order")
+}
+
+/// Whether the lists are of these nodes, too.
+fn check(nodes: &[MemberNode], lists: &PreferenceLists) -> Result<(), PlanError> {
+    check_nodes(nodes)?;
     misfit(lists.nodes() != nodes.iter().map(|node| node.id).collect(), "its lists are of other nodes")
 }
 

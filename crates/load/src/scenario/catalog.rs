@@ -247,7 +247,7 @@ impl Scale {
             profile_seconds: 1,
             keys: 10_000,
             memory_times: 1,
-            settle_max: Duration::from_secs(1),
+            settle_max: Duration::from_secs(10),
             is_quick: true,
             ..Self::full(None)
         }

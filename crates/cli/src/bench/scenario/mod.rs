@@ -312,11 +312,18 @@ impl Runner<'_> {
     }
 
     /// Waits until compaction has caught up with the fill: it competes with what is measured. A node that is too busy
-    /// with it to answer has not.
+    /// with it to answer has not. What a node says of its store may be of before the fill: then it has been given more
+    /// bytes than it says that it wrote.
     fn settle(&self, nodes: &ScenarioNodes) {
+        let names = [
+            "kvorum_store_compaction_pending_bytes",
+            "kvorum_store_written_bytes_total",
+            "kvorum_commit_record_bytes_total",
+        ];
+        let is_settled = |[pending, written, given]: [f64; 3]| pending <= 0.0 && written >= given;
         let deadline = Instant::now() + self.scale.settle_max;
         for target in nodes.targets() {
-            while !figures(target, ["kvorum_store_compaction_pending_bytes"]).is_ok_and(|[pending]| pending <= 0.0) {
+            while !figures(target, names).is_ok_and(is_settled) {
                 if self.halted() || Instant::now() > deadline {
                     return;
                 }
