@@ -36,7 +36,7 @@ impl Pace {
 }
 
 /// Paths, what each needs, and whether it is open to all.
-const PATHS: [(&str, &str, &str, bool); 14] = [
+const PATHS: [(&str, &str, &str, bool); 16] = [
     ("GET", "/livez", "", true),
     ("GET", "/readyz", "", true),
     ("GET", "/v0/status", "", true),
@@ -48,7 +48,9 @@ const PATHS: [(&str, &str, &str, bool); 14] = [
     ("GET", "/v0/hot", "status", false),
     ("GET", "/v0/repair", "status", false),
     ("POST", "/v0/repair", "repair", false),
+    ("DELETE", "/v0/repair", "repair", false),
     ("POST", "/v0/scrub", "scrub", false),
+    ("DELETE", "/v0/scrub", "scrub", false),
     ("POST", "/v0/backup", "backup", false),
     ("GET", "/v0/whoami", "", false),
 ];
