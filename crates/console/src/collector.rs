@@ -29,8 +29,8 @@ const DEADLINE: Duration = Duration::from_millis(600);
 /// Of an answer: eight times what a node may say.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// Whether nodes are asked now; `watched`: when a page was last open. A node asks its peers for nobody: only while a page
-/// is open, and a little longer.
+/// Whether nodes are asked now; `watched`: when a page was last open. The console of a node collects only while a page
+/// is open, and for [`UNWATCHED_TIME`] after that.
 fn is_wanted(mode: ConsoleMode, streams: usize, now: Tick, watched: &mut Option<Tick>) -> bool {
     if streams > 0 {
         *watched = Some(now);

@@ -32,7 +32,7 @@ pub enum BenchCommand {
 }
 
 impl BenchCommand {
-    /// Whose load it is, where that can be another program's.
+    /// The options about a parent program, of commands that one may start.
     pub(super) fn parent(&self) -> Option<&ParentArgs> {
         match self {
             Self::Run(args) => Some(&args.load.parent),

@@ -138,8 +138,8 @@ impl<V: ChainValue> Acceptor<V> {
         Recovery::new(self.chosen.clone(), self.ballot_above(seen), self.member)
     }
 
-    /// Votes again on the epoch that the recovery was about, if that is still the one that follows. Who votes already has
-    /// promises of its own: an answer that comes late takes none of them away.
+    /// Votes again on the epoch that the recovery was about, if that is still the one that follows. Does nothing while
+    /// there is a vote: an answer that comes late takes no newer promise away.
     pub fn restore(&mut self, restored: Restored<V>) {
         let Restored { parent, ballot, accepted } = restored;
         if parent.epoch() == self.chosen.epoch() && !self.may_vote() {

@@ -27,7 +27,7 @@ pub enum MemberState {
     Joining,
     /// It gives away what it has. It decides until it has gone.
     Leaving,
-    /// It leaves and will not come back, so nobody waits for what it has.
+    /// It leaves and will not come back: no step waits for what it has.
     Lost,
 }
 
@@ -121,7 +121,7 @@ pub struct WantedNode {
     pub weight: u16,
     /// What it may fail together with.
     pub zone: Option<String>,
-    /// The node whose places it takes. That one goes.
+    /// The node that it replaces: it takes that node's places in all lists.
     pub replaces: Option<MemberId>,
 }
 
@@ -133,7 +133,7 @@ pub struct LayoutValue {
     cluster: u64,
     /// Part of the hash of every key.
     hash_seed: u64,
-    /// Replicas of a key whose request does not say how many.
+    /// Replicas of a key where a request does not say how many.
     copies: u8,
     /// In the order of their numbers.
     nodes: Vec<MemberNode>,

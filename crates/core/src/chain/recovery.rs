@@ -6,6 +6,8 @@
 //!
 //! An attempt that counts a promise of the lost directory could still go on. So a recovery begins only once each such
 //! attempt is over: attempts end within the deadline of requests, and a directory that is rebuilt waits longer.
+//!
+//! A member without others gets no vote back: what it had decided is lost with its directory.
 
 use std::collections::BTreeSet;
 
