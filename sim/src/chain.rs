@@ -14,7 +14,8 @@ use std::rc::Rc;
 use kvorum_core::chain::acceptor::Acceptor;
 use kvorum_core::chain::proposal::{Proposal, ProposalStep};
 use kvorum_core::chain::recovery::{Recovery, RecoveryStep};
-use kvorum_core::chain::{Ballot, ChainAnswer, ChainRequest, ChainValue, DirectoryId, MemberId, Voter};
+use kvorum_core::chain::{Ballot, ChainAnswer, ChainRequest, ChainValue, Voter};
+use kvorum_core::node::{DirectoryId, NodeId};
 use xxhash_rust::xxh3::Xxh3;
 
 const NODES_MAX: usize = 4;
@@ -120,9 +121,8 @@ impl ChainValue for SmallLayout {
 
     fn voters(&self) -> impl Iterator<Item = Voter> {
         let voters = self.voters.iter().zip(0..);
-        voters.filter_map(|(directory, member)| {
-            directory.map(|of| Voter { member: MemberId(member), directory: Some(of) })
-        })
+        voters
+            .filter_map(|(directory, member)| directory.map(|of| Voter { member: NodeId(member), directory: Some(of) }))
     }
 
     fn may_be_followed_by(&self, _: &Self) -> bool {
@@ -144,7 +144,7 @@ struct ChainAttempt {
     node: usize,
     state: AttemptState,
     /// Those who are asked.
-    asked: Vec<MemberId>,
+    asked: Vec<NodeId>,
     /// Both phases' requests, as they are sent.
     sent: Vec<ChainRequest<SmallLayout>>,
     /// How many directories had been lost when it began.
@@ -233,8 +233,7 @@ impl ChainState {
             *voter = Some(*directory);
         }
         let first = SmallLayout { epoch: 0, parent: 0, proposer: 0, voters };
-        let nodes =
-            directories.iter().zip(0..).map(|(of, member)| Acceptor::new(MemberId(member), *of, first)).collect();
+        let nodes = directories.iter().zip(0..).map(|(of, member)| Acceptor::new(NodeId(member), *of, first)).collect();
         let mut state = Self {
             nodes,
             directories,
@@ -359,7 +358,7 @@ impl ChainState {
                 state.losses += 1;
                 state.give_up(node);
                 state.directories[node] = drawn(node, state.losses);
-                let member = MemberId(u32::try_from(node).expect("a small number"));
+                let member = NodeId(u32::try_from(node).expect("a small number"));
                 state.nodes[node] = Acceptor::new(member, state.directories[node], self.chosen[epoch]);
                 next(state);
             }
@@ -401,7 +400,7 @@ impl ChainState {
     /// do whatever one does that has heard a refusal.
     fn deliver(&self, attempt: usize, phase: usize, node: usize, next: &mut dyn FnMut(Self)) -> Result<(), Violation> {
         let ChainAttempt { state, asked, sent, .. } = &*self.attempts[attempt];
-        let member = MemberId(u32::try_from(node).expect("a small number"));
+        let member = NodeId(u32::try_from(node).expect("a small number"));
         if !asked.contains(&member) {
             return Ok(());
         }
@@ -420,7 +419,7 @@ impl ChainState {
         Ok(())
     }
 
-    fn hear(&mut self, attempt: usize, from: MemberId, answer: ChainAnswer<SmallLayout>) -> Result<(), Violation> {
+    fn hear(&mut self, attempt: usize, from: NodeId, answer: ChainAnswer<SmallLayout>) -> Result<(), Violation> {
         let Self { nodes, attempts, .. } = self;
         let ChainAttempt { node, state, sent, .. } = Rc::make_mut(&mut attempts[attempt]);
         match state {

@@ -16,7 +16,8 @@ use kvorum_base::cpu_share::CpuShare;
 use kvorum_base::value_memory::LargeValues;
 use kvorum_core::frame::{INTERLEAVED_MAX, PAYLOAD_OVERHEAD_MAX};
 use kvorum_core::hints::BacklogBounds;
-use kvorum_core::placement::{Layout, NodeId};
+use kvorum_core::layout::Layout;
+use kvorum_core::node::NodeId;
 use kvorum_core::scan::page::PAGE_OVERHEAD_MAX;
 use kvorum_core::{Incarnation, Key};
 use kvorum_peer::context::PeerSettings;
@@ -457,7 +458,7 @@ impl Machine {
         random(&mut run).expect("it always is");
         let incarnation = Incarnation(u32::from_be_bytes(run));
         let disk = self.disk();
-        let own = NodeId(u8::try_from(self.index).expect("few nodes"));
+        let own = NodeId(u32::try_from(self.index).expect("few nodes"));
         let skew_max_ms = u64::try_from(plan.skew_max.as_millis()).expect("a short time");
         let (layout, recovered) = (plan.layout.clone(), disk.sequence());
         let membership = Arc::new(Membership::new(layout, own, CLUSTER, data_dir, recovered, rebuilding, skew_max_ms));
@@ -536,12 +537,12 @@ impl Machine {
                 rate: None,
             }),
             derivation: Arc::new(RecordItself),
-            hints: Arc::new(HintQueue::new(hints, plan.layout.nodes().len())),
+            hints: Arc::new(HintQueue::new(hints, plan.layout.ids())),
             anti_entropy: Arc::new(AntiEntropy::new(repair(plan), boot)),
             metrics: Arc::default(),
             dial: Box::new(self.network.dialler(self.index, plan.urls.clone())),
             secret: secret(plan.guard, self.index),
-            room: PeerRoom::new(plan.layout.nodes().len(), PEER_LINKS_MAX, 1 << 20),
+            room: PeerRoom::new(plan.layout.ids(), PEER_LINKS_MAX, 1 << 20),
             first_dials: Vec::new(),
         })
     }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use kvorum_core::placement::{Layout, LayoutNode};
+use kvorum_core::layout::{FirstLayout, Layout};
 use kvorum_core::quorum::majority;
 use kvorum_peer::membership::VoteState;
 use kvorum_replication::shard::FanOut;
@@ -277,7 +277,7 @@ impl World {
     fn is_forgotten(&self, number: usize, plan: KeyPlan) -> bool {
         let key = crate::history::key(self.seed, number);
         let first = self.plan.layout.preference_list(key.hash().partition()).first();
-        plan.from == 1 && first.is_some_and(|node| self.machines[node.index()].has_lost.get())
+        plan.from == 1 && first.is_some_and(|node| self.machines[node.0 as usize].has_lost.get())
     }
 
     pub(crate) fn has_quorum(&self, number: usize, plan: KeyPlan) -> bool {
@@ -286,7 +286,7 @@ impl World {
         let votes = replicas
             .iter()
             .take(usize::from(plan.from))
-            .filter(|node| self.machines[node.index()].vote_state() == Some(VoteState::Voting));
+            .filter(|node| self.machines[node.0 as usize].vote_state() == Some(VoteState::Voting));
         votes.count() >= usize::from(majority(plan.from))
     }
 
@@ -341,8 +341,7 @@ fn calm_plan(chance: &mut SimRandom) -> MachinePlan {
 
 fn plan(chance: &mut SimRandom, nodes: usize) -> MachinePlan {
     let urls: Rc<[String]> = (0..nodes).map(|node| format!("http://node-{node}:8080")).collect();
-    let members = urls.iter().map(|url| LayoutNode { url: url.clone(), weight: 1, zone: None });
-    let layout = Layout::new(1, members.collect()).expect("a layout of a few nodes");
+    let layout = Layout::first(0, FirstLayout::at(urls.iter().cloned())).expect("a layout of a few nodes");
     // Some runs are cramped, so that every bound is reached.
     let is_cramped = chance.happens(250);
     let value_bytes_max = 1 << 20;

@@ -5,7 +5,8 @@
 use kvorum_core::chain::acceptor::{Acceptor, NoProposal};
 use kvorum_core::chain::proposal::ProposalStep;
 use kvorum_core::chain::recovery::RecoveryStep;
-use kvorum_core::chain::{Ballot, ChainAnswer, ChainRequest, ChainValue, DirectoryId, MemberId, Voter};
+use kvorum_core::chain::{Ballot, ChainAnswer, ChainRequest, ChainValue, Voter};
+use kvorum_core::node::{DirectoryId, NodeId};
 
 /// Names its epoch, what it follows, and its voters, whose directories are their numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +31,7 @@ impl ChainValue for Named {
     }
 
     fn voters(&self) -> impl Iterator<Item = Voter> {
-        let voter = |of: &u32| Voter { member: MemberId(*of), directory: Some(DirectoryId(u128::from(*of))) };
+        let voter = |of: &u32| Voter { member: NodeId(*of), directory: Some(DirectoryId(u128::from(*of))) };
         self.voters.iter().map(voter)
     }
 
@@ -48,7 +49,7 @@ fn after(parent: &Named, name: u64, voters: &[u32]) -> Named {
 }
 
 fn member(number: u32) -> Acceptor<Named> {
-    Acceptor::new(MemberId(number), DirectoryId(u128::from(number)), first())
+    Acceptor::new(NodeId(number), DirectoryId(u128::from(number)), first())
 }
 
 #[test]
@@ -56,27 +57,27 @@ fn two_of_three_choose_and_who_was_away_learns() {
     let (mut one, mut two, mut three) = (member(1), member(2), member(3));
     let wanted = after(&first(), 11, &[1, 2, 3, 4]);
     let mut proposal = one.propose(wanted.clone(), Ballot::NONE).unwrap();
-    assert_eq!(proposal.on_answer(MemberId(2), two.answer(proposal.request())), ProposalStep::Send);
-    assert_eq!(proposal.on_answer(MemberId(1), one.answer(proposal.request())), ProposalStep::Wait);
-    let chosen = proposal.on_answer(MemberId(2), two.answer(proposal.request()));
+    assert_eq!(proposal.on_answer(NodeId(2), two.answer(proposal.request())), ProposalStep::Send);
+    assert_eq!(proposal.on_answer(NodeId(1), one.answer(proposal.request())), ProposalStep::Wait);
+    let chosen = proposal.on_answer(NodeId(2), two.answer(proposal.request()));
     assert_eq!(chosen, ProposalStep::Chosen(wanted.clone()));
     assert!(two.learn(wanted.clone()) && !two.learn(wanted.clone()));
     // It proposes on what was, and hears what is.
     let mut late = three.propose(after(&first(), 12, &[1, 2]), Ballot::NONE).unwrap();
-    assert_eq!(late.on_answer(MemberId(2), two.answer(late.request())), ProposalStep::Overtaken(wanted.clone()));
+    assert_eq!(late.on_answer(NodeId(2), two.answer(late.request())), ProposalStep::Overtaken(wanted.clone()));
     assert_eq!(two.answer(ChainRequest::Get { have: 1 }), ChainAnswer::Chosen(wanted.clone()));
     assert_eq!(two.answer(ChainRequest::Get { have: 2 }), ChainAnswer::Known);
     // A question about the next epoch brings who is behind to the present.
     let mut next = two.propose(after(&wanted, 14, &[1, 2, 3, 4]), Ballot::NONE).unwrap();
     assert_eq!(three.answer(next.request()), ChainAnswer::Promised(None));
     assert_eq!(three.chosen(), &wanted);
-    assert_eq!(next.on_answer(MemberId(9), ChainAnswer::Promised(None)), ProposalStep::Wait, "it is none of them");
+    assert_eq!(next.on_answer(NodeId(9), ChainAnswer::Promised(None)), ProposalStep::Wait, "it is none of them");
 }
 
 #[test]
 fn a_joiner_has_no_vote_before_the_epoch_that_names_it() {
     let second = after(&first(), 11, &[1, 2, 3, 4]);
-    let mut joiner = Acceptor::new(MemberId(4), DirectoryId(4), first());
+    let mut joiner = Acceptor::new(NodeId(4), DirectoryId(4), first());
     assert_eq!(joiner.propose(second.clone(), Ballot::NONE).unwrap_err(), NoProposal::NoVoter);
     let ballot = Ballot { counter: 1, directory: DirectoryId(1) };
     assert_eq!(joiner.answer(ChainRequest::Prepare { ballot, parent: first() }), ChainAnswer::NoVoter);
@@ -104,25 +105,25 @@ fn who_is_outbid_finishes_what_the_other_has_begun() {
     let (mut one, mut two, mut three) = (member(1), member(2), member(3));
     let theirs = after(&first(), 11, &[1, 2, 3]);
     let mut begun = three.propose(theirs.clone(), Ballot::NONE).unwrap();
-    assert_eq!(begun.on_answer(MemberId(2), two.answer(begun.request())), ProposalStep::Send);
+    assert_eq!(begun.on_answer(NodeId(2), two.answer(begun.request())), ProposalStep::Send);
     assert_eq!(two.answer(begun.request()), ChainAnswer::Accepted, "which the proposer does not hear");
     let own = after(&first(), 12, &[1, 2]);
     let mut outbid = one.propose(own.clone(), Ballot::NONE).unwrap();
-    let ProposalStep::Outbid(seen) = outbid.on_answer(MemberId(2), two.answer(outbid.request())) else {
+    let ProposalStep::Outbid(seen) = outbid.on_answer(NodeId(2), two.answer(outbid.request())) else {
         panic!("its directory comes first");
     };
     let mut again = one.propose(own, seen).unwrap();
-    assert_eq!(again.on_answer(MemberId(2), two.answer(again.request())), ProposalStep::Send);
+    assert_eq!(again.on_answer(NodeId(2), two.answer(again.request())), ProposalStep::Send);
     assert!(matches!(again.request(), ChainRequest::Accept { value, .. } if value == theirs));
 }
 
 #[test]
 fn too_few_voters_are_named() {
     let mut proposal = member(1).propose(after(&first(), 11, &[1, 2]), Ballot::NONE).unwrap();
-    assert_eq!(proposal.on_lost(MemberId(2)), ProposalStep::Wait);
-    assert_eq!(proposal.on_lost(MemberId(2)), ProposalStep::Wait, "one is lost once");
-    let named = ProposalStep::TooFew(vec![MemberId(2), MemberId(3)]);
-    assert_eq!(proposal.on_answer(MemberId(3), ChainAnswer::NoVoter), named);
+    assert_eq!(proposal.on_lost(NodeId(2)), ProposalStep::Wait);
+    assert_eq!(proposal.on_lost(NodeId(2)), ProposalStep::Wait, "one is lost once");
+    let named = ProposalStep::TooFew(vec![NodeId(2), NodeId(3)]);
+    assert_eq!(proposal.on_answer(NodeId(3), ChainAnswer::NoVoter), named);
 }
 
 #[test]
@@ -130,15 +131,15 @@ fn a_lost_directory_gets_its_vote_back_from_a_majority_of_the_others_and_for_one
     let (mut one, mut two) = (member(1), member(2));
     let theirs = after(&first(), 11, &[1, 2, 3]);
     let mut begun = one.propose(theirs.clone(), Ballot::NONE).unwrap();
-    assert_eq!(begun.on_answer(MemberId(2), two.answer(begun.request())), ProposalStep::Send);
+    assert_eq!(begun.on_answer(NodeId(2), two.answer(begun.request())), ProposalStep::Send);
     one.answer(begun.request());
-    let mut lost = Acceptor::new(MemberId(3), DirectoryId(33), first());
+    let mut lost = Acceptor::new(NodeId(3), DirectoryId(33), first());
     assert_eq!(lost.answer(begun.request()), ChainAnswer::NoVoter);
     let mut late = lost.recover(Ballot { counter: 7, directory: DirectoryId(1) });
     let mut recovery = late.clone();
-    assert_eq!(recovery.on_answer(MemberId(3), ChainAnswer::Promised(None)), RecoveryStep::Wait, "not of itself");
-    assert_eq!(recovery.on_answer(MemberId(2), two.answer(recovery.request())), RecoveryStep::Wait);
-    let RecoveryStep::Restored(restored) = recovery.on_answer(MemberId(1), one.answer(recovery.request())) else {
+    assert_eq!(recovery.on_answer(NodeId(3), ChainAnswer::Promised(None)), RecoveryStep::Wait, "not of itself");
+    assert_eq!(recovery.on_answer(NodeId(2), two.answer(recovery.request())), RecoveryStep::Wait);
+    let RecoveryStep::Restored(restored) = recovery.on_answer(NodeId(1), one.answer(recovery.request())) else {
         panic!("both of the others have answered");
     };
     lost.restore(restored);
@@ -149,8 +150,8 @@ fn a_lost_directory_gets_its_vote_back_from_a_majority_of_the_others_and_for_one
     let told = lost.answer(ChainRequest::Prepare { ballot, parent: first() });
     assert!(matches!(told, ChainAnswer::Promised(Some((_, value))) if value == theirs));
     // Answers to a question of before take nothing away.
-    late.on_answer(MemberId(2), ChainAnswer::Promised(None));
-    if let RecoveryStep::Restored(old) = late.on_answer(MemberId(1), ChainAnswer::Promised(None)) {
+    late.on_answer(NodeId(2), ChainAnswer::Promised(None));
+    if let RecoveryStep::Restored(old) = late.on_answer(NodeId(1), ChainAnswer::Promised(None)) {
         lost.restore(old);
     }
     assert!(matches!(lost.answer(begun.request()), ChainAnswer::Refused(ballot) if ballot.counter == 9));

@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use kvorum_core::layout::{FirstLayout, Layout};
+use kvorum_core::node::NodeId;
 use kvorum_core::partitions::PartitionSet;
-use kvorum_core::placement::{Layout, LayoutNode, NodeId};
 use kvorum_core::quorum::{Current, Failure, Rank, StoreAnswer};
 use kvorum_core::repair::merge::{Merge, OutOfOrder, PagePlace};
 use kvorum_core::repair::round::{MemberVote, Round};
@@ -20,8 +21,7 @@ const ROUND: RoundId = RoundId { until: Hlc::from_millis(4), driver: NodeId(0) }
 const ROOM: usize = 1 << 20;
 
 fn layout(nodes: usize) -> Layout {
-    let node = |index| LayoutNode { url: format!("http://n{index}:1"), weight: 1, zone: None };
-    Layout::new(1, (0..nodes).map(node).collect()).unwrap()
+    Layout::first(0, FirstLayout::at((0..nodes).map(|index| format!("http://n{index}:1")))).unwrap()
 }
 
 fn key(number: usize) -> Key {
@@ -60,7 +60,7 @@ fn compare<'a>(layout: &'a Layout, nodes: &[Node], lost: Option<NodeId>, room: u
     let present: Vec<NodeId> = round.present().collect();
     present.iter().for_each(|node| round.on_begun(*node, MemberVote::Counts));
     let trees: BTreeMap<NodeId, Trees> =
-        present.iter().map(|node| (*node, sum_up(layout, *node, &nodes[node.index()], room))).collect();
+        present.iter().map(|node| (*node, sum_up(layout, *node, &nodes[node.0 as usize], room))).collect();
     for (node, trees) in &trees {
         trees.classes().for_each(|class| round.on_roots(*node, class, trees.roots(class)));
         round.on_marked(trees.marked());
@@ -82,7 +82,7 @@ fn copy(round: &mut Round<'_>, nodes: &mut [Node], page: usize) {
         |key: &Key| selection.get(&key.hash().partition()).is_some_and(|leaves| leaves.contains(key.hash()));
     let mut lists: BTreeMap<NodeId, Vec<(Key, Holding)>> = BTreeMap::new();
     for node in round.present() {
-        let held = nodes[node.index()].iter().filter(|(key, _)| is_selected(key));
+        let held = nodes[node.0 as usize].iter().filter(|(key, _)| is_selected(key));
         lists.insert(node, held.map(|(key, holding)| (key.clone(), *holding)).collect());
     }
     let mut merge = Merge::new(round.present());
@@ -102,7 +102,7 @@ fn copy(round: &mut Round<'_>, nodes: &mut [Node], page: usize) {
         if let Some(plan) = round.plan(key.hash().partition(), &held) {
             assert!(!plan.holders.is_empty(), "somebody has what is to be given");
             for target in plan.targets {
-                nodes[target.index()].insert(key.clone(), plan.newest);
+                nodes[target.0 as usize].insert(key.clone(), plan.newest);
             }
         }
     }
@@ -155,19 +155,19 @@ proptest! {
     fn after_a_round_everybody_has_what_it_should_and_nobody_more(
         world in worlds(),
         page in 1..5_usize,
-        lost in prop::option::of(0..6_u8),
+        lost in prop::option::of(0..6_u32),
         room in prop_oneof![Just(ROOM), Just(0), Just(1024)],
     ) {
         let layout = layout(world.nodes);
         let before = world.hold();
         let mut nodes = before.clone();
-        let lost = lost.map(NodeId).filter(|node| node.index() < world.nodes);
+        let lost = lost.map(NodeId).filter(|node| (node.0 as usize) < world.nodes);
         let mut round = compare(&layout, &nodes, lost, room);
         copy(&mut round, &mut nodes, page);
         let present: Vec<NodeId> = round.present().collect();
         for number in 0..world.keys.len() {
             let key = key(number);
-            let of = |nodes: &[Node], node: NodeId| nodes[node.index()].get(&key).copied();
+            let of = |nodes: &[Node], node: NodeId| nodes[node.0 as usize].get(&key).copied();
             let within = present.iter().filter_map(|node| of(&before, *node)).filter(|held| held.version <= ROUND.version());
             let newest = within.max_by_key(|held| held.version);
             for (rank, node) in layout.preference_list(key.hash().partition()).iter().enumerate() {
@@ -341,8 +341,8 @@ fn a_node_outside_the_first_from_marks_what_it_holds() {
 
 #[test]
 fn a_vote_comes_back_where_a_majority_of_the_others_votes_for_every_from() {
-    for nodes in 1..6_u8 {
-        let layout = layout(usize::from(nodes));
+    for nodes in 1..6_u32 {
+        let layout = layout(nodes as usize);
         let own = NodeId(0);
         for voters in 0..1_u32 << (nodes - 1) {
             let votes = |node: NodeId| node != own && voters >> (node.0 - 1) & 1 == 1;

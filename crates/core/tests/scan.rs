@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use kvorum_core::key::PartitionId;
+use kvorum_core::layout::{FirstLayout, Layout};
+use kvorum_core::node::NodeId;
 use kvorum_core::partitions::PartitionSet;
-use kvorum_core::placement::{Layout, LayoutNode, NodeId};
 use kvorum_core::quorum::read::{Clocks, Read, ReadCommand};
 use kvorum_core::quorum::{Expiry, Held, Quorum, Rank, ReadAnswer, ReplicaSet, Wanted};
 use kvorum_core::scan::merge::{MergeStep, OutOfPlace, ScanMerge};
@@ -30,8 +31,7 @@ fn value(name: &str, millis: u64) -> ScanEntry {
 }
 
 fn layout(nodes: u8) -> Layout {
-    let node = |number: u8| LayoutNode { url: format!("http://node-{number}:8080"), weight: 1, zone: None };
-    Layout::new(1, (0..nodes).map(node).collect()).unwrap()
+    Layout::first(0, FirstLayout::at((0..nodes).map(|number| format!("http://node-{number}:8080")))).unwrap()
 }
 
 // ---- the plan
@@ -187,7 +187,7 @@ proptest! {
     #[test]
     fn the_merge_is_a_join_by_key(nodes in universe()) {
         let mut pages: Vec<_> = nodes.iter().map(|(held, size)| pages_of(held, *size).into_iter()).collect();
-        let mut merge = ScanMerge::new((0..nodes.len() as u8).map(NodeId));
+        let mut merge = ScanMerge::new((0..nodes.len() as u32).map(NodeId));
         let mut merged = Vec::new();
         loop {
             match merge.step() {
@@ -202,7 +202,7 @@ proptest! {
                     let awaited: Vec<NodeId> = merge.awaited().map(|(node, _)| node).collect();
                     prop_assert!(!awaited.is_empty(), "it waits for nothing");
                     for node in awaited {
-                        merge.push(node, pages[node.index()].next().unwrap(), Hlc::ZERO).unwrap();
+                        merge.push(node, pages[node.0 as usize].next().unwrap(), Hlc::ZERO).unwrap();
                     }
                 }
                 MergeStep::End => break,

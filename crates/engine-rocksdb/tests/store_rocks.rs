@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use kvorum_base::cpu_share::CpuShare;
+use kvorum_core::node::NodeId;
 use kvorum_engine_rocksdb::RocksStore;
 use kvorum_engine_rocksdb::log_zeros;
 use kvorum_storage::budget::MemoryBudget;
@@ -708,7 +709,7 @@ fn all_memory_follows_from_one_number() {
     assert_eq!(MemoryBudget::new(MemoryBudget::BYTES_MIN - 1), None);
     for memory_bytes in [64 << 20, 512 << 20, 5_000_000_001] {
         let budget = MemoryBudget::new(memory_bytes).unwrap();
-        for budget in (0..3).map(|position| budget.at(position)) {
+        for budget in (0..3).map(|node| budget.at(NodeId(node))) {
             let (merged, memtable) = (budget.merged(), budget.memtable());
             assert!((1..=8).contains(&merged) && memtable * merged >= budget.table, "{budget:?}");
             assert!(memtable * (merged - 1) < budget.table && 4 * budget.table <= budget.write_buffers, "{budget:?}");
@@ -742,7 +743,7 @@ fn batches_in_a_memtable(budget: MemoryBudget) -> u32 {
 
 #[test]
 fn replicas_do_not_flush_at_the_same_moment() {
-    let [first, second, third] = [0, 1, 2].map(|position| batches_in_a_memtable(budget().at(position)));
+    let [first, second, third] = [0, 1, 2].map(|node| batches_in_a_memtable(budget().at(NodeId(node))));
     assert!(first > second + second / 10 && second > third + third / 10, "{first}, {second}, {third}");
 }
 

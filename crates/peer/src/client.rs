@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use kvorum_base::outstanding::Outstanding;
 use kvorum_core::frame::{Decoder, Frame, Message};
-use kvorum_core::placement::NodeId;
+use kvorum_core::node::NodeId;
 use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer, Wanted};
 use kvorum_core::{Hlc, Incarnation, Key};
 use kvorum_storage::data_dir::Run;

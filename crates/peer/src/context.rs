@@ -7,7 +7,7 @@ use std::time::Duration;
 use kvorum_base::blocking_pool::ReadPool;
 use kvorum_base::clock::Clock;
 use kvorum_core::Hlc;
-use kvorum_core::placement::NodeId;
+use kvorum_core::node::NodeId;
 
 use super::dial::Dial;
 use super::link::Flusher;

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use kvorum_core::Incarnation;
 use kvorum_core::frame::Frame;
-use kvorum_core::placement::NodeId;
+use kvorum_core::node::NodeId;
 
 use super::error::ProtocolError;
 use super::link::{Grouping, Link};

@@ -9,7 +9,7 @@ use kvorum_auth::hash::{Tag, bytes_of_hex, hex};
 use kvorum_auth::peer_secret::Nonce;
 use kvorum_core::Incarnation;
 use kvorum_core::mutant::{Mutant, is_on};
-use kvorum_core::placement::NodeId;
+use kvorum_core::node::NodeId;
 use kvorum_storage::data_dir::{Run, RunId};
 
 use super::error::HandshakeError;

@@ -15,6 +15,7 @@
 mod clock_fence;
 mod notes;
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
@@ -25,9 +26,10 @@ use kvorum_base::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use kvorum_base::sync::{Condvar, Mutex, MutexGuard};
 use kvorum_core::backpressure::Backpressure;
 use kvorum_core::key::PARTITIONS;
+use kvorum_core::layout::Layout;
 use kvorum_core::mutant::{Mutant, is_on};
+use kvorum_core::node::NodeId;
 use kvorum_core::partitions::PartitionSet;
-use kvorum_core::placement::{Layout, NodeId};
 use kvorum_core::quorum::Failure;
 use kvorum_core::{Incarnation, PartitionId};
 use kvorum_storage::data_dir::{ClusterId, DataDir, DataDirError, PeerNote, Run, RunId, Runs};
@@ -109,7 +111,7 @@ pub struct Membership {
     rebuilding: Mutex<Option<String>>,
     fenced: AtomicBool,
     draining: AtomicBool,
-    peers: Vec<PeerState>,
+    peers: BTreeMap<NodeId, PeerState>,
     data_dir: DataDir,
     runs: Runs,
     /// What the thread of [`Membership::write_notes`] waits for.
@@ -136,7 +138,7 @@ impl Membership {
     ) -> Self {
         let vote_state = if rebuilding.is_some() { VoteState::Rebuilding } else { VoteState::Unconfirmed };
         let membership = Self {
-            peers: layout.nodes().iter().map(|_| PeerState::default()).collect(),
+            peers: layout.ids().map(|node| (node, PeerState::default())).collect(),
             layout,
             own,
             cluster_id,
@@ -173,7 +175,7 @@ impl Membership {
 
     /// All nodes but this one.
     pub fn others(&self) -> impl Iterator<Item = NodeId> {
-        (0..=u8::MAX).map(NodeId).take(self.layout.nodes().len()).filter(|node| *node != self.own)
+        self.layout.ids().filter(|node| *node != self.own)
     }
 
     /// The URL of a node of the layout.
@@ -182,7 +184,7 @@ impl Membership {
     /// If `node` is not of this layout.
     #[must_use]
     pub fn url(&self, node: NodeId) -> &str {
-        &self.layout.nodes().get(usize::from(node.0)).expect("nodes come from this layout").url
+        &self.layout.node(node).expect("nodes come from this layout").url
     }
 
     /// The cluster's id.
@@ -221,14 +223,13 @@ impl Membership {
     /// If `node` is not of this layout.
     #[must_use]
     pub fn peer(&self, node: NodeId) -> &PeerState {
-        self.peers.get(usize::from(node.0)).expect("nodes come from this layout")
+        self.peers.get(&node).expect("nodes come from this layout")
     }
 
     /// The node with this URL.
     #[must_use]
     pub fn node_by_url(&self, url: &str) -> Option<NodeId> {
-        let index = self.layout.nodes().iter().position(|node| node.url == url)?;
-        u8::try_from(index).ok().map(NodeId)
+        self.layout.node_at(url)
     }
 
     /// Whether this node votes.

@@ -2,12 +2,13 @@
 //! Anything that reaches the port may call, so both are bounded before it is known what calls.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError};
 
 use kvorum_base::sync::atomic::{AtomicUsize, Ordering};
 use kvorum_base::sync::{Mutex, MutexGuard};
-use kvorum_core::placement::NodeId;
+use kvorum_core::node::NodeId;
 
 /// Connections that have not shown what they are: by a proof of the cluster's secret, or without one by a first frame.
 pub const UNPROVEN_MAX: usize = 64;
@@ -19,7 +20,7 @@ pub const UNPROVEN_OF_ADDRESS_MAX: usize = UNPROVEN_MAX / 2;
 /// What the peers of a node take now, and may take.
 #[derive(Debug)]
 pub struct PeerRoom {
-    links: Vec<AtomicUsize>,
+    links: BTreeMap<NodeId, AtomicUsize>,
     links_max: usize,
     /// Addresses of the unproven; none where a connection has none that counts.
     unproven: Mutex<Vec<Option<IpAddr>>>,
@@ -42,12 +43,12 @@ pub enum NoPeerRoom {
 }
 
 impl PeerRoom {
-    /// For so many nodes: each may have `links_max` connections, and all together `unfinished_max` bytes of messages
-    /// that are not whole.
+    /// For these nodes: each may have `links_max` connections, and all together `unfinished_max` bytes of messages that
+    /// are not whole.
     #[must_use]
-    pub fn new(nodes: usize, links_max: usize, unfinished_max: usize) -> Arc<Self> {
+    pub fn new(nodes: impl IntoIterator<Item = NodeId>, links_max: usize, unfinished_max: usize) -> Arc<Self> {
         Arc::new(Self {
-            links: (0..nodes).map(|_| AtomicUsize::new(0)).collect(),
+            links: nodes.into_iter().map(|node| (node, AtomicUsize::new(0))).collect(),
             links_max,
             unproven: Mutex::new(Vec::new()),
             unfinished: AtomicUsize::new(0),
@@ -76,7 +77,7 @@ impl PeerRoom {
     }
 
     fn links_of(&self, node: NodeId) -> &AtomicUsize {
-        self.links.get(usize::from(node.0)).expect("nodes come from this layout")
+        self.links.get(&node).expect("nodes come from this layout")
     }
 
     /// Connections of a node to this one, on all shards.
@@ -160,13 +161,13 @@ impl Drop for PeerSlot {
 
 #[cfg(test)]
 mod tests {
-    use kvorum_core::placement::NodeId;
+    use kvorum_core::node::NodeId;
 
     use crate::room::{NoPeerRoom, PeerRoom, PeerSlot, UNPROVEN_MAX, UNPROVEN_OF_ADDRESS_MAX};
 
     #[test]
     fn few_may_be_unproven_and_fewer_of_one_address() {
-        let room = PeerRoom::new(2, 100, 1000);
+        let room = PeerRoom::new([0, 1].map(NodeId), 100, 1000);
         let enter = |address: &str| room.enter(NodeId(0), Some(address.parse().unwrap()));
         let stranger: Vec<PeerSlot> = (0..UNPROVEN_OF_ADDRESS_MAX).map(|_| enter("10.0.0.1").unwrap()).collect();
         assert_eq!(enter("::ffff:10.0.0.1").unwrap_err(), NoPeerRoom::Unproven);
@@ -183,7 +184,7 @@ mod tests {
 
     #[test]
     fn each_peer_has_its_connections() {
-        let room = PeerRoom::new(2, 3, 1000);
+        let room = PeerRoom::new([0, 1].map(NodeId), 3, 1000);
         let enter = |node| room.enter(NodeId(node), None).unwrap();
         let links: Vec<PeerSlot> = (0..3).map(|_| enter(0)).collect();
         for link in links.iter().chain(&links) {
@@ -198,7 +199,7 @@ mod tests {
 
     #[test]
     fn unfinished_bytes_are_counted_for_all_connections() {
-        let room = PeerRoom::new(2, 10, 1000);
+        let room = PeerRoom::new([0, 1].map(NodeId), 10, 1000);
         let [one, other] = [0, 1].map(|node| room.enter(NodeId(node), None).unwrap());
         assert_eq!((one.hold(600), other.hold(400), other.hold(401)), (Ok(()), Ok(()), Err(NoPeerRoom::Unfinished)));
         assert_eq!(one.hold(100), Ok(()));

@@ -11,7 +11,7 @@ use kvorum_base::task::BoxedTask;
 use kvorum_base::waits;
 use kvorum_core::frame::{Decoder, Frame, HEADER_BYTES, Message, PROOF_BYTES_MAX};
 use kvorum_core::mutant::{Mutant, is_on};
-use kvorum_core::placement::NodeId;
+use kvorum_core::node::NodeId;
 use kvorum_storage::data_dir::RunId;
 
 use super::context::PeerContext;

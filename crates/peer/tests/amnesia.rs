@@ -6,8 +6,9 @@
 use std::path::Path;
 
 use kvorum_core::Incarnation;
+use kvorum_core::layout::{FirstLayout, Layout};
+use kvorum_core::node::NodeId;
 use kvorum_core::partitions::PartitionSet;
-use kvorum_core::placement::{Layout, LayoutNode, NodeId};
 use kvorum_peer::handshake::{Hello, PeerMemory, register_peer};
 use kvorum_peer::membership::{Membership, RemembersUs, VoteState};
 use kvorum_storage::data_dir::{ClusterId, DataDir, RunId};
@@ -19,13 +20,12 @@ fn url(node: usize) -> String {
 
 /// Starts a node of `n` whose store was recovered up to a sequence.
 fn start(n: usize, node: usize, directory: &Path, recovered: u64) -> Membership {
-    let nodes = (0..n).map(|node| LayoutNode { url: url(node), weight: 1, zone: None });
-    let layout = Layout::new(1, nodes.collect()).unwrap();
+    let layout = Layout::first(0, FirstLayout::at((0..n).map(url))).unwrap();
     let own = layout.nodes().iter().position(|member| member.url == url(node)).unwrap();
     let cluster = ClusterId(7);
     let data_dir = DataDir::open(directory, cluster).unwrap();
     let rebuilding = data_dir.rebuilding().unwrap();
-    Membership::new(layout, NodeId(own as u8), cluster, data_dir, recovered, rebuilding, 60_000)
+    Membership::new(layout, NodeId(own as u32), cluster, data_dir, recovered, rebuilding, 60_000)
 }
 
 /// `caller` connects to `called`. Whether it counts what comes over the connection; nothing if it is refused one.

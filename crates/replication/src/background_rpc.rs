@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use kvorum_base::value_memory::LargeValues;
 use kvorum_core::frame::Message;
-use kvorum_core::placement::NodeId;
+use kvorum_core::node::NodeId;
 use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer, Wanted};
 use kvorum_core::repair::wire::{RoundRequest, RoundResponse};
 use kvorum_core::scan::page::{PageQuestion, ScanPage};

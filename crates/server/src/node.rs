@@ -21,7 +21,8 @@ use kvorum_base::faults::{Faults, SkewedTime};
 use kvorum_base::value_memory::LargeValues;
 use kvorum_config::{Address, Config};
 use kvorum_core::hints::BacklogBounds;
-use kvorum_core::placement::{Layout, LayoutError, LayoutNode, NodeId};
+use kvorum_core::layout::{FirstLayout, Layout, PlanError, WantedNode};
+use kvorum_core::node::NodeId;
 use kvorum_core::scan::page::PAGE_BYTES_MAX;
 use kvorum_engine_rocksdb::backup;
 use kvorum_engine_rocksdb::backup::{BackupError, Label, Scope};
@@ -94,7 +95,7 @@ pub enum StartError {
     },
     /// The layout is impossible.
     #[error("the cluster's layout is impossible: {0}")]
-    Layout(#[from] LayoutError),
+    Layout(#[from] PlanError),
     /// A secret cannot be used.
     #[error(transparent)]
     Secret(#[from] SecretError),
@@ -170,7 +171,7 @@ fn bind_admin(address: &Address) -> Result<TcpListener, StartError> {
 /// # Errors
 /// [`RestoreError`].
 pub fn restore(config: &Config, backup: &Path, scope: Scope) -> Result<Label, RestoreError> {
-    let cluster = cluster_id(&layout(config)?);
+    let cluster = ClusterId(layout(config)?.cluster());
     Ok(backup::restore(backup, &config.data_dir, cluster, config.own.as_str(), scope)?)
 }
 
@@ -179,7 +180,7 @@ pub fn restore(config: &Config, backup: &Path, scope: Scope) -> Result<Label, Re
 pub enum RestoreError {
     /// The layout is impossible.
     #[error("the cluster's layout is impossible: {0}")]
-    Layout(#[from] LayoutError),
+    Layout(#[from] PlanError),
     /// The backup, or the directory.
     #[error(transparent)]
     Backup(#[from] BackupError),
@@ -230,17 +231,15 @@ impl Node {
     fn start(config: &Config, guards: Guards, outside: Outside) -> Result<Self, StartError> {
         let Outside { build, faults, time } = outside;
         let layout = layout(config)?;
-        let own = layout.nodes().iter().position(|node| node.url == config.own.as_str());
-        let own = NodeId(u8::try_from(own.expect("the configuration has checked it")).expect("at most 128 nodes"));
-        let cluster_id = cluster_id(&layout);
+        let own = layout.node_at(config.own.as_str()).expect("the configuration has checked it");
+        let cluster_id = ClusterId(layout.cluster());
         let data_dir = DataDir::open(&config.data_dir, cluster_id)?;
         let budget = MemoryBudget::new(config.memory_bytes.get()).expect("the configuration has checked it");
         if let Some(excess) = config.excess_bytes() {
             tracing::warn!(%excess, "limits allow more memory than memory_bytes and 128 MiB");
         }
         let cpu_share = CpuShare::new(config.runtime.background_percent_of_a_core());
-        let (store, rebuilding) =
-            open_store(&data_dir, budget.at(usize::from(own.0)), cpu_share.clone(), durability(config))?;
+        let (store, rebuilding) = open_store(&data_dir, budget.at(own), cpu_share.clone(), durability(config))?;
         let reaper = Reaper::start(data_dir.store_path(), data_dir.freed_path())?;
         let incarnation = data_dir.draw()?;
         let skew_max_ms = u64::try_from(config.clock_skew_max.as_millis()).unwrap_or(u64::MAX);
@@ -260,7 +259,8 @@ impl Node {
             CommitThread::start(committer, queue_limits(config), pool.clone(), Mailboxes(mailboxes.clone()), now)?;
         let noted = membership.clone();
         let notes = std::thread::Builder::new().name("notes".to_owned()).spawn(move || noted.write_notes())?;
-        let hints = HintQueue::new(hint_settings(config), membership.layout().nodes().len());
+        let hints = HintQueue::new(hint_settings(config), membership.layout().ids());
+        let peer_room = peer_room(config, membership.layout().ids());
         let view = Arc::new(NodeView {
             clock,
             hints: Arc::new(hints),
@@ -270,7 +270,7 @@ impl Node {
             first_dials: FirstDials::default(),
             faults,
             guards,
-            peer_room: peer_room(config),
+            peer_room,
             store: store.clone(),
             engine: store.clone(),
             backing_up: Mutex::default(),
@@ -357,8 +357,8 @@ fn client_shares(config: &Config) -> Arc<ClientShares> {
     ClientShares::new(config.coordinator.request_bytes_max.get(), config.limits.value_bytes_max.get())
 }
 
-fn peer_room(config: &Config) -> Arc<PeerRoom> {
-    PeerRoom::new(config.members.len(), config.peer.links_max.get(), config.unfinished_bytes_max())
+fn peer_room(config: &Config, nodes: impl IntoIterator<Item = NodeId>) -> Arc<PeerRoom> {
+    PeerRoom::new(nodes, config.peer.links_max.get(), config.unfinished_bytes_max())
 }
 
 fn start_shards(
@@ -478,18 +478,21 @@ fn offer(mut handover: TcpHandover, shards: &[ShardThread], turn: &mut usize) ->
     Some(handover)
 }
 
-fn layout(config: &Config) -> Result<Layout, LayoutError> {
-    let nodes = config.members.iter().map(|member| LayoutNode {
-        url: member.url.as_str().to_owned(),
+fn layout(config: &Config) -> Result<Layout, PlanError> {
+    let nodes = config.members.iter().map(|member| WantedNode {
         weight: u16::try_from(member.weight.get()).unwrap_or(u16::MAX),
         zone: member.zone.as_ref().map(|zone| zone.as_str().to_owned()),
+        ..WantedNode::at(member.url.as_str())
     });
-    Layout::new(1, nodes.collect())
+    let nodes: Vec<_> = nodes.collect();
+    let copies = config.quorum.replicas();
+    Layout::first(0, FirstLayout { cluster: cluster_id(&nodes).0, hash_seed: 0, copies, nodes })
 }
 
 /// A cluster is what its URLs are.
-fn cluster_id(layout: &Layout) -> ClusterId {
-    let urls: Vec<&str> = layout.nodes().iter().map(|node| node.url.as_str()).collect();
+fn cluster_id(nodes: &[WantedNode]) -> ClusterId {
+    let mut urls: Vec<&str> = nodes.iter().map(|node| node.url.as_str()).collect();
+    urls.sort_unstable();
     ClusterId(xxhash_rust::xxh3::xxh3_64(urls.join("\n").as_bytes()))
 }
 

@@ -1,9 +1,10 @@
 //! `/v0/cluster`: the cluster as this node sees it; `/v0/repair`: rounds of anti-entropy.
 
+use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use kvorum_core::placement::NodeId;
+use kvorum_core::node::NodeId;
 use kvorum_core::{PartitionId, key::PARTITIONS};
 use kvorum_engine_rocksdb::backup::Label;
 use kvorum_peer::membership::VoteState;
@@ -24,25 +25,22 @@ const UNSCANNABLE: &str = "rounds of anti-entropy do without this node, and prov
 pub(crate) fn cluster(view: &NodeView) -> Vec<u8> {
     let membership = &view.membership;
     let layout = membership.layout();
-    let mut primaries = vec![0_u32; layout.nodes().len()];
-    for partition in 0..PARTITIONS {
-        let id =
-            PartitionId::new(u16::try_from(partition).expect("4,096 fit")).expect("below the number of partitions");
-        let primary = layout.preference_list(id).first().and_then(|node| primaries.get_mut(usize::from(node.0)));
-        *primary.expect("every partition has a primary of this layout") += 1;
+    let mut primaries: BTreeMap<NodeId, u32> = BTreeMap::new();
+    for partition in PartitionId::all() {
+        let primary = layout.preference_list(partition).first().expect("every partition has a primary");
+        *primaries.entry(*primary).or_default() += 1;
     }
     let own = membership.own();
-    let nodes: Vec<Value> = (0..=u8::MAX)
-        .map(NodeId)
-        .zip(layout.nodes())
-        .zip(&primaries)
-        .map(|((node, member), primary)| {
-            let mut entry = if node == own { this_node(view) } else { peer(view, node) };
+    let nodes: Vec<Value> = layout
+        .nodes()
+        .iter()
+        .map(|member| {
+            let mut entry = if member.id == own { this_node(view) } else { peer(view, member.id) };
             let fixed = json!({
                 "url": member.url,
                 "zone": member.zone,
                 "weight": member.weight,
-                "partitions_primary": primary,
+                "partitions_primary": primaries.get(&member.id).copied().unwrap_or_default(),
                 "partitions": PARTITIONS,
             });
             if let (Some(entry), Value::Object(fixed)) = (entry.as_object_mut(), fixed) {
@@ -55,7 +53,7 @@ pub(crate) fn cluster(view: &NodeView) -> Vec<u8> {
     let page = json!({
         "cluster": format!("{:016x}", membership.cluster_id().0),
         "configuration": format!("{:016x}", layout.digest()),
-        "layout_version": layout.version(),
+        "layout_version": layout.epoch(),
         "node": membership.url(own),
         "version": env!("CARGO_PKG_VERSION"),
         "insecure": view.guards.is_insecure,

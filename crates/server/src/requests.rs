@@ -1,12 +1,14 @@
 //! Which requests are slow, which keys are hot, and where keys are: `/v0/slow`, `/v0/hot` and `/v0/layout`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use kvorum_core::key::{KeyHash, PARTITIONS};
-use kvorum_core::placement::{Layout, NodeId};
+use kvorum_core::layout::Layout;
+use kvorum_core::node::NodeId;
 use kvorum_core::quorum::Quorum;
 use kvorum_core::{Key, PartitionId};
 use kvorum_http::api::KeyNames;
@@ -104,7 +106,7 @@ fn hot_key(hot: &HotKey, names: KeyNames) -> Value {
 /// Where one key is: all nodes in their order of preference, the first of which hold it.
 pub(crate) fn where_is(key: &Key, layout: &Layout, default_from: u8) -> Vec<u8> {
     let partition = key.hash().partition();
-    let url = |node: &NodeId| layout.nodes().get(usize::from(node.0)).map(|node| node.url.as_str());
+    let url = |node: &NodeId| layout.node(*node).map(|node| node.url.as_str());
     to_json(&json!({
         "hash": hash(key.hash()),
         "partition": partition.index(),
@@ -115,14 +117,16 @@ pub(crate) fn where_is(key: &Key, layout: &Layout, default_from: u8) -> Vec<u8> 
 
 /// Where all keys are: for each partition a byte for each node, its place in the list of nodes.
 pub(crate) fn layout(layout: &Layout, default_from: u8) -> Vec<u8> {
-    let lists = PartitionId::all().flat_map(|partition| layout.preference_list(partition).iter().map(|node| node.0));
+    let places: BTreeMap<NodeId, u8> = layout.ids().zip(0..).collect();
+    let place = |node: &NodeId| *places.get(node).expect("the lists are of its nodes");
+    let lists = PartitionId::all().flat_map(|partition| layout.preference_list(partition).iter().map(place));
     let nodes: Vec<Value> = layout
         .nodes()
         .iter()
         .map(|node| json!({ "url": node.url, "zone": node.zone, "weight": node.weight }))
         .collect();
     to_json(&json!({
-        "layout_version": layout.version(),
+        "layout_version": layout.epoch(),
         "partitions": PARTITIONS,
         "from": default_from,
         "nodes": nodes,

@@ -1,5 +1,7 @@
 //! How the store and the node share their memory.
 
+use kvorum_core::node::NodeId;
+
 const MIB: usize = 1 << 20;
 /// Memtables are no smaller where there is more to flush.
 const MEMTABLE_MIN: usize = 4 * MIB;
@@ -43,11 +45,12 @@ impl MemoryBudget {
         })
     }
 
-    /// That of the node at `position` in the cluster's list: every second and third of three has smaller tables, so
-    /// that replicas, which are given the same writes, do not all flush at the same moment (decision 0036).
+    /// That of a node: every second and third of three has smaller tables, so that replicas, which are given the same
+    /// writes, do not all flush at the same moment (decision 0036).
     #[must_use]
-    pub fn at(self, position: usize) -> Self {
-        Self { table: self.table - self.table / 6 * (position % 3), ..self }
+    pub fn at(self, node: NodeId) -> Self {
+        let sixths = usize::try_from(node.0 % 3).expect("below 3");
+        Self { table: self.table - self.table / 6 * sixths, ..self }
     }
 
     /// One memtable, of those that are flushed together: the smaller, the fewer misses of the processor's caches is a

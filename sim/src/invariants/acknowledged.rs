@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use kvorum_core::placement::Layout;
+use kvorum_core::layout::Layout;
 use kvorum_core::quorum::majority;
 use kvorum_storage::Store;
 
@@ -31,7 +31,7 @@ fn check_one(
     let needed = if operation.quorum.is_quorum() { from - majority(from) + 1 } else { ack };
     let replicas = layout.preference_list(key.hash().partition()).iter().take(usize::from(from));
     let holders = replicas.filter(|node| {
-        let machine = &machines[node.index()];
+        let machine = &machines[node.0 as usize];
         // What was on a disk that is gone is not the node's to answer for.
         // Nor is a deletion that was dropped: the GC watermark stands for it.
         let gc_watermark = machine.disk().gc_watermarks().get(key.hash().partition());

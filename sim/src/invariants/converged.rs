@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use kvorum_core::Version;
-use kvorum_core::placement::Layout;
+use kvorum_core::layout::Layout;
 use kvorum_storage::Store;
 
 use crate::history::key;
@@ -20,7 +20,7 @@ pub fn check_watermark(seed: u64, number: usize, layout: &Layout, machines: &[Rc
     let gc_watermark = |machine: &Machine| machine.disk().gc_watermarks().get(partition);
     let proven = machines.iter().map(|machine| gc_watermark(machine)).max().unwrap_or(Version::ZERO);
     // What is not there any more because a disk was lost is not a round's to answer for, until it is rebuilt.
-    let replicas = || layout.preference_list(partition).iter().map(|node| &machines[node.index()]);
+    let replicas = || layout.preference_list(partition).iter().map(|node| &machines[node.0 as usize]);
     for machine in replicas().filter(|machine| machine.loss.get() == Loss::None) {
         let Some(record) = machine.disk().held(&key).filter(|record| record.version() <= proven) else { continue };
         let others = replicas().take(usize::from(record.from())).filter(|other| other.loss.get() == Loss::None);
@@ -50,7 +50,7 @@ pub fn is_converged(seed: u64, number: usize, from: u8, layout: &Layout, machine
     let replicas = layout.preference_list(key.hash().partition()).iter().take(usize::from(from));
     // A deletion, or what has ended, and its GC watermark are the same.
     let held = replicas.map(|node| {
-        let disk = machines[node.index()].disk();
+        let disk = machines[node.0 as usize].disk();
         let clock_ms = || disk.gc_watermarks().get(key.hash().partition()).hlc.millis();
         disk.held(&key).filter(|held| !held.is_deleted(clock_ms)).map(|held| held.version())
     });

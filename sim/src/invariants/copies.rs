@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use kvorum_core::placement::Layout;
+use kvorum_core::layout::Layout;
 
 use crate::history::key;
 use crate::machine::Machine;
@@ -16,7 +16,7 @@ pub fn check(seed: u64, number: usize, from: u8, layout: &Layout, machines: &[Rc
     let key = key(seed, number);
     let others = layout.preference_list(key.hash().partition()).iter().skip(usize::from(from));
     for node in others {
-        if machines[node.index()].disk().held(&key).is_some() {
+        if machines[node.0 as usize].disk().held(&key).is_some() {
             return Err(format!("copies: node {} holds key {number}, which has {from} replicas before it", node.0));
         }
     }

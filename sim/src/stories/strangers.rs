@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use kvorum_core::frame::{Frame, Message, encode};
+use kvorum_core::node::NodeId;
 use kvorum_core::partitions::PartitionSet;
-use kvorum_core::placement::NodeId;
 use kvorum_core::repair::RoundId;
 use kvorum_core::repair::wire::RoundRequest;
 use kvorum_core::{Hlc, Incarnation, Record, Version};
@@ -118,7 +118,7 @@ fn lies(chance: &mut SimRandom, victim: &Machine) -> [Option<PeerMemory>; 3] {
 /// A hello in the name of another node, as that would say it.
 fn hello(world: &World, chance: &mut SimRandom, victim: &Machine, remembers: Option<PeerMemory>) -> Hello {
     let name = chance.pick(&others(world, victim)).clone();
-    let victim = NodeId(u8::try_from(victim.index).expect("few nodes"));
+    let victim = NodeId(u32::try_from(victim.index).expect("few nodes"));
     let ours = name.with(|process| Hello::ours(&process.shard.membership, 1000, victim)).expect("it runs");
     Hello { remembers, ..ours }
 }
@@ -167,7 +167,7 @@ async fn hellos(
 
 /// A question of a round, as its driver would ask it of all nodes at once.
 fn round(driver: usize, until: Hlc, ask: impl FnOnce(RoundId) -> RoundRequest) -> Message {
-    let driver = NodeId(u8::try_from(driver).expect("few nodes"));
+    let driver = NodeId(u32::try_from(driver).expect("few nodes"));
     Message::Repair(ask(RoundId { until, driver }).encode())
 }
 
@@ -285,7 +285,7 @@ async fn older_copy(world: &Rc<World>, chance: &mut SimRandom) -> Result<(), Str
     cut(world, node, false);
     node.start();
     tokio::time::sleep(EFFECT).await;
-    let target = NodeId(u8::try_from(node.index).expect("few nodes"));
+    let target = NodeId(u32::try_from(node.index).expect("few nodes"));
     let links = |process: &Process| process.shard.membership.peer(target).links.load(Ordering::Relaxed);
     if node.vote_state() == Some(VoteState::Voting) && peer.with(links).is_some_and(|links| links > 0) {
         return Err("a node is counted without what its peer knows that it had".to_owned());

@@ -4,12 +4,13 @@ use serde::{Deserialize, Serialize};
 
 use super::proposal::Proposal;
 use super::recovery::{Recovery, Restored};
-use super::{Ballot, ChainAnswer, ChainRequest, ChainValue, DirectoryId, MemberId, rules};
+use super::{Ballot, ChainAnswer, ChainRequest, ChainValue, rules};
+use crate::node::{DirectoryId, NodeId};
 
 /// What a directory knows of the chain, and has promised. All of it is durable.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Acceptor<V> {
-    member: MemberId,
+    member: NodeId,
     directory: DirectoryId,
     /// The newest value that it knows to be chosen.
     chosen: V,
@@ -34,7 +35,7 @@ pub enum NoProposal {
 impl<V: ChainValue> Acceptor<V> {
     /// Of a member with a directory that knows no more than that `chosen` is.
     #[must_use]
-    pub fn new(member: MemberId, directory: DirectoryId, chosen: V) -> Self {
+    pub fn new(member: NodeId, directory: DirectoryId, chosen: V) -> Self {
         Self { member, directory, chosen, promised: Ballot::NONE, accepted: None, restored_for: None }
     }
 

@@ -5,7 +5,7 @@
 //! Zhou, 2010) with α = 1: there is no leader and no log, and a majority of the members decides everything. A node keeps
 //! the newest value that it knows to be chosen, and what it has promised and accepted for the one that follows.
 //!
-//! - [`layout`] is what is decided.
+//! - [`layout`](crate::layout) is what is decided.
 //! - [`acceptor`] is a member's part. **What it has changed must be durable before its answer leaves.**
 //! - [`proposal`] is one attempt of a proposer. It ends within the deadline of requests between nodes.
 //! - [`recovery`] gives a member back its vote that has lost its directory.
@@ -13,29 +13,14 @@
 //!
 //! None of them sends anything or knows the time. `tests/chain.rs` tries every order of their messages.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
+use crate::node::{DirectoryId, NodeId};
+
 pub mod acceptor;
-pub mod layout;
 pub mod proposal;
 pub mod recovery;
 mod rules;
-
-/// A node's number. The layout that names a node first gives it, and no other node ever gets it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct MemberId(pub u32);
-
-/// A data directory, by what was drawn when it was made. A node that has lost its disk comes back with another one.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct DirectoryId(pub u128);
-
-impl fmt::Debug for DirectoryId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
-    }
-}
 
 /// The number of an attempt: greater ones win. Two attempts never have the same, because a directory promises its own
 /// durably before it uses it.
@@ -56,7 +41,7 @@ impl Ballot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Voter {
     /// The node.
-    pub member: MemberId,
+    pub member: NodeId,
     /// The directory that it votes with. `None` is any: before the first epoch nobody knows directories.
     pub directory: Option<DirectoryId>,
 }

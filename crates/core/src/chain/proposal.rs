@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Ballot, ChainAnswer, ChainRequest, ChainValue, MemberId, majority, rules};
+use super::{Ballot, ChainAnswer, ChainRequest, ChainValue, majority, rules};
+use crate::node::NodeId;
 
 /// One attempt: its [request](Self::request) goes to all [voters](Self::voters), and their answers come back to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -10,11 +11,11 @@ pub struct Proposal<V> {
     parent: V,
     wanted: V,
     ballot: Ballot,
-    voters: Vec<MemberId>,
+    voters: Vec<NodeId>,
     /// Who has promised, then who has accepted.
-    agreed: BTreeSet<MemberId>,
+    agreed: BTreeSet<NodeId>,
     /// Who cannot agree any more in this phase.
-    lost: BTreeSet<MemberId>,
+    lost: BTreeSet<NodeId>,
     /// Of the greatest ballot in a promise.
     accepted: Option<(Ballot, V)>,
     /// What a majority of promises lets it propose.
@@ -35,12 +36,12 @@ pub enum ProposalStep<V> {
     /// Another attempt has this greater ballot. A random while later it can be tried again.
     Outbid(Ballot),
     /// Too few voters are left. Those that do not vote, or were not reached.
-    TooFew(Vec<MemberId>),
+    TooFew(Vec<NodeId>),
 }
 
 impl<V: ChainValue> Proposal<V> {
     /// With the promise of its own acceptor.
-    pub(super) fn new(parent: V, wanted: V, ballot: Ballot, own: MemberId, accepted: Option<(Ballot, V)>) -> Self {
+    pub(super) fn new(parent: V, wanted: V, ballot: Ballot, own: NodeId, accepted: Option<(Ballot, V)>) -> Self {
         let voters = rules::deciding(&parent, &wanted);
         let (agreed, lost) = (BTreeSet::new(), BTreeSet::new());
         let mut proposal = Self { parent, wanted, ballot, voters, agreed, lost, accepted: None, proposed: None };
@@ -50,7 +51,7 @@ impl<V: ChainValue> Proposal<V> {
 
     /// Whom to ask.
     #[must_use]
-    pub fn voters(&self) -> &[MemberId] {
+    pub fn voters(&self) -> &[NodeId] {
         &self.voters
     }
 
@@ -64,7 +65,7 @@ impl<V: ChainValue> Proposal<V> {
     }
 
     /// Takes an answer to a request of this attempt; each may come twice, and those of the first phase late.
-    pub fn on_answer(&mut self, from: MemberId, answer: ChainAnswer<V>) -> ProposalStep<V> {
+    pub fn on_answer(&mut self, from: NodeId, answer: ChainAnswer<V>) -> ProposalStep<V> {
         if !self.voters.contains(&from) {
             return ProposalStep::Wait;
         }
@@ -97,7 +98,7 @@ impl<V: ChainValue> Proposal<V> {
     }
 
     /// A voter was not reached, or does not agree.
-    pub fn on_lost(&mut self, from: MemberId) -> ProposalStep<V> {
+    pub fn on_lost(&mut self, from: NodeId) -> ProposalStep<V> {
         if !self.agreed.contains(&from) {
             self.lost.insert(from);
         }
@@ -108,7 +109,7 @@ impl<V: ChainValue> Proposal<V> {
     }
 
     /// Whether a majority agrees, with this one.
-    fn agrees(&mut self, from: MemberId) -> bool {
+    fn agrees(&mut self, from: NodeId) -> bool {
         self.lost.remove(&from);
         self.agreed.insert(from);
         self.agreed.len() >= majority(self.voters.len())

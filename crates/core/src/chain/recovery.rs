@@ -11,15 +11,16 @@
 
 use std::collections::BTreeSet;
 
-use super::{Ballot, ChainAnswer, ChainRequest, ChainValue, MemberId, rules};
+use super::{Ballot, ChainAnswer, ChainRequest, ChainValue, rules};
+use crate::node::NodeId;
 
 /// The questions of a member that has lost its directory; see the module.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Recovery<V> {
     parent: V,
     ballot: Ballot,
-    others: Vec<MemberId>,
-    promised: BTreeSet<MemberId>,
+    others: Vec<NodeId>,
+    promised: BTreeSet<NodeId>,
     accepted: Option<(Ballot, V)>,
 }
 
@@ -45,14 +46,14 @@ pub struct Restored<V> {
 }
 
 impl<V: ChainValue> Recovery<V> {
-    pub(super) fn new(parent: V, ballot: Ballot, own: MemberId) -> Self {
+    pub(super) fn new(parent: V, ballot: Ballot, own: NodeId) -> Self {
         let others = parent.voters().map(|voter| voter.member).filter(|member| *member != own).collect();
         Self { parent, ballot, others, promised: BTreeSet::new(), accepted: None }
     }
 
     /// Whom to ask.
     #[must_use]
-    pub fn others(&self) -> &[MemberId] {
+    pub fn others(&self) -> &[NodeId] {
         &self.others
     }
 
@@ -63,7 +64,7 @@ impl<V: ChainValue> Recovery<V> {
     }
 
     /// Takes an answer.
-    pub fn on_answer(&mut self, from: MemberId, answer: ChainAnswer<V>) -> RecoveryStep<V> {
+    pub fn on_answer(&mut self, from: NodeId, answer: ChainAnswer<V>) -> RecoveryStep<V> {
         match answer {
             ChainAnswer::Chosen(value) if value.epoch() > self.parent.epoch() => RecoveryStep::Overtaken(value),
             ChainAnswer::Refused(ballot) => RecoveryStep::Outbid(ballot),

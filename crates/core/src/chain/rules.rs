@@ -1,11 +1,12 @@
 //! The rules of the chain, one function each, and beside each the defect that a test plants in its place
 //! ([`crate::mutant`]).
 
-use super::{Ballot, ChainValue, DirectoryId, MemberId};
+use super::{Ballot, ChainValue};
 use crate::mutant::{Mutant, is_on};
+use crate::node::{DirectoryId, NodeId};
 
 /// **The members that an epoch names decide the one after it.** A joiner decides nothing before it is one.
-pub(super) fn deciding<V: ChainValue>(parent: &V, next: &V) -> Vec<MemberId> {
+pub(super) fn deciding<V: ChainValue>(parent: &V, next: &V) -> Vec<NodeId> {
     let of = if is_on(Mutant::NextDecidesItself) { next } else { parent };
     of.voters().map(|voter| voter.member).collect()
 }
@@ -34,7 +35,7 @@ pub(super) fn is_next<V: ChainValue>(chosen: &V, value: &V) -> bool {
 /// promised for a later one is asked about again.
 pub(super) fn may_vote<V: ChainValue>(
     chosen: &V,
-    member: MemberId,
+    member: NodeId,
     directory: DirectoryId,
     restored_for: Option<u64>,
 ) -> bool {

@@ -1,12 +1,11 @@
-//! Which nodes hold a partition: layouts and their preference lists.
+//! Where a layout places the partitions: the preference lists.
 //!
-//! A [`Layout`] is made in integers alone, so that every node of a cluster computes the same table. Each
-//! partition has a list of *all* nodes, of which any `from` takes a prefix. The first layout of a cluster
-//! ([`Layout::new`]) is a pure function of its nodes (URL, weight, zone). Every later one
-//! ([`Layout::succeed`]) is a pure function of the one before and the nodes, and moves only what it must.
-//! Two layouts that agree in their digest agree in their lists, whatever their histories.
+//! A [`Placement`] is made in integers alone, so that every node of a cluster computes the same table. Each
+//! partition has a list of *all* nodes, of which any `from` takes a prefix. The first placement of a cluster
+//! ([`Placement::new`]) is a pure function of its nodes (URL, weight, zone). Every later one
+//! ([`Placement::succeed`]) is a pure function of the one before and the nodes, and moves only what it must.
 //!
-//! # The first layout
+//! # The first placement
 //!
 //! The primaries are a *stable matching* of partitions with nodes of limited capacity:
 //! - A node's liking for a partition is a weighted rendezvous score (Thaler and Ravishankar, "Using
@@ -51,19 +50,18 @@
 
 use std::collections::{BTreeSet, BinaryHeap};
 
-use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::key::{PARTITIONS, PartitionId};
-use crate::quorum::{NODES_MAX, Rank};
+use crate::quorum::NODES_MAX;
 
 mod succession;
 
-/// A node by its place in its layout: [`Layout::nodes`] in the order of their URLs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct NodeId(pub u8);
+/// A node by its place in its placement: [`Placement::nodes`] in the order of their names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place(pub u8);
 
-impl NodeId {
+impl Place {
     /// Its place.
     #[must_use]
     pub fn index(self) -> usize {
@@ -71,27 +69,27 @@ impl NodeId {
     }
 }
 
-/// A node in a layout.
+/// A node to be placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LayoutNode {
-    /// Where it listens; its name, which alone decides what it is given.
-    pub url: String,
+pub struct PlacedNode {
+    /// What alone decides, with its weight and zone, what it is given.
+    pub name: String,
     /// Its share of the partitions is `weight` over the sum of all weights; at least 1.
     pub weight: u16,
     /// What it may fail together with. A node without is a zone of its own.
     pub zone: Option<String>,
 }
 
-/// Why nodes make no layout.
+/// Why nodes make no placement.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LayoutError {
+pub enum PlacementError {
     /// No nodes.
-    #[error("a layout has at least one node")]
+    #[error("a cluster has at least one node")]
     Empty,
     /// More than [`NODES_MAX`].
-    #[error("a layout has at most {NODES_MAX} nodes, not {0}")]
+    #[error("a cluster has at most {NODES_MAX} nodes, not {0}")]
     TooMany(usize),
-    /// Two nodes with one URL.
+    /// Two nodes with one name.
     #[error("the node {0} is named twice")]
     Duplicate(String),
     /// A weight of 0.
@@ -101,106 +99,70 @@ pub enum LayoutError {
 
 /// Nodes, and the preference list of every partition.
 #[derive(Clone, Debug)]
-pub struct Layout {
-    version: u64,
-    nodes: Vec<LayoutNode>,
+pub struct Placement {
+    nodes: Vec<PlacedNode>,
     /// The lists of all partitions, one after another.
-    lists: Vec<NodeId>,
-    digest: u64,
+    lists: Vec<Place>,
 }
 
-impl Layout {
-    /// The layout of these nodes, in whatever order they are given. `version` distinguishes layouts of one cluster and
-    /// moves nothing. Takes some tens of milliseconds for 100 nodes.
+impl Placement {
+    /// The placement of these nodes, in whatever order they are given. Takes some tens of milliseconds for 100 nodes.
     ///
     /// # Errors
-    /// [`LayoutError`] if there are none, too many, two with one URL or one without weight.
-    pub fn new(version: u64, nodes: Vec<LayoutNode>) -> Result<Self, LayoutError> {
+    /// [`PlacementError`] if there are none, too many, two with one name or one without weight.
+    pub fn new(nodes: Vec<PlacedNode>) -> Result<Self, PlacementError> {
         let nodes = checked(nodes)?;
         let lists = preference_lists(&nodes);
-        Ok(Self::with_lists(version, nodes, lists))
+        Ok(Self::with_lists(nodes, lists))
     }
 
-    /// With lists that were made before: each with all nodes, by their places in the order of their URLs.
-    pub(crate) fn with_lists(version: u64, nodes: Vec<LayoutNode>, lists: Vec<NodeId>) -> Self {
+    /// With lists that were made before: each with all nodes, by their places in the order of their names.
+    pub(crate) fn with_lists(nodes: Vec<PlacedNode>, lists: Vec<Place>) -> Self {
         assert_eq!(lists.len(), PARTITIONS * nodes.len(), "every list has every node");
-        let digest = digest(version, &nodes, &lists);
-        Self { version, nodes, lists, digest }
+        Self { nodes, lists }
     }
 
-    /// Its number.
+    /// Its nodes by [`Place`], sorted by name.
     #[must_use]
-    pub fn version(&self) -> u64 {
-        self.version
-    }
-
-    /// Its nodes by [`NodeId`], sorted by URL.
-    #[must_use]
-    pub fn nodes(&self) -> &[LayoutNode] {
+    pub fn nodes(&self) -> &[PlacedNode] {
         &self.nodes
     }
 
-    /// The node with this URL, spelled as it was given.
+    /// The node with this name.
     #[must_use]
-    pub fn node_at(&self, url: &str) -> Option<NodeId> {
-        let index = self.nodes.binary_search_by(|node| node.url.as_str().cmp(url)).ok()?;
-        u8::try_from(index).ok().map(NodeId)
+    pub fn place_of(&self, name: &str) -> Option<Place> {
+        let index = self.nodes.binary_search_by(|node| node.name.as_str().cmp(name)).ok()?;
+        u8::try_from(index).ok().map(Place)
     }
 
     /// All nodes in the order in which they are replicas of the partition: the first is its primary.
     #[must_use]
-    pub fn preference_list(&self, partition: PartitionId) -> &[NodeId] {
+    pub fn preference_list(&self, partition: PartitionId) -> &[Place] {
         let begin = partition.index() * self.nodes.len();
         self.lists.get(begin..begin + self.nodes.len()).expect("every partition has a list")
     }
-
-    /// The node's place in the partition's list; `None` if the layout has no such node.
-    #[must_use]
-    pub fn rank_of(&self, partition: PartitionId, node: NodeId) -> Option<Rank> {
-        let rank = self.preference_list(partition).iter().position(|&other| other == node)?;
-        u8::try_from(rank).ok().map(Rank)
-    }
-
-    /// Equal for two layouts of the same version, nodes and lists, and for no others but by accident.
-    #[must_use]
-    pub fn digest(&self) -> u64 {
-        self.digest
-    }
 }
 
-/// The nodes in the order of their URLs, if they make a layout.
-fn checked(mut nodes: Vec<LayoutNode>) -> Result<Vec<LayoutNode>, LayoutError> {
+/// The nodes in the order of their names, if they make a placement.
+fn checked(mut nodes: Vec<PlacedNode>) -> Result<Vec<PlacedNode>, PlacementError> {
     if nodes.is_empty() {
-        return Err(LayoutError::Empty);
+        return Err(PlacementError::Empty);
     }
     if nodes.len() > NODES_MAX {
-        return Err(LayoutError::TooMany(nodes.len()));
+        return Err(PlacementError::TooMany(nodes.len()));
     }
-    nodes.sort_by(|a, b| a.url.cmp(&b.url));
+    nodes.sort_by(|a, b| a.name.cmp(&b.name));
     for pair in nodes.windows(2) {
         if let [a, b] = pair
-            && a.url == b.url
+            && a.name == b.name
         {
-            return Err(LayoutError::Duplicate(a.url.clone()));
+            return Err(PlacementError::Duplicate(a.name.clone()));
         }
     }
     if let Some(node) = nodes.iter().find(|node| node.weight == 0) {
-        return Err(LayoutError::Weightless(node.url.clone()));
+        return Err(PlacementError::Weightless(node.name.clone()));
     }
     Ok(nodes)
-}
-
-/// Covers the table as well as the nodes, because two histories may lead to the same nodes.
-fn digest(version: u64, nodes: &[LayoutNode], lists: &[NodeId]) -> u64 {
-    let seed = nodes.iter().fold(version, |seed, node| {
-        let zone = node.zone.as_deref().map_or(0, |zone| xxh3_64_with_seed(zone.as_bytes(), 1));
-        xxh3_64_with_seed(
-            &zone.to_be_bytes(),
-            xxh3_64_with_seed(&node.weight.to_be_bytes(), xxh3_64_with_seed(node.url.as_bytes(), seed)),
-        )
-    });
-    let table: Vec<u8> = lists.iter().map(|node| node.0).collect();
-    xxh3_64_with_seed(&table, seed)
 }
 
 /// How well a node and a partition suit each other: less is better.
@@ -209,8 +171,8 @@ struct PlacementCost(u64);
 
 /// One node's costs by partition: exponentially distributed with the mean 1 / weight, so that the
 /// chance of being the least is the weight's share.
-fn costs(node: &LayoutNode, strata: &[u64]) -> Vec<PlacementCost> {
-    let name = xxh3_64(node.url.as_bytes());
+fn costs(node: &PlacedNode, strata: &[u64]) -> Vec<PlacementCost> {
+    let name = xxh3_64(node.name.as_bytes());
     let mut order: Vec<(u64, u16)> = (0..)
         .take(PARTITIONS)
         .map(|partition: u16| (xxh3_64_with_seed(&partition.to_be_bytes(), name), partition))
@@ -253,7 +215,7 @@ fn headroom_permille(nodes: usize) -> u64 {
 }
 
 /// So many thousandths of each node's share of all partitions, rounded down.
-fn shares(nodes: &[LayoutNode], permille: u64) -> Vec<usize> {
+fn shares(nodes: &[PlacedNode], permille: u64) -> Vec<usize> {
     let sum: u64 = nodes.iter().map(|node| u64::from(node.weight)).sum();
     let all = permille * u64::try_from(PARTITIONS).expect("a small number");
     nodes
@@ -262,20 +224,20 @@ fn shares(nodes: &[LayoutNode], permille: u64) -> Vec<usize> {
         .collect()
 }
 
-fn capacities(nodes: &[LayoutNode]) -> Vec<usize> {
+fn capacities(nodes: &[PlacedNode]) -> Vec<usize> {
     // Rounding down loses less than one per node, which is less than the headroom: all find a place.
     shares(nodes, headroom_permille(nodes.len()))
 }
 
 /// The nodes from the best to the worst, for each partition.
-fn by_cost(costs: &[Vec<PlacementCost>]) -> Vec<Vec<(PlacementCost, NodeId)>> {
+fn by_cost(costs: &[Vec<PlacementCost>]) -> Vec<Vec<(PlacementCost, Place)>> {
     let mut columns: Vec<_> = costs.iter().map(|costs| costs.iter()).collect();
     (0..PARTITIONS)
         .map(|_| {
             let mut row: Vec<_> = columns
                 .iter_mut()
                 .zip(0..)
-                .map(|(column, node)| (*column.next().expect("a cost for every partition"), NodeId(node)))
+                .map(|(column, node)| (*column.next().expect("a cost for every partition"), Place(node)))
                 .collect();
             row.sort_unstable();
             row
@@ -285,7 +247,7 @@ fn by_cost(costs: &[Vec<PlacementCost>]) -> Vec<Vec<(PlacementCost, NodeId)>> {
 
 /// Deferred acceptance: each partition asks one node after another, and a full node lets go of what
 /// suits it least.
-fn primaries(wishes: &[Vec<(PlacementCost, NodeId)>], capacities: &[usize]) -> Vec<NodeId> {
+fn primaries(wishes: &[Vec<(PlacementCost, Place)>], capacities: &[usize]) -> Vec<Place> {
     let mut held: Vec<BinaryHeap<(PlacementCost, usize)>> = vec![BinaryHeap::new(); capacities.len()];
     let mut wishes: Vec<_> = wishes.iter().map(|row| row.iter()).collect();
     for first in 0..PARTITIONS {
@@ -299,17 +261,17 @@ fn primaries(wishes: &[Vec<(PlacementCost, NodeId)>], capacities: &[usize]) -> V
             asking = full.then(|| holds.pop().expect("it has just been given one").1);
         }
     }
-    let mut primaries = vec![NodeId(0); PARTITIONS];
+    let mut primaries = vec![Place(0); PARTITIONS];
     for (holds, node) in held.into_iter().zip(0..) {
         for (_, partition) in holds {
-            *primaries.get_mut(partition).expect("one of the partitions") = NodeId(node);
+            *primaries.get_mut(partition).expect("one of the partitions") = Place(node);
         }
     }
     primaries
 }
 
 /// The first node of each zone, and the others.
-fn by_zone(nodes: &[LayoutNode], list: impl Iterator<Item = NodeId>) -> (Vec<NodeId>, Vec<NodeId>) {
+fn by_zone(nodes: &[PlacedNode], list: impl Iterator<Item = Place>) -> (Vec<Place>, Vec<Place>) {
     let mut zones = BTreeSet::new();
     list.partition(|node| {
         let node = nodes.get(node.index()).expect("one of the nodes");
@@ -317,7 +279,7 @@ fn by_zone(nodes: &[LayoutNode], list: impl Iterator<Item = NodeId>) -> (Vec<Nod
     })
 }
 
-fn preference_lists(nodes: &[LayoutNode]) -> Vec<NodeId> {
+fn preference_lists(nodes: &[PlacedNode]) -> Vec<Place> {
     let strata = strata();
     let costs: Vec<_> = nodes.iter().map(|node| costs(node, &strata)).collect();
     let wishes = by_cost(&costs);

@@ -1,4 +1,4 @@
-//! The preference lists of a layout that follows another: see [`Layout::succeed`].
+//! The preference lists of a layout that follows another: see [`Placement::succeed`].
 //!
 //! Two things are placed with care, the primary and the *set* of the replicas that a key has by default:
 //! 1. A node in them stays, unless it is gone, its zone is now there twice, or its weight fell.
@@ -15,41 +15,41 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use super::{Layout, LayoutError, LayoutNode, NodeId, by_zone, capacities, checked, shares};
+use super::{Place, PlacedNode, Placement, PlacementError, by_zone, capacities, checked, shares};
 use crate::key::PARTITIONS;
 
-impl Layout {
+impl Placement {
     /// The next layout, of these nodes in whatever order: what follows when nodes come, go, or change their weights or
     /// zones. It keeps every primary, and every one of the first `copies`, that may stay. As many replicas as that has a
     /// key by default: they are placed with care.
     ///
     /// # Errors
-    /// As [`Layout::new`].
-    pub fn succeed(&self, nodes: Vec<LayoutNode>, copies: u8) -> Result<Self, LayoutError> {
+    /// As [`Placement::new`].
+    pub fn succeed(&self, nodes: Vec<PlacedNode>, copies: u8) -> Result<Self, PlacementError> {
         let nodes = checked(nodes)?;
         let lists = lists(self, &nodes, usize::from(copies));
-        Ok(Self::with_lists(self.version + 1, nodes, lists))
+        Ok(Self::with_lists(nodes, lists))
     }
 }
 
 /// A list in the making.
 struct Draft {
     /// One of the set; `None` if it is gone.
-    primary: Option<NodeId>,
+    primary: Option<Place>,
     /// The first replicas, of as many zones as can be.
-    set: Vec<NodeId>,
-    rest: Vec<NodeId>,
+    set: Vec<Place>,
+    rest: Vec<Place>,
 }
 
 /// One number for each node.
 struct PerNode(Vec<usize>);
 
 impl PerNode {
-    fn get(&self, node: NodeId) -> usize {
+    fn get(&self, node: Place) -> usize {
         *self.0.get(node.index()).expect("one of the nodes")
     }
 
-    fn at(&mut self, node: NodeId) -> &mut usize {
+    fn at(&mut self, node: Place) -> &mut usize {
         self.0.get_mut(node.index()).expect("one of the nodes")
     }
 }
@@ -61,17 +61,17 @@ struct Loads {
 }
 
 impl Loads {
-    fn can_spare(&self, node: NodeId) -> bool {
+    fn can_spare(&self, node: Place) -> bool {
         self.has.get(node) > self.due.get(node)
     }
 
-    fn lacks(&self, node: NodeId) -> bool {
+    fn lacks(&self, node: Place) -> bool {
         self.has.get(node) < self.due.get(node)
     }
 }
 
 struct Succession<'a> {
-    nodes: &'a [LayoutNode],
+    nodes: &'a [PlacedNode],
     /// The zone of each node, and how many there are.
     zone: PerNode,
     zones: usize,
@@ -84,7 +84,7 @@ struct Succession<'a> {
 }
 
 /// The lists of all partitions for these nodes, after `old`.
-fn lists(old: &Layout, nodes: &[LayoutNode], copies: usize) -> Vec<NodeId> {
+fn lists(old: &Placement, nodes: &[PlacedNode], copies: usize) -> Vec<Place> {
     let mut succession = Succession::new(old, nodes, copies);
     succession.apply_weights(old);
     for node in succession.ids() {
@@ -108,9 +108,9 @@ fn lists(old: &Layout, nodes: &[LayoutNode], copies: usize) -> Vec<NodeId> {
 
 impl<'a> Succession<'a> {
     /// Keeps what can be kept of the old lists.
-    fn new(old: &Layout, nodes: &'a [LayoutNode], copies: usize) -> Self {
+    fn new(old: &Placement, nodes: &'a [PlacedNode], copies: usize) -> Self {
         let names: Vec<_> =
-            nodes.iter().map(|node| (node.zone.is_some(), node.zone.as_ref().unwrap_or(&node.url))).collect();
+            nodes.iter().map(|node| (node.zone.is_some(), node.zone.as_ref().unwrap_or(&node.name))).collect();
         let ordinals: BTreeMap<_, _> = names.iter().zip(0..).collect();
         let zone = PerNode(names.iter().map(|name| *ordinals.get(name).expect("one of them")).collect());
         let none = || Loads { has: PerNode(vec![0; nodes.len()]), due: PerNode(vec![0; nodes.len()]) };
@@ -126,9 +126,9 @@ impl<'a> Succession<'a> {
         };
         let (mut kept, mut new) = (vec![None; old.nodes.len()], Vec::new());
         for (node, id) in nodes.iter().zip(succession.ids()) {
-            match old.node_at(&node.url) {
+            match old.place_of(&node.name) {
                 Some(was) => *kept.get_mut(was.index()).expect("one of the old nodes") = Some(id),
-                None => new.push((id, xxh3_64(node.url.as_bytes()))),
+                None => new.push((id, xxh3_64(node.name.as_bytes()))),
             }
         }
         for (row, partition) in old.lists.chunks(old.nodes.len()).zip(0_u16..) {
@@ -139,7 +139,7 @@ impl<'a> Succession<'a> {
     }
 
     /// Makes a draft of an old list, in which `None` stands for those that are gone.
-    fn draft(&mut self, row: &[Option<NodeId>], new: &[(NodeId, u64)], partition: u16) {
+    fn draft(&mut self, row: &[Option<Place>], new: &[(Place, u64)], partition: u16) {
         let primary = row.first().copied().flatten();
         let (mut set, mut rest) = (Vec::new(), Vec::new());
         for (&node, rank) in row.iter().zip(0..) {
@@ -162,10 +162,10 @@ impl<'a> Succession<'a> {
 
     /// Notes what is due to nodes that are new or have gained weight, and takes copies from those that have lost some:
     /// as many as their share has changed by.
-    fn apply_weights(&mut self, old: &Layout) {
+    fn apply_weights(&mut self, old: &Placement) {
         let (before, after) = (shares(&old.nodes, 1000), shares(self.nodes, 1000));
         for ((node, id), share) in self.nodes.iter().zip(self.ids()).zip(after) {
-            let was = old.node_at(&node.url).map(NodeId::index);
+            let was = old.place_of(&node.name).map(Place::index);
             let weight = was.and_then(|was| old.nodes.get(was)).map_or(0, |node| node.weight);
             let share_before = was.and_then(|was| before.get(was)).copied().unwrap_or(0);
             if node.weight > weight {
@@ -186,17 +186,17 @@ impl<'a> Succession<'a> {
         }
     }
 
-    fn ids(&self) -> impl Iterator<Item = NodeId> + use<> {
-        (0..).take(self.nodes.len()).map(NodeId)
+    fn ids(&self) -> impl Iterator<Item = Place> + use<> {
+        (0..).take(self.nodes.len()).map(Place)
     }
 
     /// How much it has for its weight.
-    fn fullness(&self, loads: &Loads, node: NodeId) -> u64 {
+    fn fullness(&self, loads: &Loads, node: Place) -> u64 {
         let weight = self.nodes.get(node.index()).expect("one of the nodes").weight;
         (u64::try_from(loads.has.get(node)).expect("a small number") << 32) / u64::from(weight)
     }
 
-    fn has_room(&self, node: NodeId) -> bool {
+    fn has_room(&self, node: Place) -> bool {
         self.primaries.has.get(node) < self.most.get(node)
     }
 
@@ -205,13 +205,13 @@ impl<'a> Succession<'a> {
     }
 
     /// Whether a set is in as many zones as it can be with one node in, and maybe one out.
-    fn are_apart(&self, set: &[NodeId], out: Option<NodeId>, with: NodeId) -> bool {
+    fn are_apart(&self, set: &[Place], out: Option<Place>, with: Place) -> bool {
         let nodes = set.iter().filter(|&&node| Some(node) != out).count() + 1;
         self.zones_of(set, out, with) == nodes.min(self.zones)
     }
 
     /// How many zones a set is in with one node in, and maybe one out.
-    fn zones_of(&self, set: &[NodeId], out: Option<NodeId>, with: NodeId) -> usize {
+    fn zones_of(&self, set: &[Place], out: Option<Place>, with: Place) -> usize {
         let nodes = set.iter().copied().filter(|&node| Some(node) != out).chain([with]);
         let mut zones: Vec<_> = nodes.map(|node| self.zone.get(node)).collect();
         zones.sort_unstable();
@@ -222,7 +222,7 @@ impl<'a> Succession<'a> {
     /// Which node leaves a set for another to enter it: none if there is a place, else the fullest of those whose
     /// leaving lets the set be in the most zones, and the primary only if it must. (A set that has lost the only node
     /// of its second zone is in one, whichever leaves, until it is filled.)
-    fn leaver(&self, draft: &Draft, node: NodeId) -> Option<NodeId> {
+    fn leaver(&self, draft: &Draft, node: Place) -> Option<Place> {
         if draft.set.len() < self.set_size && self.are_apart(&draft.set, None, node) {
             return None;
         }
@@ -233,7 +233,7 @@ impl<'a> Succession<'a> {
         Some(leaver.expect("a node is apart from nobody: the set is not empty"))
     }
 
-    fn enter_set(&mut self, partition: usize, node: NodeId) {
+    fn enter_set(&mut self, partition: usize, node: Place) {
         let draft = self.draft_of(partition);
         if draft.set.contains(&node) {
             return;
@@ -252,7 +252,7 @@ impl<'a> Succession<'a> {
         *self.copies.has.at(node) += 1;
     }
 
-    fn make_primary(&mut self, partition: usize, node: NodeId) {
+    fn make_primary(&mut self, partition: usize, node: Place) {
         self.enter_set(partition, node);
         let draft = self.drafts.get_mut(partition).expect("one of the partitions");
         if let Some(before) = draft.primary.replace(node) {
@@ -261,7 +261,7 @@ impl<'a> Succession<'a> {
         *self.primaries.has.at(node) += 1;
     }
 
-    fn give_what_is_due(&mut self, node: NodeId) {
+    fn give_what_is_due(&mut self, node: Place) {
         let fullness_of_primary = |this: &Self, draft: &Draft| match draft.primary {
             None => Some(u64::MAX),
             Some(primary) if primary == node || !this.primaries.can_spare(primary) => None,
@@ -282,15 +282,15 @@ impl<'a> Succession<'a> {
     /// Gives the node one partition after another, of the fullest first, while it lacks some.
     fn give(
         &mut self,
-        node: NodeId,
+        node: Place,
         lacks: impl Fn(&Self) -> bool,
         fullness: impl Fn(&Self, &Draft) -> Option<u64>,
-        take: impl Fn(&mut Self, usize, NodeId),
+        take: impl Fn(&mut Self, usize, Place),
     ) {
         if !lacks(self) {
             return;
         }
-        let name = xxh3_64(self.nodes.get(node.index()).expect("one of the nodes").url.as_bytes());
+        let name = xxh3_64(self.nodes.get(node.index()).expect("one of the nodes").name.as_bytes());
         let fullest = self.drafts.iter().zip(0_u16..).zip(0..).filter_map(|((draft, number), partition)| {
             Some((fullness(self, draft)?, xxh3_64_with_seed(&number.to_be_bytes(), name), partition))
         });

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use super::Holding;
 use crate::key::Key;
-use crate::placement::NodeId;
+use crate::node::NodeId;
 
 /// Where a page is in its node's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

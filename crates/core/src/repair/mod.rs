@@ -23,7 +23,7 @@ pub mod wire;
 
 use serde::{Deserialize, Serialize};
 
-use crate::placement::NodeId;
+use crate::node::NodeId;
 use crate::version::{Hlc, Version};
 
 /// Names a round: up to where it compares, and its driver. A node takes part in the greatest it has received.

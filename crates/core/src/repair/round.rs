@@ -4,14 +4,15 @@
 //! [`Round::proven`] only if every node of the layout stayed present, nothing of it was left unsettled, and every leaf
 //! in which two nodes differed, or that a node marked, was listed by all.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::trees::{LEAVES, LeafSet, Leaves};
 use super::{Holding, RecordKind, RoundId};
 use crate::key::{PARTITIONS, PartitionId};
+use crate::layout::Layout;
 use crate::mutant::{Mutant, is_on};
+use crate::node::NodeId;
 use crate::partitions::PartitionSet;
-use crate::placement::{Layout, NodeId};
 use crate::quorum::{Current, StoreAnswer};
 use crate::version::Version;
 
@@ -43,8 +44,8 @@ pub enum MemberVote {
 pub struct Round<'a> {
     id: RoundId,
     layout: &'a Layout,
-    present: Vec<bool>,
-    voting: Vec<bool>,
+    present: BTreeSet<NodeId>,
+    voting: BTreeSet<NodeId>,
     /// By class, then by node.
     roots: BTreeMap<u8, BTreeMap<NodeId, Vec<u64>>>,
     selected: Vec<LeafSet>,
@@ -58,8 +59,8 @@ impl<'a> Round<'a> {
         Self {
             id,
             layout,
-            present: vec![true; layout.nodes().len()],
-            voting: vec![false; layout.nodes().len()],
+            present: layout.ids().collect(),
+            voting: BTreeSet::new(),
             roots: BTreeMap::new(),
             selected: vec![LeafSet::default(); PARTITIONS],
             unsettled: PartitionSet::default(),
@@ -68,39 +69,38 @@ impl<'a> Round<'a> {
 
     /// A node has failed, or never answered: the round goes on without it, and proves nothing.
     pub fn lose(&mut self, node: NodeId) {
-        if let Some(present) = self.present.get_mut(node.index()) {
-            *present = false;
-        }
+        self.present.remove(&node);
     }
 
     /// A node has begun, with or without a vote.
     pub fn on_begun(&mut self, node: NodeId, vote: MemberVote) {
-        if let Some(voting) = self.voting.get_mut(node.index()) {
-            *voting = vote == MemberVote::Counts;
-        }
+        match vote {
+            MemberVote::Counts => self.voting.insert(node),
+            MemberVote::Abstains => self.voting.remove(&node),
+        };
     }
 
     /// Whether a node began with a vote.
     #[must_use]
     pub fn is_voting(&self, node: NodeId) -> bool {
-        self.voting.get(node.index()).copied().unwrap_or(false)
+        self.voting.contains(&node)
     }
 
     /// The nodes that take part.
     pub fn present(&self) -> impl Iterator<Item = NodeId> {
-        (0..=u8::MAX).map(NodeId).zip(&self.present).filter(|(_, present)| **present).map(|(node, _)| node)
+        self.present.iter().copied()
     }
 
     /// Whether a node takes part.
     #[must_use]
     pub fn is_present(&self, node: NodeId) -> bool {
-        self.present.get(node.index()).copied().unwrap_or(false)
+        self.present.contains(&node)
     }
 
     /// Whether all nodes of the layout do.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        self.present.iter().all(|present| *present)
+        self.present.len() == self.layout.nodes().len()
     }
 
     /// The roots of a node's trees of one class. A class that is not given has none.

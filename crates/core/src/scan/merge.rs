@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::page::{ScanEntry, ScanHolding, ScanPage};
 use crate::key::Key;
-use crate::placement::NodeId;
+use crate::node::NodeId;
 use crate::version::{Hlc, Version};
 
 /// What one node says of a key.

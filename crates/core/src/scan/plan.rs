@@ -1,8 +1,9 @@
 //! Which nodes answer for which partitions.
 
 use crate::key::{PARTITIONS, PartitionId};
+use crate::layout::Layout;
+use crate::node::NodeId;
 use crate::partitions::PartitionSet;
-use crate::placement::{Layout, NodeId};
 use crate::quorum::{Quorum, Rank};
 
 /// What one node is asked for.

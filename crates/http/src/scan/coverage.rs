@@ -1,8 +1,9 @@
 //! Which nodes answered for which partitions, as JSON.
 
 use kvorum_core::key::PartitionId;
+use kvorum_core::layout::Layout;
+use kvorum_core::node::NodeId;
 use kvorum_core::partitions::PartitionSet;
-use kvorum_core::placement::{Layout, NodeId};
 use kvorum_replication::cluster_scan::ScanSegment;
 use serde_json::{Map, Value, json};
 
@@ -11,9 +12,9 @@ use crate::error::NodeNames;
 
 /// A node as the client may see it.
 pub(super) fn node_name(layout: &Layout, node: NodeId, names: NodeNames) -> String {
-    match layout.nodes().get(node.index()) {
+    match layout.node(node) {
         Some(known) if names == NodeNames::Urls => known.url.clone(),
-        _ => format!("n{}", node.0),
+        _ => node.to_string(),
     }
 }
 
@@ -34,8 +35,7 @@ pub(super) fn ranges(partitions: &PartitionSet) -> Value {
 pub(super) fn coverage(source: &dyn ScanSource, names: NodeNames) -> Value {
     let (layout, segments) = (source.layout(), source.segments());
     let segment = |(place, segment): (usize, &ScanSegment)| {
-        let nodes = (0..=u8::MAX).map(NodeId).take(layout.nodes().len());
-        let parts = nodes.map(|node| (node, segment.plan.part(node))).filter(|(_, part)| !part.is_empty());
+        let parts = layout.ids().map(|node| (node, segment.plan.part(node))).filter(|(_, part)| !part.is_empty());
         let nodes = parts.map(|(node, part)| {
             json!({
                 "node": node_name(layout, node, names),
@@ -52,7 +52,7 @@ pub(super) fn coverage(source: &dyn ScanSource, names: NodeNames) -> Value {
                 members.insert("start_base64".into(), encoded.into())
             }
         };
-        members.insert("layout".into(), layout.version().into());
+        members.insert("layout".into(), layout.epoch().into());
         members.insert("nodes".into(), nodes.collect());
         // With those of which a read found too few replicas: they are known at the end alone.
         let missing = if place + 1 == segments.len() { source.missing() } else { segment.plan.missing() };

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use kvorum_base::value_memory::LargeValues;
+use kvorum_core::layout::{FirstLayout, Layout};
 use kvorum_core::partitions::PartitionSet;
-use kvorum_core::placement::{Layout, LayoutNode};
 use kvorum_core::quorum::{Expiry, Held, Quorum};
 use kvorum_core::scan::page::ScanValues;
 use kvorum_core::scan::plan::ScanPlan;
@@ -215,8 +215,7 @@ pub(super) struct FakeScans {
 
 impl FakeScans {
     pub(super) fn new(entities: &Rc<FakeEntities>) -> Self {
-        let node = |name: &str| LayoutNode { url: format!("http://{name}:1"), weight: 1, zone: None };
-        let layout = Layout::new(1, ["a", "b", "c"].map(node).to_vec()).unwrap();
+        let layout = Layout::first(0, FirstLayout::at(["a", "b", "c"].map(|name| format!("http://{name}:1")))).unwrap();
         Self { entities: Rc::clone(entities), layout }
     }
 }

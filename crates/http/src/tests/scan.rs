@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use kvorum_core::Record;
+use kvorum_core::node::NodeId;
 use kvorum_core::partitions::PartitionSet;
-use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::Quorum;
 use kvorum_core::scan::page::ScanValues;
 use kvorum_replication::cluster_scan::{MissingReplicas, OnMissing, ScanRefused};

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use kvorum_base::interleavings::check;
 use kvorum_core::Incarnation;
-use kvorum_core::placement::{Layout, LayoutNode, NodeId};
+use kvorum_core::layout::{FirstLayout, Layout};
+use kvorum_core::node::NodeId;
 use kvorum_storage::data_dir::{ClusterId, DataDir, Run, RunId};
 use shuttle::thread;
 use tempfile::TempDir;
@@ -26,8 +27,7 @@ fn url(node: u8) -> String {
 
 /// Node 0 of two, after a handshake with the other.
 fn start(directory: &Path) -> Arc<Membership> {
-    let nodes = (0..2).map(|node| LayoutNode { url: url(node), weight: 1, zone: None });
-    let layout = Layout::new(1, nodes.collect()).unwrap();
+    let layout = Layout::first(0, FirstLayout::at((0..2).map(url))).unwrap();
     let data_dir = DataDir::open(directory, CLUSTER).unwrap();
     let membership = Arc::new(Membership::new(layout, NodeId(0), CLUSTER, data_dir, 0, None, 60_000));
     assert!(membership.register_peer(OTHER, Incarnation(9), run(0), RemembersUs::Yes).unwrap());

@@ -1,7 +1,7 @@
 //! Whether this node's clock is too far from its peers' clocks.
 
 use kvorum_base::sync::atomic::Ordering;
-use kvorum_core::placement::NodeId;
+use kvorum_core::node::NodeId;
 
 use super::Membership;
 
@@ -22,7 +22,7 @@ impl Membership {
     /// connected peers are further than `skew_max` away.
     pub fn note_clock_offset(&self, node: NodeId, offset_ms: i64) {
         self.peer(node).clock_offset_ms.store(offset_ms, Ordering::Relaxed);
-        let connected = || self.peers.iter().filter(|peer| peer.links.load(Ordering::Relaxed) > 0);
+        let connected = || self.peers.values().filter(|peer| peer.links.load(Ordering::Relaxed) > 0);
         let far = connected()
             .filter(|peer| peer.clock_offset_ms.load(Ordering::Relaxed).unsigned_abs() > self.skew_max_ms)
             .count();

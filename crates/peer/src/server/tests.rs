@@ -6,7 +6,7 @@ use kvorum_auth::peer_secret::PeerSecret;
 use kvorum_base::blocking_pool::ReadPool;
 use kvorum_base::clock::{Clock, SystemTime};
 use kvorum_core::frame::{Frame, Message, encode};
-use kvorum_core::placement::{Layout, LayoutNode};
+use kvorum_core::layout::{FirstLayout, Layout};
 use kvorum_core::quorum::{Failure, Held, ReadAnswer, StoreAnswer};
 use kvorum_core::{Hlc, Incarnation, Key, Record};
 use kvorum_storage::data_dir::{ClusterId, DataDir, Run, RunId};
@@ -24,8 +24,7 @@ use crate::room::PeerRoom;
 
 /// Node 0 of two, before any handshake.
 pub(crate) fn context(dir: &TempDir, flusher: &Rc<Flusher>) -> Rc<PeerContext> {
-    let node = |url: &str| LayoutNode { url: url.to_owned(), weight: 1, zone: None };
-    let layout = Layout::new(1, vec![node("http://a:1"), node("http://b:1")]).unwrap();
+    let layout = Layout::first(0, FirstLayout::at(["http://a:1", "http://b:1"])).unwrap();
     let data_dir = DataDir::open(&dir.path().join("data"), ClusterId(7)).unwrap();
     let second = Duration::from_secs(1);
     Rc::new(PeerContext {
@@ -44,7 +43,7 @@ pub(crate) fn context(dir: &TempDir, flusher: &Rc<Flusher>) -> Rc<PeerContext> {
         flusher: flusher.clone(),
         dial: Box::new(Tcp::default()),
         secret: None,
-        room: PeerRoom::new(2, 10, 1 << 20),
+        room: PeerRoom::new([0, 1].map(NodeId), 10, 1 << 20),
     })
 }
 

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use kvorum_core::placement::NodeId;
+use kvorum_core::node::NodeId;
 use kvorum_core::quorum::{Current, Failure, Held, ReadAnswer, StoreAnswer};
 use kvorum_core::repair::Holding;
 use kvorum_core::repair::round::{CopyPlan, Round};

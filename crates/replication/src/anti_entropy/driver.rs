@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use kvorum_base::cpu_share::CpuShare;
 use kvorum_base::task::BoxedTask;
+use kvorum_core::node::NodeId;
 use kvorum_core::partitions::PartitionSet;
-use kvorum_core::placement::NodeId;
 use kvorum_core::quorum::Failure;
 use kvorum_core::repair::RoundId;
 use kvorum_core::repair::merge::{Merge, PagePlace};
@@ -222,8 +222,8 @@ impl Driver {
             RoundRequest::End { round: id, proven: proven.clone(), restored }
         };
         driver.ask_all(end).await?;
-        let missing = self.member.membership.layout().nodes().iter().zip((0..=u8::MAX).map(NodeId));
-        let missing = missing.filter(|(_, node)| !driver.round.is_present(*node)).map(|(member, _)| member.url.clone());
+        let nodes = self.member.membership.layout().nodes().iter();
+        let missing = nodes.filter(|node| !driver.round.is_present(node.id)).map(|node| node.url.clone());
         Ok(Summary {
             round: id,
             took: self.member.clock.boot().saturating_sub(began),

@@ -23,9 +23,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use kvorum_core::key::least_behind;
+use kvorum_core::layout::Layout;
 use kvorum_core::mutant::{Mutant, is_on};
+use kvorum_core::node::NodeId;
 use kvorum_core::partitions::PartitionSet;
-use kvorum_core::placement::{Layout, NodeId};
 use kvorum_core::quorum::{Expiry, Failure, Held};
 use kvorum_core::scan::merge::{MergeStep, MergedKey, ScanMerge};
 use kvorum_core::scan::page::{PAGE_BYTES_MAX, ScanHolding, ScanValues};
@@ -486,8 +487,7 @@ impl ClusterScan {
         let start =
             self.decided.as_ref().map_or_else(|| self.spec.start.clone(), |decided| least_behind(decided).into());
         let layout = self.scanner.membership.layout();
-        let nodes = (0..=u8::MAX).map(NodeId).take(layout.nodes().len());
-        let nodes: Vec<NodeId> = nodes.filter(|node| !self.plan.part(*node).is_empty()).collect();
+        let nodes: Vec<NodeId> = layout.ids().filter(|node| !self.plan.part(*node).is_empty()).collect();
         self.pages = Pages::from(start.clone());
         self.merge = ScanMerge::new(nodes);
         self.missing.extend(self.plan.missing().iter());

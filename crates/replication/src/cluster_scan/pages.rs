@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use kvorum_core::key::least_behind;
-use kvorum_core::placement::NodeId;
+use kvorum_core::node::NodeId;
 use kvorum_core::quorum::Failure;
 use kvorum_core::scan::merge::ScanMerge;
 use kvorum_core::scan::page::{PageQuestion, ScanPage};

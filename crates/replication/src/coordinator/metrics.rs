@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use kvorum_core::placement::NodeId;
+use kvorum_core::node::NodeId;
 
 use super::hot::LastWindow;
 use super::slow::SlowLog;

@@ -38,7 +38,7 @@ pub use api::{NewValue, ReadResult, Receipt, Refused, ReplicaReceipt, WithReceip
 pub use fan_out::FanOut;
 use kvorum_base::waits;
 use kvorum_core::backpressure::Backpressure;
-use kvorum_core::placement::NodeId;
+use kvorum_core::node::NodeId;
 use kvorum_core::quorum::{Failure, Quorum, ReadAnswer, StoreAnswer};
 use kvorum_core::{Hlc, Key, Record, Version};
 pub use operation::Outcome;

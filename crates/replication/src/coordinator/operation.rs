@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::task::Waker;
 use std::time::Duration;
 
-use kvorum_core::placement::NodeId;
+use kvorum_core::node::NodeId;
 use kvorum_core::quorum::read::Read;
 use kvorum_core::quorum::write::{Attempt, Write};
 use kvorum_core::quorum::{Quorum, Rank, ReplicaSet};

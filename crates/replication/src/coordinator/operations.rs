@@ -27,7 +27,7 @@ use kvorum_base::value_memory::LargeValues;
 use kvorum_core::backpressure::Admission;
 use kvorum_core::frame::Message;
 use kvorum_core::mutant::{Mutant, is_on};
-use kvorum_core::placement::NodeId;
+use kvorum_core::node::NodeId;
 use kvorum_core::quorum::read::{Read, ReadCommand};
 use kvorum_core::quorum::write::Write;
 use kvorum_core::quorum::{Failure, Quorum, Rank, ReadAnswer, ReplicaSet, StoreAnswer};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kvorum_core::PartitionId;
-use kvorum_core::placement::NodeId;
+use kvorum_core::node::NodeId;
 use kvorum_core::quorum::{Quorum, Rank, ReplicaSet};
 
 use super::fan_out::FanOut;

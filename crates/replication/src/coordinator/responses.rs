@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kvorum_base::clock::NoTimestamp;
 use kvorum_core::mutant::{Mutant, is_on};
-use kvorum_core::placement::NodeId;
+use kvorum_core::node::NodeId;
 use kvorum_core::quorum::read::{Clocks, ReadCommand};
 use kvorum_core::quorum::rules;
 use kvorum_core::quorum::write::WriteStep;

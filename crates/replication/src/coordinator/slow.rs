@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kvorum_core::Version;
 use kvorum_core::key::KeyHash;
-use kvorum_core::placement::NodeId;
+use kvorum_core::node::NodeId;
 use kvorum_core::quorum::Quorum;
 
 /// Requests that a shard keeps.

@@ -5,9 +5,10 @@
 //! way when the first of them finds out is how many wait.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kvorum_core::placement::NodeId;
+use kvorum_core::node::NodeId;
 
 /// How old a version must be for a replica that lacks it to be behind: one that is younger may be on its way. And
 /// for how long such a replica is not tried.
@@ -39,8 +40,7 @@ pub(super) type SelectionCost = (ReplicaHealth, bool, u64);
 /// What one shard's reads have found.
 #[derive(Default)]
 pub(super) struct SlowStart {
-    /// By the index of the node; up to the last one that was noted.
-    trials: RefCell<Vec<Option<Trial>>>,
+    trials: RefCell<BTreeMap<NodeId, Trial>>,
 }
 
 #[derive(Clone, Copy)]
@@ -74,13 +74,7 @@ impl SlowStart {
     }
 
     fn begin_trial(&self, node: NodeId, begin: Duration) {
-        let mut trials = self.trials.borrow_mut();
-        if trials.len() <= node.index() {
-            trials.resize(node.index() + 1, None);
-        }
-        if let Some(trial) = trials.get_mut(node.index()) {
-            *trial = Some(Trial { step: 0, step_end: begin, asked: 0 });
-        }
+        self.trials.borrow_mut().insert(node, Trial { step: 0, step_end: begin, asked: 0 });
     }
 
     /// Of a node that answers. `is_overdue` returns whether it has been silent for longer, `delay` is a hedge's.
@@ -105,22 +99,20 @@ impl SlowStart {
     /// Whether it is not tried yet, or has been by as many reads as may.
     pub(super) fn contains(&self, node: NodeId, now: Duration) -> bool {
         let trials = self.trials.borrow();
-        let trial = trials.get(node.index()).copied().flatten();
-        trial.is_some_and(|trial| trial.is_used_up() && now < trial.step_end)
+        trials.get(&node).is_some_and(|trial| trial.is_used_up() && now < trial.step_end)
     }
 
     /// Takes note that a read asks it.
     pub(super) fn note_asked(&self, node: NodeId, now: Duration) {
         let mut trials = self.trials.borrow_mut();
-        let Some(slot) = trials.get_mut(node.index()) else { return };
-        let Some(trial) = slot else { return };
+        let Some(trial) = trials.get_mut(&node) else { return };
         if trial.is_used_up() && now >= trial.step_end {
             trial.step += 1;
             trial.step_end = now + STEP;
         }
         trial.asked = trial.asked.saturating_add(1);
         if trial.step > STEPS {
-            *slot = None;
+            trials.remove(&node);
         }
     }
 }

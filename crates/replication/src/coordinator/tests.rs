@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use kvorum_core::backpressure::{Backpressure, WAITING_MAX};
 use kvorum_core::frame::{Frame, Message};
-use kvorum_core::placement::NodeId;
+use kvorum_core::node::NodeId;
 use kvorum_core::quorum::{Current, Failure, Held, Quorum, ReadAnswer, StoreAnswer, Wanted};
 use kvorum_core::{Hlc, Incarnation, Key, Record, Version};
 use kvorum_storage::memory::Fault;
@@ -647,7 +647,7 @@ fn a_replica_that_is_behind_is_not_asked_first() {
             // One of two peers; or, where this node is behind, a peer instead of it.
             let get = rig.get(&key("k"), quorum(if behind == NodeId(0) { (1, 3) } else { QUORUM }));
             let (asked, question) = rig.next_of_any().await;
-            assert_ne!(asked + 1, behind.index());
+            assert_ne!(asked + 1, behind.0 as usize);
             rig.answer(asked, &question, record_of(&record)).await;
             get.await.unwrap().unwrap();
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use kvorum_core::hints::{BucketId, Delivered, Size};
-use kvorum_core::placement::NodeId;
+use kvorum_core::node::NodeId;
 use kvorum_core::quorum::{Failure, StoreAnswer};
 use kvorum_core::{Key, Record};
 use kvorum_storage::{Page, PageLimit, StoreError};

@@ -16,7 +16,7 @@ use kvorum_base::clock::Clock;
 use kvorum_base::cpu_share::CpuShare;
 use kvorum_base::value_memory::LargeValues;
 use kvorum_core::hints::{Backlog, BucketId, OverBound, Size};
-use kvorum_core::placement::NodeId;
+use kvorum_core::node::NodeId;
 use kvorum_peer::membership::Membership;
 use kvorum_peer::peers::Peers;
 use kvorum_storage::{HintChange, PageLimit, Store, StoreError};

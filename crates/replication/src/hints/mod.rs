@@ -26,7 +26,7 @@ pub mod run;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -34,7 +34,7 @@ use std::time::Duration;
 use kvorum_base::sync::{Mutex, MutexGuard, Notify};
 use kvorum_base::waits::QueueWaits;
 use kvorum_core::hints::{BacklogBounds, Size};
-use kvorum_core::placement::NodeId;
+use kvorum_core::node::NodeId;
 use kvorum_core::quorum::ReplicaSet;
 use kvorum_core::{Key, Record};
 
@@ -142,7 +142,7 @@ pub struct HintQueue {
     settings: HintSettings,
     waiting: Mutex<WaitingHints>,
     filled: Notify,
-    targets: Vec<TargetMetrics>,
+    targets: BTreeMap<NodeId, TargetMetrics>,
     dropped: [AtomicU64; Dropped::ALL.len()],
 }
 
@@ -161,14 +161,14 @@ impl WaitingHints {
 }
 
 impl HintQueue {
-    /// An empty one for a cluster of `nodes`.
+    /// An empty one for hints to these nodes.
     #[must_use]
-    pub fn new(settings: HintSettings, nodes: usize) -> Self {
+    pub fn new(settings: HintSettings, nodes: impl IntoIterator<Item = NodeId>) -> Self {
         Self {
             settings,
             waiting: Mutex::default(),
             filled: Notify::new(),
-            targets: (0..nodes).map(|_| TargetMetrics::default()).collect(),
+            targets: nodes.into_iter().map(|node| (node, TargetMetrics::default())).collect(),
             dropped: Default::default(),
         }
     }
@@ -191,7 +191,7 @@ impl HintQueue {
         if waiting.bytes > 0 && waiting.bytes + hint.bytes() > self.settings.queue_bytes_max {
             drop(waiting);
             // Whichever they are: one round too many does no harm.
-            self.targets.iter().for_each(|target| target.missed.store(true, Ordering::Relaxed));
+            self.targets.values().for_each(|target| target.missed.store(true, Ordering::Relaxed));
             return self.count_dropped(Dropped::QueueFull, u64::from(owed.len()));
         }
         let was_empty = waiting.hints.is_empty();
@@ -243,7 +243,7 @@ impl HintQueue {
     /// If it is none.
     #[must_use]
     pub fn target(&self, node: NodeId) -> &TargetMetrics {
-        self.targets.get(usize::from(node.0)).expect("nodes come from this layout")
+        self.targets.get(&node).expect("nodes come from this layout")
     }
 
     /// Hints dropped for a reason.

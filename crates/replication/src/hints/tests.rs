@@ -15,7 +15,7 @@ const VERSION: Version = Version { hlc: Hlc::from_millis(7), incarnation: Incarn
 
 fn queue(bytes_max: u64, queue_bytes_max: usize) -> HintQueue {
     let bounds = BacklogBounds { bytes_max, age_max: Duration::from_secs(60) };
-    HintQueue::new(HintSettings { bounds, rate: 1, queue_bytes_max }, 3)
+    HintQueue::new(HintSettings { bounds, rate: 1, queue_bytes_max }, (0..3).map(NodeId))
 }
 
 fn offer(queue: &HintQueue, value_bytes: usize) {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use kvorum_base::clock::Clock;
 use kvorum_base::cpu_share::CpuShare;
 use kvorum_core::frame::{Frame, Message};
-use kvorum_core::placement::NodeId;
+use kvorum_core::node::NodeId;
 use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer, Wanted};
 use kvorum_core::repair::wire::{RoundRequest, RoundResponse};
 use kvorum_core::scan::page::PageQuestion;

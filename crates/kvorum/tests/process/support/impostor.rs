@@ -6,8 +6,8 @@ use std::net::{TcpListener, TcpStream};
 use bytes::BytesMut;
 use kvorum_core::Hlc;
 use kvorum_core::frame::{Frame, Message, encode};
+use kvorum_core::node::NodeId;
 use kvorum_core::partitions::PartitionSet;
-use kvorum_core::placement::NodeId;
 use kvorum_core::repair::RoundId;
 use kvorum_core::repair::wire::RoundRequest;
 
@@ -94,7 +94,7 @@ impl Impostor {
         let page = self.cluster.client(0).get("/v0/cluster").json();
         let nodes = page["nodes"].as_array().unwrap();
         let driver = nodes.iter().position(|node| node["url"] == self.cluster.node(2).url()).unwrap();
-        let round = RoundId { until: Hlc::from_raw(until), driver: NodeId(u8::try_from(driver).unwrap()) };
+        let round = RoundId { until: Hlc::from_raw(until), driver: NodeId(u32::try_from(driver).unwrap()) };
         let all = PartitionSet::all();
         let begin = RoundRequest::Begin { round };
         let end = RoundRequest::End { round, proven: all.clone(), restored: all };

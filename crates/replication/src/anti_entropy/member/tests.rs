@@ -5,7 +5,7 @@
 use std::sync::atomic::Ordering;
 
 use kvorum_base::cpu_share::cpu_time;
-use kvorum_core::placement::NodeId;
+use kvorum_core::node::NodeId;
 use kvorum_core::{Hlc, Incarnation};
 use kvorum_storage::{Batch, Durability};
 use tokio::task::JoinHandle;

@@ -12,7 +12,8 @@ use kvorum_base::cpu_share::CpuShare;
 use kvorum_base::value_memory::{Body, LargeValues};
 use kvorum_core::frame::{Decoder, Frame, Message, encode};
 use kvorum_core::hints::BacklogBounds;
-use kvorum_core::placement::{Layout, LayoutNode, NodeId};
+use kvorum_core::layout::{FirstLayout, Layout};
+use kvorum_core::node::NodeId;
 use kvorum_core::quorum::Quorum;
 use kvorum_core::{Hlc, Incarnation, Key, Record};
 use kvorum_peer::context::PeerSettings;
@@ -162,8 +163,7 @@ impl Rig {
         // A layout sorts its nodes; this node's URL, a prefix of all others, comes first.
         listeners.sort_by(|(one, _), (other, _)| one.cmp(other));
         let urls = std::iter::once("http://127.0.0.1:1").chain(listeners.iter().map(|(url, _)| url.as_str()));
-        let members = urls.map(member).collect();
-        let layout = Layout::new(1, members).unwrap();
+        let layout = Layout::first(0, FirstLayout::at(urls)).unwrap();
         let rig = Self::alone(layout.clone(), &settings, dial);
         let mut idle = Vec::new();
         for (index, (_, listener)) in (1..).zip(listeners) {
@@ -220,8 +220,8 @@ impl Rig {
         let now = move || TurnTime { boot: time.boot(), wall_ms: time.wall_ms() };
         let (queue, commits) =
             CommitThread::start(committer, limits, pool.clone(), Post(mailbox.clone()), now).unwrap();
-        let hints = Arc::new(HintQueue::new(HINTS, membership.layout().nodes().len()));
-        let room = PeerRoom::new(membership.layout().nodes().len(), 10, 1 << 20);
+        let hints = Arc::new(HintQueue::new(HINTS, membership.layout().ids()));
+        let room = PeerRoom::new(membership.layout().ids(), 10, 1 << 20);
         let shard = Shard::new(ShardParts {
             index: 0,
             peers: PeerSettings {
@@ -339,7 +339,7 @@ impl Rig {
 
     pub(crate) fn rank(&self, key: &Key, peer: u8) -> usize {
         let replicas = self.shard.membership.layout().preference_list(key.hash().partition());
-        replicas.iter().position(|node| node.0 == peer + 1).unwrap()
+        replicas.iter().position(|node| node.0 == u32::from(peer) + 1).unwrap()
     }
 }
 
@@ -412,11 +412,7 @@ impl Peer {
 }
 
 fn idle_node(peer: usize) -> NodeId {
-    NodeId(u8::try_from(peer + 1).unwrap())
-}
-
-fn member(url: &str) -> LayoutNode {
-    LayoutNode { url: url.to_owned(), weight: 1, zone: None }
+    NodeId(u32::try_from(peer + 1).unwrap())
 }
 
 fn membership(layout: Layout, own: NodeId, dir: &TempDir) -> Membership {

@@ -4,19 +4,23 @@
 //! belongs where it was and where it will be. It ends in a flip, or is aborted. A plan takes as many steps as it needs
 //! for no set of replicas to lose more than a minority in one of them.
 //!
-//! Each change is a function of the value before it, and [`LayoutValue::may_be_followed_by`] tries them: so what a value
+//! Each change is a function of the value before it, and [`Layout::may_be_followed_by`] tries them: so what a value
 //! may be followed by stands in one place, and every acceptor checks it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{ChainValue, DirectoryId, MemberId, Voter};
-use crate::key::{PARTITIONS, PartitionId};
-use crate::placement::{Layout, LayoutError, LayoutNode, NodeId};
-use crate::quorum::NODES_MAX;
+use crate::chain::{ChainValue, Voter};
+use crate::key::PartitionId;
+use crate::node::{DirectoryId, NodeId};
+use crate::placement::{Place, PlacedNode, Placement, PlacementError};
+use crate::quorum::{NODES_MAX, Rank};
+
+mod lists;
+
+pub use lists::{PreferenceLists, lost_in_a_step};
 
 /// What a node is for the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -35,7 +39,7 @@ pub enum MemberState {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct MemberNode {
     /// Its number.
-    pub id: MemberId,
+    pub id: NodeId,
     /// Where it listens.
     pub url: String,
     /// Its data directory.
@@ -48,69 +52,21 @@ pub struct MemberNode {
     pub state: MemberState,
 }
 
-/// For each partition all nodes, in the order in which they are its replicas.
-#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Vec<Vec<MemberId>>", into = "Vec<Vec<MemberId>>")]
-pub struct PreferenceLists(Vec<Vec<MemberId>>);
-
-impl TryFrom<Vec<Vec<MemberId>>> for PreferenceLists {
-    type Error = PlanError;
-
-    /// One list for each partition, each with the same nodes, none twice.
-    fn try_from(lists: Vec<Vec<MemberId>>) -> Result<Self, PlanError> {
-        let nodes = lists.first().map(|list| sorted(list)).unwrap_or_default();
-        let is_whole = nodes.windows(2).all(|pair| pair.first() < pair.get(1));
-        let are_same = lists.len() == PARTITIONS && lists.iter().all(|list| sorted(list) == nodes);
-        if is_whole && are_same { Ok(Self(lists)) } else { Err(PlanError::Misfit("its lists are not whole")) }
-    }
-}
-
-impl From<PreferenceLists> for Vec<Vec<MemberId>> {
-    fn from(lists: PreferenceLists) -> Self {
-        lists.0
-    }
-}
-
-impl fmt::Debug for PreferenceLists {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // All of it would be a line of 100 KB.
-        write!(f, "lists of {:?}", self.nodes())
-    }
-}
-
-impl PreferenceLists {
-    /// By partition.
-    #[must_use]
-    pub fn lists(&self) -> &[Vec<MemberId>] {
-        &self.0
-    }
-
-    fn nodes(&self) -> BTreeSet<MemberId> {
-        self.0.first().into_iter().flatten().copied().collect()
-    }
-}
-
-fn sorted(list: &[MemberId]) -> Vec<MemberId> {
-    let mut nodes = list.to_vec();
-    nodes.sort_unstable();
-    nodes
-}
-
 /// What the nodes are to be.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LayoutPlan {
     /// Tells it from others; drawn.
     pub id: u64,
     /// Those that come or stay, with their new weights and zones. Those that come have numbers from
-    /// [`LayoutValue::next_id`] on.
+    /// [`Layout::next_id`] on.
     pub nodes: Vec<MemberNode>,
     /// Of those that go: which will not come back.
-    pub lost: BTreeSet<MemberId>,
+    pub lost: BTreeSet<NodeId>,
     /// Where keys belong in the end.
     pub lists: PreferenceLists,
 }
 
-/// A node as a plan asks for it.
+/// A node as it is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WantedNode {
     /// Where it listens.
@@ -122,12 +78,47 @@ pub struct WantedNode {
     /// What it may fail together with.
     pub zone: Option<String>,
     /// The node that it replaces: it takes that node's places in all lists.
-    pub replaces: Option<MemberId>,
+    pub replaces: Option<NodeId>,
+}
+
+impl WantedNode {
+    /// One that has shown nothing of itself yet, of the weight 1, in a zone of its own.
+    #[must_use]
+    pub fn at(url: impl Into<String>) -> Self {
+        Self { url: url.into(), directory: DirectoryId::UNKNOWN, weight: 1, zone: None, replaces: None }
+    }
+
+    fn placed(&self) -> PlacedNode {
+        PlacedNode { name: self.url.clone(), weight: self.weight, zone: self.zone.clone() }
+    }
+}
+
+/// What the first epoch of a cluster is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FirstLayout {
+    /// The cluster, among others.
+    pub cluster: u64,
+    /// Part of the hash of every key.
+    pub hash_seed: u64,
+    /// Replicas of a key where a request does not say how many.
+    pub copies: u8,
+    /// Its nodes.
+    pub nodes: Vec<WantedNode>,
+}
+
+impl FirstLayout {
+    /// Nodes that have shown nothing of themselves yet, each with a copy of every key.
+    #[must_use]
+    pub fn at<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> Self {
+        let nodes: Vec<_> = urls.into_iter().map(WantedNode::at).collect();
+        let copies = u8::try_from(nodes.len()).unwrap_or(u8::MAX);
+        Self { cluster: 0, hash_seed: 0, copies, nodes }
+    }
 }
 
 /// An epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct LayoutValue {
+pub struct Layout {
     epoch: u64,
     parent: u64,
     cluster: u64,
@@ -157,39 +148,93 @@ pub enum PlanError {
     /// Nodes, or places of keys, that do not fit together.
     #[error("the plan does not fit this layout: {0}")]
     Misfit(&'static str),
-    /// A layout that cannot be.
+    /// Nodes that cannot be placed.
     #[error(transparent)]
-    Layout(#[from] LayoutError),
+    Placement(#[from] PlacementError),
     /// One node that comes takes the places of one that goes.
-    #[error("node {} cannot be replaced: it must be here and go, and one new node must take its places", .0.0)]
-    Replacement(MemberId),
+    #[error("{0} cannot be replaced: it must be here and go, and one new node must take its places")]
+    Replacement(NodeId),
     /// What it asks for is there.
     #[error("the plan changes nothing")]
     Nothing,
 }
 
-impl LayoutValue {
-    /// The first epoch of a cluster, behind a value whose digest is `parent`. Nodes get the numbers from 0 on, in their
-    /// order, and the lists name those.
+impl Layout {
+    /// The first epoch of a cluster, behind a value whose digest is `parent`. Nodes get the numbers from 0 on, in the
+    /// order of their URLs, and are placed as [`Placement::new`] says.
     ///
     /// # Errors
-    /// [`PlanError::Misfit`]
-    pub fn first(
-        parent: u64,
-        (cluster, hash_seed, copies): (u64, u64, u8),
-        mut nodes: Vec<MemberNode>,
-        lists: PreferenceLists,
-    ) -> Result<Self, PlanError> {
-        for (node, id) in nodes.iter_mut().zip(0..) {
-            (node.id, node.state) = (MemberId(id), MemberState::Member);
-        }
+    /// [`PlanError::Placement`], [`PlanError::Misfit`]
+    pub fn first(parent: u64, first: FirstLayout) -> Result<Self, PlanError> {
+        let FirstLayout { cluster, hash_seed, copies, nodes: mut wanted } = first;
+        misfit(copies == 0 || usize::from(copies) > wanted.len(), "a key has at least one copy, and one on a node")?;
+        wanted.sort_by(|a, b| a.url.cmp(&b.url));
+        let placement = Placement::new(wanted.iter().map(WantedNode::placed).collect())?;
+        let node = |(wanted, id)| {
+            let WantedNode { url, directory, weight, zone, replaces: _ } = wanted;
+            MemberNode { id: NodeId(id), url, directory, weight, zone, state: MemberState::Member }
+        };
+        let nodes: Vec<_> = wanted.into_iter().zip(0..).map(node).collect();
+        let lists = lists_of(&placement, &nodes);
         check(&nodes, &lists)?;
-        if copies == 0 {
-            return Err(PlanError::Misfit("a key has at least one copy"));
-        }
         let next_id = u32::try_from(nodes.len()).expect("a small number");
         let (next, plan, pace) = (None, None, None);
         Ok(Self { epoch: 1, parent, cluster, hash_seed, copies, nodes, next_id, lists, next, opened: 0, plan, pace })
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Layouts that differ in anything have different digests. Reads all of it: for who asks seldom.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        xxh3_64(&postcard::to_allocvec(self).expect("plain values can be written"))
+    }
+
+    /// Replicas of a key where a request does not say how many.
+    #[must_use]
+    pub fn copies(&self) -> u8 {
+        self.copies
+    }
+
+    /// The cluster, among others.
+    #[must_use]
+    pub fn cluster(&self) -> u64 {
+        self.cluster
+    }
+
+    /// A node of this epoch.
+    #[must_use]
+    pub fn node(&self, id: NodeId) -> Option<&MemberNode> {
+        let place = self.nodes.binary_search_by_key(&id, |node| node.id).ok()?;
+        self.nodes.get(place)
+    }
+
+    /// The node with this URL, spelled as it was given.
+    #[must_use]
+    pub fn node_at(&self, url: &str) -> Option<NodeId> {
+        self.nodes.iter().find(|node| node.url == url).map(|node| node.id)
+    }
+
+    /// The numbers of its nodes, from the least on.
+    pub fn ids(&self) -> impl Iterator<Item = NodeId> {
+        self.nodes.iter().map(|node| node.id)
+    }
+
+    /// All nodes in the order in which they are replicas of the partition: the first is its primary.
+    #[must_use]
+    pub fn preference_list(&self, partition: PartitionId) -> &[NodeId] {
+        self.lists.of(partition)
+    }
+
+    /// The node's place in the partition's list; `None` if the layout has no such node.
+    #[must_use]
+    pub fn rank_of(&self, partition: PartitionId, node: NodeId) -> Option<Rank> {
+        let rank = self.preference_list(partition).iter().position(|&other| other == node)?;
+        u8::try_from(rank).ok().map(Rank)
     }
 
     /// Its nodes, in the order of their numbers.
@@ -237,7 +282,7 @@ impl LayoutValue {
     ///
     /// # Errors
     /// [`PlanError`]. [`open`](Self::open) checks what depends on both.
-    pub fn plan_for(&self, id: u64, wanted: &[WantedNode], lost: BTreeSet<MemberId>) -> Result<LayoutPlan, PlanError> {
+    pub fn plan_for(&self, id: u64, wanted: &[WantedNode], lost: BTreeSet<NodeId>) -> Result<LayoutPlan, PlanError> {
         if let Some(plan) = &self.plan {
             return Err(PlanError::Runs(plan.id));
         }
@@ -246,7 +291,7 @@ impl LayoutValue {
         let mut heirs = BTreeMap::new();
         for WantedNode { url, directory, weight, zone, replaces } in wanted {
             let known = self.nodes.iter().find(|node| (&node.url, node.directory) == (url, *directory));
-            let id = known.map_or(MemberId(next_id), |node| node.id);
+            let id = known.map_or(NodeId(next_id), |node| node.id);
             next_id += u32::from(known.is_none());
             if let Some(old) = replaces {
                 let is_here = self.nodes.iter().any(|node| node.id == *old);
@@ -267,29 +312,23 @@ impl LayoutValue {
     }
 
     /// The lists that follow when these take the places of those, and then nodes come and go.
-    fn lists_for(
-        &self,
-        nodes: &[MemberNode],
-        heirs: &BTreeMap<MemberId, MemberId>,
-    ) -> Result<PreferenceLists, PlanError> {
-        // A layout knows nodes by URL. Numbers take their place here: a machine may come back at the URL of another.
-        let name = |id: MemberId| format!("{:010}", id.0);
-        let placed = |node: &MemberNode, id| LayoutNode { url: name(id), weight: node.weight, zone: node.zone.clone() };
-        let heir = |id: MemberId| heirs.get(&id).copied().unwrap_or(id);
+    fn lists_for(&self, nodes: &[MemberNode], heirs: &BTreeMap<NodeId, NodeId>) -> Result<PreferenceLists, PlanError> {
+        // A placement knows nodes by name. Here it is the number: a machine may come back at the URL of another.
+        let name = |id: NodeId| format!("{:010}", id.0);
+        let placed =
+            |node: &MemberNode, id| PlacedNode { name: name(id), weight: node.weight, zone: node.zone.clone() };
+        let heir = |id: NodeId| heirs.get(&id).copied().unwrap_or(id);
         let mut before: Vec<_> = self.nodes.iter().map(|node| placed(node, heir(node.id))).collect();
-        before.sort_by(|a, b| a.url.cmp(&b.url));
-        let place = |id: MemberId| {
+        before.sort_by(|a, b| a.name.cmp(&b.name));
+        let place = |id: NodeId| {
             let index =
-                before.binary_search_by(|node| node.url.cmp(&name(heir(id)))).expect("its lists are of its nodes");
-            NodeId(u8::try_from(index).expect("at most NODES_MAX"))
+                before.binary_search_by(|node| node.name.cmp(&name(heir(id)))).expect("its lists are of its nodes");
+            Place(u8::try_from(index).expect("at most NODES_MAX"))
         };
-        let lists = self.lists.0.iter().flatten().map(|id| place(*id)).collect();
-        let before = Layout::with_lists(self.epoch, before.clone(), lists);
+        let lists = self.lists.iter().flatten().map(|id| place(*id)).collect();
+        let before = Placement::with_lists(before.clone(), lists);
         let after = before.succeed(nodes.iter().map(|node| placed(node, node.id)).collect(), self.copies)?;
-        // In the order of their names, which is that of their numbers.
-        let of = |place: &NodeId| nodes.get(place.index()).expect("as many nodes").id;
-        let partitions = (0..).map_while(PartitionId::new);
-        Ok(PreferenceLists(partitions.map(|of_it| after.preference_list(of_it).iter().map(of).collect()).collect()))
+        Ok(lists_of(&after, nodes))
     }
 
     /// Opens the first step of a plan.
@@ -337,7 +376,7 @@ impl LayoutValue {
 
     fn open_step(&mut self) {
         let Some(plan) = &self.plan else { return };
-        self.next = Some(step_towards(&self.lists, &plan.lists, self.copies));
+        self.next = Some(self.lists.step_towards(&plan.lists, self.copies));
         self.opened = self.epoch;
     }
 
@@ -385,9 +424,9 @@ impl LayoutValue {
     /// A node has another directory: a member that was rebuilt, or a joiner that has lost its disk. For a joiner the
     /// step begins anew: what it was given is lost.
     #[must_use]
-    pub fn with_directory(&self, id: MemberId, directory: DirectoryId) -> Option<Self> {
+    pub fn with_directory(&self, id: NodeId, directory: DirectoryId) -> Option<Self> {
         let mut value = self.child();
-        if value.nodes.iter().any(|node| node.directory == directory) {
+        if directory == DirectoryId::UNKNOWN || value.nodes.iter().any(|node| node.directory == directory) {
             return None;
         }
         let node = value.nodes.iter_mut().find(|node| node.id == id && node.state != MemberState::Lost)?;
@@ -407,20 +446,20 @@ impl LayoutValue {
     }
 
     /// The node whose directory alone differs.
-    fn renewed_in(&self, next: &Self) -> Option<(MemberId, DirectoryId)> {
+    fn renewed_in(&self, next: &Self) -> Option<(NodeId, DirectoryId)> {
         let pairs = self.nodes.iter().zip(&next.nodes);
         let mut differing = pairs.filter(|(was, is)| was.id == is.id && was.directory != is.directory);
         differing.next().map(|(_, node)| (node.id, node.directory))
     }
 }
 
-impl ChainValue for LayoutValue {
+impl ChainValue for Layout {
     fn epoch(&self) -> u64 {
         self.epoch
     }
 
     fn digest(&self) -> u64 {
-        xxh3_64(&postcard::to_allocvec(self).expect("plain values can be written"))
+        self.digest()
     }
 
     fn parent(&self) -> u64 {
@@ -445,6 +484,13 @@ impl ChainValue for LayoutValue {
     }
 }
 
+/// The lists of these nodes, which are in the order of their names in the placement.
+fn lists_of(placement: &Placement, nodes: &[MemberNode]) -> PreferenceLists {
+    let id = |place: &Place| nodes.get(place.index()).expect("as many nodes").id;
+    let lists = PartitionId::all().map(|partition| placement.preference_list(partition).iter().map(id).collect());
+    PreferenceLists::try_from(lists.collect::<Vec<Vec<_>>>()).expect("a placement has all nodes in each list")
+}
+
 fn misfit(is: bool, why: &'static str) -> Result<(), PlanError> {
     if is { Err(PlanError::Misfit(why)) } else { Ok(()) }
 }
@@ -454,8 +500,9 @@ fn check_nodes(nodes: &[MemberNode]) -> Result<(), PlanError> {
     misfit(nodes.is_empty() || nodes.len() > NODES_MAX, "too few nodes, or too many")?;
     misfit(nodes.iter().any(|node| node.weight == 0), "a node has the weight 0")?;
     let urls: BTreeSet<_> = nodes.iter().map(|node| &node.url).collect();
-    let directories: BTreeSet<_> = nodes.iter().map(|node| node.directory).collect();
-    misfit(urls.len() < nodes.len() || directories.len() < nodes.len(), "two nodes have one URL or directory")?;
+    let known = || nodes.iter().map(|node| node.directory).filter(|directory| *directory != DirectoryId::UNKNOWN);
+    let is_twice = urls.len() < nodes.len() || known().collect::<BTreeSet<_>>().len() < known().count();
+    misfit(is_twice, "two nodes have one URL or directory")?;
     let mut pairs = nodes.iter().zip(nodes.iter().skip(1));
     misfit(pairs.any(|(a, b)| a.id >= b.id), "numbers of nodes are out of order")
 }
@@ -464,46 +511,4 @@ fn check_nodes(nodes: &[MemberNode]) -> Result<(), PlanError> {
 fn check(nodes: &[MemberNode], lists: &PreferenceLists) -> Result<(), PlanError> {
     check_nodes(nodes)?;
     misfit(lists.nodes() != nodes.iter().map(|node| node.id).collect(), "its lists are of other nodes")
-}
-
-/// Most replicas that a set of so many may lose in one step: a minority, or one where there is none.
-#[must_use]
-pub fn lost_in_a_step(copies: usize) -> usize {
-    (copies.saturating_sub(1) / 2).max(1)
-}
-
-/// Where keys belong after one step from `now` towards `target`. Nodes that are in `now` alone come last, until the
-/// target is reached.
-fn step_towards(now: &PreferenceLists, target: &PreferenceLists, copies: u8) -> PreferenceLists {
-    let leaving: Vec<_> = now.nodes().difference(&target.nodes()).copied().collect();
-    let steps = now.0.iter().zip(&target.0).map(|(now, target)| list_towards(now, target, usize::from(copies)));
-    let lists: Vec<_> = steps.collect();
-    if lists.iter().zip(&target.0).all(|(list, target)| list == target) {
-        return target.clone();
-    }
-    let whole = |mut list: Vec<MemberId>| {
-        let missing: Vec<_> = leaving.iter().filter(|node| !list.contains(node)).copied().collect();
-        list.extend(missing);
-        list
-    };
-    PreferenceLists(lists.into_iter().map(whole).collect())
-}
-
-/// The list itself if its set loses no more than it may. Else as many of the old set are replaced, in their places.
-fn list_towards(now: &[MemberId], target: &[MemberId], copies: usize) -> Vec<MemberId> {
-    let set = |list: &[MemberId]| list.iter().take(copies).copied().collect::<Vec<_>>();
-    let (mut replicas, wanted) = (set(now), set(target));
-    let lost: Vec<_> = replicas.iter().filter(|node| !wanted.contains(node)).copied().collect();
-    let gained: Vec<_> = wanted.iter().filter(|node| !replicas.contains(node)).copied().collect();
-    let most = lost_in_a_step(replicas.len());
-    if lost.len() <= most {
-        return target.to_vec();
-    }
-    for (old, new) in lost.iter().zip(&gained).take(most) {
-        let place = replicas.iter_mut().find(|node| *node == old).expect("one of the set");
-        *place = *new;
-    }
-    let rest: Vec<_> = target.iter().filter(|node| !replicas.contains(node)).copied().collect();
-    replicas.extend(rest);
-    replicas
 }

@@ -3,14 +3,15 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use kvorum_core::PartitionId;
-use kvorum_core::chain::layout::{
-    LayoutPlan, LayoutValue, MemberNode, MemberState, PlanError, PreferenceLists, WantedNode, lost_in_a_step,
+use kvorum_core::chain::ChainValue;
+use kvorum_core::key::PARTITIONS;
+use kvorum_core::layout::{
+    FirstLayout, Layout, LayoutPlan, MemberNode, MemberState, PlanError, PreferenceLists, WantedNode, lost_in_a_step,
 };
-use kvorum_core::chain::{ChainValue, DirectoryId, MemberId};
-use kvorum_core::placement::{Layout, LayoutNode};
+use kvorum_core::node::{DirectoryId, NodeId};
 
 const COPIES: usize = 3;
 
@@ -20,65 +21,48 @@ fn url(number: u32) -> String {
 
 fn node(number: u32, id: u32) -> MemberNode {
     let (directory, state) = (DirectoryId(u128::from(number) + 1000), MemberState::Member);
-    MemberNode { id: MemberId(id), url: url(number), directory, weight: 1, zone: None, state }
+    MemberNode { id: NodeId(id), url: url(number), directory, weight: 1, zone: None, state }
 }
 
-fn placed(nodes: &[MemberNode]) -> Vec<LayoutNode> {
-    nodes
-        .iter()
-        .map(|node| LayoutNode { url: node.url.clone(), weight: node.weight, zone: node.zone.clone() })
-        .collect()
-}
-
-/// The lists of a first layout of these nodes.
-fn first_lists(nodes: &[MemberNode]) -> PreferenceLists {
-    let layout = Layout::new(1, placed(nodes)).unwrap();
-    let ids: BTreeMap<_, _> = nodes.iter().map(|node| (node.url.as_str(), node.id)).collect();
-    let ids: Vec<_> = layout.nodes().iter().map(|node| ids[node.url.as_str()]).collect();
-    let list = |partition| layout.preference_list(partition).iter().map(|node| ids[node.index()]).collect();
-    let partitions = (0..).map_while(PartitionId::new);
-    PreferenceLists::try_from(partitions.map(list).collect::<Vec<Vec<_>>>()).unwrap()
-}
-
-fn cluster(size: u32) -> LayoutValue {
-    let nodes: Vec<_> = (0..size).map(|number| node(number, number)).collect();
+fn cluster(size: u32) -> Layout {
+    let nodes = (0..size).map(|number| wanted(node(number, number), None)).collect();
     let copies = u8::try_from(COPIES).unwrap();
-    LayoutValue::first(7, (1, 2, copies), nodes.clone(), first_lists(&nodes)).unwrap()
+    Layout::first(7, FirstLayout { cluster: 1, hash_seed: 2, copies, nodes }).unwrap()
 }
 
 fn wanted(of: MemberNode, replaces: Option<u32>) -> WantedNode {
     let MemberNode { url, directory, weight, zone, .. } = of;
-    WantedNode { url, directory, weight, zone, replaces: replaces.map(MemberId) }
+    WantedNode { url, directory, weight, zone, replaces: replaces.map(NodeId) }
 }
 
 /// A plan by which these go and these come.
-fn plan(value: &LayoutValue, go: &[u32], come: &[u32]) -> LayoutPlan {
+fn plan(value: &Layout, go: &[u32], come: &[u32]) -> LayoutPlan {
     let stays = value.nodes().iter().filter(|node| !go.contains(&node.id.0)).cloned();
     let comes = come.iter().map(|number| node(*number, 0));
     let nodes: Vec<_> = stays.chain(comes).map(|node| wanted(node, None)).collect();
     value.plan_for(99, &nodes, BTreeSet::new()).unwrap()
 }
 
-fn set(list: &[MemberId]) -> BTreeSet<MemberId> {
+fn set(list: &[NodeId]) -> BTreeSet<NodeId> {
     list.iter().take(COPIES).copied().collect()
 }
 
 /// Most that the set of a partition loses.
 fn most_lost(before: &PreferenceLists, after: &PreferenceLists) -> usize {
-    let pairs = before.lists().iter().zip(after.lists());
+    let pairs = before.iter().zip(after.iter());
     pairs.map(|(before, after)| set(before).difference(&set(after)).count()).max().unwrap()
 }
 
-fn of_lists(value: &PreferenceLists) -> BTreeSet<MemberId> {
-    value.lists()[0].iter().copied().collect()
+fn of_lists(value: &PreferenceLists) -> BTreeSet<NodeId> {
+    value.nodes()
 }
 
-fn with(value: &LayoutValue, state: MemberState) -> BTreeSet<u32> {
+fn with(value: &Layout, state: MemberState) -> BTreeSet<u32> {
     value.nodes().iter().filter(|node| node.state == state).map(|node| node.id.0).collect()
 }
 
 /// Each value of a plan that is carried out, the first one opened.
-fn carried_out(value: &LayoutValue, plan: &LayoutPlan) -> Vec<LayoutValue> {
+fn carried_out(value: &Layout, plan: &LayoutPlan) -> Vec<Layout> {
     let mut values = vec![value.open(plan.clone()).unwrap()];
     while values.last().unwrap().plan().is_some() {
         let last = values.last().unwrap();
@@ -114,10 +98,10 @@ fn a_plan_takes_no_more_steps_than_it_needs_and_no_set_loses_more_than_a_minorit
         assert_eq!((last.lists(), last.nodes()), (&plan.lists, &plan.nodes[..]));
         assert_eq!((of_lists(last.lists()), last.next_lists()), (ids, None));
         // No detour: what a step moves belongs there in the end.
-        for (partition, list) in before.lists().lists().iter().enumerate() {
-            let (was, will) = (set(list), set(&plan.lists.lists()[partition]));
+        for (partition, list) in PartitionId::all().zip(before.lists().iter()) {
+            let (was, will) = (set(list), set(plan.lists.of(partition)));
             for value in &values {
-                let now = set(&value.lists().lists()[partition]);
+                let now = set(value.lists().of(partition));
                 assert!(
                     now.is_subset(&was.union(&will).copied().collect()),
                     "{now:?} on the way from {was:?} to {will:?}"
@@ -164,7 +148,7 @@ fn each_value_may_follow_the_one_before_and_nothing_else_may() {
     ] {
         assert!(matches!(before.open(wrong), Err(PlanError::Misfit(_))));
     }
-    let mut list: Vec<Vec<MemberId>> = before.lists().clone().into();
+    let mut list: Vec<Vec<NodeId>> = before.lists().clone().into();
     list[5][0] = list[5][1];
     assert!(PreferenceLists::try_from(list.clone()).is_err(), "a node is twice in a list");
     list.pop();
@@ -182,9 +166,9 @@ fn an_abort_leaves_keys_where_they_are_and_numbers_are_not_given_twice() {
     let aborted = opened.abort().unwrap();
     assert_eq!((aborted.lists(), aborted.nodes()), (before.lists(), before.nodes()));
     assert_eq!(aborted.next_id(), 5);
-    let reused = MemberNode { id: MemberId(3), ..node(8, 3) };
+    let reused = MemberNode { id: NodeId(3), ..node(8, 3) };
     let nodes: Vec<_> = aborted.nodes().iter().cloned().chain([reused]).collect();
-    let again = LayoutPlan { id: 100, lists: first_lists(&nodes), nodes, lost: BTreeSet::new() };
+    let again = LayoutPlan { id: 100, lists: cluster(4).lists().clone(), nodes, lost: BTreeSet::new() };
     assert!(matches!(aborted.open(again), Err(PlanError::Misfit(_))));
     // Behind a flip, those that have come have come.
     let flipped = opened.flip().unwrap();
@@ -216,8 +200,8 @@ fn another_directory_is_named_and_a_joiner_with_one_begins_anew() {
     let before = cluster(3);
     let opened = before.open(plan(&before, &[0], &[3])).unwrap();
     let other = DirectoryId(7);
-    let renewed = opened.with_directory(MemberId(1), other).unwrap();
-    let reopened = opened.with_directory(MemberId(3), other).unwrap();
+    let renewed = opened.with_directory(NodeId(1), other).unwrap();
+    let reopened = opened.with_directory(NodeId(3), other).unwrap();
     for (value, id) in [(&renewed, 1), (&reopened, 3)] {
         assert!(opened.may_be_followed_by(value));
         let ended = value.flip().unwrap();
@@ -225,12 +209,12 @@ fn another_directory_is_named_and_a_joiner_with_one_begins_anew() {
         assert_eq!((named.directory, ended.plan()), (other, None));
     }
     assert_eq!((renewed.opened(), reopened.opened()), (opened.epoch(), reopened.epoch()));
-    assert!(opened.with_directory(MemberId(1), DirectoryId(1002)).is_none(), "another node has it");
-    assert!(opened.with_directory(MemberId(9), other).is_none());
-    let lost = LayoutPlan { lost: BTreeSet::from([MemberId(0)]), ..plan(&before, &[0], &[3]) };
+    assert!(opened.with_directory(NodeId(1), DirectoryId(1002)).is_none(), "another node has it");
+    assert!(opened.with_directory(NodeId(9), other).is_none());
+    let lost = LayoutPlan { lost: BTreeSet::from([NodeId(0)]), ..plan(&before, &[0], &[3]) };
     let opened = before.open(lost).unwrap();
     assert_eq!(with(&opened, MemberState::Lost), BTreeSet::from([0]));
-    assert!(opened.with_directory(MemberId(0), other).is_none(), "it will not come back");
+    assert!(opened.with_directory(NodeId(0), other).is_none(), "it will not come back");
     assert_eq!(opened.voters().count(), 3, "a majority of those that were");
 }
 
@@ -240,10 +224,10 @@ fn a_node_in_the_place_of_another_has_its_share_and_nothing_else_moves() {
     let mut nodes: Vec<_> = before.nodes().iter().cloned().map(|node| wanted(node, None)).collect();
     // A new machine at the old one's URL is another node.
     nodes[2] = wanted(MemberNode { url: url(2), ..node(9, 0) }, Some(2));
-    let plan = before.plan_for(1, &nodes, BTreeSet::from([MemberId(2)])).unwrap();
-    let heir = |id: &MemberId| if id.0 == 2 { MemberId(5) } else { *id };
-    let inherited: Vec<Vec<_>> = before.lists().lists().iter().map(|list| list.iter().map(heir).collect()).collect();
-    assert_eq!(plan.lists.lists(), inherited);
+    let plan = before.plan_for(1, &nodes, BTreeSet::from([NodeId(2)])).unwrap();
+    let heir = |id: &NodeId| if id.0 == 2 { NodeId(5) } else { *id };
+    let inherited: Vec<Vec<_>> = before.lists().iter().map(|list| list.iter().map(heir).collect()).collect();
+    assert_eq!(Vec::from(plan.lists.clone()), inherited);
     let opened = before.open(plan).unwrap_err();
     assert!(
         matches!(opened, PlanError::Misfit(why) if why.contains("URL")),
@@ -254,9 +238,9 @@ fn a_node_in_the_place_of_another_has_its_share_and_nothing_else_moves() {
     // It is there already, two replace one, and one that stays is replaced.
     for (place, old) in [(1, 2), (1, 0), (2, 0), (2, 7)] {
         let mut wrong = nodes.clone();
-        wrong[place].replaces = Some(MemberId(old));
+        wrong[place].replaces = Some(NodeId(old));
         let refused = before.plan_for(1, &wrong, BTreeSet::new()).unwrap_err();
-        assert_eq!(refused, PlanError::Replacement(MemberId(old)), "{place} in the place of {old}");
+        assert_eq!(refused, PlanError::Replacement(NodeId(old)), "{place} in the place of {old}");
     }
 }
 
@@ -267,9 +251,9 @@ fn a_plan_moves_at_most_a_tenth_more_than_it_must() {
     {
         let before = cluster(size);
         let plan = plan(&before, &go, &come);
-        let pairs = before.lists().lists().iter().zip(plan.lists.lists());
+        let pairs = before.lists().iter().zip(plan.lists.iter());
         let moved: usize = pairs.map(|(was, will)| set(will).difference(&set(was)).count()).sum();
-        let all = before.lists().lists().len() * COPIES;
+        let all = PARTITIONS * COPIES;
         let share = f64::from(u32::try_from(moved).unwrap()) / f64::from(u32::try_from(all).unwrap());
         assert!(share <= 1.1 * ideal, "{size} nodes, -{go:?} +{come:?}: {share}");
     }
