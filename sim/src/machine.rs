@@ -60,7 +60,7 @@ pub const READERS: usize = 2;
 #[derive(Clone)]
 pub struct MachinePlan {
     /// The nodes.
-    pub layout: Layout,
+    pub layout: Arc<Layout>,
     /// Their URLs, in the order of the layout.
     pub urls: Rc<[String]>,
     /// The whole of a request.
@@ -537,12 +537,12 @@ impl Machine {
                 rate: None,
             }),
             derivation: Arc::new(RecordItself),
-            hints: Arc::new(HintQueue::new(hints, plan.layout.ids())),
+            hints: Arc::new(HintQueue::new(hints)),
             anti_entropy: Arc::new(AntiEntropy::new(repair(plan), boot)),
             metrics: Arc::default(),
             dial: Box::new(self.network.dialler(self.index, plan.urls.clone())),
             secret: secret(plan.guard, self.index),
-            room: PeerRoom::new(plan.layout.ids(), PEER_LINKS_MAX, 1 << 20),
+            room: PeerRoom::new(PEER_LINKS_MAX, 1 << 20),
             first_dials: Vec::new(),
         })
     }

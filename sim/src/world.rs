@@ -342,6 +342,7 @@ fn calm_plan(chance: &mut SimRandom) -> MachinePlan {
 fn plan(chance: &mut SimRandom, nodes: usize) -> MachinePlan {
     let urls: Rc<[String]> = (0..nodes).map(|node| format!("http://node-{node}:8080")).collect();
     let layout = Layout::first(0, FirstLayout::at(urls.iter().cloned())).expect("a layout of a few nodes");
+    let layout = Arc::new(layout);
     // Some runs are cramped, so that every bound is reached.
     let is_cramped = chance.happens(250);
     let value_bytes_max = 1 << 20;

@@ -15,6 +15,7 @@ use kvorum_core::quorum::Quorum;
 use kvorum_replication::cluster_scan::{ClusterScan, ScanRefused, ScanSegment, ScanSpec, ScanStep, Scanner};
 use kvorum_replication::coordinator::batch::BatchOperation;
 use kvorum_replication::coordinator::{Coordinator, NewValue, Outcome, ReadResult, Refused, WithReceipt, WriteResult};
+use kvorum_replication::pinned_layout::PinnedLayout;
 use tokio::net::TcpStream;
 
 /// What a connection between nodes is upgraded to.
@@ -90,8 +91,8 @@ pub trait Scans {
     fn open(&self, spec: ScanSpec) -> Result<Box<dyn ScanSource>, ScanRefused>;
     /// Which cluster it is of.
     fn cluster_id(&self) -> u64;
-    /// The nodes, by their places.
-    fn layout(&self) -> &Layout;
+    /// The layout of now.
+    fn layout(&self) -> PinnedLayout;
     /// The node's clock, in milliseconds since 1970.
     fn clock_ms(&self) -> u64;
 }
@@ -137,7 +138,7 @@ pub trait ScanSource {
     fn segments(&self) -> &[ScanSegment];
     /// Partitions that were left out.
     fn missing(&self) -> &PartitionSet;
-    /// The nodes, by their places.
+    /// Where its keys belong.
     fn layout(&self) -> &Layout;
 }
 
@@ -150,7 +151,7 @@ impl Scans for Rc<Scanner> {
         Scanner::cluster_id(self)
     }
 
-    fn layout(&self) -> &Layout {
+    fn layout(&self) -> PinnedLayout {
         Scanner::layout(self)
     }
 

@@ -8,6 +8,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use kvorum_core::node::NodeId;
 use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer, Wanted};
 use kvorum_core::{Hlc, Incarnation, Key};
 use kvorum_storage::data_dir::Run;
+use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use super::context::PeerContext;
@@ -31,7 +33,8 @@ use super::hellos::{HelloSeen, Hellos};
 use super::link::{Grouping, Link};
 use super::pending::{AwaitingDial, Question};
 use super::request_id::background_number;
-use crate::membership::{PeerState, RemembersUs};
+use crate::membership::RemembersUs;
+use crate::peer_state::PeerState;
 
 /// The id of frames that belong to no request.
 const NO_REQUEST: u64 = u64::MAX;
@@ -63,6 +66,9 @@ pub enum Sent {
 /// One shard's connection to one peer.
 pub struct PeerClient {
     node: NodeId,
+    state: Arc<PeerState>,
+    /// Whether the node has left.
+    gone: watch::Sender<bool>,
     context: Rc<PeerContext>,
     /// Up while there is one.
     link: RefCell<Option<Rc<Link>>>,
@@ -110,6 +116,8 @@ impl PeerClient {
     pub fn new(node: NodeId, context: Rc<PeerContext>, first_dial: Option<FirstDial>) -> Rc<Self> {
         Rc::new(Self {
             node,
+            state: context.membership.peer(node),
+            gone: watch::Sender::new(false),
             context,
             link: RefCell::default(),
             votes: Cell::new(false),
@@ -151,14 +159,25 @@ impl PeerClient {
     }
 
     /// What is known of the peer, over all shards.
-    fn state(&self) -> &PeerState {
-        self.context.membership.peer(self.node)
+    #[must_use]
+    pub fn state(&self) -> &PeerState {
+        &self.state
+    }
+
+    /// The node has left: its connection ends, and there is no other.
+    pub fn leave(&self) {
+        self.gone.send_replace(true);
+    }
+
+    async fn until_gone(&self) {
+        // It fails if there is no sender: this client is one.
+        let _ = self.gone.subscribe().wait_for(|gone| *gone).await;
     }
 
     /// Whether there is no connection, and the dial that is awaited has not ended.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
-        !self.is_up() && self.settled.get() != Some(self.state().hellos.count())
+        !self.is_up() && !*self.gone.borrow() && self.settled.get() != Some(self.state.hellos.count())
     }
 
     /// Sends a request. One of a client is deferred while a dial is awaited, and fails with it.
@@ -202,17 +221,17 @@ impl PeerClient {
         self.read_us.set(if before == 0 { sample } else { before - before / 8 + sample / 8 });
     }
 
-    /// Keeps a connection to the peer. Runs until it is dropped.
+    /// Keeps a connection to the peer, until that has [left](Self::leave).
     pub async fn run(self: Rc<Self>, handler: Rc<dyn FrameHandler>) {
-        let url = self.context.membership.url(self.node).to_owned();
-        let hellos = &self.state().hellos;
+        let hellos = &self.state.hellos;
         let mut back_off = BackOff { next: RECONNECT_DELAY_MIN, max: self.context.settings.reconnect_delay_max };
         loop {
             let (begun, heard) = (self.context.clock.boot(), hellos.heard());
             self.met.set(None);
             let dialled = tokio::select! {
                 biased;
-                dialled = self.connect(&url) => dialled,
+                () = self.until_gone() => return self.give_up(&*handler),
+                dialled = self.connect() => dialled,
                 () = self.outdated(hellos, heard, begun) => continue,
             };
             self.settled.set(Some(heard.count));
@@ -223,12 +242,16 @@ impl PeerClient {
                     self.context.clock.boot().saturating_sub(connected)
                 }
                 Err(error) => {
-                    self.note_trouble(&url, &error);
+                    self.note_trouble(&error);
                     self.give_up(&*handler);
                     Duration::ZERO
                 }
             };
-            self.rest(hellos, begun, lived, &mut back_off).await;
+            tokio::select! {
+                biased;
+                () = self.until_gone() => return self.give_up(&*handler),
+                () = self.rest(hellos, begun, lived, &mut back_off) => {}
+            }
         }
     }
 
@@ -299,8 +322,8 @@ impl PeerClient {
         handler.on_answer(self.node, answer).expect("a failure is an answer");
     }
 
-    fn note_trouble(&self, url: &str, error: &ConnectError) {
-        let peer = self.state();
+    fn note_trouble(&self, error: &ConnectError) {
+        let peer = &self.state;
         if matches!(error, ConnectError::Refused(_) | ConnectError::Stranger(_)) {
             peer.refusals.fetch_add(1, Ordering::Relaxed);
         }
@@ -308,15 +331,15 @@ impl PeerClient {
         let mut trouble = peer.trouble.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // Once for every new reason, and from one shard: not once for every attempt.
         if trouble.as_deref() != Some(text.as_str()) {
-            tracing::warn!(peer = url, reason = text, "no connection to peer");
+            tracing::warn!(peer = &*peer.url, reason = text, "no connection to peer");
             *trouble = Some(text);
         }
     }
 
-    async fn connect(&self, url: &str) -> Result<(Rc<Link>, BytesMut, bool), ConnectError> {
+    async fn connect(&self) -> Result<(Rc<Link>, BytesMut, bool), ConnectError> {
         let mut ours = Hello::ours(&self.context.membership, self.context.settings.deadline_ms(), self.node);
         ours.nonce = self.context.secret.as_ref().map(|secret| secret.nonce());
-        let dialling = self.context.dial.dial(url, &ours);
+        let dialling = self.context.dial.dial(&self.state.url, &ours);
         let Dialled { transport, hello, input } = tokio::time::timeout(self.context.settings.connect_timeout, dialling)
             .await
             .map_err(|_| ConnectError::Timeout)??;
@@ -331,8 +354,7 @@ impl PeerClient {
         }
         self.met.set(Some((hello.incarnation, hello.run)));
         // The other shards need not wait for their next attempt to find that it is there.
-        let hellos = &self.context.membership.peer(node).hellos;
-        hellos.note(hello.run.id, self.context.clock.boot(), self.context.settings.reconnect_delay_max);
+        self.state.hellos.note(hello.run.id, self.context.clock.boot(), self.context.settings.reconnect_delay_max);
         let link = Link::new(transport, self.context.settings.queue_bytes_max, self.context.flusher.clone());
         // At once: what follows may wait for the disk, and the peer does not wait long.
         if let Some(proof) = proof {
@@ -344,12 +366,12 @@ impl PeerClient {
     }
 
     async fn serve(&self, handler: &dyn FrameHandler, link: Rc<Link>, input: BytesMut, votes: bool) {
-        let peer = self.state();
+        let peer = &self.state;
         peer.connects.fetch_add(1, Ordering::Relaxed);
         let was_alone = peer.links.fetch_add(1, Ordering::Relaxed) == 0;
         *peer.trouble.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
         // Each shard has its connection: logged once for the node.
-        let (url, index) = (self.context.membership.url(self.node), self.context.shard);
+        let (url, index) = (&*peer.url, self.context.shard);
         if was_alone {
             tracing::info!(peer = url, votes, "connected to peer");
         } else {
@@ -364,6 +386,7 @@ impl PeerClient {
         self.send_pending(handler);
         tokio::select! {
             biased;
+            () = self.until_gone() => {}
             () = self.take_answers(handler, &link, input) => {}
             () = self.ping(&link) => {}
             () = self.ping_until_serving(&link) => {}
@@ -395,7 +418,7 @@ impl PeerClient {
         loop {
             ticks.tick().await;
             if self.unheard_pings.get() >= UNHEARD_PINGS_MAX {
-                tracing::warn!(peer = self.context.membership.url(self.node), "peer is silent");
+                tracing::warn!(peer = &*self.state.url, "peer is silent");
                 return;
             }
             self.unheard_pings.set(self.unheard_pings.get() + 1);
@@ -453,7 +476,7 @@ impl PeerClient {
                 if background_number(frame.id).is_none() =>
             {
                 self.take_pong(wall_ms);
-                self.context.membership.note_backpressure(self.node, backpressure);
+                self.state.note_backpressure(backpressure);
                 if let Some((incarnation, run)) = self.met.get().filter(|_| rebuilt) {
                     self.context.membership.note_rebuilt(self.node, incarnation, run, sequence);
                     self.votes.set(true);
@@ -475,8 +498,7 @@ impl PeerClient {
     fn take_pong(&self, wall_ms: u64) {
         drop(self.first_dial.take());
         let round_trip = self.context.clock.boot().saturating_sub(self.pinged_at.get());
-        let peer = self.state();
-        peer.latency_us.store(u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.state.latency_us.store(u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
         let half_ms = i64::try_from(round_trip.as_millis() / 2).unwrap_or(0);
         let theirs = i64::try_from(wall_ms).unwrap_or(i64::MAX);
         let ours = i64::try_from(self.context.clock.wall_ms()).unwrap_or(i64::MAX);

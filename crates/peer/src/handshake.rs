@@ -78,7 +78,7 @@ impl Hello {
     pub fn ours(membership: &Membership, deadline_ms: u64, peer: NodeId) -> Self {
         Self {
             cluster: membership.cluster_id().0,
-            url: membership.url(membership.own()).to_owned(),
+            url: membership.own_state().url.to_string(),
             incarnation: membership.incarnation(),
             layout: membership.layout().digest(),
             deadline_ms,

@@ -24,6 +24,7 @@ mod incoming;
 mod interleavings;
 pub mod link;
 pub mod membership;
+pub mod peer_state;
 pub mod peers;
 mod pending;
 pub mod proof;

@@ -17,14 +17,13 @@ mod notes;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::PoisonError;
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use kvorum_base::log_limit::{AddressLogLimit, LogLimit};
+use kvorum_base::log_limit::AddressLogLimit;
 use kvorum_base::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use kvorum_base::sync::{Condvar, Mutex, MutexGuard};
-use kvorum_core::backpressure::Backpressure;
 use kvorum_core::key::PARTITIONS;
 use kvorum_core::layout::Layout;
 use kvorum_core::mutant::{Mutant, is_on};
@@ -33,10 +32,10 @@ use kvorum_core::partitions::PartitionSet;
 use kvorum_core::quorum::Failure;
 use kvorum_core::{Incarnation, PartitionId};
 use kvorum_storage::data_dir::{ClusterId, DataDir, DataDirError, PeerNote, Run, RunId, Runs};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::error::{HandshakeError, ProtocolError};
-use crate::hellos::Hellos;
+use crate::peer_state::PeerState;
 
 /// How far what is remembered of the peers' sequences may lag behind what was received, after a crash.
 pub const NOTES_INTERVAL: Duration = Duration::from_secs(10);
@@ -51,33 +50,6 @@ pub enum VoteState {
     Voting = 1,
     /// It has lost what it acknowledged.
     Rebuilding = 2,
-}
-
-/// What is known of one peer, over all shards.
-#[derive(Default)]
-pub struct PeerState {
-    /// Connections that are up now, over all shards.
-    pub links: AtomicU32,
-    /// Recent round trip, in microseconds; 0 before the first.
-    pub latency_us: AtomicU64,
-    /// How far its wall clock is ahead of ours, in milliseconds.
-    pub clock_offset_ms: AtomicI64,
-    /// It came back with another incarnation than the one remembered, or with less than it had.
-    pub rebuilding: AtomicBool,
-    /// What it asks coordinators to refuse; of this node, what it asks for itself.
-    backpressure: AtomicU32,
-    /// Connections made.
-    pub connects: AtomicU64,
-    /// Connections that it or we refused in the handshake.
-    pub refusals: AtomicU64,
-    /// Connections closed for what came over them.
-    pub protocol_errors: AtomicU64,
-    /// Its hellos to this node.
-    pub hellos: Hellos,
-    /// For what it does wrong.
-    pub log: LogLimit,
-    /// Why there is no connection.
-    pub trouble: Mutex<Option<String>>,
 }
 
 #[derive(Default)]
@@ -97,8 +69,9 @@ pub enum RemembersUs {
 
 /// Identity and standing of this node, and its view of the others.
 pub struct Membership {
-    layout: Layout,
+    layout: watch::Sender<Arc<Layout>>,
     own: NodeId,
+    own_state: Arc<PeerState>,
     cluster_id: ClusterId,
     vote_state: AtomicU8,
     /// Wakes what waits for another standing, or for the drain.
@@ -111,7 +84,7 @@ pub struct Membership {
     rebuilding: Mutex<Option<String>>,
     fenced: AtomicBool,
     draining: AtomicBool,
-    peers: BTreeMap<NodeId, PeerState>,
+    peers: RwLock<BTreeMap<NodeId, Arc<PeerState>>>,
     data_dir: DataDir,
     runs: Runs,
     /// What the thread of [`Membership::write_notes`] waits for.
@@ -128,7 +101,7 @@ impl Membership {
     /// opened; `rebuilding` is why, if it already is.
     #[must_use]
     pub fn new(
-        layout: Layout,
+        layout: Arc<Layout>,
         own: NodeId,
         cluster_id: ClusterId,
         data_dir: DataDir,
@@ -137,10 +110,13 @@ impl Membership {
         skew_max_ms: u64,
     ) -> Self {
         let vote_state = if rebuilding.is_some() { VoteState::Rebuilding } else { VoteState::Unconfirmed };
+        let url = &layout.node(own).expect("this node is of the layout").url;
+        let own_state = Arc::new(PeerState::new(url));
         let membership = Self {
-            peers: layout.ids().map(|node| (node, PeerState::default())).collect(),
-            layout,
+            peers: RwLock::new(BTreeMap::from([(own, own_state.clone())])),
+            layout: watch::Sender::new(layout.clone()),
             own,
+            own_state,
             cluster_id,
             rebuilding: Mutex::new(rebuilding),
             vote_state: AtomicU8::new(vote_state as u8),
@@ -157,14 +133,41 @@ impl Membership {
             handshake_errors: AtomicU64::new(0),
             handshake_error_log: AddressLogLimit::default(),
         };
+        membership.meet(&layout);
         membership.confirm();
         membership
     }
 
-    /// The layout that all nodes share.
+    /// The newest layout that this node knows.
     #[must_use]
-    pub fn layout(&self) -> &Layout {
-        &self.layout
+    pub fn layout(&self) -> Arc<Layout> {
+        self.layout.borrow().clone()
+    }
+
+    /// The newest layout, and each newer one.
+    #[must_use]
+    pub fn layouts(&self) -> watch::Receiver<Arc<Layout>> {
+        self.layout.subscribe()
+    }
+
+    /// Goes over to a layout that was chosen, if it is newer. It names this node.
+    pub fn install(&self, layout: Arc<Layout>) {
+        // First: whoever sees the layout asks for its nodes.
+        self.meet(&layout);
+        self.layout.send_if_modified(|known| {
+            let is_newer = layout.epoch() > known.epoch();
+            if is_newer {
+                *known = layout;
+            }
+            is_newer
+        });
+    }
+
+    fn meet(&self, layout: &Layout) {
+        let mut peers = self.peers.write().unwrap_or_else(PoisonError::into_inner);
+        for node in layout.nodes() {
+            peers.entry(node.id).or_insert_with(|| Arc::new(PeerState::new(&node.url)));
+        }
     }
 
     /// This node.
@@ -173,18 +176,16 @@ impl Membership {
         self.own
     }
 
-    /// All nodes but this one.
-    pub fn others(&self) -> impl Iterator<Item = NodeId> {
-        self.layout.ids().filter(|node| *node != self.own)
+    /// This node, as it is seen by others.
+    #[must_use]
+    pub fn own_state(&self) -> &PeerState {
+        &self.own_state
     }
 
-    /// The URL of a node of the layout.
-    ///
-    /// # Panics
-    /// If `node` is not of this layout.
+    /// All nodes of the layout but this one.
     #[must_use]
-    pub fn url(&self, node: NodeId) -> &str {
-        &self.layout.node(node).expect("nodes come from this layout").url
+    pub fn others(&self) -> Vec<NodeId> {
+        self.layout.borrow().ids().filter(|node| *node != self.own).collect()
     }
 
     /// The cluster's id.
@@ -220,16 +221,17 @@ impl Membership {
     /// What is known of a node.
     ///
     /// # Panics
-    /// If `node` is not of this layout.
+    /// If no layout of this run has named it.
     #[must_use]
-    pub fn peer(&self, node: NodeId) -> &PeerState {
-        self.peers.get(&node).expect("nodes come from this layout")
+    pub fn peer(&self, node: NodeId) -> Arc<PeerState> {
+        let peers = self.peers.read().unwrap_or_else(PoisonError::into_inner);
+        peers.get(&node).expect("nodes come from layouts").clone()
     }
 
     /// The node with this URL.
     #[must_use]
     pub fn node_by_url(&self, url: &str) -> Option<NodeId> {
-        self.layout.node_at(url)
+        self.layout.borrow().node_at(url)
     }
 
     /// Whether this node votes.
@@ -341,10 +343,11 @@ impl Membership {
     /// A peer that had lost something has got it back: from now on its present run counts. Does not block: durable a
     /// little later.
     pub fn note_rebuilt(&self, node: NodeId, incarnation: Incarnation, run: Run, sequence: u64) {
-        if self.peer(node).rebuilding.swap(false, Ordering::Relaxed) {
+        let peer = self.peer(node);
+        if peer.rebuilding.swap(false, Ordering::Relaxed) {
             let note = |note: &mut PeerNote| *note = PeerNote { incarnation, run: run.id, sequence, ..*note };
-            self.data_dir.update(self.url(node), note);
-            tracing::info!(peer = self.url(node), "peer was rebuilt and votes again");
+            self.data_dir.update(&peer.url, note);
+            tracing::info!(peer = &*peer.url, "peer was rebuilt and votes again");
             self.write_notes_now();
         }
     }
@@ -363,7 +366,7 @@ impl Membership {
     /// What is remembered of a peer.
     #[must_use]
     pub fn remembered(&self, node: NodeId) -> Option<PeerNote> {
-        self.data_dir.remembered(self.url(node))
+        self.data_dir.remembered(&self.peer(node).url)
     }
 
     /// Registers a peer: whether its answers count, as far as is known here. Remembers it durably if it connects for
@@ -379,10 +382,11 @@ impl Membership {
         remembers: RemembersUs,
     ) -> Result<bool, DataDirError> {
         let knows_us = remembers == RemembersUs::Yes;
-        let votes = match self.remembered(node) {
+        let peer = self.peer(node);
+        let votes = match self.data_dir.remembered(&peer.url) {
             None => {
                 let note = PeerNote { incarnation, run: run.id, sequence: run.recovered, knows_us };
-                self.data_dir.remember(self.url(node), note)?;
+                self.data_dir.remember(&peer.url, note)?;
                 true
             }
             // What is remembered stays, so that the next run is measured by it, too.
@@ -390,14 +394,14 @@ impl Membership {
             Some(note) if note.misses(run) => false,
             Some(note) => {
                 // Its run is not remembered yet: the peer may never receive what it is measured by.
-                self.data_dir.update(self.url(node), |note| note.knows_us |= knows_us);
+                self.data_dir.update(&peer.url, |note| note.knows_us |= knows_us);
                 if knows_us && !note.knows_us {
                     self.write_notes_now();
                 }
                 true
             }
         };
-        self.peer(node).rebuilding.store(!votes, Ordering::Relaxed);
+        peer.rebuilding.store(!votes, Ordering::Relaxed);
         self.confirm();
         Ok(votes)
     }
@@ -406,9 +410,10 @@ impl Membership {
     /// `sequence`. It serves such a connection only once it has looked at what this node remembers of it. Does not
     /// block.
     pub fn note_sequence(&self, node: NodeId, run: RunId, sequence: u64, remembers: RemembersUs) {
-        let is_rebuilding = self.peer(node).rebuilding.load(Ordering::Relaxed);
+        let peer = self.peer(node);
+        let is_rebuilding = peer.rebuilding.load(Ordering::Relaxed);
         let knows_us = remembers == RemembersUs::Yes || is_on(Mutant::PongsIntroduce);
-        let before = self.data_dir.update(self.url(node), |note| {
+        let before = self.data_dir.update(&peer.url, |note| {
             if !is_rebuilding {
                 note.run = run;
                 note.sequence = note.sequence.max(sequence);
@@ -470,7 +475,7 @@ impl Membership {
     #[must_use]
     pub fn awaited(&self) -> Option<String> {
         let knows_us = |node: &NodeId| self.remembered(*node).is_some_and(|note| note.knows_us);
-        let (met, missing): (Vec<NodeId>, Vec<NodeId>) = self.others().partition(knows_us);
+        let (met, missing): (Vec<NodeId>, Vec<NodeId>) = self.others().into_iter().partition(knows_us);
         let others = met.len() + missing.len();
         let needed = if others == 0 { 0 } else { others / 2 + 1 };
         // One that has lost its own notes remembers this directory from now on, but shows no earlier one.
@@ -478,24 +483,13 @@ impl Membership {
         let rebuilding: Vec<NodeId> = met.iter().filter(is_rebuilding).copied().collect();
         let intact = met.len() - rebuilding.len();
         let is_enough = met.len() >= needed && intact + needed > others;
-        let urls: Vec<&str> = missing.iter().chain(&rebuilding).map(|node| self.url(*node)).collect();
         (others > 0 && !is_enough).then(|| {
-            let (met, rebuilding) = (met.len(), rebuilding.len());
-            let lost = if rebuilding > 0 { format!(", of which {rebuilding} rebuild") } else { String::new() };
-            format!("registered by {met} of the {needed} peers needed{lost}; waiting for: {}", urls.join(", "))
+            let (met, rebuild) = (met.len(), rebuilding.len());
+            let lost = if rebuild > 0 { format!(", of which {rebuild} rebuild") } else { String::new() };
+            let waiting = missing.iter().chain(&rebuilding).map(|node| self.peer(*node).url.to_string());
+            let urls = waiting.collect::<Vec<_>>().join(", ");
+            format!("registered by {met} of the {needed} peers needed{lost}; waiting for: {urls}")
         })
-    }
-
-    /// What a node asks coordinators to refuse of the writes that it takes part in.
-    #[must_use]
-    pub fn backpressure(&self, node: NodeId) -> Backpressure {
-        let level = self.peer(node).backpressure.load(Ordering::Relaxed);
-        Backpressure::from_level(u8::try_from(level).unwrap_or(u8::MAX))
-    }
-
-    /// Takes what is in a peer's pongs, or what this node's own store reports.
-    pub fn note_backpressure(&self, node: NodeId, asked: Backpressure) {
-        self.peer(node).backpressure.store(u32::from(asked.level()), Ordering::Relaxed);
     }
 
     /// Counts a refused handshake, and logs it now and then for each address: anything that reaches the port can cause
@@ -514,7 +508,7 @@ impl Membership {
         let peer = self.peer(node);
         peer.protocol_errors.fetch_add(1, Ordering::Relaxed);
         if let Some(left_out) = peer.log.due(now) {
-            tracing::warn!(peer = self.url(node), %error, left_out, "peer connection closed for what it sent");
+            tracing::warn!(peer = &*peer.url, %error, left_out, "peer connection closed for what it sent");
         }
     }
 

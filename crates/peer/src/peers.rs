@@ -1,8 +1,10 @@
 //! A shard's connections to all other nodes.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use kvorum_core::layout::Layout;
 use kvorum_core::node::NodeId;
 
 use super::client::PeerClient;
@@ -12,7 +14,8 @@ use super::handler::FrameHandler;
 
 /// One client for each other node.
 pub struct Peers {
-    clients: BTreeMap<NodeId, Rc<PeerClient>>,
+    context: Rc<PeerContext>,
+    clients: RefCell<BTreeMap<NodeId, Rc<PeerClient>>>,
 }
 
 impl Peers {
@@ -21,25 +24,47 @@ impl Peers {
     pub fn new(context: &Rc<PeerContext>, first_dials: Vec<FirstDial>) -> Rc<Self> {
         let mut first_dials = first_dials.into_iter();
         let client = |node| (node, PeerClient::new(node, context.clone(), first_dials.next()));
-        Rc::new(Self { clients: context.membership.others().map(client).collect() })
+        let clients = context.membership.others().into_iter().map(client).collect();
+        Rc::new(Self { context: context.clone(), clients: RefCell::new(clients) })
     }
 
-    /// The connection to a node; none for this one.
+    /// The connection to a node; none for this one, and for one that has left.
     #[must_use]
     #[inline]
-    pub fn get(&self, node: NodeId) -> Option<&Rc<PeerClient>> {
-        self.clients.get(&node)
+    pub fn get(&self, node: NodeId) -> Option<Rc<PeerClient>> {
+        self.clients.borrow().get(&node).cloned()
     }
 
     /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = &Rc<PeerClient>> {
-        self.clients.values()
+    #[must_use]
+    pub fn all(&self) -> Vec<Rc<PeerClient>> {
+        self.clients.borrow().values().cloned().collect()
     }
 
     /// Keeps a connection to every peer, for as long as the shard runs.
     pub fn start(&self, handler: &Rc<dyn FrameHandler>) {
-        for client in self.iter() {
-            tokio::task::spawn_local(client.clone().run(handler.clone()));
+        for client in self.all() {
+            tokio::task::spawn_local(client.run(handler.clone()));
+        }
+    }
+
+    /// Goes over to the nodes of another layout: ends connections to nodes that have left, and begins those to nodes
+    /// that have come.
+    pub fn follow(&self, layout: &Layout, handler: &Rc<dyn FrameHandler>) {
+        let mut clients = self.clients.borrow_mut();
+        clients.retain(|node, client| {
+            let stays = layout.node(*node).is_some();
+            if !stays {
+                client.leave();
+            }
+            stays
+        });
+        for node in layout.ids().filter(|node| *node != self.context.membership.own()) {
+            clients.entry(node).or_insert_with(|| {
+                let client = PeerClient::new(node, self.context.clone(), None);
+                tokio::task::spawn_local(client.clone().run(handler.clone()));
+                client
+            });
         }
     }
 }

@@ -2,13 +2,12 @@
 //! Anything that reaches the port may call, so both are bounded before it is known what calls.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError};
 
+use crate::peer_state::PeerState;
 use kvorum_base::sync::atomic::{AtomicUsize, Ordering};
 use kvorum_base::sync::{Mutex, MutexGuard};
-use kvorum_core::node::NodeId;
 
 /// Connections that have not shown what they are: by a proof of the cluster's secret, or without one by a first frame.
 pub const UNPROVEN_MAX: usize = 64;
@@ -20,7 +19,6 @@ pub const UNPROVEN_OF_ADDRESS_MAX: usize = UNPROVEN_MAX / 2;
 /// What the peers of a node take now, and may take.
 #[derive(Debug)]
 pub struct PeerRoom {
-    links: BTreeMap<NodeId, AtomicUsize>,
     links_max: usize,
     /// Addresses of the unproven; none where a connection has none that counts.
     unproven: Mutex<Vec<Option<IpAddr>>>,
@@ -43,25 +41,19 @@ pub enum NoPeerRoom {
 }
 
 impl PeerRoom {
-    /// For these nodes: each may have `links_max` connections, and all together `unfinished_max` bytes of messages that
-    /// are not whole.
+    /// Each node may have `links_max` connections, and all together `unfinished_max` bytes of messages that are not
+    /// whole.
     #[must_use]
-    pub fn new(nodes: impl IntoIterator<Item = NodeId>, links_max: usize, unfinished_max: usize) -> Arc<Self> {
-        Arc::new(Self {
-            links: nodes.into_iter().map(|node| (node, AtomicUsize::new(0))).collect(),
-            links_max,
-            unproven: Mutex::new(Vec::new()),
-            unfinished: AtomicUsize::new(0),
-            unfinished_max,
-        })
+    pub fn new(links_max: usize, unfinished_max: usize) -> Arc<Self> {
+        Arc::new(Self { links_max, unproven: Mutex::new(Vec::new()), unfinished: AtomicUsize::new(0), unfinished_max })
     }
 
-    /// Room for another connection that says that it is of `node`, until it is dropped. It counts as one of the node's
+    /// Room for another connection that says that it is of `peer`, until it is dropped. It counts as one of that node's
     /// when it has proven that.
     ///
     /// # Errors
     /// [`NoPeerRoom::Unproven`]
-    pub fn enter(self: &Arc<Self>, node: NodeId, address: Option<IpAddr>) -> Result<PeerSlot, NoPeerRoom> {
+    pub fn enter(self: &Arc<Self>, peer: Arc<PeerState>, address: Option<IpAddr>) -> Result<PeerSlot, NoPeerRoom> {
         let address = address.map(|address| address.to_canonical()).filter(|address| !address.is_loopback());
         let mut unproven = self.unproven();
         let of_address = unproven.iter().filter(|other| address.is_some() && **other == address).count();
@@ -69,21 +61,11 @@ impl PeerRoom {
             return Err(NoPeerRoom::Unproven);
         }
         unproven.push(address);
-        Ok(PeerSlot { room: self.clone(), node, address, is_unproven: Cell::new(true), unfinished: Cell::new(0) })
+        Ok(PeerSlot { room: self.clone(), peer, address, is_unproven: Cell::new(true), unfinished: Cell::new(0) })
     }
 
     fn unproven(&self) -> MutexGuard<'_, Vec<Option<IpAddr>>> {
         self.unproven.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn links_of(&self, node: NodeId) -> &AtomicUsize {
-        self.links.get(&node).expect("nodes come from this layout")
-    }
-
-    /// Connections of a node to this one, on all shards.
-    #[must_use]
-    pub fn links(&self, node: NodeId) -> usize {
-        self.links_of(node).load(Ordering::Relaxed)
     }
 
     /// Bytes of messages that are not whole.
@@ -97,7 +79,7 @@ impl PeerRoom {
 #[derive(Debug)]
 pub struct PeerSlot {
     room: Arc<PeerRoom>,
-    node: NodeId,
+    peer: Arc<PeerState>,
     address: Option<IpAddr>,
     is_unproven: Cell<bool>,
     unfinished: Cell<usize>,
@@ -119,7 +101,7 @@ impl PeerSlot {
             return Ok(());
         }
         self.leave_unproven();
-        let links = self.room.links_of(self.node).fetch_add(1, Ordering::Relaxed);
+        let links = self.peer.inbound.fetch_add(1, Ordering::Relaxed);
         if links >= self.room.links_max { Err(NoPeerRoom::Links) } else { Ok(()) }
     }
 
@@ -153,7 +135,7 @@ impl Drop for PeerSlot {
         if self.is_unproven.get() {
             self.leave_unproven();
         } else {
-            self.room.links_of(self.node).fetch_sub(1, Ordering::Relaxed);
+            self.peer.inbound.fetch_sub(1, Ordering::Relaxed);
         }
         self.room.unfinished.fetch_sub(self.unfinished.get(), Ordering::Relaxed);
     }
@@ -161,21 +143,24 @@ impl Drop for PeerSlot {
 
 #[cfg(test)]
 mod tests {
-    use kvorum_core::node::NodeId;
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
 
+    use crate::peer_state::PeerState;
     use crate::room::{NoPeerRoom, PeerRoom, PeerSlot, UNPROVEN_MAX, UNPROVEN_OF_ADDRESS_MAX};
 
     #[test]
     fn few_may_be_unproven_and_fewer_of_one_address() {
-        let room = PeerRoom::new([0, 1].map(NodeId), 100, 1000);
-        let enter = |address: &str| room.enter(NodeId(0), Some(address.parse().unwrap()));
+        let room = PeerRoom::new(100, 1000);
+        let peer = Arc::new(PeerState::new("http://a:1"));
+        let enter = |address: &str| room.enter(peer.clone(), Some(address.parse().unwrap()));
         let stranger: Vec<PeerSlot> = (0..UNPROVEN_OF_ADDRESS_MAX).map(|_| enter("10.0.0.1").unwrap()).collect();
         assert_eq!(enter("::ffff:10.0.0.1").unwrap_err(), NoPeerRoom::Unproven);
         assert!(enter("10.0.0.2").is_ok(), "another address has room");
         let local: Vec<PeerSlot> =
             (UNPROVEN_OF_ADDRESS_MAX..UNPROVEN_MAX).map(|_| enter("127.0.0.1").unwrap()).collect();
         assert_eq!(enter("10.0.0.2").unwrap_err(), NoPeerRoom::Unproven);
-        assert_eq!(room.links(NodeId(0)), 0, "what has proven nothing is no connection of the node's");
+        assert_eq!(peer.inbound.load(Ordering::Relaxed), 0, "what has proven nothing is no connection of the node's");
         drop(stranger);
         assert!(enter("10.0.0.1").is_ok());
         drop(local);
@@ -184,23 +169,26 @@ mod tests {
 
     #[test]
     fn each_peer_has_its_connections() {
-        let room = PeerRoom::new([0, 1].map(NodeId), 3, 1000);
-        let enter = |node| room.enter(NodeId(node), None).unwrap();
+        let room = PeerRoom::new(3, 1000);
+        let peers = ["http://a:1", "http://b:1"].map(|url| Arc::new(PeerState::new(url)));
+        let enter = |node: usize| room.enter(peers[node].clone(), None).unwrap();
+        let links_of_0 = || peers[0].inbound.load(Ordering::Relaxed);
         let links: Vec<PeerSlot> = (0..3).map(|_| enter(0)).collect();
         for link in links.iter().chain(&links) {
             assert_eq!(link.prove(), Ok(()), "proven once or twice");
         }
         assert_eq!(enter(0).prove(), Err(NoPeerRoom::Links));
         assert_eq!(enter(1).prove(), Ok(()));
-        assert_eq!(room.links(NodeId(0)), 3, "what was refused has left nothing");
+        assert_eq!(links_of_0(), 3, "what was refused has left nothing");
         drop(links);
-        assert_eq!((room.links(NodeId(0)), room.unproven().len()), (0, 0));
+        assert_eq!((links_of_0(), room.unproven().len()), (0, 0));
     }
 
     #[test]
     fn unfinished_bytes_are_counted_for_all_connections() {
-        let room = PeerRoom::new([0, 1].map(NodeId), 10, 1000);
-        let [one, other] = [0, 1].map(|node| room.enter(NodeId(node), None).unwrap());
+        let room = PeerRoom::new(10, 1000);
+        let peer = || Arc::new(PeerState::new("http://a:1"));
+        let [one, other] = [0, 1].map(|_| room.enter(peer(), None).unwrap());
         assert_eq!((one.hold(600), other.hold(400), other.hold(401)), (Ok(()), Ok(()), Err(NoPeerRoom::Unfinished)));
         assert_eq!(one.hold(100), Ok(()));
         assert_eq!(other.hold(900), Ok(()));

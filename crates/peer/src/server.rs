@@ -82,7 +82,7 @@ pub fn accept(
     Box::pin(async move {
         let membership = &context.membership;
         let Ok(node) = hello.check(membership, context.settings.deadline_ms()) else { return Ok(()) };
-        let slot = match context.room.enter(node, address) {
+        let slot = match context.room.enter(membership.peer(node), address) {
             Ok(slot) => Rc::new(slot),
             Err(error) => {
                 let error = error.into();
@@ -205,7 +205,7 @@ async fn close_if_unproven(slot: Weak<PeerSlot>, link: Weak<Link>, after: Durati
 
 async fn close_when_silent(membership: Arc<Membership>, link: Weak<Link>, node: NodeId) {
     if Link::close_when_silent(link, SILENCE_MAX).await {
-        tracing::info!(peer = membership.url(node), "peer has gone silent: its connection is closed");
+        tracing::info!(peer = &*membership.peer(node).url, "peer has gone silent: its connection is closed");
     }
 }
 

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_possible_truncation, missing_docs)]
 
 use std::path::Path;
+use std::sync::Arc;
 
 use kvorum_core::Incarnation;
 use kvorum_core::layout::{FirstLayout, Layout};
@@ -25,12 +26,12 @@ fn start(n: usize, node: usize, directory: &Path, recovered: u64) -> Membership 
     let cluster = ClusterId(7);
     let data_dir = DataDir::open(directory, cluster).unwrap();
     let rebuilding = data_dir.rebuilding().unwrap();
-    Membership::new(layout, NodeId(own as u32), cluster, data_dir, recovered, rebuilding, 60_000)
+    Membership::new(Arc::new(layout), NodeId(own as u32), cluster, data_dir, recovered, rebuilding, 60_000)
 }
 
 /// `caller` connects to `called`. Whether it counts what comes over the connection; nothing if it is refused one.
 fn connect(caller: &Membership, called: &Membership) -> Option<bool> {
-    let id = |of: &Membership, who: &Membership| of.node_by_url(who.url(who.own())).unwrap();
+    let id = |of: &Membership, who: &Membership| of.node_by_url(&who.own_state().url).unwrap();
     let request = Hello::ours(caller, 1, id(caller, called)).headers();
     let answer = Hello::ours(called, 1, id(called, caller)).headers();
     let read =
@@ -41,7 +42,7 @@ fn connect(caller: &Membership, called: &Membership) -> Option<bool> {
 
 /// `called` answers a ping of `caller`.
 fn pong(caller: &Membership, called: &Membership, sequence: u64) {
-    let id = |of: &Membership, who: &Membership| of.node_by_url(who.url(who.own())).unwrap();
+    let id = |of: &Membership, who: &Membership| of.node_by_url(&who.own_state().url).unwrap();
     let is_remembered = called.remembers(id(called, caller), caller.incarnation());
     let remembers = if is_remembered { RemembersUs::Yes } else { RemembersUs::NotYet };
     caller.note_sequence(id(caller, called), called.run().id, sequence, remembers);
@@ -275,8 +276,8 @@ fn a_handshake_that_only_the_peer_has_seen_does_not_make_it_forget() {
     let (peer, node) = heard_of_100(&directories);
     drop(node);
     let node = start(2, 1, directories[1].path(), 120);
-    let id = peer.node_by_url(node.url(node.own())).unwrap();
-    let hello = Hello::ours(&node, 1, node.node_by_url(peer.url(peer.own())).unwrap());
+    let id = peer.node_by_url(&node.own_state().url).unwrap();
+    let hello = Hello::ours(&node, 1, node.node_by_url(&peer.own_state().url).unwrap());
     let before = peer.remembered(id);
     assert!(register_peer(&peer, id, &hello).unwrap());
     assert_eq!(peer.remembered(id).map(|note| (note.run, note.sequence)), before.map(|note| (note.run, note.sequence)));
@@ -300,7 +301,7 @@ fn a_run_that_goes_on_is_not_measured_by_where_it_began() {
 /// Both connect to each other, and receive each other's pong.
 fn meet_and_ping(one: &Membership, other: &Membership, stored: u64) {
     meet(one, other);
-    let id = one.node_by_url(other.url(other.own())).unwrap();
+    let id = one.node_by_url(&other.own_state().url).unwrap();
     if other.is_rebuilt() {
         one.note_rebuilt(id, other.incarnation(), other.run(), other.sequence(stored));
     }

@@ -21,11 +21,11 @@ pub fn run(membership: Arc<Membership>, pool: ReadPool, store: Arc<dyn Store>) -
             tokio::time::sleep(LOOK_EVERY).await;
             let looked = store.clone();
             let Some(asked) = pool.run(move || looked.backpressure()).await else { return };
-            let own = membership.own();
-            if asked != membership.backpressure(own) {
+            let own = membership.own_state();
+            if asked != own.backpressure() {
                 tracing::debug!(level = asked.level(), "backpressure of this node's store");
             }
-            membership.note_backpressure(own, asked);
+            own.note_backpressure(asked);
         }
     })
 }

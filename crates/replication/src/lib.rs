@@ -13,6 +13,7 @@ pub mod hints;
 #[cfg(all(test, feature = "interleavings"))]
 mod interleavings;
 pub mod operation_id;
+pub mod pinned_layout;
 pub mod replica;
 pub mod reply;
 mod scan_pace;

@@ -195,7 +195,7 @@ impl Scrubber {
     /// Right after a start no peer can help yet. Waits for the peers, but not for one that is away.
     async fn until_connected(&self) {
         for _ in 0..LOOKS_MAX {
-            if self.peers.iter().all(|peer| peer.is_up()) {
+            if self.peers.all().iter().all(|peer| peer.is_up()) {
                 return;
             }
             tokio::time::sleep(RETRY).await;

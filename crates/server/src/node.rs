@@ -22,7 +22,6 @@ use kvorum_base::value_memory::LargeValues;
 use kvorum_config::{Address, Config};
 use kvorum_core::hints::BacklogBounds;
 use kvorum_core::layout::{FirstLayout, Layout, PlanError, WantedNode};
-use kvorum_core::node::NodeId;
 use kvorum_core::scan::page::PAGE_BYTES_MAX;
 use kvorum_engine_rocksdb::backup;
 use kvorum_engine_rocksdb::backup::{BackupError, Label, Scope};
@@ -243,7 +242,8 @@ impl Node {
         let reaper = Reaper::start(data_dir.store_path(), data_dir.freed_path())?;
         let incarnation = data_dir.draw()?;
         let skew_max_ms = u64::try_from(config.clock_skew_max.as_millis()).unwrap_or(u64::MAX);
-        let membership = Membership::new(layout, own, cluster_id, data_dir, store.sequence(), rebuilding, skew_max_ms);
+        let membership =
+            Membership::new(Arc::new(layout), own, cluster_id, data_dir, store.sequence(), rebuilding, skew_max_ms);
         let membership = Arc::new(membership);
         let commit_micros = store.commit_micros();
         let committer = Committer::new(store.clone(), commit_config(config), time.boot())?;
@@ -259,8 +259,7 @@ impl Node {
             CommitThread::start(committer, queue_limits(config), pool.clone(), Mailboxes(mailboxes.clone()), now)?;
         let noted = membership.clone();
         let notes = std::thread::Builder::new().name("notes".to_owned()).spawn(move || noted.write_notes())?;
-        let hints = HintQueue::new(hint_settings(config), membership.layout().ids());
-        let peer_room = peer_room(config, membership.layout().ids());
+        let hints = HintQueue::new(hint_settings(config));
         let view = Arc::new(NodeView {
             clock,
             hints: Arc::new(hints),
@@ -270,7 +269,7 @@ impl Node {
             first_dials: FirstDials::default(),
             faults,
             guards,
-            peer_room,
+            peer_room: peer_room(config),
             store: store.clone(),
             engine: store.clone(),
             backing_up: Mutex::default(),
@@ -357,8 +356,8 @@ fn client_shares(config: &Config) -> Arc<ClientShares> {
     ClientShares::new(config.coordinator.request_bytes_max.get(), config.limits.value_bytes_max.get())
 }
 
-fn peer_room(config: &Config, nodes: impl IntoIterator<Item = NodeId>) -> Arc<PeerRoom> {
-    PeerRoom::new(nodes, config.peer.links_max.get(), config.unfinished_bytes_max())
+fn peer_room(config: &Config) -> Arc<PeerRoom> {
+    PeerRoom::new(config.peer.links_max.get(), config.unfinished_bytes_max())
 }
 
 fn start_shards(
@@ -376,7 +375,7 @@ fn start_shards(
             view: view.clone(),
             mailbox: mailbox.clone(),
             connections: taken,
-            first_dials: view.membership.others().map(|_| view.first_dials.begin()).collect(),
+            first_dials: view.membership.others().iter().map(|_| view.first_dials.begin()).collect(),
             drain: drained.clone(),
         };
         let config = config.clone();

@@ -54,7 +54,7 @@ pub(crate) fn cluster(view: &NodeView) -> Vec<u8> {
         "cluster": format!("{:016x}", membership.cluster_id().0),
         "configuration": format!("{:016x}", layout.digest()),
         "layout_version": layout.epoch(),
-        "node": membership.url(own),
+        "node": membership.own_state().url,
         "version": env!("CARGO_PKG_VERSION"),
         "insecure": view.guards.is_insecure,
         "auth_digest": view.guards.auth.as_ref().map(|auth| auth.table().digest().to_string()),

@@ -39,7 +39,7 @@ fn slow_request(view: &NodeView, request: &SlowRequest) -> Value {
         request.replicas.iter().filter(|replica| replica.node != own).filter_map(|replica| replica.took).max();
     let receipt = |replica: &SlowReplica| {
         json!({
-            "node": membership.url(replica.node),
+            "node": membership.peer(replica.node).url,
             "outcome": replica.outcome,
             "version": replica.version.map(|version| version.to_string()),
             "ms": replica.took.map(millis),

@@ -394,8 +394,8 @@ impl Admin for NodeHttp {
     fn layout_json(&self, key: Option<&Key>) -> Vec<u8> {
         let layout = self.view.membership.layout();
         match key {
-            Some(key) => crate::requests::where_is(key, layout, self.default_from),
-            None => crate::requests::layout(layout, self.default_from),
+            Some(key) => crate::requests::where_is(key, &layout, self.default_from),
+            None => crate::requests::layout(&layout, self.default_from),
         }
     }
 }

@@ -179,7 +179,7 @@ impl NodeView {
         }
         let label = Label {
             cluster: self.membership.cluster_id(),
-            node: self.membership.url(self.membership.own()).to_owned(),
+            node: self.membership.own_state().url.to_string(),
             wall_ms: now,
             sequence: self.store.sequence(),
         };

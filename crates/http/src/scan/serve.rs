@@ -61,7 +61,7 @@ impl<E: Entities> Exchange<'_, E> {
 
     pub(crate) fn too_few(&self, required: u8, missing: &MissingReplicas) -> HttpError {
         let (layout, names) = (self.shard.scans().layout(), self.nodes());
-        let nodes = missing.nodes.iter().map(|node| node_name(layout, *node, names)).collect();
+        let nodes = missing.nodes.iter().map(|node| node_name(&layout, *node, names)).collect();
         HttpError::TooFewReplicas { required, partitions: ranges(&missing.partitions), nodes }
     }
 }

@@ -23,6 +23,7 @@ use kvorum_replication::coordinator::batch::{BatchAction, BatchOperation};
 use kvorum_replication::coordinator::{
     NewValue, Outcome, ReadResult, Receipt, Refused, ReplicaReceipt, WithReceipt, WriteResult,
 };
+use kvorum_replication::pinned_layout::{PinnedLayout, ShardLayout};
 use kvorum_storage::{Page, PageLimit};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -210,13 +211,13 @@ impl Ranges for FakeRanges {
 /// Scans of [`FakeEntities`] in a cluster of three nodes.
 pub(super) struct FakeScans {
     entities: Rc<FakeEntities>,
-    layout: Layout,
+    layout: PinnedLayout,
 }
 
 impl FakeScans {
     pub(super) fn new(entities: &Rc<FakeEntities>) -> Self {
         let layout = Layout::first(0, FirstLayout::at(["a", "b", "c"].map(|name| format!("http://{name}:1")))).unwrap();
-        Self { entities: Rc::clone(entities), layout }
+        Self { entities: Rc::clone(entities), layout: ShardLayout::new(Arc::new(layout)).pin() }
     }
 }
 
@@ -253,8 +254,8 @@ impl Scans for FakeScans {
         7
     }
 
-    fn layout(&self) -> &Layout {
-        &self.layout
+    fn layout(&self) -> PinnedLayout {
+        self.layout.clone()
     }
 
     fn clock_ms(&self) -> u64 {
@@ -278,7 +279,7 @@ struct FakeScan {
     position: Option<Bytes>,
     segments: Vec<ScanSegment>,
     missing: PartitionSet,
-    layout: Layout,
+    layout: PinnedLayout,
 }
 
 impl ScanSource for FakeScan {

@@ -21,7 +21,7 @@ fn directory() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-fn url(node: u8) -> String {
+fn url(node: u32) -> String {
     format!("http://node-{node}:8080")
 }
 
@@ -29,7 +29,7 @@ fn url(node: u8) -> String {
 fn start(directory: &Path) -> Arc<Membership> {
     let layout = Layout::first(0, FirstLayout::at((0..2).map(url))).unwrap();
     let data_dir = DataDir::open(directory, CLUSTER).unwrap();
-    let membership = Arc::new(Membership::new(layout, NodeId(0), CLUSTER, data_dir, 0, None, 60_000));
+    let membership = Arc::new(Membership::new(Arc::new(layout), NodeId(0), CLUSTER, data_dir, 0, None, 60_000));
     assert!(membership.register_peer(OTHER, Incarnation(9), run(0), RemembersUs::Yes).unwrap());
     membership
 }

@@ -1,5 +1,7 @@
 //! Whether this node's clock is too far from its peers' clocks.
 
+use std::sync::PoisonError;
+
 use kvorum_base::sync::atomic::Ordering;
 use kvorum_core::node::NodeId;
 
@@ -22,7 +24,8 @@ impl Membership {
     /// connected peers are further than `skew_max` away.
     pub fn note_clock_offset(&self, node: NodeId, offset_ms: i64) {
         self.peer(node).clock_offset_ms.store(offset_ms, Ordering::Relaxed);
-        let connected = || self.peers.values().filter(|peer| peer.links.load(Ordering::Relaxed) > 0);
+        let peers = self.peers.read().unwrap_or_else(PoisonError::into_inner);
+        let connected = || peers.values().filter(|peer| peer.links.load(Ordering::Relaxed) > 0);
         let far = connected()
             .filter(|peer| peer.clock_offset_ms.load(Ordering::Relaxed).unsigned_abs() > self.skew_max_ms)
             .count();

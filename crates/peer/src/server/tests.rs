@@ -38,12 +38,12 @@ pub(crate) fn context(dir: &TempDir, flusher: &Rc<Flusher>) -> Rc<PeerContext> {
             reconnect_delay_max: second,
         },
         clock: Arc::new(Clock::new(Arc::new(SystemTime), Arc::default(), 60 * second, Incarnation(1))),
-        membership: Arc::new(Membership::new(layout, NodeId(0), ClusterId(7), data_dir, 0, None, 60_000)),
+        membership: Arc::new(Membership::new(Arc::new(layout), NodeId(0), ClusterId(7), data_dir, 0, None, 60_000)),
         pool: ReadPool::without_threads(1),
         flusher: flusher.clone(),
         dial: Box::new(Tcp::default()),
         secret: None,
-        room: PeerRoom::new([0, 1].map(NodeId), 10, 1 << 20),
+        room: PeerRoom::new(10, 1 << 20),
     })
 }
 
@@ -111,7 +111,7 @@ fn incoming(context: &Rc<PeerContext>, awaited: Option<AwaitedProof>, link: Rc<L
         context: context.clone(),
         handler: Rc::new(Accepting::default()),
         caller: Caller { node: NodeId(1), incarnation: Incarnation(2) },
-        slot: Rc::new(context.room.enter(NodeId(1), None).unwrap()),
+        slot: Rc::new(context.room.enter(context.membership.peer(NodeId(1)), None).unwrap()),
         awaited,
         run: RunId(3),
         link,

@@ -122,7 +122,8 @@ impl Driver {
             return false;
         }
         let is_up = |node: &NodeId| membership.peer(*node).links.load(Ordering::Relaxed) > 0;
-        let is_first = !membership.others().take_while(|node| *node < membership.own()).any(|node| is_up(&node));
+        let is_first =
+            !membership.others().into_iter().take_while(|node| *node < membership.own()).any(|node| is_up(&node));
         let now = clock.boot();
         // A node without its vote does not wait for others to begin.
         let may_be_restored =
@@ -204,7 +205,8 @@ impl Driver {
         let id = self.propose();
         let progress = RoundProgress { round: id, phase: "begin", listed: 0, copied: 0 };
         self.member.anti_entropy.state().driving = Some(progress);
-        let round = Round::new(id, self.member.membership.layout());
+        let layout = self.member.membership.layout();
+        let round = Round::new(id, &layout);
         let mut driver = Driving { driver: self, id, round, differing: 0, copied: 0 };
         driver.begin().await?;
         let _alive = driver.keep_alive();
@@ -222,8 +224,8 @@ impl Driver {
             RoundRequest::End { round: id, proven: proven.clone(), restored }
         };
         driver.ask_all(end).await?;
-        let nodes = self.member.membership.layout().nodes().iter();
-        let missing = nodes.filter(|node| !driver.round.is_present(node.id)).map(|node| node.url.clone());
+        let missing =
+            layout.nodes().iter().filter(|node| !driver.round.is_present(node.id)).map(|node| node.url.clone());
         Ok(Summary {
             round: id,
             took: self.member.clock.boot().saturating_sub(began),

@@ -36,6 +36,7 @@ use kvorum_core::{Key, Record, Version};
 
 use crate::coordinator::batch::{BatchAction, BatchOperation};
 use crate::coordinator::{Outcome, ReadResult, Refused};
+use crate::pinned_layout::PinnedLayout;
 use budget::Reservation;
 pub use budget::{ScanBudget, ScanSettings};
 pub(crate) use page_reader::PageReader;
@@ -112,6 +113,8 @@ pub struct ScanSegment {
 /// A scan under way.
 pub struct ClusterScan {
     scanner: Rc<Scanner>,
+    /// It holds for the whole scan.
+    layout: PinnedLayout,
     spec: ScanSpec,
     plan: Rc<ScanPlan>,
     merge: ScanMerge,
@@ -156,16 +159,17 @@ impl ClusterScan {
     /// # Errors
     /// [`ScanRefused`].
     pub fn open(scanner: &Rc<Scanner>, spec: ScanSpec) -> Result<Self, ScanRefused> {
-        let nodes = scanner.membership.layout().nodes().len();
-        let bytes = nodes * PAGES_OF_NODE * scanner.budget.page_bytes;
+        let layout = scanner.layout();
+        let bytes = layout.nodes().len() * PAGES_OF_NODE * scanner.budget.page_bytes;
         let room = scanner.budget.reserve(bytes).ok_or(ScanRefused::NoRoom)?;
         let failed = BTreeSet::new();
-        let plan = scanner.plan(&spec, &failed);
+        let plan = scanner.plan(&layout, &spec, &failed);
         if spec.on_missing == OnMissing::End && !plan.missing().is_empty() {
-            return Err(ScanRefused::Missing(scanner.missing(&plan, &spec, &failed)));
+            return Err(ScanRefused::Missing(scanner.missing(&layout, &plan, &spec, &failed)));
         }
         let mut scan = Self {
             scanner: Rc::clone(scanner),
+            layout,
             plan: Rc::new(plan),
             merge: ScanMerge::new([]),
             pages: Pages::default(),
@@ -203,10 +207,10 @@ impl ClusterScan {
         &self.segments
     }
 
-    /// The nodes, by their places.
+    /// Where its keys belong.
     #[must_use]
     pub fn layout(&self) -> &Layout {
-        self.scanner.layout()
+        &self.layout
     }
 
     /// Partitions that were left out.
@@ -473,9 +477,9 @@ impl ClusterScan {
             self.decided = self.decided.take().max(self.pages.furthest());
         }
         self.failed.insert(node);
-        let plan = self.scanner.plan(&self.spec, &self.failed);
+        let plan = self.scanner.plan(&self.layout, &self.spec, &self.failed);
         if self.spec.on_missing == OnMissing::End && !plan.missing().is_empty() {
-            let missing = self.scanner.missing(&plan, &self.spec, &self.failed);
+            let missing = self.scanner.missing(&self.layout, &plan, &self.spec, &self.failed);
             self.ending = Some(ScanStep::Missing(MissingReplicas { is_busy: self.is_busy, ..missing }));
             return;
         }
@@ -486,8 +490,7 @@ impl ClusterScan {
     fn begin_plan(&mut self) {
         let start =
             self.decided.as_ref().map_or_else(|| self.spec.start.clone(), |decided| least_behind(decided).into());
-        let layout = self.scanner.membership.layout();
-        let nodes: Vec<NodeId> = layout.ids().filter(|node| !self.plan.part(*node).is_empty()).collect();
+        let nodes: Vec<NodeId> = self.layout.ids().filter(|node| !self.plan.part(*node).is_empty()).collect();
         self.pages = Pages::from(start.clone());
         self.merge = ScanMerge::new(nodes);
         self.missing.extend(self.plan.missing().iter());

@@ -21,11 +21,13 @@ use super::budget::ScanBudget;
 use super::page_reader::PageReader;
 use crate::background_rpc::BackgroundRpc;
 use crate::coordinator::Coordinator;
+use crate::pinned_layout::{PinnedLayout, ShardLayout};
 
 /// What a shard scans the cluster with.
 pub struct Scanner {
     pub(crate) clock: Arc<Clock>,
     pub(crate) membership: Arc<Membership>,
+    pub(crate) layout: Rc<ShardLayout>,
     pub(crate) peers: Rc<Peers>,
     pub(crate) rpc: Rc<BackgroundRpc>,
     pub(crate) reader: Rc<PageReader>,
@@ -92,20 +94,26 @@ impl Scanner {
 
     /// The nodes, and where they keep what.
     #[must_use]
-    pub fn layout(&self) -> &Layout {
-        self.membership.layout()
+    pub fn layout(&self) -> PinnedLayout {
+        self.layout.pin()
     }
 
     /// Which nodes answer for which partitions, without those that have failed.
-    pub(super) fn plan(&self, spec: &ScanSpec, failed: &BTreeSet<NodeId>) -> ScanPlan {
-        ScanPlan::new(self.membership.layout(), spec.quorum, |node, partition| self.answers(node, partition, failed))
+    pub(super) fn plan(&self, layout: &Layout, spec: &ScanSpec, failed: &BTreeSet<NodeId>) -> ScanPlan {
+        ScanPlan::new(layout, spec.quorum, |node, partition| self.answers(node, partition, failed))
     }
 
     /// What a plan lacks.
-    pub(super) fn missing(&self, plan: &ScanPlan, spec: &ScanSpec, failed: &BTreeSet<NodeId>) -> MissingReplicas {
+    pub(super) fn missing(
+        &self,
+        layout: &Layout,
+        plan: &ScanPlan,
+        spec: &ScanSpec,
+        failed: &BTreeSet<NodeId>,
+    ) -> MissingReplicas {
         let partitions = plan.missing().clone();
         let replicas = partitions.iter().flat_map(|partition| {
-            let replicas = self.membership.layout().preference_list(partition);
+            let replicas = layout.preference_list(partition);
             replicas.iter().take(usize::from(spec.quorum.replicas())).map(move |node| (*node, partition))
         });
         let absent = replicas.filter(|(node, partition)| !self.answers(*node, *partition, failed));

@@ -243,11 +243,13 @@ impl Coordinator {
     /// they request.
     fn give_way(&self, key: &Key, quorum: Quorum, bytes: usize) -> Result<Duration, Refused> {
         let operations = &self.operations;
-        let membership = &operations.membership;
-        let replicas = membership.layout().preference_list(key.hash().partition());
-        let is_reachable = |node: &&NodeId| operations.peers.get(**node).is_none_or(|peer| peer.is_up());
-        let reachable = replicas.iter().take(usize::from(quorum.replicas())).filter(is_reachable);
-        let asked = Backpressure::met_by(quorum, reachable.map(|node| membership.backpressure(*node)));
+        let (membership, layout) = (&operations.membership, operations.layout.pin());
+        let replicas = layout.preference_list(key.hash().partition()).iter().take(usize::from(quorum.replicas()));
+        let asked = replicas.filter_map(|node| match operations.peers.get(*node) {
+            _ if *node == membership.own() => Some(membership.own_state().backpressure()),
+            peer => peer.filter(|peer| peer.is_up()).map(|peer| peer.state().backpressure()),
+        });
+        let asked = Backpressure::met_by(quorum, asked);
         if asked == Backpressure::NONE {
             return Ok(Duration::ZERO);
         }
@@ -261,8 +263,8 @@ impl Coordinator {
 
     /// Whether a write cannot succeed without this node's own disk: then nothing is sent.
     fn needs_own(&self, key: &Key, quorum: Quorum) -> bool {
-        let membership = &self.operations.membership;
-        let replicas = membership.layout().preference_list(key.hash().partition());
+        let (membership, layout) = (&self.operations.membership, self.operations.layout.pin());
+        let replicas = layout.preference_list(key.hash().partition());
         quorum.required() == quorum.replicas()
             && replicas.iter().take(usize::from(quorum.replicas())).any(|node| *node == membership.own())
     }

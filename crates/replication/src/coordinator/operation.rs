@@ -4,15 +4,16 @@ use std::rc::Rc;
 use std::task::Waker;
 use std::time::Duration;
 
+use kvorum_core::layout::Layout;
 use kvorum_core::node::NodeId;
 use kvorum_core::quorum::read::Read;
 use kvorum_core::quorum::write::{Attempt, Write};
 use kvorum_core::quorum::{Quorum, Rank, ReplicaSet};
 use kvorum_core::{Key, PartitionId, Record, Version};
-use kvorum_peer::membership::Membership;
 
 use super::api::{ReadResult, Receipt, Refused, ReplicaReceipt, WithReceipt, WriteResult};
 use super::slow::SlowReplica;
+use crate::pinned_layout::PinnedLayout;
 
 /// What a client's future receives.
 pub enum Outcome {
@@ -46,6 +47,8 @@ pub(super) enum StateMachine {
 }
 
 pub(super) struct Operation {
+    /// It holds for this request to its end.
+    pub(super) layout: PinnedLayout,
     pub(super) generation: u32,
     pub(super) round: u8,
     pub(super) key: Key,
@@ -82,13 +85,12 @@ pub(super) struct Operation {
 }
 
 impl Operation {
-    pub(super) fn replicas<'a>(&self, membership: &'a Membership) -> &'a [NodeId] {
-        let all = membership.layout().preference_list(self.partition);
-        all.get(..usize::from(self.quorum.replicas())).unwrap_or(all)
+    pub(super) fn replicas(&self) -> &[NodeId] {
+        replicas(&self.layout, self.partition, self.quorum)
     }
 
-    pub(super) fn rank(&self, membership: &Membership, node: NodeId) -> Option<Rank> {
-        let index = self.replicas(membership).iter().position(|replica| *replica == node)?;
+    pub(super) fn rank(&self, node: NodeId) -> Option<Rank> {
+        let index = self.replicas().iter().position(|replica| *replica == node)?;
         u8::try_from(index).ok().map(Rank)
     }
 
@@ -99,14 +101,14 @@ impl Operation {
     }
 
     /// What each replica has done so far.
-    pub(super) fn slow_replicas(&self, membership: &Membership) -> Vec<SlowReplica> {
+    pub(super) fn slow_replicas(&self) -> Vec<SlowReplica> {
         let entry = |(node, note): (&NodeId, &ReplicaNote)| SlowReplica {
             node: *node,
             outcome: note.outcome(),
             version: note.version,
             took: note.micros.map(|micros| Duration::from_micros(micros.into())),
         };
-        self.replicas(membership).iter().zip(&self.notes).map(entry).collect()
+        self.replicas().iter().zip(&self.notes).map(entry).collect()
     }
 
     /// What was answered is about an earlier attempt, and not for the receipt.
@@ -126,18 +128,18 @@ impl Operation {
         now.saturating_sub(self.notes.get(usize::from(rank.0)).map_or(self.started, |note| note.asked))
     }
 
-    pub(super) fn receipt(&self, membership: &Membership) -> Receipt {
+    pub(super) fn receipt(&self) -> Receipt {
         let entry = |(node, note): (&NodeId, &ReplicaNote)| ReplicaReceipt {
-            node: Rc::from(membership.url(*node)),
+            node: Rc::from(self.layout.node(*node).map_or("", |node| &node.url)),
             outcome: note.outcome(),
             version: note.version,
             micros: note.micros,
         };
-        Receipt { replicas: self.replicas(membership).iter().zip(&self.notes).map(entry).collect() }
+        Receipt { replicas: self.replicas().iter().zip(&self.notes).map(entry).collect() }
     }
 
-    pub(super) fn node(&self, membership: &Membership, rank: Rank) -> Option<NodeId> {
-        self.replicas(membership).get(usize::from(rank.0)).copied()
+    pub(super) fn node(&self, rank: Rank) -> Option<NodeId> {
+        self.replicas().get(usize::from(rank.0)).copied()
     }
 
     /// Decides once what the client gets, and wakes it.
@@ -175,6 +177,12 @@ impl Operation {
         };
         acked.min(self.quorum.required() - 1)
     }
+}
+
+/// Where a request goes that asks this quorum for a key of this partition.
+pub(super) fn replicas(layout: &Layout, partition: PartitionId, quorum: Quorum) -> &[NodeId] {
+    let all = layout.preference_list(partition);
+    all.get(..usize::from(quorum.replicas())).unwrap_or(all)
 }
 
 /// The attempts of a write, by the round that a frame's id names.

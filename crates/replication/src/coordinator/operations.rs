@@ -45,11 +45,12 @@ use super::fan_out::FanOut;
 use super::hedge::Hedging;
 use super::hot::HotCounts;
 use super::metrics::CoordinatorMetrics;
-use super::operation::{Attempts, Operation, Outcome, ReplicaNote, StateMachine};
+use super::operation::{Attempts, Operation, Outcome, ReplicaNote, StateMachine, replicas};
 use super::repair_budget::ReadRepair;
 use super::slow_start::{SelectionCost, SlowStart};
 use crate::hints::HintQueue;
 use crate::operation_id::OperationId;
+use crate::pinned_layout::{PinnedLayout, ShardLayout};
 use crate::replica::reply_to::ReplyTo;
 use crate::replica::{AnswerCounts, Replica, StoreReason};
 
@@ -84,6 +85,8 @@ pub struct CoordinatorParts {
     pub clock: Arc<Clock>,
     /// The node's identity and standing.
     pub membership: Arc<Membership>,
+    /// Where keys belong.
+    pub layout: Rc<ShardLayout>,
     /// This node as a replica.
     pub replica: Rc<Replica<ReplyTo>>,
     /// The other nodes.
@@ -110,6 +113,7 @@ pub struct CoordinatorParts {
 pub struct Operations {
     pub(super) clock: Arc<Clock>,
     pub(super) membership: Arc<Membership>,
+    pub(super) layout: Rc<ShardLayout>,
     pub(super) replica: Rc<Replica<ReplyTo>>,
     pub(super) peers: Rc<Peers>,
     pub(super) large_values: Arc<LargeValues>,
@@ -156,10 +160,11 @@ impl Operations {
     #[must_use]
     pub fn new(parts: CoordinatorParts) -> Rc<Self> {
         let CoordinatorParts { clock, membership, replica, peers, large_values, cpu_share, hints, metrics, .. } = parts;
-        let CoordinatorParts { hedging, fan_out, deadline, lingering_max, .. } = parts;
+        let CoordinatorParts { layout, hedging, fan_out, deadline, lingering_max, .. } = parts;
         Rc::new(Self {
             clock,
             membership,
+            layout,
             replica,
             peers,
             large_values,
@@ -199,7 +204,7 @@ impl Operations {
 
     fn insert(&self, key: Key, quorum: Quorum, begin: NewOperation, machine: StateMachine) -> OperationId {
         self.cpu_share.note_request();
-        let NewOperation { now, came, partition, with_receipt } = begin;
+        let NewOperation { layout, now, came, partition, with_receipt } = begin;
         let started = came.unwrap_or(now);
         self.hot.borrow_mut().note(&key, partition, now, &self.metrics.hot);
         let generation = self.generation.get().wrapping_add(1) & 0x00ff_ffff;
@@ -211,6 +216,7 @@ impl Operations {
             self.timers.notify_one();
         }
         let slot = table.insert(Operation {
+            layout,
             generation,
             round: 1,
             key,
@@ -248,24 +254,27 @@ impl Operations {
         came: Option<Duration>,
     ) -> OperationId {
         let machine = StateMachine::Write { machine: Write::new(quorum), record, attempts: Attempts::first() };
-        let begin = NewOperation { now: self.clock.boot(), came, partition: key.hash().partition(), with_receipt };
+        let (now, layout) = (self.clock.boot(), self.layout.pin());
+        let begin = NewOperation { layout, now, came, partition: key.hash().partition(), with_receipt };
         let id = self.insert(key, quorum, begin, machine);
         self.send_write(id);
-        self.handle_inbox(begin.now);
+        self.handle_inbox(now);
         id
     }
 
     /// Sends the current attempt of a write to all: peers first, whose way is longer.
     pub(super) fn send_write(&self, id: OperationId) {
-        let (key, record, replicas) = {
+        let (key, record, layout, partition, quorum) = {
             let mut table = self.table.borrow_mut();
             let Some(operation) = find(&mut table, id) else { return };
             let StateMachine::Write { record, .. } = &operation.machine else { return };
             let record = record.clone();
             operation.storing = ReplicaSet::first(operation.quorum.replicas());
             operation.owed = operation.storing;
-            (operation.key.clone(), record, operation.replicas(&self.membership))
+            let Operation { key, layout, partition, quorum, .. } = operation;
+            (key.clone(), record, layout.clone(), *partition, *quorum)
         };
+        let replicas = replicas(&layout, partition, quorum);
         let own = self.membership.own();
         let mut is_sent = false;
         let mut deferred = ReplicaSet::EMPTY;
@@ -310,7 +319,8 @@ impl Operations {
         record: &Record,
         reason: StoreReason,
     ) -> Result<Sent, Failure> {
-        if let Some(peer) = self.peers.get(node) {
+        if node != self.membership.own() {
+            let peer = self.peers.get(node).ok_or(Failure::Unreachable)?;
             let (key, record) = (key.clone(), record.bytes().clone());
             let message = Message::Store { key, record, repair: reason == StoreReason::Repair, non_voting: false };
             peer.send(id.get(), message, self.grouping.get())
@@ -339,20 +349,21 @@ impl Operations {
         with_receipt: WithReceipt,
         came: Option<Duration>,
     ) -> OperationId {
-        let begin = NewOperation { now: self.clock.boot(), came, partition: key.hash().partition(), with_receipt };
-        let (first, record_from) = self.choose(begin.partition, begin.now, quorum);
+        let (now, layout, partition) = (self.clock.boot(), self.layout.pin(), key.hash().partition());
+        let (first, record_from) = self.choose(&layout, partition, now, quorum);
+        let begin = NewOperation { layout, now, came, partition, with_receipt };
         let mut machine = Read::new(quorum, first, record_from);
         let mut commands = self.commands.take();
         machine.start(&mut |command| commands.push(command));
         let machine = StateMachine::Read { machine, write_back: Version::ZERO, repaired: ReplicaSet::EMPTY };
         let id = self.insert(key, quorum, begin, machine);
-        self.carry_out(id, begin.now, &mut commands);
+        self.carry_out(id, now, &mut commands);
         self.commands.replace(commands);
-        self.handle_inbox(begin.now);
+        self.handle_inbox(now);
         self.hedging.earn();
         // Also where all are asked at once: what they hold may still have to be fetched from another.
         if quorum.replicas() > 1 {
-            self.arm_hedge(id, begin.now);
+            self.arm_hedge(id, now);
         }
         id
     }
@@ -397,7 +408,7 @@ impl Operations {
     pub fn fail_all(self: &Rc<Self>, node: NodeId) {
         let mut waiting = Vec::new();
         for (slot, operation) in &*self.table.borrow() {
-            let Some(rank) = operation.rank(&self.membership, node) else { continue };
+            let Some(rank) = operation.rank(node) else { continue };
             let id = OperationId::new(slot, operation.generation, operation.round);
             if operation.storing.contains(rank) {
                 waiting.push((id, ResponseKind::Stored(StoreAnswer::Failed(Failure::Unreachable))));
@@ -470,8 +481,9 @@ impl Operations {
             && operation.is_sent
         {
             self.metrics.unconfirmed_stores.fetch_add(u64::from(operation.owed.len()), Ordering::Relaxed);
-            if machine.acked() > 0 {
-                self.hints.offer(&operation.key, record, operation.owed);
+            if machine.acked() > 0 && !operation.owed.is_empty() {
+                let owed = operation.owed.iter().filter_map(|rank| operation.node(rank)).collect();
+                self.hints.offer(&operation.key, record, owed);
             }
         }
     }
@@ -490,8 +502,8 @@ impl Operations {
 }
 
 /// What is known of a request before it is one.
-#[derive(Clone, Copy)]
 struct NewOperation {
+    layout: PinnedLayout,
     now: Duration,
     came: Option<Duration>,
     partition: PartitionId,

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use kvorum_core::{Key, Record};
 
-use super::operation::{Operation, StateMachine};
+use super::operation::{Operation, StateMachine, replicas};
 use super::operations::Operations;
 use crate::replica::StoreReason;
 
 impl Operations {
     /// After the answer: sends what was read to the replicas that are known by now to need it, each once.
     pub(super) fn repair(&self, operation: &mut Operation, now: Duration) {
-        let replicas = operation.replicas(&self.membership);
+        let replicas = replicas(&operation.layout, operation.partition, operation.quorum);
         let is_quorum = operation.quorum.is_quorum();
         let StateMachine::Read { machine, repaired, .. } = &mut operation.machine else { return };
         let Some(record) = machine.answered_record() else { return };

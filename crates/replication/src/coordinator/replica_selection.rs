@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use kvorum_core::PartitionId;
+use kvorum_core::layout::Layout;
 use kvorum_core::node::NodeId;
 use kvorum_core::quorum::{Quorum, Rank, ReplicaSet};
 
@@ -13,10 +14,18 @@ use super::slow_start::ReplicaHealth;
 impl Operations {
     /// The `ack` replicas that are asked first, and the one of them that is asked for the record: this node before
     /// those that stand as it does, and of the others those that answer fastest.
-    pub(super) fn choose(&self, partition: PartitionId, now: Duration, quorum: Quorum) -> (ReplicaSet, Rank) {
-        let replicas = self.membership.layout().preference_list(partition);
+    pub(super) fn choose(
+        &self,
+        layout: &Layout,
+        partition: PartitionId,
+        now: Duration,
+        quorum: Quorum,
+    ) -> (ReplicaSet, Rank) {
+        let replicas = layout.preference_list(partition);
+        let own = self.membership.own();
         let delay = self.hedging.delay();
         let cost = |node: &NodeId| match self.peers.get(*node) {
+            None if *node != own => (ReplicaHealth::Out, true, 0),
             None if self.membership.abstains().is_some() => (ReplicaHealth::Out, false, 0),
             None => {
                 let is_overdue = |after| self.own_disk.is_overdue(now, after);

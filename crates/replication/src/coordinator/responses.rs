@@ -49,7 +49,7 @@ impl Operations {
             }
             return NextStep::Nothing;
         };
-        let Some(rank) = operation.rank(&self.membership, response.node) else { return NextStep::Nothing };
+        let Some(rank) = operation.rank(response.node) else { return NextStep::Nothing };
         if now > operation.deadline {
             // Past it the replicas may have dropped what they promised: the answer must not be used.
             return NextStep::Nothing;
@@ -161,7 +161,7 @@ impl Operations {
                 if self.metrics.slow.is_slow(took) && !operation.is_decided {
                     self.note_slow(operation, took, if record.is_tombstone() { 202 } else { 201 });
                 }
-                let receipt = (operation.with_receipt == WithReceipt::Yes).then(|| operation.receipt(&self.membership));
+                let receipt = (operation.with_receipt == WithReceipt::Yes).then(|| operation.receipt());
                 operation.decide(Ok(Outcome::Written(WriteResult { version, expires_ms, receipt })));
                 NextStep::Nothing
             }
@@ -224,17 +224,22 @@ impl Operations {
     fn ask(self: &Rc<Self>, id: OperationId, now: Duration, rank: Rank, wanted: Wanted) {
         let mut table = self.table.borrow_mut();
         let Some(operation) = find(&mut table, id) else { return };
-        let Some(node) = operation.node(&self.membership, rank) else { return };
+        let Some(node) = operation.node(rank) else { return };
         operation.note_asked(rank, now);
         let key = operation.key.clone();
         drop(table);
-        match self.peers.get(node) {
-            Some(peer) => {
-                if let Err(failure) = peer.read(id.get(), &key, wanted, self.grouping.get()) {
-                    self.post(id.get(), node, ResponseKind::Read(ReadAnswer::Failed(failure)));
-                }
+        if node != self.membership.own() {
+            let asked = match self.peers.get(node) {
+                Some(peer) => peer.read(id.get(), &key, wanted, self.grouping.get()).map(|_| ()),
+                None => Err(Failure::Unreachable),
+            };
+            if let Err(failure) = asked {
+                self.post(id.get(), node, ResponseKind::Read(ReadAnswer::Failed(failure)));
             }
-            None if wanted == Wanted::VersionAtClock && !self.clock.is_present_durable() => {
+            return;
+        }
+        match () {
+            () if wanted == Wanted::VersionAtClock && !self.clock.is_present_durable() => {
                 let operations = self.clone();
                 tokio::task::spawn_local(async move {
                     match operations.make_clock_durable().await {
@@ -244,7 +249,7 @@ impl Operations {
                     operations.handle_inbox(operations.clock.boot());
                 });
             }
-            None => self.ask_own(id, now, &key),
+            () => self.ask_own(id, now, &key),
         }
     }
 
@@ -259,7 +264,7 @@ impl Operations {
     fn write_back(&self, id: OperationId, now: Duration, rank: Rank, record: &Record) {
         let mut table = self.table.borrow_mut();
         let Some(operation) = find(&mut table, id) else { return };
-        let Some(node) = operation.node(&self.membership, rank) else { return };
+        let Some(node) = operation.node(rank) else { return };
         if let StateMachine::Read { write_back, .. } = &mut operation.machine
             && *write_back != record.version()
         {
@@ -281,7 +286,7 @@ impl Operations {
     fn found(&self, id: OperationId, now: Duration, value: Held<Record>, expiry: Expiry) {
         let mut table = self.table.borrow_mut();
         let Some(operation) = find(&mut table, id) else { return };
-        let receipt = (operation.with_receipt == WithReceipt::Yes).then(|| operation.receipt(&self.membership));
+        let receipt = (operation.with_receipt == WithReceipt::Yes).then(|| operation.receipt());
         let took = now.saturating_sub(operation.started);
         if self.metrics.slow.is_slow(took) && !operation.is_decided {
             let is_there = matches!(&value, Held::Record(record) if !record.is_tombstone() && expiry != Expiry::Passed);
@@ -305,7 +310,7 @@ impl Operations {
             hash: operation.key.hash(),
             quorum: operation.quorum,
             status,
-            replicas: operation.slow_replicas(&self.membership),
+            replicas: operation.slow_replicas(),
         });
     }
 
@@ -315,7 +320,7 @@ impl Operations {
             StateMachine::Read { .. } => "read",
             StateMachine::Write { .. } => "write",
         };
-        for (node, replica) in operation.replicas(&self.membership).iter().zip(&receipt.replicas) {
+        for (node, replica) in operation.replicas().iter().zip(&receipt.replicas) {
             if !matches!(replica.outcome, "accepted" | "record" | "version" | "absent" | "written-back") {
                 let missing = MissingAnswer { operation: name, cause: replica.outcome, replica: *node };
                 self.metrics.note_missing(missing);
@@ -327,8 +332,7 @@ impl Operations {
         if operation.is_decided {
             return;
         }
-        let (required, acked, receipt) =
-            (operation.quorum.required(), operation.acked(), operation.receipt(&self.membership));
+        let (required, acked, receipt) = (operation.quorum.required(), operation.acked(), operation.receipt());
         let overloaded = failure_name(Failure::Overloaded);
         // A read has no effect, and where a replica had no room for it now there may be some later.
         if matches!(operation.machine, StateMachine::Read { .. })

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod dials;
+mod layouts;
 pub(crate) mod rig;
 
 use std::sync::atomic::Ordering;
@@ -14,7 +15,7 @@ use kvorum_core::node::NodeId;
 use kvorum_core::quorum::{Current, Failure, Held, Quorum, ReadAnswer, StoreAnswer, Wanted};
 use kvorum_core::{Hlc, Incarnation, Key, Record, Version};
 use kvorum_storage::memory::Fault;
-use rig::{LONG, RUN, Rig, Settings, run, until};
+use rig::{LONG, RUN, Rig, Settings, idle_node, run, until};
 use tokio::sync::oneshot;
 
 use super::Refused;
@@ -113,7 +114,7 @@ fn as_many_writes_are_refused_as_enough_of_their_replicas_ask_for_and_no_read() 
         let membership = rig.shard.membership.clone();
         let ask = |levels: [u8; 3]| {
             for (node, level) in (0..).zip(levels) {
-                membership.note_backpressure(NodeId(node), Backpressure::from_level(level));
+                membership.peer(NodeId(node)).note_backpressure(Backpressure::from_level(level));
             }
         };
         ask([0, 7, 0]);
@@ -216,7 +217,7 @@ async fn read_with(rig: &mut Rig, record: &Record) -> &'static str {
             }
         }
     };
-    let own = rig.shard.membership.url(NodeId(0));
+    let own = rig.shard.membership.own_state().url.clone();
     found.receipt.unwrap().replicas.iter().find(|replica| *replica.node == *own).unwrap().outcome
 }
 
@@ -320,7 +321,7 @@ fn a_receipt_shows_write_backs() {
         rig.answer(0, &fetch, record_of(&newer)).await;
         let found = get.await.unwrap().unwrap();
         let receipt = found.receipt.unwrap();
-        let own = receipt.replicas.iter().find(|replica| *replica.node == *rig.shard.membership.url(NodeId(0)));
+        let own = receipt.replicas.iter().find(|replica| *replica.node == *rig.shard.membership.peer(NodeId(0)).url);
         let own = own.unwrap();
         assert_eq!((own.outcome, own.version), ("written-back", Some(newer.version())));
     });
@@ -392,7 +393,7 @@ fn a_second_attempt_does_not_show_what_answered_the_first() {
         }
         let Err(Refused::NotEnough { acked, receipt, .. }) = put.await.unwrap() else { panic!("not refused") };
         assert_eq!(acked, 1, "this node");
-        let silent = receipt.replicas.iter().find(|replica| *replica.node == *rig.shard.membership.url(NodeId(4)));
+        let silent = receipt.replicas.iter().find(|replica| *replica.node == *rig.shard.membership.peer(NodeId(4)).url);
         let silent = silent.unwrap();
         assert_eq!((silent.outcome, silent.version), ("no-answer", None));
     });
@@ -453,7 +454,8 @@ fn a_node_without_a_vote_asks_others_first() {
         rig.answer(peer, &asked, record_of(&record)).await;
         let found = get.await.unwrap().unwrap();
         let own = found.receipt.unwrap();
-        let own = own.replicas.iter().find(|replica| *replica.node == *rig.shard.membership.url(NodeId(0))).unwrap();
+        let own =
+            own.replicas.iter().find(|replica| *replica.node == *rig.shard.membership.peer(NodeId(0)).url).unwrap();
         assert_eq!(own.outcome, "no-answer");
     });
 }
@@ -500,7 +502,7 @@ fn a_read_that_finds_no_room_for_its_record_is_refused_and_holds_none() {
 }
 
 /// Which replica a hint is kept for, of a write at 2/3 whose second replica is lost, in the order of ranks.
-async fn owed_after(answer: StoreAnswer) -> (Rig, usize) {
+async fn owed_after(answer: StoreAnswer) -> (Rig, NodeId) {
     let mut rig = Rig::start(3, Settings::default()).await;
     let put = rig.put(&key("k"), quorum(QUORUM));
     let store = rig.next(0).await;
@@ -509,8 +511,7 @@ async fn owed_after(answer: StoreAnswer) -> (Rig, usize) {
     let store = rig.next(1).await;
     rig.answer(1, &store, Message::StoreAnswer(answer)).await;
     until(|| rig.shard.coordinator.operations.under_way() == 0).await;
-    let rank = rig.rank(&key("k"), 1);
-    (rig, rank)
+    (rig, idle_node(1))
 }
 
 #[test]
@@ -518,8 +519,8 @@ fn a_replica_that_did_not_confirm_a_write_is_owed_a_hint() {
     let older = Current::GcWatermark(Version::ZERO);
     for answer in [StoreAnswer::Failed(Failure::Overloaded), StoreAnswer::StaleUnknown(older)] {
         run(async {
-            let (rig, rank) = owed_after(answer).await;
-            assert_eq!(rig.hints.owed(), [vec![rank]], "{answer:?}");
+            let (rig, node) = owed_after(answer).await;
+            assert_eq!(rig.hints.owed(), [vec![node]], "{answer:?}");
         });
     }
 }
@@ -551,7 +552,7 @@ fn a_replica_whose_connection_ends_before_its_answer_is_owed_a_hint() {
         assert!(rig.hints.owed().is_empty(), "it may still answer");
         rig.disconnect(1).await;
         until(|| rig.shard.coordinator.operations.under_way() == 0).await;
-        assert_eq!(rig.hints.owed(), [vec![rig.rank(&key("k"), 1)]]);
+        assert_eq!(rig.hints.owed(), [vec![idle_node(1)]]);
     });
 }
 
@@ -580,7 +581,7 @@ fn a_shard_that_stops_keeps_what_its_writes_owe() {
         rig.answer(0, &store, accepted()).await;
         put.await.unwrap().unwrap();
         rig.shard.coordinator.operations.end();
-        assert_eq!(rig.hints.owed(), [vec![rig.rank(&key("k"), 1)]]);
+        assert_eq!(rig.hints.owed(), [vec![idle_node(1)]]);
     });
 }
 

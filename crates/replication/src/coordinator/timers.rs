@@ -54,11 +54,12 @@ impl Operations {
             operation.hedge_at = now + delay;
             let mut is_forced = false;
             for rank in operation.reading.iter() {
-                let Some(node) = operation.node(&self.membership, rank) else { continue };
-                let Some(peer) = self.peers.get(node) else {
+                let Some(node) = operation.node(rank) else { continue };
+                if node == self.membership.own() {
                     is_forced |= self.own_disk.is_overdue(now, delay);
                     continue;
-                };
+                }
+                let Some(peer) = self.peers.get(node) else { continue };
                 is_forced |= peer.is_suspect(now, delay);
                 // The replica that made this necessary took at least so long.
                 peer.note_read(operation.waited_for(rank, now));

@@ -4,6 +4,7 @@
 
 use std::future::Future;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -51,7 +52,7 @@ struct HintSender {
 /// Why a page was not delivered: it will be tried again.
 struct Interrupted;
 
-/// Delivers to one node. Runs until it is dropped.
+/// Delivers to one node, until that has left.
 pub(super) async fn run(hint_store: Rc<HintStore>, target: Rc<HintTarget>) {
     let pace = HintPace::new(hint_store.parts.queue.settings().rate, hint_store.parts.cpu_share.clone());
     let mut sender = HintSender { hint_store, target, pace, delivered: Delivered::default(), place: None };
@@ -59,7 +60,7 @@ pub(super) async fn run(hint_store: Rc<HintStore>, target: Rc<HintTarget>) {
     let mut is_away = true;
     // When a round is asked for, after its return.
     let mut round_at = None;
-    loop {
+    while !sender.target.is_gone.get() {
         sender.metrics().rate.store(sender.pace.rate(), Ordering::Relaxed);
         let is_up = sender.is_up();
         let (was_away, now) = (std::mem::replace(&mut is_away, !is_up), sender.hint_store.parts.clock.boot());
@@ -96,7 +97,7 @@ impl HintSender {
     fn make_up_for_dropped(&self) {
         if self.metrics().missed.swap(false, Ordering::Relaxed) {
             tracing::info!(
-                peer = self.hint_store.parts.membership.url(self.target.node),
+                peer = &*self.hint_store.parts.membership.peer(self.target.node).url,
                 "hints were dropped: a round makes up for them"
             );
             self.hint_store.parts.anti_entropy.want();
@@ -215,11 +216,15 @@ impl HintSender {
 
     /// It was when the hint was kept; weights and zones may have been changed since.
     fn is_replica_of(&self, key: &Key, record: &Record) -> bool {
-        let replicas = self.hint_store.parts.membership.layout().preference_list(key.hash().partition());
-        replicas.iter().take(usize::from(record.from())).any(|node| *node == self.target.node)
+        let layout = self.hint_store.parts.layout.pin();
+        layout
+            .preference_list(key.hash().partition())
+            .iter()
+            .take(usize::from(record.from()))
+            .any(|node| *node == self.target.node)
     }
 
-    fn metrics(&self) -> &super::TargetMetrics {
+    fn metrics(&self) -> Arc<super::TargetMetrics> {
         self.hint_store.parts.queue.target(self.target.node)
     }
 }

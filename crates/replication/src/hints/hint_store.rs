@@ -3,7 +3,7 @@
 //!
 //! Everything here runs on one thread; what may block on the disk is done by the read pool, one thing at a time.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use kvorum_base::clock::Clock;
 use kvorum_base::cpu_share::CpuShare;
 use kvorum_base::value_memory::LargeValues;
 use kvorum_core::hints::{Backlog, BucketId, OverBound, Size};
+use kvorum_core::layout::Layout;
 use kvorum_core::node::NodeId;
 use kvorum_peer::membership::Membership;
 use kvorum_peer::peers::Peers;
@@ -28,6 +29,7 @@ use super::{Dropped, Hint, HintQueue};
 use crate::anti_entropy::AntiEntropy;
 use crate::background_rpc::BackgroundRpc;
 use crate::background_scan::BackgroundScan;
+use crate::pinned_layout::ShardLayout;
 
 /// Bytes that are written at once: the commits of clients' writes wait for no more.
 const WRITE_BYTES: usize = 256 << 10;
@@ -38,6 +40,8 @@ const BUSY_PAUSE: Duration = Duration::from_millis(50);
 pub(super) struct HintTarget {
     pub(super) node: NodeId,
     pub(super) id: TargetId,
+    /// The node has left.
+    pub(super) is_gone: Cell<bool>,
     pub(super) backlog: RefCell<Backlog>,
 }
 
@@ -47,6 +51,8 @@ pub struct HintStoreParts {
     pub clock: Arc<Clock>,
     /// The nodes.
     pub membership: Arc<Membership>,
+    /// Where keys belong.
+    pub layout: Rc<ShardLayout>,
     /// Does what may block on the disk.
     pub pool: ReadPool,
     /// Reads what is kept.
@@ -70,7 +76,7 @@ pub struct HintStoreParts {
 /// Keeps hints, and has hint senders deliver them.
 pub struct HintStore {
     pub(super) parts: HintStoreParts,
-    pub(super) targets: Vec<Rc<HintTarget>>,
+    pub(super) targets: RefCell<Vec<Rc<HintTarget>>>,
     /// What is to be dropped from the store: at most each bucket once.
     drops: RefCell<Vec<Range<Bytes>>>,
     /// There are drops.
@@ -88,32 +94,112 @@ impl HintStore {
     /// Nothing is loaded yet.
     #[must_use]
     pub fn new(parts: HintStoreParts) -> Rc<Self> {
+        Rc::new(Self { parts, targets: RefCell::default(), drops: RefCell::default(), changed: Notify::new() })
+    }
+
+    /// Goes over to the nodes of a layout: what is kept for nodes that have left is dropped. Those that have come.
+    pub(super) fn follow(&self, layout: &Layout) -> Vec<Rc<HintTarget>> {
+        let own = self.parts.membership.own();
+        let mut targets = self.targets.borrow_mut();
+        targets.retain(|target| {
+            let stays = layout.node(target.node).is_some();
+            if !stays {
+                target.is_gone.set(true);
+                self.parts.queue.count_dropped(Dropped::NoReplica, target.backlog.borrow().pending().hints);
+                self.drops.borrow_mut().push(target.id.range());
+                self.parts.queue.note_pending(target.node, Size::default(), None);
+            }
+            stays
+        });
+        let is_known = |node: &NodeId| targets.iter().any(|target| target.node == *node);
+        let come = layout.ids().filter(|node| *node != own && !is_known(node));
         let target = |node| {
-            let id = TargetId::of(parts.membership.url(node));
-            Rc::new(HintTarget { node, id, backlog: RefCell::new(Backlog::new(parts.queue.settings().bounds)) })
+            let backlog = RefCell::new(Backlog::new(self.parts.queue.settings().bounds));
+            Rc::new(HintTarget { node, id: TargetId::of(node), is_gone: Cell::new(false), backlog })
         };
-        let targets = parts.membership.others().map(target).collect();
-        Rc::new(Self { parts, targets, drops: RefCell::default(), changed: Notify::new() })
+        let come: Vec<_> = come.map(target).collect();
+        targets.extend(come.iter().cloned());
+        come
+    }
+
+    fn target(&self, node: NodeId) -> Option<Rc<HintTarget>> {
+        self.targets.borrow().iter().find(|target| target.node == node).cloned()
     }
 
     /// What an earlier run has kept; what it kept for nodes that are gone is dropped.
     pub(super) async fn load(&self) {
-        let store = self.parts.store.clone();
-        let sizes = match self.parts.pool.run(move || load_sizes(&*store)).await {
-            Some(Ok(sizes)) => sizes,
-            Some(Err(error)) => return tracing::error!(%error, "cannot read the hints of an earlier run"),
-            None => return,
-        };
+        let targets = self.targets.borrow().clone();
+        let by_url: Vec<_> = targets.iter().map(|target| TargetId::of_url(&self.url_of(target))).collect();
+        let heir = |id| targets.iter().zip(&by_url).find(|(_, by_url)| **by_url == id).map(|(target, _)| target);
+        let mut sizes = self.load_sizes().await;
+        if sizes.iter().any(|(id, ..)| heir(*id).is_some()) {
+            for (id, bucket, size) in sizes {
+                if let Some(target) = heir(id) {
+                    self.take_over(id, target, bucket, size).await;
+                }
+            }
+            sizes = self.load_sizes().await;
+        }
         for (id, bucket, size) in sizes {
-            if let Some(target) = self.targets.iter().find(|target| target.id == id) {
+            if let Some(target) = targets.iter().find(|target| target.id == id) {
                 target.backlog.borrow_mut().restore(bucket, size);
-            } else {
+            } else if heir(id).is_none() {
                 self.parts.queue.count_dropped(Dropped::NoReplica, size.hints);
                 self.drops.borrow_mut().push(id.range());
             }
         }
         self.drops.borrow_mut().dedup();
-        self.targets.iter().for_each(|target| self.note_pending(target));
+        targets.iter().for_each(|target| self.note_pending(target));
+    }
+
+    async fn load_sizes(&self) -> Vec<(TargetId, BucketId, Size)> {
+        let store = self.parts.store.clone();
+        match self.parts.pool.run(move || load_sizes(&*store)).await {
+            Some(Ok(sizes)) => sizes,
+            Some(Err(error)) => {
+                tracing::error!(%error, "cannot read the hints of an earlier run");
+                Vec::new()
+            }
+            None => Vec::new(),
+        }
+    }
+
+    fn url_of(&self, target: &HintTarget) -> Box<str> {
+        self.parts.membership.peer(target.node).url.clone()
+    }
+
+    /// Gives a bucket that was named by its target's URL, in a data directory of a format below 4, the name of now. What
+    /// is interrupted begins anew at the next start.
+    async fn take_over(&self, old: TargetId, target: &HintTarget, bucket: BucketId, size: Size) {
+        let size_of_bucket = HintChange::Put(names::size(target.id, bucket), names::encode_size(size));
+        let Range { mut start, end } = names::hints(old, bucket);
+        loop {
+            let (store, from, to) = (self.parts.store.clone(), start.clone(), end.clone());
+            let limit = PageLimit { records: usize::MAX, bytes: WRITE_BYTES };
+            let page = match self.parts.pool.run(move || store.scan_hints(&from, &to, limit)).await {
+                Some(Ok(page)) => page,
+                Some(Err(error)) => return tracing::error!(%error, "cannot read the hints of an earlier format"),
+                None => return,
+            };
+            let renamed = page.records.iter().filter_map(|(name, record)| match names::parse(name) {
+                Some(Name::Hint(_, _, key)) => {
+                    Some(HintChange::Keep(names::hint(target.id, bucket, &key), record.clone()))
+                }
+                _ => None,
+            });
+            let mut changes: Vec<_> = renamed.chain([size_of_bucket.clone()]).collect();
+            let next = page.records.last().filter(|_| page.more).map(|(name, _)| [name, &[0][..]].concat().into());
+            if next.is_none() {
+                changes.push(HintChange::Drop(names::bucket(old, bucket)));
+            }
+            if !self.apply(changes.into()).await {
+                return;
+            }
+            match next {
+                Some(next) => start = next,
+                None => return,
+            }
+        }
     }
 
     fn note_pending(&self, target: &HintTarget) {
@@ -123,7 +209,7 @@ impl HintStore {
 
     pub(super) fn drop_excess(&self) {
         let now_ms = self.parts.clock.wall_ms();
-        for target in &self.targets {
+        for target in &*self.targets.borrow() {
             loop {
                 let excess = target.backlog.borrow_mut().drop_excess(now_ms);
                 let Some((bucket, size, why)) = excess else { break };
@@ -175,7 +261,7 @@ impl HintStore {
         changes.extend(drops.iter().cloned().map(HintChange::Drop));
         let is_written = self.apply(changes.into()).await;
         for Added { node, more, .. } in added {
-            let Some(target) = self.targets.iter().find(|target| target.node == node) else { continue };
+            let Some(target) = self.target(node) else { continue };
             target.backlog.borrow_mut().end_write(is_written.then_some(more));
             if is_written {
                 self.parts.queue.target(node).kept.fetch_add(more.hints, Ordering::Relaxed);
@@ -183,7 +269,7 @@ impl HintStore {
                 self.parts.queue.count_dropped(Dropped::Store, more.hints);
                 self.parts.queue.note_missed(node);
             }
-            self.note_pending(target);
+            self.note_pending(&target);
         }
         if !is_written {
             self.drops.borrow_mut().extend(drops);
@@ -192,15 +278,17 @@ impl HintStore {
     }
 
     fn changes(&self, hints: Vec<Hint>) -> (Vec<HintChange>, Vec<Added>) {
-        let now_ms = self.parts.clock.wall_ms();
+        let (now_ms, own) = (self.parts.clock.wall_ms(), self.parts.membership.own());
         let mut changes = Vec::new();
         let mut added: Vec<Added> = Vec::new();
         for Hint { key, record, owed } in hints {
-            let replicas = self.parts.membership.layout().preference_list(key.hash().partition());
             let bytes = u64::try_from(key.as_bytes().len() + record.bytes().len()).unwrap_or(u64::MAX);
-            for node in owed.iter().filter_map(|rank| replicas.get(usize::from(rank.0))) {
-                // What this node does not take as a replica it does not take as a hint either.
-                let Some(target) = self.targets.iter().find(|target| target.node == *node) else { continue };
+            // What this node does not take as a replica it does not take as a hint either.
+            for node in owed.iter().filter(|node| **node != own) {
+                let Some(target) = self.target(*node) else {
+                    self.parts.queue.count_dropped(Dropped::NoReplica, 1);
+                    continue;
+                };
                 let bucket = target.backlog.borrow_mut().begin_write(now_ms);
                 changes.push(HintChange::Keep(names::hint(target.id, bucket, &key), record.bytes().clone()));
                 let one = Size { hints: 1, bytes };
@@ -211,7 +299,7 @@ impl HintStore {
             }
         }
         for Added { node, bucket, more } in &added {
-            let Some(target) = self.targets.iter().find(|target| target.node == *node) else { continue };
+            let Some(target) = self.target(*node) else { continue };
             let size = target.backlog.borrow().size_with(*more);
             changes.push(HintChange::Put(names::size(target.id, *bucket), names::encode_size(size)));
         }

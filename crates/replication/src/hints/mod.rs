@@ -27,15 +27,14 @@ pub mod run;
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use kvorum_base::sync::{Mutex, MutexGuard, Notify};
 use kvorum_base::waits::QueueWaits;
 use kvorum_core::hints::{BacklogBounds, Size};
 use kvorum_core::node::NodeId;
-use kvorum_core::quorum::ReplicaSet;
 use kvorum_core::{Key, Record};
 
 /// What a hint takes beside its key and its record, about.
@@ -58,11 +57,11 @@ impl HintSettings {
         Self { bounds: BacklogBounds { bytes_max: 0, age_max: Duration::ZERO }, rate: 0, queue_bytes_max: 0 };
 }
 
-/// A write, and the replicas without it, by their rank.
+/// A write, and the nodes without it.
 pub struct Hint {
     key: Key,
     record: Record,
-    owed: ReplicaSet,
+    owed: Vec<NodeId>,
 }
 
 impl Hint {
@@ -142,7 +141,8 @@ pub struct HintQueue {
     settings: HintSettings,
     waiting: Mutex<WaitingHints>,
     filled: Notify,
-    targets: BTreeMap<NodeId, TargetMetrics>,
+    /// Each that was a target in this run.
+    targets: RwLock<BTreeMap<NodeId, Arc<TargetMetrics>>>,
     dropped: [AtomicU64; Dropped::ALL.len()],
 }
 
@@ -161,14 +161,14 @@ impl WaitingHints {
 }
 
 impl HintQueue {
-    /// An empty one for hints to these nodes.
+    /// An empty one.
     #[must_use]
-    pub fn new(settings: HintSettings, nodes: impl IntoIterator<Item = NodeId>) -> Self {
+    pub fn new(settings: HintSettings) -> Self {
         Self {
             settings,
             waiting: Mutex::default(),
             filled: Notify::new(),
-            targets: nodes.into_iter().map(|node| (node, TargetMetrics::default())).collect(),
+            targets: RwLock::default(),
             dropped: Default::default(),
         }
     }
@@ -181,18 +181,18 @@ impl HintQueue {
 
     /// Takes a write that was sent, for those of its replicas that have not settled it. Never waits: what there is
     /// no room for is dropped.
-    pub fn offer(&self, key: &Key, record: &Record, owed: ReplicaSet) {
+    pub fn offer(&self, key: &Key, record: &Record, owed: Vec<NodeId>) {
         if self.settings.bounds.bytes_max == 0 || owed.is_empty() {
             return;
         }
+        let missing = u64::try_from(owed.len()).unwrap_or(u64::MAX);
         let hint = Hint { key: key.clone(), record: record.clone(), owed };
         let mut waiting = self.lock();
         // One of any size finds room where there is no other.
         if waiting.bytes > 0 && waiting.bytes + hint.bytes() > self.settings.queue_bytes_max {
             drop(waiting);
-            // Whichever they are: one round too many does no harm.
-            self.targets.values().for_each(|target| target.missed.store(true, Ordering::Relaxed));
-            return self.count_dropped(Dropped::QueueFull, u64::from(owed.len()));
+            hint.owed.iter().for_each(|node| self.note_missed(*node));
+            return self.count_dropped(Dropped::QueueFull, missing);
         }
         let was_empty = waiting.hints.is_empty();
         let length = waiting.hints.len();
@@ -237,13 +237,13 @@ impl HintQueue {
         self.lock().bytes
     }
 
-    /// What is counted for a node of the layout.
-    ///
-    /// # Panics
-    /// If it is none.
+    /// What is counted for a node.
     #[must_use]
-    pub fn target(&self, node: NodeId) -> &TargetMetrics {
-        self.targets.get(&node).expect("nodes come from this layout")
+    pub fn target(&self, node: NodeId) -> Arc<TargetMetrics> {
+        let known = self.targets.read().unwrap_or_else(PoisonError::into_inner).get(&node).cloned();
+        known.unwrap_or_else(|| {
+            self.targets.write().unwrap_or_else(PoisonError::into_inner).entry(node).or_default().clone()
+        })
     }
 
     /// Hints dropped for a reason.
@@ -252,11 +252,10 @@ impl HintQueue {
         self.dropped.get(why as usize).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
-    /// The ranks that the waiting hints are for.
+    /// The nodes that the waiting hints are for.
     #[cfg(test)]
-    pub(crate) fn owed(&self) -> Vec<Vec<usize>> {
-        let ranks = |hint: &Hint| hint.owed.iter().map(|rank| usize::from(rank.0)).collect();
-        self.lock().hints.iter().map(ranks).collect()
+    pub(crate) fn owed(&self) -> Vec<Vec<NodeId>> {
+        self.lock().hints.iter().map(|hint| hint.owed.clone()).collect()
     }
 
     fn count_dropped(&self, why: Dropped, hints: u64) {

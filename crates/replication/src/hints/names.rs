@@ -5,25 +5,31 @@
 //! target u64 | bucket u64 | 1 | entity key   a hint: the record's bytes
 //! ```
 //!
-//! Big-endian, so that a bucket is a range and the buckets of a target lie in their order. `target` is the hash of
-//! its URL: what a node is called by a layout may change, its URL is its name.
+//! Big-endian, so that a bucket is a range and the buckets of a target lie in their order. `target` is the number that
+//! layouts give the node. Data directories of a format below 4 have the hash of its URL.
 
 use std::ops::Range;
 
 use bytes::Bytes;
 use kvorum_core::Key;
 use kvorum_core::hints::{BucketId, Size};
+use kvorum_core::node::NodeId;
 
 const SIZE: u8 = 0;
 const HINT: u8 = 1;
 pub(super) const HEAD: usize = 17;
 
-/// A node, by the hash of its URL.
+/// A node, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TargetId(u64);
 
 impl TargetId {
-    pub(super) fn of(url: &str) -> Self {
+    pub(super) fn of(node: NodeId) -> Self {
+        Self(node.0.into())
+    }
+
+    /// In data directories of a format below 4.
+    pub(super) fn of_url(url: &str) -> Self {
         Self(xxhash_rust::xxh3::xxh3_64(url.as_bytes()))
     }
 

@@ -3,7 +3,6 @@
 
 use bytes::Bytes;
 use kvorum_core::hints::BucketId;
-use kvorum_core::quorum::Rank;
 use kvorum_core::{Hlc, Incarnation, Version};
 use proptest::prelude::*;
 
@@ -15,13 +14,13 @@ const VERSION: Version = Version { hlc: Hlc::from_millis(7), incarnation: Incarn
 
 fn queue(bytes_max: u64, queue_bytes_max: usize) -> HintQueue {
     let bounds = BacklogBounds { bytes_max, age_max: Duration::from_secs(60) };
-    HintQueue::new(HintSettings { bounds, rate: 1, queue_bytes_max }, (0..3).map(NodeId))
+    HintQueue::new(HintSettings { bounds, rate: 1, queue_bytes_max })
 }
 
 fn offer(queue: &HintQueue, value_bytes: usize) {
     let key = Key::new("k".into()).unwrap();
     let record = Record::value(&key, VERSION, 3, None, &vec![0; value_bytes]);
-    queue.offer(&key, &record, ReplicaSet::first(2));
+    queue.offer(&key, &record, vec![NodeId(0), NodeId(1)]);
 }
 
 #[test]
@@ -52,19 +51,17 @@ fn nothing_is_kept_where_hints_are_off_or_nobody_is_owed() {
     assert_eq!(off.take(1).len(), 0);
     let on = queue(1, 1 << 20);
     let key = Key::new("k".into()).unwrap();
-    on.offer(&key, &Record::tombstone(&key, VERSION, 1), ReplicaSet::EMPTY);
+    on.offer(&key, &Record::tombstone(&key, VERSION, 1), Vec::new());
     assert_eq!(on.take(1).len(), 0);
-    let mut owed = ReplicaSet::EMPTY;
-    owed.insert(Rank(1));
-    on.offer(&key, &Record::tombstone(&key, VERSION, 1), owed);
+    on.offer(&key, &Record::tombstone(&key, VERSION, 1), vec![NodeId(1)]);
     assert_eq!(on.take(1).len(), 1);
 }
 
 #[test]
 fn the_range_of_the_last_target_that_there_can_be_has_all_of_it() {
     let key = Key::new("k".into()).unwrap();
-    for url in ["http://a:1", "http://b:1"] {
-        let target = TargetId::of(url);
+    for node in [NodeId(0), NodeId(u32::MAX)] {
+        let target = TargetId::of(node);
         assert!(target.range().contains(&names::hint(target, BucketId(u64::MAX), &key)));
     }
     let name = Bytes::from(vec![0xff; 16]);
@@ -75,8 +72,8 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn names_are_read_as_they_were_written(url in "[a-z]{1,9}", bucket: u64, key in prop::collection::vec(any::<u8>(), 1..40)) {
-        let (target, id) = (TargetId::of(&url), BucketId(bucket));
+    fn names_are_read_as_they_were_written(node: u32, bucket: u64, key in prop::collection::vec(any::<u8>(), 1..40)) {
+        let (target, id) = (TargetId::of(NodeId(node)), BucketId(bucket));
         let key = Key::new(key.into()).unwrap();
         let hint = names::hint(target, id, &key);
         prop_assert!(names::hints(target, id).contains(&hint) && names::bucket(target, id).contains(&hint));
@@ -88,8 +85,8 @@ proptest! {
     }
 
     #[test]
-    fn buckets_lie_in_their_order(url in "[a-z]{1,9}", one: u64, other: u64) {
-        let target = TargetId::of(&url);
+    fn buckets_lie_in_their_order(node: u32, one: u64, other: u64) {
+        let target = TargetId::of(NodeId(node));
         let order = |bucket| names::size(target, BucketId(bucket));
         prop_assert_eq!(one.cmp(&other), order(one).cmp(&order(other)));
         prop_assert!(one == other || names::bucket(target, BucketId(one.min(other))).end <= order(one.max(other)));

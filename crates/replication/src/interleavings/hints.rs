@@ -6,7 +6,6 @@ use std::time::Duration;
 use kvorum_base::interleavings::check;
 use kvorum_core::hints::BacklogBounds;
 use kvorum_core::node::NodeId;
-use kvorum_core::quorum::ReplicaSet;
 use kvorum_core::{Hlc, Incarnation, Key, Record, Version};
 use shuttle::future::block_on;
 use shuttle::thread;
@@ -19,7 +18,7 @@ const EACH: usize = 3;
 fn offer(queue: &HintQueue, shard: usize, number: usize) {
     let key = Key::new(vec![shard as u8, number as u8].into()).unwrap();
     let record = Record::value(&key, Version { hlc: Hlc::from_raw(1), incarnation: Incarnation(1) }, 1, None, b"v");
-    queue.offer(&key, &record, ReplicaSet::first(1));
+    queue.offer(&key, &record, vec![NodeId(1)]);
 }
 
 #[test]
@@ -27,7 +26,7 @@ fn every_hint_is_taken_once_and_in_order_or_counted_and_the_hint_store_wakes() {
     check(1, || {
         let bounds = BacklogBounds { bytes_max: 1 << 20, age_max: Duration::from_secs(60) };
         let settings = HintSettings { bounds, rate: 1, queue_bytes_max: 600 };
-        let queue = Arc::new(HintQueue::new(settings, [0, 1].map(NodeId)));
+        let queue = Arc::new(HintQueue::new(settings));
         for shard in 0..SHARDS {
             let queue = Arc::clone(&queue);
             thread::spawn(move || {

@@ -263,7 +263,7 @@ impl FrameHandler for Dispatch {
                     sequence: self.membership.sequence(self.replica.sequence()),
                     remembers_you: self.membership.remembers(caller.node, caller.incarnation),
                     rebuilt: self.membership.is_rebuilt(),
-                    backpressure: self.membership.backpressure(self.membership.own()),
+                    backpressure: self.membership.own_state().backpressure(),
                 };
                 link.reply(&self.frame(id, pong), Grouping::Alone);
             }

@@ -17,6 +17,7 @@ use kvorum_base::blocking_pool::ReadPool;
 use kvorum_base::clock::Clock;
 use kvorum_base::cpu_share::CpuShare;
 use kvorum_base::value_memory::LargeValues;
+use kvorum_core::layout::Layout;
 use kvorum_peer::context::{PeerContext, PeerSettings};
 use kvorum_peer::dial::Dial;
 use kvorum_peer::first_dials::FirstDial;
@@ -28,6 +29,7 @@ use kvorum_peer::proof::ClusterSecret;
 use kvorum_peer::room::PeerRoom;
 use kvorum_storage::Store;
 use kvorum_storage::commit::CommitQueue;
+use tokio::sync::watch;
 
 use crate::anti_entropy::AntiEntropy;
 use crate::anti_entropy::driver::Driver;
@@ -41,6 +43,7 @@ use crate::coordinator::metrics::CoordinatorMetrics;
 use crate::coordinator::{Coordinator, CoordinatorParts};
 use crate::hints::HintQueue;
 use crate::hints::hint_store::{HintStore, HintStoreParts};
+use crate::pinned_layout::ShardLayout;
 use crate::replica::Mailbox;
 use crate::replica::Replica;
 use crate::replica::reply_to::ReplyTo;
@@ -101,6 +104,8 @@ pub struct Shard {
     pub clock: Arc<Clock>,
     /// The node's identity and standing.
     pub membership: Arc<Membership>,
+    /// Where keys belong.
+    pub layout: Rc<ShardLayout>,
     /// What may block on the disk and a request waits for.
     pub pool: ReadPool,
     /// Scans of what the node holds.
@@ -170,6 +175,7 @@ fn page_reader(parts: &ShardParts, scan: &BackgroundScan) -> Rc<PageReader> {
 /// Scans the cluster.
 fn scanner(
     context: &PeerContext,
+    layout: &Rc<ShardLayout>,
     peers: &Rc<Peers>,
     rpc: &Rc<BackgroundRpc>,
     reader: &Rc<PageReader>,
@@ -179,6 +185,7 @@ fn scanner(
     Rc::new(Scanner {
         clock: context.clock.clone(),
         membership: context.membership.clone(),
+        layout: layout.clone(),
         peers: peers.clone(),
         rpc: rpc.clone(),
         reader: reader.clone(),
@@ -208,9 +215,11 @@ impl Shard {
             room: parts.room,
         });
         let peers = Peers::new(&peer_context, parts.first_dials);
+        let layout = ShardLayout::new(membership.layout());
         let coordinator = Coordinator::new(CoordinatorParts {
             clock: clock.clone(),
             membership: membership.clone(),
+            layout: layout.clone(),
             replica: replica.clone(),
             peers: peers.clone(),
             large_values: large_values.clone(),
@@ -223,7 +232,7 @@ impl Shard {
             lingering_max: parts.lingering_max,
         });
         let rpc = BackgroundRpc::new(membership.clone(), peers.clone(), replica.clone(), large_values.clone());
-        let scanner = scanner(&peer_context, &peers, &rpc, &pages, &coordinator, parts.scan_budget);
+        let scanner = scanner(&peer_context, &layout, &peers, &rpc, &pages, &coordinator, parts.scan_budget);
         let dispatch = Rc::new(Dispatch {
             pages,
             clock: clock.clone(),
@@ -238,6 +247,7 @@ impl Shard {
         Self {
             clock,
             membership,
+            layout,
             pool,
             scans,
             cpu_share,
@@ -265,6 +275,8 @@ impl Shard {
         tokio::task::spawn_local(self.peer_context.flusher.clone().run());
         tokio::task::spawn_local(self.coordinator.clone().run_timers());
         self.peers.start(&self.handler);
+        let (layouts, layout) = (self.membership.layouts(), self.layout.clone());
+        tokio::task::spawn_local(follow_layouts(layouts, layout, self.peers.clone(), self.handler.clone()));
     }
 
     /// What drives rounds of anti-entropy, on one shard of the node.
@@ -280,6 +292,7 @@ impl Shard {
         HintStore::new(HintStoreParts {
             clock: self.clock.clone(),
             membership: self.membership.clone(),
+            layout: self.layout.clone(),
             pool: self.pool.clone(),
             scan: self.scan.clone(),
             cpu_share: self.cpu_share.clone(),
@@ -290,5 +303,19 @@ impl Shard {
             store: self.store.clone(),
             queue: self.hints.clone(),
         })
+    }
+}
+
+/// Goes over to each newer layout: connects to the nodes that have come, then begins requests with it.
+async fn follow_layouts(
+    mut layouts: watch::Receiver<Arc<Layout>>,
+    shard: Rc<ShardLayout>,
+    peers: Rc<Peers>,
+    handler: Rc<dyn FrameHandler>,
+) {
+    while layouts.changed().await.is_ok() {
+        let layout = layouts.borrow_and_update().clone();
+        peers.follow(&layout, &handler);
+        shard.set(layout);
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use kvorum_auth::role::RoleCounts;
 use kvorum_base::histogram::{Histogram, Snapshot};
+use kvorum_peer::peer_state::PeerState;
 use kvorum_replication::coordinator::failure_name;
 use kvorum_replication::coordinator::metrics::MissingAnswer;
 use kvorum_replication::hints::{Dropped, TargetMetrics};
@@ -187,7 +188,7 @@ fn coordinator(page: &mut impl MetricSink, view: &NodeView) -> fmt::Result {
         *missing.entry(answer).or_default() += count;
     }
     let missing = missing.into_iter().map(|(MissingAnswer { operation, cause, replica }, count)| {
-        let peer = view.membership.url(replica).to_owned();
+        let peer = view.membership.peer(replica).url.to_string();
         (vec![("operation", operation.to_owned()), ("cause", cause.to_owned()), ("peer", peer)], count)
     });
     page.counters(
@@ -199,10 +200,10 @@ fn coordinator(page: &mut impl MetricSink, view: &NodeView) -> fmt::Result {
 
 fn peers(page: &mut impl MetricSink, view: &NodeView) -> fmt::Result {
     let membership = &view.membership;
-    let peers: Vec<_> =
-        membership.others().map(|node| (label("peer", membership.url(node)), membership.peer(node))).collect();
-    let each = |value: fn(&kvorum_peer::membership::PeerState) -> u64| -> Vec<(Labels, u64)> {
-        peers.iter().map(|(labels, peer)| (labels.clone(), value(peer))).collect()
+    let peers: Vec<_> = membership.others().into_iter().map(|node| (node, membership.peer(node))).collect();
+    let peers: Vec<_> = peers.into_iter().map(|(node, peer)| (node, label("peer", &*peer.url), peer)).collect();
+    let each = |value: fn(&PeerState) -> u64| -> Vec<(Labels, u64)> {
+        peers.iter().map(|(_, labels, peer)| (labels.clone(), value(peer))).collect()
     };
     let gauges = |values: Vec<(Labels, u64)>| values.into_iter().map(|(labels, value)| (labels, float(value)));
     let links = each(|peer| u64::from(peer.links.load(Ordering::Relaxed)));
@@ -213,7 +214,7 @@ fn peers(page: &mut impl MetricSink, view: &NodeView) -> fmt::Result {
         "Recent round trip to the peer",
         latencies.into_iter().map(|(labels, micros)| (labels, seconds(micros))),
     )?;
-    let offsets = peers.iter().map(|(labels, peer)| {
+    let offsets = peers.iter().map(|(_, labels, peer)| {
         #[expect(clippy::cast_precision_loss, reason = "milliseconds")]
         let offset_ms = peer.clock_offset_ms.load(Ordering::Relaxed) as f64;
         (labels.clone(), offset_ms / 1000.0)
@@ -221,9 +222,9 @@ fn peers(page: &mut impl MetricSink, view: &NodeView) -> fmt::Result {
     page.gauges("peer_clock_offset_seconds", "How far the peer's clock is ahead", offsets.collect::<Vec<_>>())?;
     let rebuilding = each(|peer| u64::from(peer.rebuilding.load(Ordering::Relaxed)));
     page.gauges("peer_rebuilding", "Whether the peer lost its data and has no vote", gauges(rebuilding))?;
-    let heard = membership.others().map(|node| {
-        let sequence = membership.remembered(node).map_or(0, |note| note.sequence);
-        (label("peer", membership.url(node)), float(sequence))
+    let heard = peers.iter().map(|(node, labels, _)| {
+        let sequence = membership.remembered(*node).map_or(0, |note| note.sequence);
+        (labels.clone(), float(sequence))
     });
     page.gauges("peer_sequence", "How far the peer's store is known to be durable", heard.collect::<Vec<_>>())?;
     page.counters("peer_connects", "Connections made to the peer", each(|peer| load(&peer.connects)))?;
@@ -268,8 +269,8 @@ fn guards(page: &mut impl MetricSink, view: &NodeView) -> fmt::Result {
 fn hints(page: &mut impl MetricSink, view: &NodeView) -> fmt::Result {
     let (hints, membership) = (&view.hints, &view.membership);
     let each = |value: fn(&TargetMetrics) -> &AtomicU64| -> Vec<(Labels, u64)> {
-        let of = |node| (label("peer", membership.url(node)), load(value(hints.target(node))));
-        membership.others().map(of).collect()
+        let of = |node| (label("peer", &*membership.peer(node).url), load(value(&hints.target(node))));
+        membership.others().into_iter().map(of).collect()
     };
     let gauges = |values: Vec<(Labels, u64)>| values.into_iter().map(|(labels, value)| (labels, float(value)));
     page.gauges("hints_pending", "Writes kept for the peer", gauges(each(|target| &target.pending)))?;
@@ -400,7 +401,7 @@ fn store(page: &mut impl MetricSink, view: &NodeView) -> fmt::Result {
         "What compaction has yet to rewrite",
         float(stats.compaction_pending_bytes),
     )?;
-    let asked = view.membership.backpressure(view.membership.own());
+    let asked = view.membership.own_state().backpressure();
     page.gauge(
         "store_backpressure",
         "How much this node asks coordinators to hold writes back, from 0 to 7: from 1 on they wait, from 4 on a share is \

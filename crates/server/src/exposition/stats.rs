@@ -18,13 +18,14 @@ const PEER: &str = "peer";
 #[must_use]
 pub(crate) fn stats(view: &Arc<NodeView>) -> Vec<u8> {
     let membership = &view.membership;
-    let peers: Vec<&str> = membership.others().map(|node| membership.url(node)).collect();
+    let peers = membership.others().into_iter().map(|node| membership.peer(node).url.to_string());
+    let peers: Vec<String> = peers.collect();
     let mut page = StatsPage { peers: &peers, ..StatsPage::default() };
     metrics::process(&mut page).and_then(|()| metrics::all(&mut page, view)).expect("values take everything");
     let StatsPage { metrics, labels, histograms, .. } = page;
     let ready = view.ready();
     let page = json!({
-        "node": membership.url(membership.own()),
+        "node": membership.own_state().url,
         "cluster": format!("{:016x}", membership.cluster_id().0),
         "version": env!("CARGO_PKG_VERSION"),
         "commit": view.build,
@@ -43,7 +44,7 @@ pub(crate) fn stats(view: &Arc<NodeView>) -> Vec<u8> {
 
 #[derive(Default)]
 struct StatsPage<'a> {
-    peers: &'a [&'a str],
+    peers: &'a [String],
     metrics: Map<String, Value>,
     labels: Map<String, Value>,
     histograms: Map<String, Value>,

@@ -48,7 +48,7 @@ async fn turns() {
 
 /// Waits until the last dial has ended.
 async fn settled(rig: &Rig) {
-    let peer = rig.shard.peers.get(NodeId(1)).cloned().unwrap();
+    let peer = rig.shard.peers.get(NodeId(1)).unwrap();
     until(|| !peer.is_awaited()).await;
 }
 

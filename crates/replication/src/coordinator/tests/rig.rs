@@ -136,7 +136,7 @@ impl Rig {
         for peer in &idle {
             rig.connect(peer).await;
         }
-        until(|| rig.shard.peers.iter().all(|peer| peer.is_up() && peer.votes())).await;
+        until(|| rig.shard.peers.all().iter().all(|peer| peer.is_up() && peer.votes())).await;
         rig
     }
 
@@ -167,14 +167,19 @@ impl Rig {
         let rig = Self::alone(layout.clone(), &settings, dial);
         let mut idle = Vec::new();
         for (index, (_, listener)) in (1..).zip(listeners) {
-            let dir = TempDir::new().unwrap();
-            let membership = membership(layout.clone(), NodeId(index), &dir);
-            let ours = &rig.shard.membership;
-            membership.register_peer(NodeId(0), ours.incarnation(), ours.run(), RemembersUs::Yes).unwrap();
-            let address = listener.local_addr().unwrap();
-            idle.push(Idle { node: NodeId(index), address, listener: Some(listener), membership, _dir: dir });
+            idle.push(rig.idle(layout.clone(), NodeId(index), listener));
         }
         (rig, idle)
+    }
+
+    /// A peer that has registered node 0.
+    pub(crate) fn idle(&self, layout: Layout, node: NodeId, listener: TcpListener) -> Idle {
+        let dir = TempDir::new().unwrap();
+        let membership = membership(layout, node, &dir);
+        let ours = &self.shard.membership;
+        membership.register_peer(NodeId(0), ours.incarnation(), ours.run(), RemembersUs::Yes).unwrap();
+        let address = listener.local_addr().unwrap();
+        Idle { node, address, listener: Some(listener), membership, _dir: dir }
     }
 
     /// Node 0 connects to a peer that has registered it.
@@ -220,8 +225,8 @@ impl Rig {
         let now = move || TurnTime { boot: time.boot(), wall_ms: time.wall_ms() };
         let (queue, commits) =
             CommitThread::start(committer, limits, pool.clone(), Post(mailbox.clone()), now).unwrap();
-        let hints = Arc::new(HintQueue::new(HINTS, membership.layout().ids()));
-        let room = PeerRoom::new(membership.layout().ids(), 10, 1 << 20);
+        let hints = Arc::new(HintQueue::new(HINTS));
+        let room = PeerRoom::new(10, 1 << 20);
         let shard = Shard::new(ShardParts {
             index: 0,
             peers: PeerSettings {
@@ -328,7 +333,7 @@ impl Rig {
     pub(crate) async fn disconnect(&mut self, peer: usize) {
         self.peers[peer].reader.abort();
         self.peers[peer].answers.shutdown().await.unwrap();
-        let client = self.shard.peers.get(idle_node(peer)).cloned().unwrap();
+        let client = self.shard.peers.get(idle_node(peer)).unwrap();
         until(|| !client.is_up()).await;
     }
 
@@ -338,8 +343,8 @@ impl Rig {
     }
 
     pub(crate) fn rank(&self, key: &Key, peer: u8) -> usize {
-        let replicas = self.shard.membership.layout().preference_list(key.hash().partition());
-        replicas.iter().position(|node| node.0 == u32::from(peer) + 1).unwrap()
+        let layout = self.shard.membership.layout();
+        layout.preference_list(key.hash().partition()).iter().position(|node| node.0 == u32::from(peer) + 1).unwrap()
     }
 }
 
@@ -411,11 +416,11 @@ impl Peer {
     }
 }
 
-fn idle_node(peer: usize) -> NodeId {
+pub(crate) fn idle_node(peer: usize) -> NodeId {
     NodeId(u32::try_from(peer + 1).unwrap())
 }
 
 fn membership(layout: Layout, own: NodeId, dir: &TempDir) -> Membership {
     let data_dir = DataDir::open(&dir.path().join("data"), CLUSTER).unwrap();
-    Membership::new(layout, own, CLUSTER, data_dir, 0, None, 60_000)
+    Membership::new(Arc::new(layout), own, CLUSTER, data_dir, 0, None, 60_000)
 }
