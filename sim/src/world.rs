@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use kvorum_core::layout::{FirstLayout, Layout};
+use kvorum_core::layout::Layout;
 use kvorum_core::quorum::majority;
 use kvorum_peer::membership::VoteState;
 use kvorum_replication::shard::FanOut;
@@ -341,7 +341,7 @@ fn calm_plan(chance: &mut SimRandom) -> MachinePlan {
 
 fn plan(chance: &mut SimRandom, nodes: usize) -> MachinePlan {
     let urls: Rc<[String]> = (0..nodes).map(|node| format!("http://node-{node}:8080")).collect();
-    let layout = Layout::first(0, FirstLayout::at(urls.iter().cloned())).expect("a layout of a few nodes");
+    let layout = Layout::fixed_at(urls.iter().cloned()).expect("a layout of a few nodes");
     let layout = Arc::new(layout);
     // Some runs are cramped, so that every bound is reached.
     let is_cramped = chance.happens(250);

@@ -18,6 +18,9 @@ use crate::outcome::ExitOutcome;
 use crate::output::{align, show};
 use crate::printable::printable;
 
+/// Of a data directory that are shown.
+const DIRECTORY_DIGITS: usize = 8;
+
 const REBUILDING: &str = "\
   This node may have lost writes that it had acknowledged. It answers, but counts for no quorum.
   To proceed: stop it, put back its complete data directory as it was when it last ran (not an older
@@ -90,11 +93,16 @@ fn table(cluster: &Value) -> String {
         out.push_str("INSECURE: whoever reaches this node's port may do everything\n\n");
     }
     let columns =
-        ["url", "state", "incarnation", "zone", "weight", "partitions_primary", "partitions", "latency_ms", "hints"];
-    let heads = ["node", "state", "incarnation", "zone", "weight", "primary", "partitions", "latency, ms", "hints"];
+        ["url", "state", "directory", "zone", "weight", "partitions_primary", "partitions", "latency_ms", "hints"];
+    let heads = ["node", "state", "directory", "zone", "weight", "primary", "partitions", "latency, ms", "hints"];
     let nodes = cluster.get("nodes").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let mut rows = vec![heads.map(str::to_owned).to_vec()];
-    rows.extend(nodes.iter().map(|node| columns.map(|name| text(node, name)).to_vec()));
+    // Enough of a directory's number to tell it from the one before.
+    let cell = |node: &Value, name| match name {
+        "directory" => text(node, name).chars().take(DIRECTORY_DIGITS).collect(),
+        _ => text(node, name),
+    };
+    rows.extend(nodes.iter().map(|node| columns.map(|name| cell(node, name)).to_vec()));
     out.push_str(&align(&rows));
     for node in nodes {
         let why = text(node, "reason");
@@ -125,16 +133,16 @@ mod tests {
     fn the_table_has_a_line_per_node_and_says_how_to_proceed_with_one_that_lost_data() {
         let cluster = json!({"cluster": "c1", "configuration": "d1", "layout_version": 1, "node": "http://a:1",
             "version": "0.1.0", "ready": true, "reason": null, "news": [1], "nodes": [
-                {"url": "http://a:1", "state": "self", "incarnation": "aa", "zone": null, "weight": 1,
+                {"url": "http://a:1", "state": "self", "directory": "aa345678000", "zone": null, "weight": 1,
                  "partitions_primary": 2048, "partitions": 4096, "latency_ms": null, "reason": null, "rebuilding": null},
-                {"url": "http://bb:1", "state": "rebuilding", "incarnation": "bb", "zone": "north", "weight": 2,
+                {"url": "http://bb:1", "state": "rebuilding", "directory": "bb", "zone": "north", "weight": 2,
                  "partitions_primary": 2048, "partitions": 4096, "latency_ms": 0.2, "hints": 17, "reason": null,
                  "rebuilding": "its directory is empty", "more": {}}]});
         let text = table(&cluster);
         let expected = "http://a:1 is ready, version 0.1.0\ncluster c1, layout 1, configuration d1\n\n\
-             node         state       incarnation  zone   weight  primary  partitions  latency, ms  hints\n\
-             http://a:1   self        aa           -      1       2048     4096        -            -\n\
-             http://bb:1  rebuilding  bb           north  2       2048     4096        0.2          17\n\n\
+             node         state       directory  zone   weight  primary  partitions  latency, ms  hints\n\
+             http://a:1   self        aa345678   -      1       2048     4096        -            -\n\
+             http://bb:1  rebuilding  bb         north  2       2048     4096        0.2          17\n\n\
              http://bb:1 is rebuilding: its directory is empty\n";
         assert!(text.starts_with(expected), "{text}");
         assert!(text.contains("To proceed: "), "{text}");

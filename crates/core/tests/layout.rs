@@ -3,13 +3,15 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kvorum_core::PartitionId;
-use kvorum_core::chain::ChainValue;
+use kvorum_core::chain::acceptor::{Acceptor, NoProposal};
+use kvorum_core::chain::proposal::ProposalStep;
+use kvorum_core::chain::{Ballot, ChainValue};
 use kvorum_core::key::PARTITIONS;
 use kvorum_core::layout::{
-    FirstLayout, Layout, LayoutPlan, MemberNode, MemberState, PlanError, PreferenceLists, WantedNode, lost_in_a_step,
+    FoundedCluster, Layout, LayoutPlan, MemberNode, MemberState, PlanError, PreferenceLists, WantedNode, lost_in_a_step,
 };
 use kvorum_core::node::{DirectoryId, NodeId};
 
@@ -24,10 +26,17 @@ fn node(number: u32, id: u32) -> MemberNode {
     MemberNode { id: NodeId(id), url: url(number), directory, weight: 1, zone: None, state }
 }
 
+/// Of nodes that have shown nothing yet.
+const FOUNDED: FoundedCluster = FoundedCluster { cluster: 1, hash_seed: 2, copies: 3, directories: BTreeMap::new() };
+
+fn founding(size: u32) -> Layout {
+    Layout::founding((0..size).map(|number| WantedNode::at(url(number))).collect()).unwrap()
+}
+
 fn cluster(size: u32) -> Layout {
-    let nodes = (0..size).map(|number| wanted(node(number, number), None)).collect();
-    let copies = u8::try_from(COPIES).unwrap();
-    Layout::first(7, FirstLayout { cluster: 1, hash_seed: 2, copies, nodes }).unwrap()
+    let founding = founding(size);
+    let directories = founding.nodes().iter().map(|of| (of.id, node(of.id.0, of.id.0).directory)).collect();
+    founding.found(&FoundedCluster { directories, ..FOUNDED }).unwrap()
 }
 
 fn wanted(of: MemberNode, replaces: Option<u32>) -> WantedNode {
@@ -257,4 +266,85 @@ fn a_plan_moves_at_most_a_tenth_more_than_it_must() {
         let share = f64::from(u32::try_from(moved).unwrap()) / f64::from(u32::try_from(all).unwrap());
         assert!(share <= 1.1 * ideal, "{size} nodes, -{go:?} +{come:?}: {share}");
     }
+}
+
+#[test]
+fn a_cluster_is_founded_with_the_directories_of_a_majority() {
+    let founding = founding(3);
+    assert_eq!(founding.epoch(), 0);
+    assert!(founding.voters().all(|voter| voter.directory.is_none()), "nothing is known of directories");
+    let directory = |number: u32| (NodeId(number), node(number, number).directory);
+    let named = |numbers: &[u32]| numbers.iter().copied().map(directory).collect::<BTreeMap<_, _>>();
+    let found = |directories| founding.found(&FoundedCluster { directories, ..FOUNDED });
+    let founded = found(named(&[0, 2])).unwrap();
+    assert_eq!((founded.epoch(), founded.cluster(), founded.copies()), (1, 1, 3));
+    assert!(founding.may_be_followed_by(&founded));
+    assert_eq!(founded.lists(), founding.lists());
+    let votes = |number: u32| founded.voters().any(|voter| voter.directory == Some(directory(number).1));
+    assert_eq!([0, 1, 2].map(votes), [true, false, true], "what is not named does not vote");
+    assert_eq!(founded.voters().count(), 3, "but counts among those of whom a majority decides");
+    // Who was away is named when it is back.
+    let (away, of_away) = directory(1);
+    let renewed = founded.with_directory(away, of_away).unwrap();
+    assert!(founded.may_be_followed_by(&renewed));
+    assert_eq!(founded.with_directory(away, DirectoryId::UNKNOWN), None);
+
+    for (few, why) in [(vec![], "none"), (vec![1], "one of three"), (vec![1, 7], "a stranger")] {
+        assert!(matches!(found(named(&few)), Err(PlanError::Misfit(_))), "{why}");
+    }
+    let twice = BTreeMap::from([(NodeId(0), DirectoryId(5)), (NodeId(1), DirectoryId(5))]);
+    assert!(matches!(found(twice), Err(PlanError::Misfit(_))), "one directory of two nodes");
+    let all = named(&[0, 1, 2]);
+    for wrong in [
+        FoundedCluster { cluster: 0, directories: all.clone(), ..FOUNDED },
+        FoundedCluster { copies: 0, directories: all.clone(), ..FOUNDED },
+        FoundedCluster { copies: 4, directories: all.clone(), ..FOUNDED },
+    ] {
+        assert!(matches!(founding.found(&wrong), Err(PlanError::Misfit(_))), "{wrong:?}");
+    }
+    assert!(founded.found(&FoundedCluster { directories: all.clone(), ..FOUNDED }).is_err(), "once");
+}
+
+#[test]
+fn nothing_but_its_founding_follows_what_founds_a_cluster() {
+    let founding = founding(3);
+    let renewed = founding.with_directory(NodeId(0), DirectoryId(5)).unwrap();
+    assert!(!founding.may_be_followed_by(&renewed));
+    assert!(!founding.may_be_followed_by(&founding.with_pace(Some(1))));
+    let nodes: Vec<_> = (0..4).map(|number| wanted(node(number, number), None)).collect();
+    let other = Layout::founding(nodes).unwrap();
+    let directories: BTreeMap<_, _> = (0..4).map(|number| (NodeId(number), node(number, number).directory)).collect();
+    let founded = other.found(&FoundedCluster { directories, ..FOUNDED }).unwrap();
+    assert!(!founding.may_be_followed_by(&founded), "of another list");
+    let fewer = Layout::founding((0..3).rev().map(|number| WantedNode::at(url(number))).collect()).unwrap();
+    assert_eq!(fewer.digest(), founding.digest(), "the order of the list does not count");
+}
+
+/// Acceptors of three nodes, of which one is away at first.
+#[test]
+fn who_was_away_when_its_cluster_was_founded_is_named_and_decides_with_the_others() {
+    let founding = founding(3);
+    let directory = |number: u32| node(number, number).directory;
+    let acceptor = |number: u32| Acceptor::new(NodeId(number), directory(number), founding.clone());
+    let [mut one, mut two, mut away] = [0, 1, 2].map(acceptor);
+    let directories = BTreeMap::from([0, 1].map(|number| (NodeId(number), directory(number))));
+    let founded = founding.found(&FoundedCluster { directories, ..FOUNDED }).unwrap();
+    let decide = |proposer: &mut Acceptor<Layout>, other: &mut Acceptor<Layout>, from: u32, value: &Layout| {
+        let mut proposal = proposer.propose(value.clone(), Ballot::NONE).unwrap();
+        assert_eq!(proposal.on_answer(NodeId(from), other.answer(proposal.request())), ProposalStep::Send);
+        let own = if from == 0 { 1 } else { 0 };
+        assert_eq!(proposal.on_answer(NodeId(own), proposer.answer(proposal.request())), ProposalStep::Wait);
+        let chosen = proposal.on_answer(NodeId(from), other.answer(proposal.request()));
+        assert_eq!(chosen, ProposalStep::Chosen(value.clone()));
+        proposer.learn(value.clone());
+    };
+    decide(&mut one, &mut two, 1, &founded);
+    assert!(away.learn(founded.clone()) && !away.may_vote(), "it is not named");
+    assert_eq!(away.propose(founded.with_pace(Some(1)), Ballot::NONE).unwrap_err(), NoProposal::NoVoter);
+    two.learn(founded.clone());
+    let named = founded.with_directory(NodeId(2), directory(2)).unwrap();
+    decide(&mut one, &mut two, 1, &named);
+    assert!(away.learn(named.clone()) && away.may_vote());
+    let paced = named.with_pace(Some(1));
+    decide(&mut one, &mut away, 2, &paced);
 }

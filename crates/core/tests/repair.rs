@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use kvorum_core::layout::{FirstLayout, Layout};
+use kvorum_core::layout::Layout;
 use kvorum_core::node::NodeId;
 use kvorum_core::partitions::PartitionSet;
 use kvorum_core::quorum::{Current, Failure, Rank, StoreAnswer};
@@ -21,7 +21,7 @@ const ROUND: RoundId = RoundId { until: Hlc::from_millis(4), driver: NodeId(0) }
 const ROOM: usize = 1 << 20;
 
 fn layout(nodes: usize) -> Layout {
-    Layout::first(0, FirstLayout::at((0..nodes).map(|index| format!("http://n{index}:1")))).unwrap()
+    Layout::fixed_at((0..nodes).map(|index| format!("http://n{index}:1"))).unwrap()
 }
 
 fn key(number: usize) -> Key {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use kvorum_core::key::PartitionId;
-use kvorum_core::layout::{FirstLayout, Layout};
+use kvorum_core::layout::Layout;
 use kvorum_core::node::NodeId;
 use kvorum_core::partitions::PartitionSet;
 use kvorum_core::quorum::read::{Clocks, Read, ReadCommand};
@@ -31,7 +31,7 @@ fn value(name: &str, millis: u64) -> ScanEntry {
 }
 
 fn layout(nodes: u8) -> Layout {
-    Layout::first(0, FirstLayout::at((0..nodes).map(|number| format!("http://node-{number}:8080")))).unwrap()
+    Layout::fixed_at((0..nodes).map(|number| format!("http://node-{number}:8080"))).unwrap()
 }
 
 // ---- the plan

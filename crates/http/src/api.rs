@@ -19,7 +19,7 @@ use kvorum_replication::pinned_layout::PinnedLayout;
 use tokio::net::TcpStream;
 
 /// What a connection between nodes is upgraded to.
-pub const PEER_PROTOCOL: &str = "kvorum/3";
+pub const PEER_PROTOCOL: &str = "kvorum/4";
 
 /// Single entities, as the coordinator serves them.
 pub trait Entities: 'static {
@@ -293,8 +293,8 @@ pub trait AuditLog {
 
 /// Connections between nodes, which begin as HTTP.
 pub trait PeerUpgrade {
-    /// Judges the headers of `GET /_peer` with `Upgrade: kvorum/3`; gives those of the 101, which must
-    /// include `Connection: upgrade` and `Upgrade: kvorum/3`.
+    /// Judges the headers of `GET /_peer` with `Upgrade: kvorum/4`; gives those of the 101, which must
+    /// include `Connection: upgrade` and `Upgrade: kvorum/4`.
     ///
     /// # Errors
     /// The refusal that the peer gets.

@@ -470,7 +470,7 @@ pub static ROUTES: &[Route] = &[
         parameters: &[],
         answers: &[
             answered("GET", 101, "The handshake is accepted, and frames follow."),
-            answered(READ, 400, "The request has no `Upgrade: kvorum/3`."),
+            answered(READ, 400, "The request has no `Upgrade: kvorum/4`."),
             answered("GET", 409, "The handshake is refused: `detail` says why."),
         ],
     },

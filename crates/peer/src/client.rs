@@ -15,9 +15,9 @@ use std::time::Duration;
 use bytes::BytesMut;
 use kvorum_base::outstanding::Outstanding;
 use kvorum_core::frame::{Decoder, Frame, Message};
-use kvorum_core::node::NodeId;
+use kvorum_core::node::{DirectoryId, NodeId};
 use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer, Wanted};
-use kvorum_core::{Hlc, Incarnation, Key};
+use kvorum_core::{Hlc, Key};
 use kvorum_storage::data_dir::Run;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
@@ -76,7 +76,7 @@ pub struct PeerClient {
     /// decides only which is asked first.
     votes: Cell<bool>,
     /// The peer's identity on this connection, or while this dial runs.
-    met: Cell<Option<(Incarnation, Run)>>,
+    met: Cell<Option<(DirectoryId, Run)>>,
     /// How many hellos of the peer had counted when the dial began that has ended last.
     settled: Cell<Option<u64>>,
     /// What waits for the dial that is awaited.
@@ -352,7 +352,7 @@ impl PeerClient {
         if node != self.node {
             return Err(HandshakeError::Unknown(hello.url).into());
         }
-        self.met.set(Some((hello.incarnation, hello.run)));
+        self.met.set(Some((hello.directory, hello.run)));
         // The other shards need not wait for their next attempt to find that it is there.
         self.state.hellos.note(hello.run.id, self.context.clock.boot(), self.context.settings.reconnect_delay_max);
         let link = Link::new(transport, self.context.settings.queue_bytes_max, self.context.flusher.clone());
@@ -477,8 +477,8 @@ impl PeerClient {
             {
                 self.take_pong(wall_ms);
                 self.state.note_backpressure(backpressure);
-                if let Some((incarnation, run)) = self.met.get().filter(|_| rebuilt) {
-                    self.context.membership.note_rebuilt(self.node, incarnation, run, sequence);
+                if let Some((directory, run)) = self.met.get().filter(|_| rebuilt) {
+                    self.context.membership.note_rebuilt(self.node, directory, run, sequence);
                     self.votes.set(true);
                 }
                 if let Some((_, run)) = self.met.get() {

@@ -28,7 +28,7 @@ pub enum HandshakeError {
     #[error("the peer calls itself {0}, which is not in this node's --cluster list")]
     Unknown(String),
     /// Two nodes with one data directory's identity.
-    #[error("the peer {0} has this node's own incarnation: one data directory was copied from the other; empty one")]
+    #[error("the peer {0} has this node's own data directory: one was copied from the other; empty one")]
     Copied(String),
     /// It has not shown that it has the cluster's secret.
     #[error("the peer shows no proof of the cluster's secret: give every node the same peer.secret_file")]

@@ -3,9 +3,8 @@
 
 use std::rc::Rc;
 
-use kvorum_core::Incarnation;
 use kvorum_core::frame::Frame;
-use kvorum_core::node::NodeId;
+use kvorum_core::node::{DirectoryId, NodeId};
 
 use super::error::ProtocolError;
 use super::link::{Grouping, Link};
@@ -16,7 +15,7 @@ pub struct Caller {
     /// The node.
     pub node: NodeId,
     /// Its data directory.
-    pub incarnation: Incarnation,
+    pub directory: DirectoryId,
 }
 
 /// Takes the frames of all connections of one shard. Nothing here waits.

@@ -1,4 +1,4 @@
-//! The handshake: `GET /_peer` with `Upgrade: kvorum/3`, and its `101`, on the port that clients use.
+//! The handshake: `GET /_peer` with `Upgrade: kvorum/4`, and its `101`, on the port that clients use.
 //!
 //! Both sides send their identity, how much they found in their store, and what they remember of the other, and refuse
 //! what is no peer: another protocol version, cluster, layout, or a deadline longer than what this node remembers
@@ -7,16 +7,15 @@
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, UPGRADE};
 use kvorum_auth::hash::{Tag, bytes_of_hex, hex};
 use kvorum_auth::peer_secret::Nonce;
-use kvorum_core::Incarnation;
 use kvorum_core::mutant::{Mutant, is_on};
-use kvorum_core::node::NodeId;
+use kvorum_core::node::{DirectoryId, NodeId};
 use kvorum_storage::data_dir::{Run, RunId};
 
 use super::error::HandshakeError;
 use crate::membership::{Membership, RemembersUs, VoteState};
 
 /// The protocol and its version, as `Upgrade` names it.
-pub const PROTOCOL: &str = "kvorum/3";
+pub const PROTOCOL: &str = "kvorum/4";
 /// The path that peers ask for.
 pub const PATH: &str = "/_peer";
 
@@ -25,7 +24,7 @@ const SHOWN_CHARS_MAX: usize = 256;
 
 const CLUSTER: HeaderName = HeaderName::from_static("kvorum-cluster");
 const NODE: HeaderName = HeaderName::from_static("kvorum-node");
-const INCARNATION: HeaderName = HeaderName::from_static("kvorum-incarnation");
+const DIRECTORY: HeaderName = HeaderName::from_static("kvorum-directory");
 const LAYOUT: HeaderName = HeaderName::from_static("kvorum-layout");
 const DEADLINE: HeaderName = HeaderName::from_static("kvorum-deadline-ms");
 const RUN: HeaderName = HeaderName::from_static("kvorum-run");
@@ -46,7 +45,7 @@ pub struct Hello {
     /// The speaker's URL.
     pub url: String,
     /// The speaker's data directory.
-    pub incarnation: Incarnation,
+    pub directory: DirectoryId,
     /// Digest of the speaker's layout.
     pub layout: u64,
     /// The longest that the speaker uses an answer for, from its request.
@@ -65,7 +64,7 @@ pub struct Hello {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerMemory {
     /// Its data directory.
-    pub incarnation: Incarnation,
+    pub directory: DirectoryId,
     /// The last of its runs that had everything from before.
     pub run: RunId,
     /// How far its store is known to have been durable.
@@ -79,12 +78,12 @@ impl Hello {
         Self {
             cluster: membership.cluster_id().0,
             url: membership.own_state().url.to_string(),
-            incarnation: membership.incarnation(),
+            directory: membership.directory(),
             layout: membership.layout().digest(),
             deadline_ms,
             run: membership.run(),
             remembers: membership.remembered(peer).map(|note| PeerMemory {
-                incarnation: note.incarnation,
+                directory: note.directory,
                 run: note.run,
                 sequence: note.sequence,
             }),
@@ -99,14 +98,14 @@ impl Hello {
             (UPGRADE, PROTOCOL.to_owned()),
             (CLUSTER, format!("{:016x}", self.cluster)),
             (NODE, self.url.clone()),
-            (INCARNATION, format!("{:08x}", self.incarnation.0)),
+            (DIRECTORY, self.directory.to_string()),
             (LAYOUT, format!("{:016x}", self.layout)),
             (DEADLINE, self.deadline_ms.to_string()),
             (RUN, format!("{:016x}", self.run.id.0)),
             (RECOVERED, self.run.recovered.to_string()),
         ];
         if let Some(remembers) = self.remembers {
-            fields.push((REMEMBERS, format!("{:08x}", remembers.incarnation.0)));
+            fields.push((REMEMBERS, remembers.directory.to_string()));
             fields.push((REMEMBERS_RUN, format!("{:016x}", remembers.run.0)));
             fields.push((REMEMBERS_SEQUENCE, remembers.sequence.to_string()));
         }
@@ -143,10 +142,7 @@ impl Hello {
         };
         let hex64 = |name| u64::from_str_radix(text(name)?, 16).map_err(|_| HandshakeError::Malformed(name));
         let decimal = |name| text(name)?.parse::<u64>().map_err(|_| HandshakeError::Malformed(name));
-        let incarnation = |name| {
-            let number = u32::from_str_radix(text(name)?, 16).map_err(|_| HandshakeError::Malformed(name))?;
-            Ok(Incarnation(number))
-        };
+        let directory = |name| text(name)?.parse::<DirectoryId>().map_err(|_| HandshakeError::Malformed(name));
         let tag = |name, value| bytes_of_hex(value).ok_or(HandshakeError::Malformed(name));
         if text("upgrade")? != PROTOCOL {
             return Err(HandshakeError::Malformed("upgrade"));
@@ -154,14 +150,14 @@ impl Hello {
         Ok(Self {
             cluster: hex64("kvorum-cluster")?,
             url: text("kvorum-node")?.to_owned(),
-            incarnation: incarnation("kvorum-incarnation")?,
+            directory: directory("kvorum-directory")?,
             layout: hex64("kvorum-layout")?,
             deadline_ms: decimal("kvorum-deadline-ms")?,
             run: Run { id: RunId(hex64("kvorum-run")?), recovered: decimal("kvorum-recovered")? },
             remembers: match header("kvorum-remembers") {
                 None => None,
                 Some(_) => Some(PeerMemory {
-                    incarnation: incarnation("kvorum-remembers")?,
+                    directory: directory("kvorum-remembers")?,
                     run: RunId(hex64("kvorum-remembers-run")?),
                     sequence: decimal("kvorum-remembers-sequence")?,
                 }),
@@ -192,7 +188,7 @@ impl Hello {
         if is_on(Mutant::WipedVotes) || remembers.sequence < membership.rebuilt() {
             return None;
         }
-        if remembers.incarnation != membership.incarnation() {
+        if remembers.directory != membership.directory() {
             return Some(format!(
                 "{url} remembers another data directory of this node: what that one had acknowledged is not here"
             ));
@@ -224,7 +220,7 @@ impl Hello {
         }
         let node = membership.node_by_url(&self.url).filter(|node| *node != membership.own());
         let node = node.ok_or_else(|| HandshakeError::Unknown(self.url.chars().take(SHOWN_CHARS_MAX).collect()))?;
-        if self.incarnation == membership.incarnation() {
+        if self.directory == membership.directory() {
             return Err(HandshakeError::Copied(self.url.clone()));
         }
         if self.deadline_ms > deadline_ms {
@@ -253,5 +249,5 @@ pub fn register_peer(
     // has received it, would wait for the peer, and the peer for its vote.
     let is_known = hello.remembers.is_some();
     let remembers = if is_known { RemembersUs::Yes } else { RemembersUs::NotYet };
-    membership.register_peer(node, hello.incarnation, hello.run, remembers)
+    membership.register_peer(node, hello.directory, hello.run, remembers)
 }

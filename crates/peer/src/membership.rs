@@ -1,8 +1,8 @@
 //! This node's identity, its peers, and whether it may vote.
 //!
 //! Amnesia (`docs/explanation/amnesia.md`): a replica that has lost what it acknowledged must not vote. Each node
-//! remembers the incarnations of its peers durably *before* it counts an answer of theirs, and how far their stores
-//! were durable, by each pong. The handshake shows a peer that it comes back with another incarnation, or with less
+//! remembers the data directories of its peers durably *before* it counts an answer of theirs, and how far their stores
+//! were durable, by each pong. The handshake shows a peer that it comes back with another directory, or with less
 //! than it had. It is *rebuilding* from then on, as is a node whose log is shorter than what it had synced.
 //!
 //! A directory that was just created votes once a majority of the *others* remembers it durably, or an earlier one that
@@ -24,13 +24,13 @@ use std::time::Duration;
 use kvorum_base::log_limit::AddressLogLimit;
 use kvorum_base::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use kvorum_base::sync::{Condvar, Mutex, MutexGuard};
+use kvorum_core::PartitionId;
 use kvorum_core::key::PARTITIONS;
 use kvorum_core::layout::Layout;
 use kvorum_core::mutant::{Mutant, is_on};
-use kvorum_core::node::NodeId;
+use kvorum_core::node::{DirectoryId, NodeId};
 use kvorum_core::partitions::PartitionSet;
 use kvorum_core::quorum::Failure;
-use kvorum_core::{Incarnation, PartitionId};
 use kvorum_storage::data_dir::{ClusterId, DataDir, DataDirError, PeerNote, Run, RunId, Runs};
 use tokio::sync::{Notify, watch};
 
@@ -134,6 +134,7 @@ impl Membership {
             handshake_error_log: AddressLogLimit::default(),
         };
         membership.meet(&layout);
+        layout.nodes().iter().for_each(|node| membership.data_dir.name_peer(&node.url, node.id));
         membership.confirm();
         membership
     }
@@ -194,10 +195,10 @@ impl Membership {
         self.cluster_id
     }
 
-    /// This data directory's incarnation.
+    /// This data directory.
     #[must_use]
-    pub fn incarnation(&self) -> Incarnation {
-        self.data_dir.incarnation()
+    pub fn directory(&self) -> DirectoryId {
+        self.data_dir.id()
     }
 
     /// The data directory's path.
@@ -342,11 +343,11 @@ impl Membership {
 
     /// A peer that had lost something has got it back: from now on its present run counts. Does not block: durable a
     /// little later.
-    pub fn note_rebuilt(&self, node: NodeId, incarnation: Incarnation, run: Run, sequence: u64) {
+    pub fn note_rebuilt(&self, node: NodeId, directory: DirectoryId, run: Run, sequence: u64) {
         let peer = self.peer(node);
         if peer.rebuilding.swap(false, Ordering::Relaxed) {
-            let note = |note: &mut PeerNote| *note = PeerNote { incarnation, run: run.id, sequence, ..*note };
-            self.data_dir.update(&peer.url, note);
+            let note = |note: &mut PeerNote| *note = PeerNote { directory, run: run.id, sequence, ..*note };
+            self.data_dir.update(node, note);
             tracing::info!(peer = &*peer.url, "peer was rebuilt and votes again");
             self.write_notes_now();
         }
@@ -366,7 +367,7 @@ impl Membership {
     /// What is remembered of a peer.
     #[must_use]
     pub fn remembered(&self, node: NodeId) -> Option<PeerNote> {
-        self.data_dir.remembered(&self.peer(node).url)
+        self.data_dir.remembered(node)
     }
 
     /// Registers a peer: whether its answers count, as far as is known here. Remembers it durably if it connects for
@@ -377,24 +378,24 @@ impl Membership {
     pub fn register_peer(
         &self,
         node: NodeId,
-        incarnation: Incarnation,
+        directory: DirectoryId,
         run: Run,
         remembers: RemembersUs,
     ) -> Result<bool, DataDirError> {
         let knows_us = remembers == RemembersUs::Yes;
         let peer = self.peer(node);
-        let votes = match self.data_dir.remembered(&peer.url) {
+        let votes = match self.data_dir.remembered(node) {
             None => {
-                let note = PeerNote { incarnation, run: run.id, sequence: run.recovered, knows_us };
-                self.data_dir.remember(&peer.url, note)?;
+                let note = PeerNote { directory, run: run.id, sequence: run.recovered, knows_us };
+                self.data_dir.remember(node, note)?;
                 true
             }
             // What is remembered stays, so that the next run is measured by it, too.
-            Some(note) if note.incarnation != incarnation && !is_on(Mutant::WipedVotes) => false,
+            Some(note) if note.directory != directory && !is_on(Mutant::WipedVotes) => false,
             Some(note) if note.misses(run) => false,
             Some(note) => {
                 // Its run is not remembered yet: the peer may never receive what it is measured by.
-                self.data_dir.update(&peer.url, |note| note.knows_us |= knows_us);
+                self.data_dir.update(node, |note| note.knows_us |= knows_us);
                 if knows_us && !note.knows_us {
                     self.write_notes_now();
                 }
@@ -413,7 +414,7 @@ impl Membership {
         let peer = self.peer(node);
         let is_rebuilding = peer.rebuilding.load(Ordering::Relaxed);
         let knows_us = remembers == RemembersUs::Yes || is_on(Mutant::PongsIntroduce);
-        let before = self.data_dir.update(&peer.url, |note| {
+        let before = self.data_dir.update(node, |note| {
             if !is_rebuilding {
                 note.run = run;
                 note.sequence = note.sequence.max(sequence);
@@ -431,8 +432,8 @@ impl Membership {
 
     /// Whether this node remembers durably that a peer has this directory.
     #[must_use]
-    pub fn remembers(&self, node: NodeId, incarnation: Incarnation) -> bool {
-        self.remembered(node).is_some_and(|note| note.incarnation == incarnation)
+    pub fn remembers(&self, node: NodeId, directory: DirectoryId) -> bool {
+        self.remembered(node).is_some_and(|note| note.directory == directory)
     }
 
     /// Everything that was acknowledged is on the disk, and nothing more will be. Blocks on the disk.

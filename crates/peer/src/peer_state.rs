@@ -22,7 +22,7 @@ pub struct PeerState {
     pub latency_us: AtomicU64,
     /// How far its wall clock is ahead of ours, in milliseconds.
     pub clock_offset_ms: AtomicI64,
-    /// It came back with another incarnation than the one remembered, or with less than it had.
+    /// It came back with another directory than the one remembered, or with less than it had.
     pub rebuilding: AtomicBool,
     /// What it asks coordinators to refuse; of this node, what it asks for itself.
     backpressure: AtomicU32,

@@ -116,7 +116,7 @@ fn transcript<'a>(nonces: &'a [Nonce; 2], hellos: &'a [Vec<u8>; 2]) -> Transcrip
 mod tests {
     use std::sync::atomic::{AtomicU8, Ordering};
 
-    use kvorum_core::Incarnation;
+    use kvorum_core::node::DirectoryId;
     use kvorum_storage::data_dir::{Run, RunId};
 
     use super::*;
@@ -132,7 +132,7 @@ mod tests {
         Hello {
             cluster: 7,
             url: url.to_owned(),
-            incarnation: Incarnation(1),
+            directory: DirectoryId(1),
             layout: 8,
             deadline_ms: 5000,
             run: Run { id: RunId(3), recovered: 4 },
@@ -202,7 +202,7 @@ mod tests {
         assert!(!own.awaited(&other_request, &other_answer).unwrap().accepts(&sent), "replayed");
         // What was said belongs to it.
         let mut changed = request.clone();
-        changed.incarnation = Incarnation(2);
+        changed.directory = DirectoryId(2);
         assert!(!own.awaited(&changed, &answer).unwrap().accepts(&sent));
         assert_eq!(own.check_answer(&request, &other_answer), Err(HandshakeError::WrongProof));
     }

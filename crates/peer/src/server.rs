@@ -90,7 +90,7 @@ pub fn accept(
                 return Err(error);
             }
         };
-        let (caller, run) = (Caller { node, incarnation: hello.incarnation }, hello.run.id);
+        let (caller, run) = (Caller { node, directory: hello.directory }, hello.run.id);
         let awaited = context.secret.as_ref().and_then(|secret| secret.awaited(&hello, &ours));
         let link = Link::new(transport, context.settings.queue_bytes_max, context.flusher.clone());
         Incoming { context, handler, caller, slot, awaited, run, link, address, early: Rc::default() }

@@ -6,8 +6,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use kvorum_core::Incarnation;
-use kvorum_core::layout::{FirstLayout, Layout};
+use kvorum_core::layout::Layout;
+use kvorum_core::node::DirectoryId;
 use kvorum_core::node::NodeId;
 use kvorum_core::partitions::PartitionSet;
 use kvorum_peer::handshake::{Hello, PeerMemory, register_peer};
@@ -21,7 +21,7 @@ fn url(node: usize) -> String {
 
 /// Starts a node of `n` whose store was recovered up to a sequence.
 fn start(n: usize, node: usize, directory: &Path, recovered: u64) -> Membership {
-    let layout = Layout::first(0, FirstLayout::at((0..n).map(url))).unwrap();
+    let layout = Layout::fixed_at((0..n).map(url)).unwrap();
     let own = layout.nodes().iter().position(|member| member.url == url(node)).unwrap();
     let cluster = ClusterId(7);
     let data_dir = DataDir::open(directory, cluster).unwrap();
@@ -43,7 +43,7 @@ fn connect(caller: &Membership, called: &Membership) -> Option<bool> {
 /// `called` answers a ping of `caller`.
 fn pong(caller: &Membership, called: &Membership, sequence: u64) {
     let id = |of: &Membership, who: &Membership| of.node_by_url(&who.own_state().url).unwrap();
-    let is_remembered = called.remembers(id(called, caller), caller.incarnation());
+    let is_remembered = called.remembers(id(called, caller), caller.directory());
     let remembers = if is_remembered { RemembersUs::Yes } else { RemembersUs::NotYet };
     caller.note_sequence(id(caller, called), called.run().id, sequence, remembers);
 }
@@ -125,12 +125,12 @@ fn what_a_caller_says_takes_no_vote_gives_none_and_is_not_remembered() {
         let hello = Hello { remembers, ..Hello::ours(&nodes[1], 1, nodes[1].node_by_url(&url(0)).unwrap()) };
         hello.is_accuser(&nodes[0])
     };
-    let memory = |incarnation, sequence| Some(PeerMemory { incarnation, run: RunId(9), sequence });
-    assert!(!lie(memory(nodes[0].incarnation(), 0)) && !votes(&nodes[0]), "nobody is known for having said so");
+    let memory = |directory, sequence| Some(PeerMemory { directory, run: RunId(9), sequence });
+    assert!(!lie(memory(nodes[0].directory(), 0)) && !votes(&nodes[0]), "nobody is known for having said so");
     meet(&nodes[0], &nodes[1]);
     meet(&nodes[0], &nodes[2]);
     let before = nodes[0].remembered(id(1));
-    assert!(lie(memory(nodes[0].incarnation(), u64::MAX)) && lie(memory(Incarnation(5), 0)), "it gets no connection");
+    assert!(lie(memory(nodes[0].directory(), u64::MAX)) && lie(memory(DirectoryId(5), 0)), "it gets no connection");
     assert!(votes(&nodes[0]) && nodes[0].remembered(id(1)) == before);
     // The node itself is not refused for what was said in its name.
     assert_eq!((connect(&nodes[1], &nodes[0]), connect(&nodes[0], &nodes[1])), (Some(true), Some(true)));
@@ -303,7 +303,7 @@ fn meet_and_ping(one: &Membership, other: &Membership, stored: u64) {
     meet(one, other);
     let id = one.node_by_url(&other.own_state().url).unwrap();
     if other.is_rebuilt() {
-        one.note_rebuilt(id, other.incarnation(), other.run(), other.sequence(stored));
+        one.note_rebuilt(id, other.directory(), other.run(), other.sequence(stored));
     }
     pong(one, other, other.sequence(stored));
     [one, other].into_iter().for_each(|node| node.write_notes_once().unwrap());

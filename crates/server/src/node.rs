@@ -21,7 +21,7 @@ use kvorum_base::faults::{Faults, SkewedTime};
 use kvorum_base::value_memory::LargeValues;
 use kvorum_config::{Address, Config};
 use kvorum_core::hints::BacklogBounds;
-use kvorum_core::layout::{FirstLayout, Layout, PlanError, WantedNode};
+use kvorum_core::layout::{Layout, PlanError, WantedNode};
 use kvorum_core::scan::page::PAGE_BYTES_MAX;
 use kvorum_engine_rocksdb::backup;
 use kvorum_engine_rocksdb::backup::{BackupError, Label, Scope};
@@ -131,7 +131,7 @@ pub fn run(config: &Config, commit: &'static str, faults: Option<Arc<Faults>>) -
     let hangup = runtime.block_on(async { signal(SignalKind::hangup()) }).map_err(listen_error)?;
     let node = Node::start(config, guards, outside)?;
     let admin = admin.map(|listener| start_admin(listener, config, &node.view, time)).transpose()?;
-    tracing::info!(url = config.own.as_str(), incarnation = node.view.membership.incarnation().0, "node started");
+    tracing::info!(url = config.own.as_str(), directory = %node.view.membership.directory(), "node started");
     let reloads = runtime.spawn(ask_at_hangup(hangup, guard_threads.asker()));
     let accepted = runtime.block_on(accept(listener, &node, config.connections_per_address()));
     if let Some(admin) = admin {
@@ -485,7 +485,8 @@ fn layout(config: &Config) -> Result<Layout, PlanError> {
     });
     let nodes: Vec<_> = nodes.collect();
     let copies = config.quorum.replicas();
-    Layout::first(0, FirstLayout { cluster: cluster_id(&nodes).0, hash_seed: 0, copies, nodes })
+    let cluster = cluster_id(&nodes);
+    Layout::fixed(nodes, cluster.0, copies)
 }
 
 /// A cluster is what its URLs are.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
+use kvorum_core::layout::MemberState;
 use kvorum_core::node::NodeId;
 use kvorum_core::{PartitionId, key::PARTITIONS};
 use kvorum_engine_rocksdb::backup::Label;
@@ -37,7 +38,14 @@ pub(crate) fn cluster(view: &NodeView) -> Vec<u8> {
         .map(|member| {
             let mut entry = if member.id == own { this_node(view) } else { peer(view, member.id) };
             let fixed = json!({
+                "id": member.id.0,
                 "url": member.url,
+                "membership": match member.state {
+                    MemberState::Member => "member",
+                    MemberState::Joining => "joining",
+                    MemberState::Leaving => "leaving",
+                    MemberState::Lost => "lost",
+                },
                 "zone": member.zone,
                 "weight": member.weight,
                 "partitions_primary": primaries.get(&member.id).copied().unwrap_or_default(),
@@ -53,7 +61,10 @@ pub(crate) fn cluster(view: &NodeView) -> Vec<u8> {
     let page = json!({
         "cluster": format!("{:016x}", membership.cluster_id().0),
         "configuration": format!("{:016x}", layout.digest()),
+        "epoch": layout.epoch(),
         "layout_version": layout.epoch(),
+        "copies": layout.copies(),
+        "plan": Value::Null,
         "node": membership.own_state().url,
         "version": env!("CARGO_PKG_VERSION"),
         "insecure": view.guards.is_insecure,
@@ -108,7 +119,7 @@ fn this_node(view: &NodeView) -> Value {
     };
     json!({
         "state": "self",
-        "incarnation": format!("{:08x}", view.membership.incarnation().0),
+        "directory": view.membership.directory().to_string(),
         "latency_ms": null,
         "hints": null,
         "hint_bytes": null,
@@ -167,7 +178,7 @@ fn peer(view: &NodeView, node: NodeId) -> Value {
     let latency_ms = peer.latency_us.load(Ordering::Relaxed) as f64 / 1000.0;
     json!({
         "state": state,
-        "incarnation": membership.remembered(node).map(|note| format!("{:08x}", note.incarnation.0)),
+        "directory": membership.remembered(node).map(|note| note.directory.to_string()),
         "latency_ms": is_up.then_some(latency_ms),
         "hints": view.hints.target(node).pending.load(Ordering::Relaxed),
         "hint_bytes": view.hints.target(node).pending_bytes.load(Ordering::Relaxed),

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use kvorum_core::frame::{Frame, Message, encode};
-use kvorum_core::node::NodeId;
+use kvorum_core::node::{DirectoryId, NodeId};
 use kvorum_core::partitions::PartitionSet;
 use kvorum_core::repair::RoundId;
 use kvorum_core::repair::wire::RoundRequest;
@@ -105,12 +105,12 @@ async fn introductions(world: &Rc<World>) -> Result<(), String> {
 
 /// What a handshake may say of the victim, none of which is true.
 fn lies(chance: &mut SimRandom, victim: &Machine) -> [Option<PeerMemory>; 3] {
-    let own = victim.with(|process| process.shard.membership.incarnation()).expect("it runs");
+    let own = victim.with(|process| process.shard.membership.directory()).expect("it runs");
     let run = RunId(chance.below(u64::MAX));
-    let other = Incarnation(own.0 ^ 1);
+    let other = DirectoryId(own.0 ^ 1);
     [
-        Some(PeerMemory { incarnation: other, run, sequence: 1 }),
-        Some(PeerMemory { incarnation: own, run, sequence: u64::MAX }),
+        Some(PeerMemory { directory: other, run, sequence: 1 }),
+        Some(PeerMemory { directory: own, run, sequence: u64::MAX }),
         None,
     ]
 }

@@ -18,8 +18,10 @@ use crate::node::{DirectoryId, NodeId};
 use crate::placement::{Place, PlacedNode, Placement, PlacementError};
 use crate::quorum::{NODES_MAX, Rank};
 
+mod founding;
 mod lists;
 
+pub use founding::FoundedCluster;
 pub use lists::{PreferenceLists, lost_in_a_step};
 
 /// What a node is for the cluster.
@@ -93,29 +95,6 @@ impl WantedNode {
     }
 }
 
-/// What the first epoch of a cluster is made of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FirstLayout {
-    /// The cluster, among others.
-    pub cluster: u64,
-    /// Part of the hash of every key.
-    pub hash_seed: u64,
-    /// Replicas of a key where a request does not say how many.
-    pub copies: u8,
-    /// Its nodes.
-    pub nodes: Vec<WantedNode>,
-}
-
-impl FirstLayout {
-    /// Nodes that have shown nothing of themselves yet, each with a copy of every key.
-    #[must_use]
-    pub fn at<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> Self {
-        let nodes: Vec<_> = urls.into_iter().map(WantedNode::at).collect();
-        let copies = u8::try_from(nodes.len()).unwrap_or(u8::MAX);
-        Self { cluster: 0, hash_seed: 0, copies, nodes }
-    }
-}
-
 /// An epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Layout {
@@ -160,28 +139,6 @@ pub enum PlanError {
 }
 
 impl Layout {
-    /// The first epoch of a cluster, behind a value whose digest is `parent`. Nodes get the numbers from 0 on, in the
-    /// order of their URLs, and are placed as [`Placement::new`] says.
-    ///
-    /// # Errors
-    /// [`PlanError::Placement`], [`PlanError::Misfit`]
-    pub fn first(parent: u64, first: FirstLayout) -> Result<Self, PlanError> {
-        let FirstLayout { cluster, hash_seed, copies, nodes: mut wanted } = first;
-        misfit(copies == 0 || usize::from(copies) > wanted.len(), "a key has at least one copy, and one on a node")?;
-        wanted.sort_by(|a, b| a.url.cmp(&b.url));
-        let placement = Placement::new(wanted.iter().map(WantedNode::placed).collect())?;
-        let node = |(wanted, id)| {
-            let WantedNode { url, directory, weight, zone, replaces: _ } = wanted;
-            MemberNode { id: NodeId(id), url, directory, weight, zone, state: MemberState::Member }
-        };
-        let nodes: Vec<_> = wanted.into_iter().zip(0..).map(node).collect();
-        let lists = lists_of(&placement, &nodes);
-        check(&nodes, &lists)?;
-        let next_id = u32::try_from(nodes.len()).expect("a small number");
-        let (next, plan, pace) = (None, None, None);
-        Ok(Self { epoch: 1, parent, cluster, hash_seed, copies, nodes, next_id, lists, next, opened: 0, plan, pace })
-    }
-
     /// Its number.
     #[must_use]
     pub fn epoch(&self) -> u64 {
@@ -468,11 +425,15 @@ impl ChainValue for Layout {
 
     fn voters(&self) -> impl Iterator<Item = Voter> {
         let deciding = self.nodes.iter().filter(|node| node.state != MemberState::Joining);
-        deciding.map(|node| Voter { member: node.id, directory: Some(node.directory) })
+        // Who founds a cluster is known by its place in the list, and by what its peers remember of it.
+        deciding.map(|node| Voter { member: node.id, directory: (self.epoch > 0).then_some(node.directory) })
     }
 
     fn may_be_followed_by(&self, next: &Self) -> bool {
         let is = |change: Option<Self>| change.as_ref() == Some(next);
+        if self.epoch == 0 {
+            return is(self.found(&next.founded()).ok());
+        }
         let renewed = || self.renewed_in(next).and_then(|(id, directory)| self.with_directory(id, directory));
         let opened = || next.plan.clone().and_then(|plan| self.open(plan).ok());
         is(self.flip())

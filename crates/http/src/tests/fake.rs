@@ -11,7 +11,7 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use kvorum_base::value_memory::LargeValues;
-use kvorum_core::layout::{FirstLayout, Layout};
+use kvorum_core::layout::Layout;
 use kvorum_core::partitions::PartitionSet;
 use kvorum_core::quorum::{Expiry, Held, Quorum};
 use kvorum_core::scan::page::ScanValues;
@@ -216,7 +216,7 @@ pub(super) struct FakeScans {
 
 impl FakeScans {
     pub(super) fn new(entities: &Rc<FakeEntities>) -> Self {
-        let layout = Layout::first(0, FirstLayout::at(["a", "b", "c"].map(|name| format!("http://{name}:1")))).unwrap();
+        let layout = Layout::fixed_at(["a", "b", "c"].map(|name| format!("http://{name}:1"))).unwrap();
         Self { entities: Rc::clone(entities), layout: ShardLayout::new(Arc::new(layout)).pin() }
     }
 }

@@ -412,7 +412,7 @@ fn a_peer_has_a_seat_where_clients_have_all() {
     with(HttpSettings { connections_max: 1, ..settings() }, |node| async move {
         let mut client = node.connect().await;
         client.assert_alive().await;
-        let hello = "GET /_peer HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: kvorum/3\r\n";
+        let hello = "GET /_peer HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: kvorum/4\r\n";
         let mut peer = node.connect().await;
         peer.send(format!("{hello}Kvorum-Cluster: ours\r\n\r\n")).await;
         assert_eq!(peer.answer(false).await.status, 101);
@@ -440,7 +440,7 @@ fn a_peer_has_a_seat_where_clients_of_its_address_have_all_and_one_address_takes
         over.send("GET /livez HTTP/1.1\r\nHost: x\r\n\r\n").await;
         let answer = last_answer(&mut over).await;
         assert!(answer.status == 503 && answer.problem()["detail"].as_str().unwrap().contains("address"), "{answer:?}");
-        let hello = "GET /_peer HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: kvorum/3\r\n";
+        let hello = "GET /_peer HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: kvorum/4\r\n";
         let hello = format!("{hello}Kvorum-Cluster: ours\r\n\r\n");
         let mut peer = node.connect().await;
         peer.send(&hello).await;
@@ -567,11 +567,11 @@ fn a_request_that_came_just_before_the_drain_is_answered() {
 #[test]
 fn a_peer_gets_the_socket_and_what_it_has_said() {
     with(settings(), |node| async move {
-        let hello = "GET /_peer HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: kvorum/3\r\n";
+        let hello = "GET /_peer HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: kvorum/4\r\n";
         let mut client = node.connect().await;
         client.send(format!("{hello}Kvorum-Cluster: ours\r\n\r\nfirst frames")).await;
         let answer = client.answer(false).await;
-        assert_eq!((answer.status, answer.header("upgrade")), (101, Some("kvorum/3")));
+        assert_eq!((answer.status, answer.header("upgrade")), (101, Some("kvorum/4")));
         assert_eq!(answer.header("kvorum-node"), Some("b"));
         until("the peer is taken", || node.peers.taken.borrow().len() == 1).await;
         assert_eq!(node.shard.connections(), 0);
@@ -591,7 +591,7 @@ fn a_peer_gets_the_socket_and_what_it_has_said() {
 fn a_stranger_is_refused() {
     with(settings(), |node| async move {
         let mut client = node.connect().await;
-        let answer = client.ask("GET /_peer\r\nConnection: Upgrade\r\nUpgrade: kvorum/3").await;
+        let answer = client.ask("GET /_peer\r\nConnection: Upgrade\r\nUpgrade: kvorum/4").await;
         assert_eq!((answer.status, &answer.problem()["detail"]), (403, &"another cluster".into()));
         client.assert_alive().await;
         assert!(node.peers.taken.borrow().is_empty());

@@ -118,10 +118,10 @@ fn a_node_that_hangs_while_it_stops_ends_all_the_same() {
         wait_until("the node hangs", || {
             let headers = [
                 ("Connection", "Upgrade"),
-                ("Upgrade", "kvorum/3"),
+                ("Upgrade", "kvorum/4"),
                 ("Kvorum-Cluster", "0000000000000001"),
                 ("Kvorum-Node", "http://10.0.0.1:80"),
-                ("Kvorum-Incarnation", "1"),
+                ("Kvorum-Directory", "1"),
                 ("Kvorum-Layout", "1"),
                 ("Kvorum-Deadline-Ms", "1"),
                 ("Kvorum-Run", "1"),

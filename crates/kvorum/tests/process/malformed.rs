@@ -177,13 +177,13 @@ impl Attack<'_> {
     /// A handshake and frames in which nothing is malformed, and nothing true.
     fn lie(&self, random: &mut Random) {
         let any = |random: &mut Random| random.below(u64::MAX);
-        let known = self.impostor.incarnation();
-        let (claimed, own) = (format!("{:08x}", random.below(1 << 32)), self.impostor.cluster.incarnation(0));
+        let known = self.impostor.directory();
+        let (claimed, own) = (format!("{:08x}", random.below(1 << 32)), self.impostor.cluster.directory(0));
         let claimed = if random.below(2) == 0 { known } else { claimed.as_str() };
         let recovered = [0, any(random), u64::MAX][random.below(3) as usize].to_string();
         let remembers = [own.as_str(), "00000001"][random.below(2) as usize];
         let sequence = [any(random), u64::MAX][random.below(2) as usize].to_string();
-        let hello = [("Kvorum-Incarnation", claimed), ("Kvorum-Recovered", recovered.as_str())];
+        let hello = [("Kvorum-Directory", claimed), ("Kvorum-Recovered", recovered.as_str())];
         let memory = [
             ("Kvorum-Remembers", remembers),
             ("Kvorum-Remembers-Run", "1"),

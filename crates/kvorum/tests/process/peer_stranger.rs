@@ -22,7 +22,7 @@ fn a_peer_of_another_version_cluster_or_layout_is_refused_and_counted() {
         ("kvorum-node", "http://10.1.2.3:4"),
         ("kvorum-node", url.as_str()),
         ("kvorum-node", ""),
-        ("kvorum-incarnation", "zz"),
+        ("kvorum-directory", "zz"),
         ("kvorum-deadline-ms", "-1"),
         ("kvorum-deadline-ms", "99999999"),
         ("kvorum-run", ""),
@@ -110,7 +110,7 @@ fn a_peer_that_answers_the_handshake_with_nonsense_counts_for_nothing() {
         b"\x00\x01\x02\x03 nonsense",
         b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
         b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
-        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: kvorum/3\r\nKvorum-Cluster: 0000000000000000\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: kvorum/4\r\nKvorum-Cluster: 0000000000000000\r\n\r\n",
         &[b'x'; 40_000],
         b"",
     ];

@@ -12,11 +12,11 @@ fn lie(cluster: &Cluster, in_the_name_of: usize, remembers: &str) -> Vec<(&'stat
     let text = |name: &str| page[name].as_str().unwrap().to_owned();
     vec![
         ("Connection", "Upgrade".into()),
-        ("Upgrade", "kvorum/3".into()),
+        ("Upgrade", "kvorum/4".into()),
         ("Kvorum-Cluster", text("cluster")),
         ("Kvorum-Layout", text("configuration")),
         ("Kvorum-Node", cluster.node(in_the_name_of).url()),
-        ("Kvorum-Incarnation", "12345678".into()),
+        ("Kvorum-Directory", "12345678".into()),
         ("Kvorum-Deadline-Ms", "1".into()),
         ("Kvorum-Run", "1".into()),
         ("Kvorum-Recovered", "0".into()),
@@ -43,21 +43,21 @@ fn three_requests_take_no_vote_and_a_refusal_names_no_id() {
                 .is_some_and(|peers| String::from_utf8_lossy(peers).matches("knows-us").count() == 2)
         });
     }
-    let incarnations: Vec<String> = {
+    let directories: Vec<String> = {
         let page = cluster.client(0).get("/v0/cluster").json();
-        page["nodes"].as_array().unwrap().iter().map(|node| node["incarnation"].as_str().unwrap().to_owned()).collect()
+        page["nodes"].as_array().unwrap().iter().map(|node| node["directory"].as_str().unwrap().to_owned()).collect()
     };
     for index in 0..3 {
         for other in (0..3).filter(|other| *other != index) {
             // Another directory, and this one with more than it has.
-            let own = cluster.incarnation(index);
+            let own = cluster.directory(index);
             for remembers in ["00000001", own.as_str()] {
                 let hello = lie(&cluster, other, remembers);
                 let headers: Vec<(&str, &str)> = hello.iter().map(|(name, value)| (*name, value.as_str())).collect();
                 let refused = cluster.client(index).with("GET", "/_peer", &headers, None);
                 assert_eq!(refused.status, 503, "{refused:?}");
                 let text = refused.text();
-                assert!(!incarnations.iter().any(|id| text.contains(id.as_str())), "{text}");
+                assert!(!directories.iter().any(|id| text.contains(id.as_str())), "{text}");
             }
         }
         let mut hello = lie(&cluster, (index + 1) % 3, "00000001");

@@ -43,7 +43,7 @@ fn a_directory_of_an_older_format_is_taken_over() {
     for _ in 0..2 {
         cluster.spawn(0);
         cluster.wait_ready(0);
-        assert_eq!(format(&cluster), "kvorum data directory, format 3\n", "older builds refuse it from now on");
+        assert_eq!(format(&cluster), "kvorum data directory, format 4\n", "older builds refuse it from now on");
         assert!(!cluster.status_text(0).contains("rebuilding"), "{}", cluster.status_text(0));
         let mut client = cluster.client(0);
         for number in 0..200 {

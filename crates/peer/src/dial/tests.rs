@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use kvorum_core::Incarnation;
+use kvorum_core::node::DirectoryId;
 use tokio::io::DuplexStream;
 
 use super::*;
@@ -9,7 +9,7 @@ fn hello() -> Hello {
     Hello {
         cluster: 1,
         url: "http://a:1".to_owned(),
-        incarnation: Incarnation(2),
+        directory: DirectoryId(2),
         layout: 3,
         deadline_ms: 4,
         run: kvorum_storage::data_dir::Run { id: kvorum_storage::data_dir::RunId(5), recovered: 6 },

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use kvorum_base::interleavings::check;
-use kvorum_core::Incarnation;
-use kvorum_core::layout::{FirstLayout, Layout};
+use kvorum_core::layout::Layout;
+use kvorum_core::node::DirectoryId;
 use kvorum_core::node::NodeId;
 use kvorum_storage::data_dir::{ClusterId, DataDir, Run, RunId};
 use shuttle::thread;
@@ -27,10 +27,10 @@ fn url(node: u32) -> String {
 
 /// Node 0 of two, after a handshake with the other.
 fn start(directory: &Path) -> Arc<Membership> {
-    let layout = Layout::first(0, FirstLayout::at((0..2).map(url))).unwrap();
+    let layout = Layout::fixed_at((0..2).map(url)).unwrap();
     let data_dir = DataDir::open(directory, CLUSTER).unwrap();
     let membership = Arc::new(Membership::new(Arc::new(layout), NodeId(0), CLUSTER, data_dir, 0, None, 60_000));
-    assert!(membership.register_peer(OTHER, Incarnation(9), run(0), RemembersUs::Yes).unwrap());
+    assert!(membership.register_peer(OTHER, DirectoryId(9), run(0), RemembersUs::Yes).unwrap());
     membership
 }
 
@@ -55,7 +55,7 @@ fn what_was_heard_of_a_peer_is_written_down_and_no_wake_up_is_missed() {
                     membership.note_sequence(OTHER, RunId(5), sequence, RemembersUs::Yes);
                     membership.write_notes_now();
                     // A connection of another shard, made meanwhile, which received less.
-                    membership.register_peer(OTHER, Incarnation(9), run(sequence / 2), RemembersUs::Yes).unwrap();
+                    membership.register_peer(OTHER, DirectoryId(9), run(sequence / 2), RemembersUs::Yes).unwrap();
                 })
             })
             .collect();
@@ -67,7 +67,7 @@ fn what_was_heard_of_a_peer_is_written_down_and_no_wake_up_is_missed() {
         membership.stop_notes();
         writer.join().unwrap();
         let opened = Arc::into_inner(membership).expect("nobody else has it").data_path().to_owned();
-        let written = DataDir::open(&opened, CLUSTER).unwrap().remembered(&url(OTHER.0)).unwrap();
+        let written = DataDir::open(&opened, CLUSTER).unwrap().remembered(OTHER).unwrap();
         assert_eq!((written.sequence, written.knows_us), (30, true));
     });
 }

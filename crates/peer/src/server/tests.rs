@@ -6,7 +6,8 @@ use kvorum_auth::peer_secret::PeerSecret;
 use kvorum_base::blocking_pool::ReadPool;
 use kvorum_base::clock::{Clock, SystemTime};
 use kvorum_core::frame::{Frame, Message, encode};
-use kvorum_core::layout::{FirstLayout, Layout};
+use kvorum_core::layout::Layout;
+use kvorum_core::node::DirectoryId;
 use kvorum_core::quorum::{Failure, Held, ReadAnswer, StoreAnswer};
 use kvorum_core::{Hlc, Incarnation, Key, Record};
 use kvorum_storage::data_dir::{ClusterId, DataDir, Run, RunId};
@@ -24,7 +25,7 @@ use crate::room::PeerRoom;
 
 /// Node 0 of two, before any handshake.
 pub(crate) fn context(dir: &TempDir, flusher: &Rc<Flusher>) -> Rc<PeerContext> {
-    let layout = Layout::first(0, FirstLayout::at(["http://a:1", "http://b:1"])).unwrap();
+    let layout = Layout::fixed_at(["http://a:1", "http://b:1"]).unwrap();
     let data_dir = DataDir::open(&dir.path().join("data"), ClusterId(7)).unwrap();
     let second = Duration::from_secs(1);
     Rc::new(PeerContext {
@@ -110,7 +111,7 @@ fn incoming(context: &Rc<PeerContext>, awaited: Option<AwaitedProof>, link: Rc<L
     Incoming {
         context: context.clone(),
         handler: Rc::new(Accepting::default()),
-        caller: Caller { node: NodeId(1), incarnation: Incarnation(2) },
+        caller: Caller { node: NodeId(1), directory: DirectoryId(2) },
         slot: Rc::new(context.room.enter(context.membership.peer(NodeId(1)), None).unwrap()),
         awaited,
         run: RunId(3),
@@ -143,7 +144,7 @@ fn what_comes_before_this_node_serves_its_cluster_is_answered_when_it_does() {
         assert_eq!(near.queued_bytes(), 0, "nobody has an answer");
         context
             .membership
-            .register_peer(NodeId(1), Incarnation(2), Run { id: RunId(3), recovered: 0 }, RemembersUs::Yes)
+            .register_peer(NodeId(1), DirectoryId(2), Run { id: RunId(3), recovered: 0 }, RemembersUs::Yes)
             .unwrap();
         let mut answers = receive(&far, &mut Decoder::new(1 << 16, 1 << 16), 2).await;
         answers.sort_by_key(|frame| frame.id);

@@ -261,7 +261,7 @@ impl FrameHandler for Dispatch {
                 let pong = Message::Pong {
                     wall_ms: self.clock.wall_ms(),
                     sequence: self.membership.sequence(self.replica.sequence()),
-                    remembers_you: self.membership.remembers(caller.node, caller.incarnation),
+                    remembers_you: self.membership.remembers(caller.node, caller.directory),
                     rebuilt: self.membership.is_rebuilt(),
                     backpressure: self.membership.own_state().backpressure(),
                 };

@@ -3,7 +3,7 @@
 //! ```text
 //! LOCK        flock(2): one process at a time
 //! FORMAT      the version of this layout
-//! IDENTITY    cluster id and incarnation
+//! IDENTITY    ids of the cluster and of this directory
 //! PEERS       what is remembered of each peer: [`PeerNote`]
 //! RUNS        where each run began: [`Runs`]
 //! REBUILT     what had been lost before this sequence is back: [`DataDir::rebuilt`]
@@ -29,6 +29,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use kvorum_base::sync::{Mutex, MutexGuard};
+use kvorum_core::node::{DirectoryId, NodeId};
 use kvorum_core::version::Incarnation;
 use rustix::fs::{FlockOperation, flock};
 
@@ -47,14 +48,15 @@ pub use run::{Run, RunId};
 
 pub use marker::{LogState, SyncMarker};
 pub use peer_note::PeerNote;
-use peer_note::{parse_peers, show_peers};
+use peer_note::{PeerName, parse_peers, show_peers};
 pub use runs::Runs;
 
 /// The layout that this build writes.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 /// The oldest that it takes over. 1 had no hints and GC watermarks in the store; a build for only that one would take
 /// the store for damaged. 2 had no REBUILT; a build for only that one would count from the store's own sequence again,
-/// and what its peers then remember would pass for what was made good.
+/// and what its peers then remember would pass for what was made good. 3 knew nodes by their URLs, in PEERS and in the
+/// names of hints; a build for only that one would know none.
 const FORMAT_MIN: u32 = 1;
 /// What FORMAT begins with.
 const FORMAT_NAME: &str = "kvorum data directory, format ";
@@ -137,7 +139,7 @@ pub struct DataDir {
     path: PathBuf,
     /// Held for its lock.
     _lock: File,
-    incarnation: Incarnation,
+    id: DirectoryId,
     run: RunId,
     rebuilt: AtomicU64,
     is_new: bool,
@@ -151,7 +153,7 @@ pub type FillRandom<'a> = &'a dyn Fn(&mut [u8]) -> io::Result<()>;
 
 #[derive(Debug, Default)]
 struct PeerNotes {
-    notes: BTreeMap<String, PeerNote>,
+    notes: BTreeMap<PeerName, PeerNote>,
     /// Something has changed since the file was written.
     is_dirty: bool,
 }
@@ -183,7 +185,7 @@ impl DataDir {
         let format = read(&path.join("FORMAT"))?.map(|text| check_format(path, &text)).transpose()?;
         let is_new = format.is_none();
         let identity = path.join("IDENTITY");
-        let incarnation = if is_new {
+        let id = if is_new {
             create(path, cluster, random)?
         } else {
             let text = read(&identity)?.ok_or(DataDirError::Damaged(identity))?;
@@ -203,7 +205,7 @@ impl DataDir {
         Ok(Self {
             path: path.to_owned(),
             _lock: lock,
-            incarnation,
+            id,
             run: RunId(u64::from_be_bytes(draw(path, random)?)),
             rebuilt: AtomicU64::new(rebuilt),
             is_new,
@@ -243,11 +245,11 @@ impl DataDir {
 
     /// Drawn when the directory was created.
     #[must_use]
-    pub fn incarnation(&self) -> Incarnation {
-        self.incarnation
+    pub fn id(&self) -> DirectoryId {
+        self.id
     }
 
-    /// Drawn anew at every call, and kept nowhere.
+    /// The incarnation of a run: drawn anew at every call, and kept nowhere.
     ///
     /// # Errors
     /// [`DataDirError::Io`], where the operating system has no random numbers.
@@ -280,8 +282,18 @@ impl DataDir {
 
     /// What is remembered of the peer, after its first handshake.
     #[must_use]
-    pub fn remembered(&self, url: &str) -> Option<PeerNote> {
-        self.peers().notes.get(url).copied()
+    pub fn remembered(&self, node: NodeId) -> Option<PeerNote> {
+        self.peers().notes.get(&PeerName::Node(node)).copied()
+    }
+
+    /// What is remembered of the node at this URL, in a directory of a format below 4, is remembered of `node`: durably
+    /// with the next notes.
+    pub fn name_peer(&self, url: &str, node: NodeId) {
+        let mut peers = self.peers();
+        if let Some(note) = peers.notes.remove(&PeerName::Url(url.to_owned())) {
+            peers.notes.entry(PeerName::Node(node)).or_insert(note);
+            peers.is_dirty = true;
+        }
     }
 
     /// Remembers a peer, durably before it returns. Writes only what is new. Connections that are made at the same time
@@ -289,29 +301,30 @@ impl DataDir {
     ///
     /// # Errors
     /// [`DataDirError::Io`]; the note is not remembered then.
-    pub fn remember(&self, url: &str, note: PeerNote) -> Result<(), DataDirError> {
+    pub fn remember(&self, node: NodeId, note: PeerNote) -> Result<(), DataDirError> {
+        let name = PeerName::Node(node);
         let _writing = self.writing_peers.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = {
             let peers = self.peers();
-            if peers.notes.get(url) == Some(&note.with(peers.notes.get(url))) {
+            if peers.notes.get(&name) == Some(&note.with(peers.notes.get(&name))) {
                 return Ok(());
             }
             peers.notes.clone()
         };
-        next.insert(url.to_owned(), note.with(next.get(url)));
+        next.insert(name.clone(), note.with(next.get(&name)));
         self.write_peers(&next)?;
         let mut peers = self.peers();
         // More may have been received while it was written: that is durable with the next notes.
-        let note = note.with(peers.notes.get(url));
-        peers.notes.insert(url.to_owned(), note);
+        let note = note.with(peers.notes.get(&name));
+        peers.notes.insert(name, note);
         Ok(())
     }
 
     /// Changes what is remembered of a peer, durably only with the next [`DataDir::persist_peers`]; gives what was
     /// remembered before. Does nothing for a peer without a handshake yet. Does not block.
-    pub fn update(&self, url: &str, change: impl FnOnce(&mut PeerNote)) -> Option<PeerNote> {
+    pub fn update(&self, node: NodeId, change: impl FnOnce(&mut PeerNote)) -> Option<PeerNote> {
         let mut peers = self.peers();
-        let note = peers.notes.get_mut(url)?;
+        let note = peers.notes.get_mut(&PeerName::Node(node))?;
         let before = *note;
         change(note);
         let is_changed = *note != before;
@@ -340,7 +353,7 @@ impl DataDir {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write_peers(&self, notes: &BTreeMap<String, PeerNote>) -> Result<(), DataDirError> {
+    fn write_peers(&self, notes: &BTreeMap<PeerName, PeerNote>) -> Result<(), DataDirError> {
         write(&self.path, "PEERS", &with_checksum(&show_peers(notes)))
     }
 
@@ -470,19 +483,19 @@ fn lock(path: &Path) -> Result<File, DataDirError> {
 }
 
 /// FORMAT comes last: with it the directory is complete.
-fn create(path: &Path, cluster: ClusterId, random: FillRandom<'_>) -> Result<Incarnation, DataDirError> {
-    let incarnation = Incarnation(u32::from_be_bytes(draw(path, random)?));
+fn create(path: &Path, cluster: ClusterId, random: FillRandom<'_>) -> Result<DirectoryId, DataDirError> {
+    let id = DirectoryId(u128::from_be_bytes(draw(path, random)?));
     let synced = path.join("SYNCED");
     fs::write(&synced, SyncMarker::encode(0)).map_err(io_error("write", &synced))?;
     File::open(&synced).and_then(|file| file.sync_all()).map_err(io_error("sync", &synced))?;
-    let identity = format!("cluster {cluster}\nincarnation {:08x}\n", incarnation.0);
+    let identity = format!("cluster {cluster}\ndirectory {id}\n");
     write(path, "IDENTITY", &with_checksum(&identity))?;
     write_format(path)?;
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         // So that the directory itself survives. Best effort: the parent need not be readable.
         let _ = File::open(parent).and_then(|parent| parent.sync_all());
     }
-    Ok(incarnation)
+    Ok(id)
 }
 
 fn draw<const BYTES: usize>(path: &Path, random: FillRandom<'_>) -> Result<[u8; BYTES], DataDirError> {
@@ -509,19 +522,21 @@ fn check_format(path: &Path, text: &str) -> Result<u32, DataDirError> {
     }
 }
 
-fn check_identity(path: &Path, text: &str, cluster: ClusterId) -> Result<Incarnation, DataDirError> {
-    let (found, incarnation) = parse_identity(text).ok_or_else(|| DataDirError::Damaged(path.join("IDENTITY")))?;
+fn check_identity(path: &Path, text: &str, cluster: ClusterId) -> Result<DirectoryId, DataDirError> {
+    let (found, id) = parse_identity(text).ok_or_else(|| DataDirError::Damaged(path.join("IDENTITY")))?;
     if found != cluster {
         return Err(DataDirError::OtherCluster { path: path.to_owned(), found, expected: cluster });
     }
-    Ok(incarnation)
+    Ok(id)
 }
 
-fn parse_identity(text: &str) -> Option<(ClusterId, Incarnation)> {
-    let (cluster, incarnation) = without_checksum(text)?.strip_prefix("cluster ")?.split_once('\n')?;
-    let incarnation = incarnation.strip_suffix('\n')?.strip_prefix("incarnation ")?;
+fn parse_identity(text: &str) -> Option<(ClusterId, DirectoryId)> {
+    let (cluster, id) = without_checksum(text)?.strip_prefix("cluster ")?.split_once('\n')?;
+    // Before format 4 it was called so, and had 32 bits.
+    let id = id.strip_suffix('\n')?;
+    let id = id.strip_prefix("directory ").or_else(|| id.strip_prefix("incarnation "))?;
     let cluster = ClusterId(u64::from_str_radix(cluster, 16).ok()?);
-    Some((cluster, Incarnation(u32::from_str_radix(incarnation, 16).ok()?)))
+    Some((cluster, id.parse().ok()?))
 }
 
 fn parse_rebuilt(text: &str) -> Option<u64> {

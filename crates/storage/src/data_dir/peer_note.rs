@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kvorum_core::mutant::{Mutant, is_on};
-use kvorum_core::version::Incarnation;
+use kvorum_core::node::{DirectoryId, NodeId};
 
 use super::checksum::without_checksum;
 use super::run::{Run, RunId};
@@ -12,7 +12,7 @@ use super::run::{Run, RunId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerNote {
     /// The data directory that it is known by.
-    pub incarnation: Incarnation,
+    pub directory: DirectoryId,
     /// The last of its runs that was seen to have everything from before.
     pub run: RunId,
     /// The greatest sequence that its store is known to have made durable, in that run or before, counted from
@@ -20,6 +20,15 @@ pub struct PeerNote {
     pub sequence: u64,
     /// Whether it is known to remember this node, durably: this directory, or an earlier one that was made good.
     pub knows_us: bool,
+}
+
+/// Of whom a note is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum PeerName {
+    /// Of a node.
+    Node(NodeId),
+    /// Of what listened there, before format 4.
+    Url(String),
 }
 
 impl PeerNote {
@@ -31,7 +40,7 @@ impl PeerNote {
 
     /// With what was known of the same directory already.
     pub(super) fn with(self, known: Option<&Self>) -> Self {
-        match known.filter(|known| known.incarnation == self.incarnation) {
+        match known.filter(|known| known.directory == self.directory) {
             None => self,
             Some(known) => {
                 Self { sequence: self.sequence.max(known.sequence), knows_us: self.knows_us || known.knows_us, ..self }
@@ -41,24 +50,28 @@ impl PeerNote {
 }
 
 /// The text of PEERS, without its checksum.
-pub(super) fn show_peers(notes: &BTreeMap<String, PeerNote>) -> String {
-    let lines = notes.iter().map(|(url, note)| {
-        let PeerNote { incarnation, run, sequence, knows_us } = note;
+pub(super) fn show_peers(notes: &BTreeMap<PeerName, PeerNote>) -> String {
+    let lines = notes.iter().map(|(name, note)| {
+        let PeerNote { directory, run, sequence, knows_us } = note;
         let knows_us = if *knows_us { "knows-us" } else { "met" };
-        format!("{:08x} {:016x} {sequence} {knows_us} {url}\n", incarnation.0, run.0)
+        let name = match name {
+            PeerName::Node(node) => node.to_string(),
+            PeerName::Url(url) => url.clone(),
+        };
+        format!("{directory} {:016x} {sequence} {knows_us} {name}\n", run.0)
     });
     lines.collect()
 }
 
 /// Nothing, unless each line is a note.
-pub(super) fn parse_peers(text: &str) -> Option<BTreeMap<String, PeerNote>> {
+pub(super) fn parse_peers(text: &str) -> Option<BTreeMap<PeerName, PeerNote>> {
     without_checksum(text)?.split_terminator('\n').map(parse_peer).collect()
 }
 
-fn parse_peer(line: &str) -> Option<(String, PeerNote)> {
+fn parse_peer(line: &str) -> Option<(PeerName, PeerNote)> {
     let mut words = line.splitn(5, ' ');
     let note = PeerNote {
-        incarnation: Incarnation(u32::from_str_radix(words.next()?, 16).ok()?),
+        directory: words.next()?.parse().ok()?,
         run: RunId(u64::from_str_radix(words.next()?, 16).ok()?),
         sequence: words.next()?.parse().ok()?,
         knows_us: match words.next()? {
@@ -67,5 +80,7 @@ fn parse_peer(line: &str) -> Option<(String, PeerNote)> {
             _ => return None,
         },
     };
-    Some((words.next()?.to_owned(), note))
+    let name = words.next()?;
+    let name = name.parse().map_or_else(|_| PeerName::Url(name.to_owned()), PeerName::Node);
+    Some((name, note))
 }

@@ -6,14 +6,16 @@ use crate::store::Durability;
 use tempfile::{TempDir, tempdir};
 
 const CLUSTER: ClusterId = ClusterId(0x1234);
+const B: NodeId = NodeId(1);
+const C: NodeId = NodeId(2);
 
 fn open(directory: &TempDir) -> Result<DataDir, DataDirError> {
     DataDir::open(directory.path(), CLUSTER)
 }
 
 /// A peer with this directory.
-fn met(incarnation: u32) -> PeerNote {
-    PeerNote { incarnation: Incarnation(incarnation), run: RunId(1), sequence: 10, knows_us: false }
+fn met(directory: u128) -> PeerNote {
+    PeerNote { directory: DirectoryId(directory), run: RunId(1), sequence: 10, knows_us: false }
 }
 
 fn file(directory: &TempDir, name: &str) -> PathBuf {
@@ -26,13 +28,13 @@ fn an_identity_is_drawn_once_and_kept() {
     let path = outer.path().join("a/b");
     let first = DataDir::open(&path, CLUSTER).unwrap();
     assert!(first.is_new());
-    let incarnation = first.incarnation();
+    let id = first.id();
     drop(first);
     let second = DataDir::open(&path, CLUSTER).unwrap();
     assert!(!second.is_new());
-    assert_eq!(second.incarnation(), incarnation);
+    assert_eq!(second.id(), id);
     let other = DataDir::open(&outer.path().join("c"), CLUSTER).unwrap();
-    assert_ne!(other.incarnation(), incarnation, "two draws of 32 bits are equal once in four billion runs");
+    assert_ne!(other.id(), id);
 }
 
 #[test]
@@ -112,11 +114,11 @@ fn a_newer_format_is_refused_by_its_number() {
 #[test]
 fn an_older_format_is_taken_over() {
     let directory = tempdir().unwrap();
-    let incarnation = open(&directory).unwrap().incarnation();
+    let id = open(&directory).unwrap().id();
     let format = file(&directory, "FORMAT");
     for older in FORMAT_MIN..FORMAT {
         fs::write(&format, format!("{FORMAT_NAME}{older}\n")).unwrap();
-        assert_eq!(open(&directory).unwrap().incarnation(), incarnation);
+        assert_eq!(open(&directory).unwrap().id(), id);
         assert_eq!(fs::read_to_string(&format).unwrap(), format!("{FORMAT_NAME}{FORMAT}\n"));
     }
 }
@@ -136,7 +138,7 @@ fn a_flipped_bit_in_what_must_be_known_is_damage() {
     for name in ["IDENTITY", "PEERS", "REBUILT"] {
         let directory = tempdir().unwrap();
         let opened = open(&directory).unwrap();
-        opened.remember("http://b:8080", met(7)).unwrap();
+        opened.remember(B, met(7)).unwrap();
         opened.set_rebuilt(5).unwrap();
         drop(opened);
         let whole = fs::read(file(&directory, name)).unwrap();
@@ -171,17 +173,17 @@ fn an_unreadable_directory_says_what_to_check() {
 fn peers_are_remembered_across_restarts() {
     let directory = tempdir().unwrap();
     let first = open(&directory).unwrap();
-    assert_eq!(first.remembered("http://b:8080"), None);
-    first.remember("http://b:8080", met(1)).unwrap();
-    first.remember("http://c:8080", met(2)).unwrap();
-    first.remember("http://b:8080", met(3)).unwrap();
-    assert_eq!(first.remembered("http://b:8080"), Some(met(3)));
+    assert_eq!(first.remembered(B), None);
+    first.remember(B, met(1)).unwrap();
+    first.remember(C, met(2)).unwrap();
+    first.remember(B, met(3)).unwrap();
+    assert_eq!(first.remembered(B), Some(met(3)));
     drop(first);
     let second = open(&directory).unwrap();
-    assert_eq!(second.remembered("http://b:8080"), Some(met(3)));
-    assert_eq!(second.remembered("http://c:8080"), Some(met(2)));
+    assert_eq!(second.remembered(B), Some(met(3)));
+    assert_eq!(second.remembered(C), Some(met(2)));
     let before = fs::metadata(file(&directory, "PEERS")).unwrap().modified().unwrap();
-    second.remember("http://c:8080", met(2)).unwrap();
+    second.remember(C, met(2)).unwrap();
     assert_eq!(fs::metadata(file(&directory, "PEERS")).unwrap().modified().unwrap(), before, "nothing new to write");
 }
 
@@ -190,33 +192,33 @@ fn a_connection_that_was_made_at_the_same_time_takes_nothing_back() {
     let directory = tempdir().unwrap();
     let node = open(&directory).unwrap();
     let heard = PeerNote { sequence: 9, knows_us: true, ..met(1) };
-    node.remember("http://b:8080", heard).unwrap();
-    node.remember("http://b:8080", PeerNote { sequence: 3, knows_us: false, ..heard }).unwrap();
-    assert_eq!(node.remembered("http://b:8080"), Some(heard));
+    node.remember(B, heard).unwrap();
+    node.remember(B, PeerNote { sequence: 3, knows_us: false, ..heard }).unwrap();
+    assert_eq!(node.remembered(B), Some(heard));
     drop(node);
-    assert_eq!(open(&directory).unwrap().remembered("http://b:8080"), Some(heard));
+    assert_eq!(open(&directory).unwrap().remembered(B), Some(heard));
 }
 
 #[test]
 fn what_is_heard_of_a_peer_is_kept_once_it_is_persisted() {
     let directory = tempdir().unwrap();
     let node = open(&directory).unwrap();
-    assert_eq!(node.update("http://b:8080", |_| unreachable!()), None, "nobody to change");
-    node.remember("http://b:8080", met(1)).unwrap();
+    assert_eq!(node.update(B, |_| unreachable!()), None, "nobody to change");
+    node.remember(B, met(1)).unwrap();
     let heard = PeerNote { run: RunId(u64::MAX), sequence: u64::MAX, knows_us: true, ..met(1) };
-    assert_eq!(node.update("http://b:8080", |note| *note = heard), Some(met(1)));
-    assert_eq!(node.remembered("http://b:8080"), Some(heard));
+    assert_eq!(node.update(B, |note| *note = heard), Some(met(1)));
+    assert_eq!(node.remembered(B), Some(heard));
     drop(node);
     let node = open(&directory).unwrap();
-    assert_eq!(node.remembered("http://b:8080"), Some(met(1)), "not persisted yet");
-    node.update("http://b:8080", |note| *note = heard);
+    assert_eq!(node.remembered(B), Some(met(1)), "not persisted yet");
+    node.update(B, |note| *note = heard);
     fs::create_dir(file(&directory, "PEERS.new")).unwrap();
     node.persist_peers().unwrap_err();
     fs::remove_dir(file(&directory, "PEERS.new")).unwrap();
     node.persist_peers().unwrap();
     drop(node);
     let node = open(&directory).unwrap();
-    assert_eq!(node.remembered("http://b:8080"), Some(heard), "a failure is tried again");
+    assert_eq!(node.remembered(B), Some(heard), "a failure is tried again");
     let before = fs::metadata(file(&directory, "PEERS")).unwrap().modified().unwrap();
     node.persist_peers().unwrap();
     assert_eq!(fs::metadata(file(&directory, "PEERS")).unwrap().modified().unwrap(), before, "nothing new to write");
@@ -263,13 +265,42 @@ fn an_unsynced_run_that_the_machine_did_not_survive_is_a_loss() {
 }
 
 #[test]
+fn what_was_remembered_by_url_is_remembered_of_a_node() {
+    let directory = tempdir().unwrap();
+    drop(open(&directory).unwrap());
+    let older = with_checksum("0000002a 0000000000000001 10 met http://b:8080\n");
+    fs::write(file(&directory, "PEERS"), older).unwrap();
+    for _ in 0..2 {
+        let node = open(&directory).unwrap();
+        assert_eq!(node.remembered(B), None);
+        node.name_peer("http://b:8080", B);
+        node.name_peer("http://c:8080", C);
+        assert_eq!((node.remembered(B), node.remembered(C)), (Some(met(42)), None));
+    }
+    let node = open(&directory).unwrap();
+    node.name_peer("http://b:8080", B);
+    node.persist_peers().unwrap();
+    drop(node);
+    assert_eq!(open(&directory).unwrap().remembered(B), Some(met(42)));
+}
+
+#[test]
+fn the_number_of_an_older_directory_stays() {
+    let directory = tempdir().unwrap();
+    drop(open(&directory).unwrap());
+    let older = with_checksum(&format!("cluster {CLUSTER}\nincarnation 0000002a\n"));
+    fs::write(file(&directory, "IDENTITY"), older).unwrap();
+    assert_eq!(open(&directory).unwrap().id(), DirectoryId(42));
+}
+
+#[test]
 fn what_cannot_be_written_is_not_remembered() {
     let directory = tempdir().unwrap();
     let node = open(&directory).unwrap();
     // Nothing can be renamed over a directory that is not empty.
     fs::create_dir_all(file(&directory, "PEERS/x")).unwrap();
-    assert!(node.remember("http://b:8080", met(1)).is_err());
-    assert_eq!(node.remembered("http://b:8080"), None);
+    assert!(node.remember(B, met(1)).is_err());
+    assert_eq!(node.remembered(B), None);
 }
 
 #[test]

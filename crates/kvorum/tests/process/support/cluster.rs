@@ -365,10 +365,10 @@ impl Cluster {
     }
 
     /// The data directory of a node, as it shows it.
-    pub fn incarnation(&self, index: usize) -> String {
+    pub fn directory(&self, index: usize) -> String {
         let page = self.client(index).get("/v0/cluster").json();
         let own = page["nodes"].as_array().unwrap().iter().find(|node| node["state"] == "self");
-        own.expect("a node shows itself")["incarnation"].as_str().unwrap().to_owned()
+        own.expect("a node shows itself")["directory"].as_str().unwrap().to_owned()
     }
 
     /// Whether the node's answers count for everything; not if that is unknown.

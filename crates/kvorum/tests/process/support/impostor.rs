@@ -30,11 +30,11 @@ impl Impostor {
         let listener = TcpListener::bind(cluster.node(2).address).unwrap();
         let mut hello = accept(&listener).1;
         let remembered = hello.iter().find(|(name, _)| name.eq_ignore_ascii_case("kvorum-remembers"));
-        let incarnation = remembered.expect("the third node has connected").1.clone();
+        let directory = remembered.expect("the third node has connected").1.clone();
         for (name, value) in &mut hello {
             match name.to_ascii_lowercase().as_str() {
                 "kvorum-node" => *value = cluster.node(2).url(),
-                "kvorum-incarnation" => value.clone_from(&incarnation),
+                "kvorum-directory" => value.clone_from(&directory),
                 "kvorum-recovered" => *value = "1000000".to_owned(),
                 _ => {}
             }
@@ -73,8 +73,8 @@ impl Impostor {
     }
 
     /// That of the third node.
-    pub fn incarnation(&self) -> &str {
-        let found = self.hello.iter().find(|(name, _)| name.eq_ignore_ascii_case("kvorum-incarnation"));
+    pub fn directory(&self) -> &str {
+        let found = self.hello.iter().find(|(name, _)| name.eq_ignore_ascii_case("kvorum-directory"));
         &found.expect("every hello has it").1
     }
 

@@ -130,14 +130,8 @@ pub fn bad_body(random: &mut Random) -> Vec<u8> {
 
 /// A header of a handshake, and a value that it must not have.
 pub fn bad_hello(random: &mut Random) -> (&'static str, String) {
-    let numbers = [
-        "kvorum-cluster",
-        "kvorum-incarnation",
-        "kvorum-layout",
-        "kvorum-deadline-ms",
-        "kvorum-run",
-        "kvorum-recovered",
-    ];
+    let numbers =
+        ["kvorum-cluster", "kvorum-directory", "kvorum-layout", "kvorum-deadline-ms", "kvorum-run", "kvorum-recovered"];
     let number = random.next();
     match random.below(4) {
         0 => (pick(random, &numbers), format!("z{}", text(random, 200))),

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use kvorum_core::frame::{Frame, Message};
-use kvorum_core::node::NodeId;
+use kvorum_core::node::{DirectoryId, NodeId};
 use kvorum_core::quorum::{Held, Quorum, ReadAnswer, StoreAnswer, Wanted};
 use kvorum_core::{Hlc, Incarnation, Key, Record, Version};
 use kvorum_peer::client::RECONNECT_DELAY_MIN;
@@ -208,7 +208,7 @@ fn background_work_makes_room_for_requests_and_not_for_repair() {
             [(read(false), true), (read(true), false), (store(false), true), (store(true), false)]
         {
             let rig = Rig::start(1, Settings::default()).await;
-            let caller = Caller { node: NodeId(1), incarnation: Incarnation(1) };
+            let caller = Caller { node: NodeId(1), directory: DirectoryId(1) };
             let request = Frame { id: 1, hlc: Hlc::ZERO, message: message.clone() };
             rig.shard.handler.on_request(caller, &near, request, Grouping::Alone).unwrap();
             assert_eq!(rig.shard.cpu_share.is_quiet(), !is_request, "{message:?}");

@@ -12,7 +12,7 @@ use kvorum_base::cpu_share::CpuShare;
 use kvorum_base::value_memory::{Body, LargeValues};
 use kvorum_core::frame::{Decoder, Frame, Message, encode};
 use kvorum_core::hints::BacklogBounds;
-use kvorum_core::layout::{FirstLayout, Layout};
+use kvorum_core::layout::Layout;
 use kvorum_core::node::NodeId;
 use kvorum_core::quorum::Quorum;
 use kvorum_core::{Hlc, Incarnation, Key, Record};
@@ -163,7 +163,7 @@ impl Rig {
         // A layout sorts its nodes; this node's URL, a prefix of all others, comes first.
         listeners.sort_by(|(one, _), (other, _)| one.cmp(other));
         let urls = std::iter::once("http://127.0.0.1:1").chain(listeners.iter().map(|(url, _)| url.as_str()));
-        let layout = Layout::first(0, FirstLayout::at(urls)).unwrap();
+        let layout = Layout::fixed_at(urls).unwrap();
         let rig = Self::alone(layout.clone(), &settings, dial);
         let mut idle = Vec::new();
         for (index, (_, listener)) in (1..).zip(listeners) {
@@ -177,7 +177,7 @@ impl Rig {
         let dir = TempDir::new().unwrap();
         let membership = membership(layout, node, &dir);
         let ours = &self.shard.membership;
-        membership.register_peer(NodeId(0), ours.incarnation(), ours.run(), RemembersUs::Yes).unwrap();
+        membership.register_peer(NodeId(0), ours.directory(), ours.run(), RemembersUs::Yes).unwrap();
         let address = listener.local_addr().unwrap();
         Idle { node, address, listener: Some(listener), membership, _dir: dir }
     }
@@ -185,7 +185,7 @@ impl Rig {
     /// Node 0 connects to a peer that has registered it.
     pub(crate) fn meet(&self, idle: &Idle) {
         let theirs = &idle.membership;
-        self.shard.membership.register_peer(idle.node, theirs.incarnation(), theirs.run(), RemembersUs::Yes).unwrap();
+        self.shard.membership.register_peer(idle.node, theirs.directory(), theirs.run(), RemembersUs::Yes).unwrap();
     }
 
     /// Has a peer take the call of node 0; it is the last of `peers` from then on.
