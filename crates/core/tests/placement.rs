@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use kvorum_core::PartitionId;
 use kvorum_core::key::PARTITIONS;
-use kvorum_core::placement::{Place, PlacedNode, Placement, PlacementError};
+use kvorum_core::placement::{NodePlace, PlacedNode, Placement, PlacementError};
 use kvorum_core::quorum::NODES_MAX;
 use proptest::prelude::*;
 use xxhash_rust::xxh3::xxh3_64;
@@ -220,7 +220,7 @@ fn what_makes_no_placement_is_refused() {
 fn a_node_is_found_by_its_name() {
     let placement = placement(equal(NAMINGS[0], 30));
     for (i, node) in placement.nodes().iter().enumerate() {
-        assert_eq!(placement.place_of(&node.name), Some(Place(i as u8)));
+        assert_eq!(placement.place_of(&node.name), Some(NodePlace(i as u8)));
     }
     assert_eq!(placement.place_of("http://127.0.0.1:1"), None);
 }
@@ -430,11 +430,11 @@ fn any_nodes() -> impl Strategy<Value = Vec<PlacedNode>> {
 }
 
 fn check_zones(placement: &Placement) -> Result<(), TestCaseError> {
-    let zone = |node: Place| {
+    let zone = |node: NodePlace| {
         let node = &placement.nodes()[node.index()];
         node.zone.clone().unwrap_or_else(|| node.name.clone())
     };
-    let zones = (0..placement.nodes().len()).map(|i| zone(Place(i as u8))).collect::<BTreeSet<_>>().len();
+    let zones = (0..placement.nodes().len()).map(|i| zone(NodePlace(i as u8))).collect::<BTreeSet<_>>().len();
     for partition in partitions() {
         let list = placement.preference_list(partition);
         // The first `zones` of them being all different, so are those of every shorter prefix.

@@ -1,23 +1,8 @@
 //! How a cluster begins.
 
-use std::collections::BTreeMap;
-
-use super::{Layout, MemberNode, MemberState, PlanError, WantedNode, check, lists_of, misfit};
+use super::{FoundedCluster, Layout, MemberNode, MemberState, PlanError, WantedNode, check, lists_of, misfit};
 use crate::node::{DirectoryId, NodeId};
 use crate::placement::Placement;
-
-/// What the first epoch of a cluster decides.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FoundedCluster {
-    /// The cluster, among others; not 0.
-    pub cluster: u64,
-    /// Part of the hash of every key.
-    pub hash_seed: u64,
-    /// Replicas of a key where a request does not say how many.
-    pub copies: u8,
-    /// Those that are known.
-    pub directories: BTreeMap<NodeId, DirectoryId>,
-}
 
 impl Layout {
     /// What comes before the first epoch: the nodes of the list that a cluster is first started with. All nodes that

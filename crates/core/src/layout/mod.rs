@@ -15,13 +15,12 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::chain::{ChainValue, Voter};
 use crate::key::PartitionId;
 use crate::node::{DirectoryId, NodeId};
-use crate::placement::{Place, PlacedNode, Placement, PlacementError};
+use crate::placement::{NodePlace, PlacedNode, Placement, PlacementError};
 use crate::quorum::{NODES_MAX, Rank};
 
 mod founding;
 mod lists;
 
-pub use founding::FoundedCluster;
 pub use lists::{PreferenceLists, lost_in_a_step};
 
 /// What a node is for the cluster.
@@ -93,6 +92,19 @@ impl WantedNode {
     fn placed(&self) -> PlacedNode {
         PlacedNode { name: self.url.clone(), weight: self.weight, zone: self.zone.clone() }
     }
+}
+
+/// What the first epoch of a cluster decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundedCluster {
+    /// The cluster, among others; not 0.
+    pub cluster: u64,
+    /// Part of the hash of every key.
+    pub hash_seed: u64,
+    /// Replicas of a key where a request does not say how many.
+    pub copies: u8,
+    /// Those that are known.
+    pub directories: BTreeMap<NodeId, DirectoryId>,
 }
 
 /// An epoch.
@@ -280,7 +292,7 @@ impl Layout {
         let place = |id: NodeId| {
             let index =
                 before.binary_search_by(|node| node.name.cmp(&name(heir(id)))).expect("its lists are of its nodes");
-            Place(u8::try_from(index).expect("at most NODES_MAX"))
+            NodePlace(u8::try_from(index).expect("at most NODES_MAX"))
         };
         let lists = self.lists.iter().flatten().map(|id| place(*id)).collect();
         let before = Placement::with_lists(before.clone(), lists);
@@ -447,7 +459,7 @@ impl ChainValue for Layout {
 
 /// The lists of these nodes, which are in the order of their names in the placement.
 fn lists_of(placement: &Placement, nodes: &[MemberNode]) -> PreferenceLists {
-    let id = |place: &Place| nodes.get(place.index()).expect("as many nodes").id;
+    let id = |place: &NodePlace| nodes.get(place.index()).expect("as many nodes").id;
     let lists = PartitionId::all().map(|partition| placement.preference_list(partition).iter().map(id).collect());
     PreferenceLists::try_from(lists.collect::<Vec<Vec<_>>>()).expect("a placement has all nodes in each list")
 }

@@ -59,9 +59,9 @@ mod succession;
 
 /// A node by its place in its placement: [`Placement::nodes`] in the order of their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place(pub u8);
+pub struct NodePlace(pub u8);
 
-impl Place {
+impl NodePlace {
     /// Its place.
     #[must_use]
     pub fn index(self) -> usize {
@@ -102,7 +102,7 @@ pub enum PlacementError {
 pub struct Placement {
     nodes: Vec<PlacedNode>,
     /// The lists of all partitions, one after another.
-    lists: Vec<Place>,
+    lists: Vec<NodePlace>,
 }
 
 impl Placement {
@@ -117,12 +117,12 @@ impl Placement {
     }
 
     /// With lists that were made before: each with all nodes, by their places in the order of their names.
-    pub(crate) fn with_lists(nodes: Vec<PlacedNode>, lists: Vec<Place>) -> Self {
+    pub(crate) fn with_lists(nodes: Vec<PlacedNode>, lists: Vec<NodePlace>) -> Self {
         assert_eq!(lists.len(), PARTITIONS * nodes.len(), "every list has every node");
         Self { nodes, lists }
     }
 
-    /// Its nodes by [`Place`], sorted by name.
+    /// Its nodes by [`NodePlace`], sorted by name.
     #[must_use]
     pub fn nodes(&self) -> &[PlacedNode] {
         &self.nodes
@@ -130,14 +130,14 @@ impl Placement {
 
     /// The node with this name.
     #[must_use]
-    pub fn place_of(&self, name: &str) -> Option<Place> {
+    pub fn place_of(&self, name: &str) -> Option<NodePlace> {
         let index = self.nodes.binary_search_by(|node| node.name.as_str().cmp(name)).ok()?;
-        u8::try_from(index).ok().map(Place)
+        u8::try_from(index).ok().map(NodePlace)
     }
 
     /// All nodes in the order in which they are replicas of the partition: the first is its primary.
     #[must_use]
-    pub fn preference_list(&self, partition: PartitionId) -> &[Place] {
+    pub fn preference_list(&self, partition: PartitionId) -> &[NodePlace] {
         let begin = partition.index() * self.nodes.len();
         self.lists.get(begin..begin + self.nodes.len()).expect("every partition has a list")
     }
@@ -230,14 +230,14 @@ fn capacities(nodes: &[PlacedNode]) -> Vec<usize> {
 }
 
 /// The nodes from the best to the worst, for each partition.
-fn by_cost(costs: &[Vec<PlacementCost>]) -> Vec<Vec<(PlacementCost, Place)>> {
+fn by_cost(costs: &[Vec<PlacementCost>]) -> Vec<Vec<(PlacementCost, NodePlace)>> {
     let mut columns: Vec<_> = costs.iter().map(|costs| costs.iter()).collect();
     (0..PARTITIONS)
         .map(|_| {
             let mut row: Vec<_> = columns
                 .iter_mut()
                 .zip(0..)
-                .map(|(column, node)| (*column.next().expect("a cost for every partition"), Place(node)))
+                .map(|(column, node)| (*column.next().expect("a cost for every partition"), NodePlace(node)))
                 .collect();
             row.sort_unstable();
             row
@@ -247,7 +247,7 @@ fn by_cost(costs: &[Vec<PlacementCost>]) -> Vec<Vec<(PlacementCost, Place)>> {
 
 /// Deferred acceptance: each partition asks one node after another, and a full node lets go of what
 /// suits it least.
-fn primaries(wishes: &[Vec<(PlacementCost, Place)>], capacities: &[usize]) -> Vec<Place> {
+fn primaries(wishes: &[Vec<(PlacementCost, NodePlace)>], capacities: &[usize]) -> Vec<NodePlace> {
     let mut held: Vec<BinaryHeap<(PlacementCost, usize)>> = vec![BinaryHeap::new(); capacities.len()];
     let mut wishes: Vec<_> = wishes.iter().map(|row| row.iter()).collect();
     for first in 0..PARTITIONS {
@@ -261,17 +261,17 @@ fn primaries(wishes: &[Vec<(PlacementCost, Place)>], capacities: &[usize]) -> Ve
             asking = full.then(|| holds.pop().expect("it has just been given one").1);
         }
     }
-    let mut primaries = vec![Place(0); PARTITIONS];
+    let mut primaries = vec![NodePlace(0); PARTITIONS];
     for (holds, node) in held.into_iter().zip(0..) {
         for (_, partition) in holds {
-            *primaries.get_mut(partition).expect("one of the partitions") = Place(node);
+            *primaries.get_mut(partition).expect("one of the partitions") = NodePlace(node);
         }
     }
     primaries
 }
 
 /// The first node of each zone, and the others.
-fn by_zone(nodes: &[PlacedNode], list: impl Iterator<Item = Place>) -> (Vec<Place>, Vec<Place>) {
+fn by_zone(nodes: &[PlacedNode], list: impl Iterator<Item = NodePlace>) -> (Vec<NodePlace>, Vec<NodePlace>) {
     let mut zones = BTreeSet::new();
     list.partition(|node| {
         let node = nodes.get(node.index()).expect("one of the nodes");
@@ -279,7 +279,7 @@ fn by_zone(nodes: &[PlacedNode], list: impl Iterator<Item = Place>) -> (Vec<Plac
     })
 }
 
-fn preference_lists(nodes: &[PlacedNode]) -> Vec<Place> {
+fn preference_lists(nodes: &[PlacedNode]) -> Vec<NodePlace> {
     let strata = strata();
     let costs: Vec<_> = nodes.iter().map(|node| costs(node, &strata)).collect();
     let wishes = by_cost(&costs);

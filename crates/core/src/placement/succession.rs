@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use super::{Place, PlacedNode, Placement, PlacementError, by_zone, capacities, checked, shares};
+use super::{NodePlace, PlacedNode, Placement, PlacementError, by_zone, capacities, checked, shares};
 use crate::key::PARTITIONS;
 
 impl Placement {
@@ -35,21 +35,21 @@ impl Placement {
 /// A list in the making.
 struct Draft {
     /// One of the set; `None` if it is gone.
-    primary: Option<Place>,
+    primary: Option<NodePlace>,
     /// The first replicas, of as many zones as can be.
-    set: Vec<Place>,
-    rest: Vec<Place>,
+    set: Vec<NodePlace>,
+    rest: Vec<NodePlace>,
 }
 
 /// One number for each node.
 struct PerNode(Vec<usize>);
 
 impl PerNode {
-    fn get(&self, node: Place) -> usize {
+    fn get(&self, node: NodePlace) -> usize {
         *self.0.get(node.index()).expect("one of the nodes")
     }
 
-    fn at(&mut self, node: Place) -> &mut usize {
+    fn at(&mut self, node: NodePlace) -> &mut usize {
         self.0.get_mut(node.index()).expect("one of the nodes")
     }
 }
@@ -61,11 +61,11 @@ struct Loads {
 }
 
 impl Loads {
-    fn can_spare(&self, node: Place) -> bool {
+    fn can_spare(&self, node: NodePlace) -> bool {
         self.has.get(node) > self.due.get(node)
     }
 
-    fn lacks(&self, node: Place) -> bool {
+    fn lacks(&self, node: NodePlace) -> bool {
         self.has.get(node) < self.due.get(node)
     }
 }
@@ -84,7 +84,7 @@ struct Succession<'a> {
 }
 
 /// The lists of all partitions for these nodes, after `old`.
-fn lists(old: &Placement, nodes: &[PlacedNode], copies: usize) -> Vec<Place> {
+fn lists(old: &Placement, nodes: &[PlacedNode], copies: usize) -> Vec<NodePlace> {
     let mut succession = Succession::new(old, nodes, copies);
     succession.apply_weights(old);
     for node in succession.ids() {
@@ -139,7 +139,7 @@ impl<'a> Succession<'a> {
     }
 
     /// Makes a draft of an old list, in which `None` stands for those that are gone.
-    fn draft(&mut self, row: &[Option<Place>], new: &[(Place, u64)], partition: u16) {
+    fn draft(&mut self, row: &[Option<NodePlace>], new: &[(NodePlace, u64)], partition: u16) {
         let primary = row.first().copied().flatten();
         let (mut set, mut rest) = (Vec::new(), Vec::new());
         for (&node, rank) in row.iter().zip(0..) {
@@ -165,7 +165,7 @@ impl<'a> Succession<'a> {
     fn apply_weights(&mut self, old: &Placement) {
         let (before, after) = (shares(&old.nodes, 1000), shares(self.nodes, 1000));
         for ((node, id), share) in self.nodes.iter().zip(self.ids()).zip(after) {
-            let was = old.place_of(&node.name).map(Place::index);
+            let was = old.place_of(&node.name).map(NodePlace::index);
             let weight = was.and_then(|was| old.nodes.get(was)).map_or(0, |node| node.weight);
             let share_before = was.and_then(|was| before.get(was)).copied().unwrap_or(0);
             if node.weight > weight {
@@ -186,17 +186,17 @@ impl<'a> Succession<'a> {
         }
     }
 
-    fn ids(&self) -> impl Iterator<Item = Place> + use<> {
-        (0..).take(self.nodes.len()).map(Place)
+    fn ids(&self) -> impl Iterator<Item = NodePlace> + use<> {
+        (0..).take(self.nodes.len()).map(NodePlace)
     }
 
     /// How much it has for its weight.
-    fn fullness(&self, loads: &Loads, node: Place) -> u64 {
+    fn fullness(&self, loads: &Loads, node: NodePlace) -> u64 {
         let weight = self.nodes.get(node.index()).expect("one of the nodes").weight;
         (u64::try_from(loads.has.get(node)).expect("a small number") << 32) / u64::from(weight)
     }
 
-    fn has_room(&self, node: Place) -> bool {
+    fn has_room(&self, node: NodePlace) -> bool {
         self.primaries.has.get(node) < self.most.get(node)
     }
 
@@ -205,13 +205,13 @@ impl<'a> Succession<'a> {
     }
 
     /// Whether a set is in as many zones as it can be with one node in, and maybe one out.
-    fn are_apart(&self, set: &[Place], out: Option<Place>, with: Place) -> bool {
+    fn are_apart(&self, set: &[NodePlace], out: Option<NodePlace>, with: NodePlace) -> bool {
         let nodes = set.iter().filter(|&&node| Some(node) != out).count() + 1;
         self.zones_of(set, out, with) == nodes.min(self.zones)
     }
 
     /// How many zones a set is in with one node in, and maybe one out.
-    fn zones_of(&self, set: &[Place], out: Option<Place>, with: Place) -> usize {
+    fn zones_of(&self, set: &[NodePlace], out: Option<NodePlace>, with: NodePlace) -> usize {
         let nodes = set.iter().copied().filter(|&node| Some(node) != out).chain([with]);
         let mut zones: Vec<_> = nodes.map(|node| self.zone.get(node)).collect();
         zones.sort_unstable();
@@ -222,7 +222,7 @@ impl<'a> Succession<'a> {
     /// Which node leaves a set for another to enter it: none if there is a place, else the fullest of those whose
     /// leaving lets the set be in the most zones, and the primary only if it must. (A set that has lost the only node
     /// of its second zone is in one, whichever leaves, until it is filled.)
-    fn leaver(&self, draft: &Draft, node: Place) -> Option<Place> {
+    fn leaver(&self, draft: &Draft, node: NodePlace) -> Option<NodePlace> {
         if draft.set.len() < self.set_size && self.are_apart(&draft.set, None, node) {
             return None;
         }
@@ -233,7 +233,7 @@ impl<'a> Succession<'a> {
         Some(leaver.expect("a node is apart from nobody: the set is not empty"))
     }
 
-    fn enter_set(&mut self, partition: usize, node: Place) {
+    fn enter_set(&mut self, partition: usize, node: NodePlace) {
         let draft = self.draft_of(partition);
         if draft.set.contains(&node) {
             return;
@@ -252,7 +252,7 @@ impl<'a> Succession<'a> {
         *self.copies.has.at(node) += 1;
     }
 
-    fn make_primary(&mut self, partition: usize, node: Place) {
+    fn make_primary(&mut self, partition: usize, node: NodePlace) {
         self.enter_set(partition, node);
         let draft = self.drafts.get_mut(partition).expect("one of the partitions");
         if let Some(before) = draft.primary.replace(node) {
@@ -261,7 +261,7 @@ impl<'a> Succession<'a> {
         *self.primaries.has.at(node) += 1;
     }
 
-    fn give_what_is_due(&mut self, node: Place) {
+    fn give_what_is_due(&mut self, node: NodePlace) {
         let fullness_of_primary = |this: &Self, draft: &Draft| match draft.primary {
             None => Some(u64::MAX),
             Some(primary) if primary == node || !this.primaries.can_spare(primary) => None,
@@ -282,10 +282,10 @@ impl<'a> Succession<'a> {
     /// Gives the node one partition after another, of the fullest first, while it lacks some.
     fn give(
         &mut self,
-        node: Place,
+        node: NodePlace,
         lacks: impl Fn(&Self) -> bool,
         fullness: impl Fn(&Self, &Draft) -> Option<u64>,
-        take: impl Fn(&mut Self, usize, Place),
+        take: impl Fn(&mut Self, usize, NodePlace),
     ) {
         if !lacks(self) {
             return;

@@ -4,11 +4,13 @@
 //! multi-writer form, with the query phase skipped in the common case. The rules are those of
 //! `docs/explanation/consistency.md`, "The protocol"; a model of them was explored before this was written.
 //!
-//! [`replica`] is what a replica decides, [`mod@write`] and [`read`] what a coordinator does.
+//! [`replica`] is what a replica decides, [`mod@write`] and [`read`] what a coordinator does, and [`step`] what it does
+//! while a key moves.
 
 pub mod read;
 pub mod replica;
 pub mod rules;
+pub mod step;
 pub mod write;
 
 use crate::record::Record;

@@ -214,8 +214,7 @@ impl Shard {
             secret: parts.secret,
             room: parts.room,
         });
-        let peers = Peers::new(&peer_context, parts.first_dials);
-        let layout = ShardLayout::new(membership.layout());
+        let (peers, layout) = (Peers::new(&peer_context, parts.first_dials), ShardLayout::new(membership.layout()));
         let coordinator = Coordinator::new(CoordinatorParts {
             clock: clock.clone(),
             membership: membership.clone(),
