@@ -148,6 +148,49 @@ impl FromIterator<Rank> for ReplicaSet {
     }
 }
 
+/// Whom a read asks, by group. A key that stays where it is has one, and one that moves has two: where it belongs, and
+/// where it will belong.
+pub trait Addressed {
+    /// One set for each group.
+    type Sets: AsRef<[ReplicaSet]>;
+
+    /// How many of each group are required, at most all of it.
+    fn quorum(&self) -> Quorum;
+
+    /// The replicas of each group. Of GC watermarks those of the first count alone: a replica of the second may lack
+    /// what the first has.
+    fn groups(&self) -> Self::Sets;
+
+    /// The replicas that shall hold a record with this `from`, as far as they are addressed.
+    ///
+    /// A reader may address more replicas than the record asked for. Then the majority is one of *its* replicas:
+    /// quorums of its writers and of readers that use its `from` lie within them and overlap there. A copy further down
+    /// the list, where an older record had drawn it, is in none of them. For the same reason a GC watermark further
+    /// down says nothing about it.
+    fn scopes(&self, from: u8) -> Self::Sets;
+
+    /// The replicas of all groups.
+    fn all(&self) -> ReplicaSet {
+        self.groups().as_ref().iter().fold(ReplicaSet::EMPTY, |all, group| all.or(*group))
+    }
+}
+
+impl Addressed for Quorum {
+    type Sets = [ReplicaSet; 1];
+
+    fn quorum(&self) -> Quorum {
+        *self
+    }
+
+    fn groups(&self) -> Self::Sets {
+        [ReplicaSet::first(self.from)]
+    }
+
+    fn scopes(&self, from: u8) -> Self::Sets {
+        [ReplicaSet::first(from.min(self.from))]
+    }
+}
+
 /// What a replica has for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Current {

@@ -33,7 +33,7 @@
 use super::rules;
 use super::rules::ClocksAtEnd;
 use crate::quorum::{
-    Current, Expiry, Failure, Held, Quorum, Rank, ReadAnswer, ReplicaSet, StoreAnswer, Wanted, majority,
+    Addressed, Current, Expiry, Failure, Held, Quorum, Rank, ReadAnswer, ReplicaSet, StoreAnswer, Wanted, majority,
 };
 use crate::record::Record;
 use crate::version::{Hlc, Version};
@@ -70,10 +70,11 @@ pub struct Clocks<'a> {
     pub own: &'a dyn Fn() -> Hlc,
 }
 
-/// The state of one read. No allocation for up to [`INLINE`] replicas.
+/// The state of one read, of a key that stays where it is or, with other `A`, of one that moves. No allocation for up
+/// to [`INLINE`] replicas.
 #[derive(Clone, Debug)]
-pub struct Read {
-    quorum: Quorum,
+pub struct Read<A = Quorum> {
+    addressed: A,
     record_from: Rank,
     known: Slots,
     /// Asked at least once, or has reported without that what it holds.
@@ -111,24 +112,21 @@ struct TargetProgress {
     clocks_queued: ReplicaSet,
 }
 
-impl Read {
-    /// A read that asks `first` (at least `quorum.required()` replicas, the fastest, as the caller counts) and
-    /// among them `record_from` for the record.
+impl<A: Addressed> Read<A> {
+    /// A read that asks `first` (as many as it needs, the fastest, as the caller counts) and among them `record_from`
+    /// for the record.
     ///
     /// # Panics
-    /// If `first` is too small, is not a part of the first `quorum.replicas()`, or lacks `record_from`.
+    /// If `first` is too small, is not a part of those addressed, or lacks `record_from`.
     #[must_use]
-    pub fn new(quorum: Quorum, first: ReplicaSet, record_from: Rank) -> Self {
-        let addressed = ReplicaSet::first(quorum.replicas());
-        assert!(
-            first.len() >= quorum.required() && first.minus(addressed).is_empty(),
-            "a read asks ack to from replicas"
-        );
+    pub fn new(addressed: A, first: ReplicaSet, record_from: Rank) -> Self {
+        let all = addressed.all();
+        assert!(has_enough(&addressed, first) && first.minus(all).is_empty(), "a read asks ack to from replicas");
         assert!(first.contains(record_from), "the record is asked from one of those asked");
         Self {
-            quorum,
+            addressed,
             record_from,
-            known: Slots::new(quorum.replicas()),
+            known: Slots::new(all.len()),
             asked: first,
             pending: first,
             pending_record: ReplicaSet::EMPTY,
@@ -165,7 +163,7 @@ impl Read {
         self.ask_rest(wanted, sink);
         if let Some(version) = newest
             && wanted
-            && self.answered().len() >= self.quorum.required()
+            && has_enough(&self.addressed, self.answered())
         {
             self.fetch_from_next(version, sink);
         }
@@ -181,7 +179,7 @@ impl Read {
         clocks: Clocks<'_>,
         sink: &mut dyn FnMut(ReadCommand),
     ) {
-        if rank.0 >= self.quorum.replicas() || !(self.pending.contains(rank) || self.fetching.contains(rank)) {
+        if !(self.pending.contains(rank) || self.fetching.contains(rank)) {
             return;
         }
         let has_record = !matches!(answer, ReadAnswer::Version { .. });
@@ -223,7 +221,7 @@ impl Read {
         clocks: Clocks<'_>,
         sink: &mut dyn FnMut(ReadCommand),
     ) {
-        if rank.0 >= self.quorum.replicas() || self.failed.contains(rank) {
+        if !self.addressed.all().contains(rank) || self.failed.contains(rank) {
             return;
         }
         let is_target = version == self.target.version;
@@ -256,7 +254,7 @@ impl Read {
         let version = record.version();
         let older = self.known.filter(|current| current.version() < version);
         let records = self.known.filter(|current| matches!(current, Current::Record(_)));
-        older.and(records.or(self.scope(record))).minus(self.target.accepted)
+        older.and(records.or(union(&self.addressed.scopes(record.from())))).minus(self.target.accepted)
     }
 
     /// After the answer: the replicas whose copy is damaged, to be given the record answered. They held
@@ -336,16 +334,6 @@ impl Read {
         gc_watermarks.max()
     }
 
-    /// The replicas that shall hold `record`, as far as this read addresses them: its n.
-    ///
-    /// A reader may address more replicas than the record asked for. Then the majority is one of *its* replicas:
-    /// quorums of its writers and of readers that use its `from` lie within them and overlap there. A copy further down
-    /// the list, where an older record had drawn it, is in none of them. For the same reason a GC watermark further
-    /// down says nothing about it.
-    fn scope(&self, record: &Record) -> ReplicaSet {
-        ReplicaSet::first(record.from().min(self.quorum.replicas()))
-    }
-
     fn has_record(&self, version: Option<Version>) -> bool {
         self.record.as_ref().map(Record::version) == version && version.is_some()
     }
@@ -355,11 +343,11 @@ impl Read {
         if self.closed {
             return;
         }
-        if self.failed.len() > self.quorum.replicas() - self.quorum.required() {
+        if !has_enough(&self.addressed, self.addressed.all().minus(self.failed)) {
             return self.close(ReadCommand::Hopeless, sink);
         }
         let newest = self.newest();
-        if !rules::has_enough_answers(self.answered().len(), self.quorum) {
+        if !rules::has_enough_answers(&self.addressed, self.answered()) {
             // Not enough answers yet. A failed one is replaced at once; the record is asked for again only if no
             // replica that may still send it was asked.
             if !self.failed.is_empty() {
@@ -381,12 +369,14 @@ impl Read {
     /// The newest record known is in hand.
     fn conclude(&mut self, record: Record, own_clock: &dyn Fn() -> Hlc, sink: &mut dyn FnMut(ReadCommand)) {
         let version = record.version();
-        let scope = self.scope(&record);
+        let scopes = self.addressed.scopes(record.from());
+        let (scopes, is_quorum) = (scopes.as_ref(), self.addressed.quorum().is_quorum());
         // 2. A replica that should hold it has nothing, and a GC watermark at or above it: it was superseded before
         //    the GC watermark rose. By a deletion, if it is one, or ended before the GC watermark's clock; below quorum
         //    that is near enough.
-        if let Some(gc_watermark) = self.gc_watermark(scope).filter(|gc_watermark| *gc_watermark >= version) {
-            if record.is_deleted(|| gc_watermark.hlc.millis()) || !self.quorum.is_quorum() {
+        let judging = scopes.first().copied().unwrap_or_default();
+        if let Some(gc_watermark) = self.gc_watermark(judging).filter(|gc_watermark| *gc_watermark >= version) {
+            if record.is_deleted(|| gc_watermark.hlc.millis()) || !is_quorum {
                 return self.answer_absent(sink);
             }
             return self.ask_again(version, own_clock, sink);
@@ -399,16 +389,16 @@ impl Read {
         let confirmed = self.holders(version).or(self.target.accepted).minus(self.failed);
         let absent = || self.known.filter(|current| matches!(current, Current::GcWatermark(_)));
         let held = rules::holders(confirmed, self.target.sent, absent);
-        if rules::may_be_answered(held.and(scope).len(), scope.len(), self.quorum.is_quorum())
+        if scopes.iter().all(|scope| rules::may_be_answered(held.and(*scope).len(), scope.len(), is_quorum))
             || rules::needs_no_holders(|| record.expires_ms().is_some_and(|end| end <= own_clock().millis()))
         {
             return self.answer(record, own_clock, sink);
         }
         // 3. It may be half written: make a majority hold it before it is answered.
         let records = self.known.filter(|current| matches!(current, Current::Record(_)));
-        let owed = scope.or(records).minus(held).minus(self.failed).minus(self.target.sent);
+        let owed = union(&scopes).or(records).minus(held).minus(self.failed).minus(self.target.sent);
         let possible = held.or(owed).or(self.target.sent.minus(self.target.refused).minus(self.failed));
-        if possible.and(scope).len() < majority(scope.len()) {
+        if scopes.iter().any(|scope| possible.and(*scope).len() < majority(scope.len())) {
             return self.close(ReadCommand::Hopeless, sink);
         }
         // A replica not asked may hold it: that answer costs less than another store, and no sync.
@@ -424,15 +414,15 @@ impl Read {
         let Some(expires_ms) = record.expires_ms() else {
             return self.close(ReadCommand::Done(Held::Record(record), Expiry::Ahead), sink);
         };
-        let from = self.quorum.replicas();
+        let groups = self.addressed.groups();
         let passed = self.known.filter_clocks(|clock| clock.millis() >= expires_ms);
         let cannot_follow = self.answered().minus(passed).and(self.target.clocks_asked).minus(self.pending);
         let clocks = ClocksAtEnd { passed, cannot_follow };
         let is_own_passed = own_clock().millis() >= expires_ms;
         let expiry = match () {
-            () if !self.quorum.is_quorum() => rules::expiry_below_quorum(clocks, is_own_passed),
-            () if rules::has_ended(clocks, from) => Expiry::Passed,
-            () if rules::has_not_ended(clocks, is_own_passed, from) => Expiry::Ahead,
+            () if !self.addressed.quorum().is_quorum() => rules::expiry_below_quorum(clocks, is_own_passed),
+            () if rules::has_ended(clocks, groups.as_ref()) => Expiry::Passed,
+            () if rules::has_not_ended(clocks, is_own_passed, groups.as_ref()) => Expiry::Ahead,
             () => return self.ask_clocks(passed, sink),
         };
         self.close(ReadCommand::Done(Held::Record(record), expiry), sink);
@@ -441,7 +431,7 @@ impl Read {
     /// Some clocks have passed the end of the target's value, others have not: has those follow, once each. All
     /// replicas are asked, since a majority of them decides.
     fn ask_clocks(&mut self, passed: ReplicaSet, sink: &mut dyn FnMut(ReadCommand)) {
-        let all = ReplicaSet::first(self.quorum.replicas());
+        let all = self.addressed.all();
         let owed = all.minus(passed).minus(self.failed).minus(self.target.clocks_asked);
         if owed.is_empty() && self.pending.is_empty() {
             return self.close(ReadCommand::Hopeless, sink);
@@ -481,7 +471,8 @@ impl Read {
     }
 
     fn answer_absent(&mut self, sink: &mut dyn FnMut(ReadCommand)) {
-        let gc_watermark = self.gc_watermark(ReplicaSet::first(self.quorum.replicas())).unwrap_or(Version::ZERO);
+        let judging = self.addressed.groups().as_ref().first().copied().unwrap_or_default();
+        let gc_watermark = self.gc_watermark(judging).unwrap_or(Version::ZERO);
         self.close(ReadCommand::Done(Held::Absent { gc_watermark }, Expiry::Ahead), sink);
     }
 
@@ -508,7 +499,7 @@ impl Read {
 
     /// Asks all not asked yet, the first of them for the record if it is `wanted`.
     fn ask_rest(&mut self, mut wanted: bool, sink: &mut dyn FnMut(ReadCommand)) {
-        let rest = ReplicaSet::first(self.quorum.replicas()).minus(self.asked);
+        let rest = self.addressed.all().minus(self.asked);
         for rank in rest.iter() {
             self.asked.insert(rank);
             self.pending.insert(rank);
@@ -519,6 +510,16 @@ impl Read {
             wanted = false;
         }
     }
+}
+
+/// Whether `set` has as many of each group as are required.
+fn has_enough(addressed: &impl Addressed, set: ReplicaSet) -> bool {
+    let required = addressed.quorum().required();
+    addressed.groups().as_ref().iter().all(|group| set.and(*group).len() >= required.min(group.len()))
+}
+
+fn union(sets: &impl AsRef<[ReplicaSet]>) -> ReplicaSet {
+    sets.as_ref().iter().fold(ReplicaSet::EMPTY, |all, set| all.or(*set))
 }
 
 /// Up to this many replicas a read allocates nothing.

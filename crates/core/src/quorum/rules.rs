@@ -6,7 +6,7 @@
 //! a rule is for stands here; why all of them together give a linearizable register is in the documents
 //! ("Consistency").
 
-use super::{Current, Expiry, Quorum, ReplicaSet, StoreAnswer, majority};
+use super::{Addressed, Current, Expiry, ReplicaSet, StoreAnswer, majority};
 use crate::mutant::{Mutant, is_on};
 use crate::version::Version;
 
@@ -58,12 +58,12 @@ pub fn is_above_all_seen(version: Version, newest: Version) -> bool {
     version.hlc > newest.hlc || is_on(Mutant::RetryNotAbove)
 }
 
-/// **A read waits for `ack` answers that count.**
+/// **A read waits for `ack` answers that count.** While a key moves, of each of its groups.
 #[inline]
-pub(super) fn has_enough_answers(answered: u8, quorum: Quorum) -> bool {
-    let required =
-        if is_on(Mutant::ReadBelowAck) && quorum.required() > 1 { quorum.required() - 1 } else { quorum.required() };
-    answered >= required
+pub(super) fn has_enough_answers(addressed: &impl Addressed, answered: ReplicaSet) -> bool {
+    let ack = addressed.quorum().required();
+    let required = if is_on(Mutant::ReadBelowAck) && ack > 1 { ack - 1 } else { ack };
+    addressed.groups().as_ref().iter().all(|group| answered.and(*group).len() >= required.min(group.len()))
 }
 
 /// **A refused write-back is no copy.** The replica holds something newer, and that is what it has answered.
@@ -116,20 +116,21 @@ pub(super) fn needs_no_holders(has_ended: impl FnOnce() -> bool) -> bool {
 /// **A value has ended once the clocks of a majority have passed its end,** durably. Every later quorum read counts one
 /// of them, so that none finds the value again.
 #[inline]
-pub(super) fn has_ended(clocks: ClocksAtEnd, from: u8) -> bool {
-    let required = if is_on(Mutant::ExpiredByOneClock) { 1 } else { majority(from) };
-    clocks.passed.len() >= required
+pub(super) fn has_ended(clocks: ClocksAtEnd, groups: &[ReplicaSet]) -> bool {
+    let required = |group: &ReplicaSet| if is_on(Mutant::ExpiredByOneClock) { 1 } else { majority(group.len()) };
+    groups.iter().all(|group| clocks.passed.and(*group).len() >= required(group))
 }
 
 /// **A value is served while no clock that is known has passed its end,** neither the coordinator's nor a replica's, or
 /// else while a majority cannot follow the clock that has.
 #[inline]
-pub(super) fn has_not_ended(clocks: ClocksAtEnd, is_own_passed: bool, from: u8) -> bool {
+pub(super) fn has_not_ended(clocks: ClocksAtEnd, is_own_passed: bool, groups: &[ReplicaSet]) -> bool {
     if is_on(Mutant::AliveByOwnClock) {
         return !is_own_passed;
     }
     let is_before_all = clocks.passed.is_empty() && !is_own_passed;
-    is_before_all || clocks.cannot_follow.len() >= majority(from)
+    // Of one group is enough: no read can have had a majority of it that has passed.
+    is_before_all || groups.iter().any(|group| clocks.cannot_follow.and(*group).len() >= majority(group.len()))
 }
 
 /// Below a quorum one clock that has passed the end is enough: nothing is promised there.

@@ -1,7 +1,7 @@
-//! Writes to a key that moves: while a step of a plan is open, the key belongs where it was and where it will be.
+//! Requests for a key that moves: while a step of a plan is open, the key belongs where it was and where it will be.
 //!
-//! Each of the two is a group, and a write needs both: a coordinator that does not know the step yet asks the first
-//! alone, and one that is ahead asks the second alone. So a write begins with a [`Tick`]: its version is above all that
+//! Each of the two is a group, and a request needs both: a coordinator that does not know the step yet asks the first
+//! alone, and one that is ahead asks the second alone. A read is [`super::read`] with a [`MovingQuorum`]. A write begins with a [`Tick`]: its version is above all that
 //! a majority of either group has applied. Then [`StepWrite`] counts. It is never timestamped again: what beats it was
 //! written at the same time, and it counts as overwritten where that is held by a majority.
 //!
@@ -15,7 +15,7 @@
 //! configurations; the rules were checked by a model of their own, with 16 million histories.
 
 use crate::quorum::write::WriteOutcome;
-use crate::quorum::{Current, Quorum, Rank, ReplicaSet, StoreAnswer, majority};
+use crate::quorum::{Addressed, Current, Quorum, Rank, ReplicaSet, StoreAnswer, majority};
 use crate::version::{Hlc, Version};
 
 /// Where a key belongs while it moves.
@@ -56,6 +56,44 @@ impl Groups {
 
     fn have(self, set: ReplicaSet, count: impl Fn(ReplicaSet) -> u8) -> bool {
         [self.now, self.next].into_iter().all(|group| set.and(group).len() >= count(group))
+    }
+}
+
+/// A read of a key that moves. Ranks are places in one list: the replicas of now in their order, then those of next that
+/// are not among them.
+#[derive(Clone, Debug)]
+pub struct MovingQuorum {
+    quorum: Quorum,
+    now: u8,
+    /// The replicas of next, in their order.
+    next: Box<[Rank]>,
+}
+
+impl MovingQuorum {
+    /// So many replicas of now, and these of next.
+    ///
+    /// # Panics
+    /// If there are none.
+    #[must_use]
+    pub fn new(quorum: Quorum, now: u8, next: Box<[Rank]>) -> Self {
+        assert!(now > 0 && !next.is_empty(), "a key belongs somewhere");
+        Self { quorum, now, next }
+    }
+}
+
+impl Addressed for MovingQuorum {
+    type Sets = [ReplicaSet; 2];
+
+    fn quorum(&self) -> Quorum {
+        self.quorum
+    }
+
+    fn groups(&self) -> Self::Sets {
+        self.scopes(u8::MAX)
+    }
+
+    fn scopes(&self, from: u8) -> Self::Sets {
+        [ReplicaSet::first(from.min(self.now)), self.next.iter().take(usize::from(from)).copied().collect()]
     }
 }
 

@@ -7,12 +7,15 @@
 //! it asks the lowest rank first is in the specification, and so compared.)
 
 use std::collections::HashSet;
-use std::fmt::Write as _;
+use std::fmt::{Debug, Write as _};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use bytes::Bytes;
 use kvorum_core::quorum::read::{Clocks, Read, ReadCommand};
-use kvorum_core::quorum::{Current, Failure, Held, Quorum, Rank, ReadAnswer, ReplicaSet, StoreAnswer, Wanted};
+use kvorum_core::quorum::step::MovingQuorum;
+use kvorum_core::quorum::{
+    Addressed, Current, Failure, Held, Quorum, Rank, ReadAnswer, ReplicaSet, StoreAnswer, Wanted,
+};
 use kvorum_core::version::{Hlc, Incarnation, Version};
 use kvorum_core::{Key, Record};
 
@@ -23,6 +26,8 @@ use crate::spec::{Facts, First, Heard, Said, StoreHeard, Stored, Told};
 pub struct Scenario {
     pub ack: u8,
     pub from: u8,
+    /// Of a key that moves: the replicas that it will have.
+    pub next: Vec<u8>,
     pub first: Vec<u8>,
     pub record_from: u8,
     /// Versions that replicas may hold, with the `from` of each one's record.
@@ -49,6 +54,7 @@ impl Scenario {
         Self {
             ack,
             from,
+            next: vec![],
             first,
             record_from,
             versions,
@@ -89,7 +95,13 @@ impl Explorer {
         };
         let records = scenario.versions.iter().map(build).collect();
         let mut explorer = Self { scenario: scenario.clone(), records, seen: HashSet::new(), endings: [0; 3] };
-        explorer.start();
+        let quorum = Quorum::new(scenario.ack, scenario.from).unwrap();
+        if scenario.next.is_empty() {
+            explorer.start(quorum);
+        } else {
+            let next = scenario.next.iter().copied().map(Rank).collect();
+            explorer.start(MovingQuorum::new(quorum, scenario.from, next));
+        }
         explorer
     }
 
@@ -97,14 +109,16 @@ impl Explorer {
         self.seen.len()
     }
 
-    fn start(&mut self) {
+    fn start<A: Addressed + Clone + Debug>(&mut self, addressed: A) {
         let Scenario { ack, from, record_from, .. } = self.scenario;
         let mut first = ReplicaSet::EMPTY;
         self.scenario.first.iter().for_each(|rank| _ = first.insert(Rank(*rank)));
-        let mut read = Read::new(Quorum::new(ack, from).unwrap(), first, Rank(record_from));
+        let mut read = Read::new(addressed, first, Rank(record_from));
         let said = listen(|sink| read.start(sink));
-        let mut facts =
-            Facts::new(usize::from(ack), usize::from(from), &self.scenario.versions, &self.scenario.tombstones);
+        let ranks = |ranks: &[u8]| ranks.iter().copied().map(usize::from).collect::<Vec<_>>();
+        let groups = [(0..usize::from(from)).collect(), ranks(&self.scenario.next)];
+        let groups = if self.scenario.next.is_empty() { &groups[..1] } else { &groups[..] };
+        let mut facts = Facts::new(usize::from(ack), groups, &self.scenario.versions, &self.scenario.tombstones);
         let ask = |rank: &u8| Said::Ask { rank: usize::from(*rank), record: *rank == record_from };
         assert_eq!(said, self.scenario.first.iter().map(ask).collect::<Vec<_>>());
         said.into_iter().for_each(|said| facts.say(said));
@@ -123,7 +137,7 @@ impl Explorer {
         }
     }
 
-    fn key(&self, read: &Read, facts: &Facts) -> (u64, u64) {
+    fn key<A: Addressed + Clone + Debug>(&self, read: &Read<A>, facts: &Facts) -> (u64, u64) {
         if !self.scenario.renaming {
             return (digest(read), hash(facts));
         }
@@ -134,7 +148,7 @@ impl Explorer {
         (hash(&replicas), hash(&(facts.in_hand, facts.target, facts.hedged, facts.over)))
     }
 
-    fn step(&mut self, read: &mut Read, facts: &mut Facts, event: Event) {
+    fn step<A: Addressed + Clone + Debug>(&mut self, read: &mut Read<A>, facts: &mut Facts, event: Event) {
         if self.scenario.noise {
             self.make_noise(read, facts);
         }
@@ -163,7 +177,7 @@ impl Explorer {
         }
     }
 
-    fn deliver(&self, read: &mut Read, event: Event) -> Vec<Said> {
+    fn deliver<A: Addressed + Clone + Debug>(&self, read: &mut Read<A>, event: Event) -> Vec<Said> {
         match event {
             Event::Read { rank, heard } => {
                 let answer = match heard {
@@ -238,7 +252,7 @@ impl Explorer {
     }
 
     /// What must change nothing: answers without a request, duplicates, ranks that were not addressed.
-    fn make_noise(&self, read: &mut Read, facts: &Facts) {
+    fn make_noise<A: Addressed + Clone + Debug>(&self, read: &mut Read<A>, facts: &Facts) {
         let handshake_error = facts.replicas.len();
         let mut quiet: Vec<usize> = vec![handshake_error];
         for (rank, replica) in facts.replicas.iter().enumerate() {
@@ -266,13 +280,13 @@ impl Explorer {
         match said {
             Said::Answer(version) => {
                 self.endings[0] += 1;
-                assert!(facts.voters() >= facts.ack, "too few answers");
+                assert!(facts.has_voters(), "too few answers");
                 assert_eq!(facts.newest(), Some(version), "something newer was known");
                 assert!(!facts.is_quorum() || facts.majority_holds(version), "held by less than a majority");
             }
             Said::Absent(gc_watermark) => {
                 self.endings[1] += 1;
-                assert!(facts.voters() >= facts.ack, "too few answers");
+                assert!(facts.has_voters(), "too few answers");
                 let deleted = |version| facts.tombstones.contains(&version) || !facts.is_quorum();
                 let explained = |version| deleted(version) && version <= gc_watermark;
                 assert!(facts.newest().is_none_or(explained), "something is there");
@@ -285,14 +299,14 @@ impl Explorer {
             }
             Said::Store { rank, version } => {
                 assert!(facts.in_hand == Some(version) && !facts.replicas[rank].failed);
-                let copy_asked_for = rank < facts.scope(version);
+                let copy_asked_for = facts.shall_hold(rank, version);
                 assert!(copy_asked_for || facts.replicas[rank].told.is_some_and(Told::is_record), "an extra copy");
             }
         }
     }
 
     /// After the answer: which replicas to repair, and silence whatever comes.
-    fn check_afterwards(&self, read: &Read, facts: &Facts, said: &[Said]) {
+    fn check_afterwards<A: Addressed + Clone + Debug>(&self, read: &Read<A>, facts: &Facts, said: &[Said]) {
         let (mut mend, mut outdated) = (ReplicaSet::EMPTY, ReplicaSet::EMPTY);
         if let [Said::Answer(version)] = said {
             for (rank, known) in facts.replicas.iter().enumerate() {
@@ -300,7 +314,7 @@ impl Explorer {
                     mend.insert(replica(rank));
                 }
                 let older = known.told.is_some_and(|told| told.version() < *version);
-                let shall = rank < facts.scope(*version) || known.told.is_some_and(Told::is_record);
+                let shall = facts.shall_hold(rank, *version) || known.told.is_some_and(Told::is_record);
                 if older && shall && !facts.holds(rank, *version) {
                     outdated.insert(replica(rank));
                 }
@@ -364,7 +378,7 @@ fn hash(value: &impl Hash) -> u64 {
 }
 
 /// The whole state of the machine, by its debug form.
-fn digest(read: &Read) -> u64 {
+fn digest(read: &impl Debug) -> u64 {
     struct Digest(DefaultHasher);
     impl std::fmt::Write for Digest {
         fn write_str(&mut self, text: &str) -> std::fmt::Result {

@@ -108,3 +108,41 @@ fn what_nobody_asked_for_changes_nothing() {
         }
     }
 }
+
+/// A key whose replicas are 0 to `from`, and will be `next`: those that come have the ranks behind.
+fn moving(ack: u8, from: u8, next: &[u8], versions: &[(u64, usize)], gc_watermarks: &[u64]) -> Scenario {
+    let all = u8::max(from, next.iter().max().unwrap() + 1);
+    let first = (0..all).collect();
+    Scenario { next: next.to_vec(), first, ..Scenario::new(ack, from, versions, gc_watermarks) }
+}
+
+#[test]
+fn keys_that_move() {
+    // One of each is replaced, by itself and in any place.
+    for (from, next) in [(1, vec![1]), (2, vec![0, 2]), (2, vec![2, 1]), (2, vec![2, 0])] {
+        for ack in 1..=from {
+            for gc_watermarks in [[0], [3]] {
+                run(&moving(ack, from, &next, &two(from), &gc_watermarks));
+                let ends_with_deletion = moving(ack, from, &next, &two(from), &gc_watermarks);
+                run(&Scenario { tombstones: vec![4], noise: true, ..ends_with_deletion });
+            }
+        }
+    }
+    // A key gets another copy, or loses one, and all of its replicas are replaced.
+    run(&moving(2, 2, &[0, 1, 2], &two(2), &[3]));
+    run(&moving(2, 3, &[0, 1], &two(3), &[3]));
+    run(&moving(2, 2, &[2, 3], &two(2), &[3]));
+    // {A, B, C} becomes {A, B, D}.
+    for ack in 1..=3 {
+        run(&Scenario { hedge: false, ..moving(ack, 3, &[0, 1, 3], &two(3), &[3]) });
+    }
+    // What is stored for fewer moves with the first places.
+    run(&moving(2, 2, &[2, 0], &[(2, 1), (4, 2)], &[3]));
+}
+
+/// Both groups have what suffices of either alone: none that comes is needed.
+#[test]
+fn those_that_stay_suffice() {
+    let stay = Scenario { first: vec![0, 1], hedge: false, ..moving(2, 3, &[0, 1, 3], &two(3), &[0]) };
+    run(&stay);
+}

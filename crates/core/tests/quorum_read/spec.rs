@@ -98,6 +98,8 @@ impl Said {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Facts {
     pub ack: usize,
+    /// The replicas of each group, in their order: of one, or of where the key belongs and of where it will belong.
+    pub groups: Vec<Vec<usize>>,
     /// How many replicas the record of each version asked for: version and `from`.
     pub froms: Vec<(u64, usize)>,
     /// The versions whose records are deletions.
@@ -112,26 +114,31 @@ pub struct Facts {
 }
 
 impl Facts {
-    pub fn new(ack: usize, from: usize, froms: &[(u64, usize)], tombstones: &[u64]) -> Self {
+    pub fn new(ack: usize, groups: &[Vec<usize>], froms: &[(u64, usize)], tombstones: &[u64]) -> Self {
+        let from = groups.iter().flatten().max().unwrap() + 1;
         let (first, stores) = (First::Unasked, Vec::new());
         let replica =
             Replica { first, fetch: false, told: None, failed: false, said_failed: false, again: false, stores };
         let (froms, tombstones) = (froms.to_vec(), tombstones.to_vec());
         let replicas = vec![replica; from];
-        Self { ack, froms, tombstones, replicas, in_hand: None, target: None, hedged: false, over: false }
+        let groups = groups.to_vec();
+        Self { ack, groups, froms, tombstones, replicas, in_hand: None, target: None, hedged: false, over: false }
     }
 
     pub fn is_quorum(&self) -> bool {
-        self.ack * 2 > self.replicas.len()
+        self.ack * 2 > self.groups[0].len()
     }
 
-    /// The replicas that answered with something that counts.
-    pub fn voters(&self) -> usize {
-        self.replicas.iter().filter(|replica| replica.told.is_some()).count()
+    /// Whether `ack` of each group are so, or all of one that is smaller.
+    fn enough(&self, is_so: impl Fn(&Replica) -> bool) -> bool {
+        self.groups
+            .iter()
+            .all(|group| group.iter().filter(|rank| is_so(&self.replicas[**rank])).count() >= self.ack.min(group.len()))
     }
 
-    pub fn failed(&self) -> usize {
-        self.replicas.iter().filter(|replica| replica.failed).count()
+    /// Whether enough replicas answered with something that counts.
+    pub fn has_voters(&self) -> bool {
+        self.enough(|replica| replica.told.is_some())
     }
 
     pub fn newest(&self) -> Option<u64> {
@@ -139,10 +146,14 @@ impl Facts {
         told.map(Told::version).chain(self.in_hand).max()
     }
 
-    /// How many of this read's replicas the record of `version` shall be on.
-    pub fn scope(&self, version: u64) -> usize {
+    /// The replicas of this read that the record of `version` shall be on, of each group.
+    pub fn scopes(&self, version: u64) -> Vec<&[usize]> {
         let (_, from) = self.froms.iter().find(|(other, _)| *other == version).expect("every version has a from");
-        self.replicas.len().min(*from)
+        self.groups.iter().map(|group| &group[..group.len().min(*from)]).collect()
+    }
+
+    pub fn shall_hold(&self, rank: usize, version: u64) -> bool {
+        self.scopes(version).iter().any(|scope| scope.contains(&rank))
     }
 
     pub fn holds(&self, rank: usize, version: u64) -> bool {
@@ -157,8 +168,9 @@ impl Facts {
     }
 
     pub fn majority_holds(&self, version: u64) -> bool {
-        let scope = self.scope(version);
-        (0..scope).filter(|rank| self.holds(*rank, version)).count() * 2 > scope
+        let is_held =
+            |scope: &&[usize]| scope.iter().filter(|rank| self.holds(**rank, version)).count() * 2 > scope.len();
+        self.scopes(version).iter().all(is_held)
     }
 
     /// What has to be done now, given what has been done; notes it as done.
@@ -180,13 +192,14 @@ impl Facts {
 
     /// The value, if the newest is one in hand, that a GC watermark of one that should hold it has overtaken.
     fn overtaken(&self) -> Option<u64> {
-        let newest = self.newest().filter(|_| !self.over && self.voters() >= self.ack)?;
+        let newest = self.newest().filter(|_| !self.over && self.has_voters())?;
         let value = self.in_hand == Some(newest) && !self.tombstones.contains(&newest);
         (self.is_quorum() && value && self.gc_watermark_above(newest)).then_some(newest)
     }
 
     fn gc_watermark_above(&self, version: u64) -> bool {
-        let told = self.replicas[..self.scope(version)].iter().filter_map(|replica| replica.told);
+        // Of where the key belongs now: another may lack what those have.
+        let told = self.scopes(version)[0].iter().filter_map(|rank| self.replicas[*rank].told);
         told.filter(|told| !told.is_record()).any(|gc_watermark| gc_watermark.version() >= version)
     }
 
@@ -222,11 +235,11 @@ impl Facts {
         if self.over {
             return vec![];
         }
-        if self.replicas.len() - self.failed() < self.ack {
+        if !self.enough(|replica| !replica.failed) {
             return vec![Said::Hopeless];
         }
-        if self.voters() < self.ack {
-            let ask = self.failed() > 0;
+        if !self.has_voters() {
+            let ask = self.replicas.iter().any(|replica| replica.failed);
             return if ask { self.ask_unasked(!self.record_is_coming() && !self.newest_in_hand()) } else { vec![] };
         }
         let Some(newest) = self.newest() else { return vec![self.absent()] };
@@ -245,23 +258,23 @@ impl Facts {
         if !self.is_quorum() || self.majority_holds(newest) {
             return vec![Said::Answer(newest)];
         }
-        self.write_back(newest, self.scope(newest))
+        self.write_back(newest)
     }
 
-    fn write_back(&self, newest: u64, scope: usize) -> Vec<Said> {
+    fn write_back(&self, newest: u64) -> Vec<Said> {
         let progress = |rank: usize| self.replicas[rank].stores.iter().find(|(version, _)| *version == newest);
-        let may_hold = (0..scope).filter(|rank| {
-            let replica = &self.replicas[*rank];
-            let undecided = progress(*rank).is_none_or(|(_, stored)| *stored == Stored::Sent);
-            !replica.failed && (self.holds(*rank, newest) || undecided)
-        });
-        if may_hold.count() * 2 <= scope {
+        let may_hold = |rank: &&usize| {
+            let replica = &self.replicas[**rank];
+            let undecided = progress(**rank).is_none_or(|(_, stored)| *stored == Stored::Sent);
+            !replica.failed && (self.holds(**rank, newest) || undecided)
+        };
+        if self.scopes(newest).iter().any(|scope| scope.iter().filter(may_hold).count() * 2 <= scope.len()) {
             return vec![Said::Hopeless];
         }
         // To those that have answered that they lack it; the others are asked first.
         let owed = (0..self.replicas.len()).filter(|rank| {
             let replica = &self.replicas[*rank];
-            let shall = replica.told.is_some_and(|told| *rank < scope || told.is_record());
+            let shall = replica.told.is_some_and(|told| self.shall_hold(*rank, newest) || told.is_record());
             shall && !replica.failed && !self.holds(*rank, newest) && progress(*rank).is_none()
         });
         let stores = owed.map(|rank| Said::Store { rank, version: newest });
@@ -275,7 +288,7 @@ impl Facts {
         }
         let mut due = self.ask_unasked(!self.newest_in_hand());
         if let Some(newest) = self.newest()
-            && self.voters() >= self.ack
+            && self.has_voters()
             && self.in_hand != Some(newest)
         {
             let another = self.tellers(newest).into_iter().find(|rank| !self.replicas[*rank].fetch);
@@ -295,7 +308,7 @@ impl Facts {
     }
 
     fn absent(&self) -> Said {
-        let told = self.replicas.iter().filter_map(|replica| replica.told).filter(|told| !told.is_record());
+        let told = self.groups[0].iter().filter_map(|rank| self.replicas[*rank].told).filter(|told| !told.is_record());
         Said::Absent(told.map(Told::version).max().unwrap_or(0))
     }
 
