@@ -31,7 +31,7 @@ pub struct Transcript<'a> {
     pub caller_nonce: &'a Nonce,
     /// The called node's nonce.
     pub called_nonce: &'a Nonce,
-    /// All that the caller says of itself: URL, incarnation, cluster and the rest.
+    /// All that the caller says of itself: URL, directory, cluster and the rest.
     pub caller_hello: &'a [u8],
     /// All that the called node says of itself.
     pub called_hello: &'a [u8],

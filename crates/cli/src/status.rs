@@ -97,9 +97,8 @@ fn table(cluster: &Value) -> String {
     let heads = ["node", "state", "directory", "zone", "weight", "primary", "partitions", "latency, ms", "hints"];
     let nodes = cluster.get("nodes").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let mut rows = vec![heads.map(str::to_owned).to_vec()];
-    // Enough of a directory's number to tell it from the one before.
     let cell = |node: &Value, name| match name {
-        "directory" => text(node, name).chars().take(DIRECTORY_DIGITS).collect(),
+        "directory" => last_digits(&text(node, name)).to_owned(),
         _ => text(node, name),
     };
     rows.extend(nodes.iter().map(|node| columns.map(|name| cell(node, name)).to_vec()));
@@ -121,6 +120,12 @@ fn table(cluster: &Value) -> String {
     out
 }
 
+/// Enough of a directory's number to tell it from the one before. The first digits of one that an older build has made
+/// are zeros.
+fn last_digits(number: &str) -> &str {
+    number.char_indices().rev().nth(DIRECTORY_DIGITS - 1).and_then(|(at, _)| number.get(at..)).unwrap_or(number)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(missing_docs)]
@@ -133,7 +138,7 @@ mod tests {
     fn the_table_has_a_line_per_node_and_says_how_to_proceed_with_one_that_lost_data() {
         let cluster = json!({"cluster": "c1", "configuration": "d1", "layout_version": 1, "node": "http://a:1",
             "version": "0.1.0", "ready": true, "reason": null, "news": [1], "nodes": [
-                {"url": "http://a:1", "state": "self", "directory": "aa345678000", "zone": null, "weight": 1,
+                {"url": "http://a:1", "state": "self", "directory": "000aa345678", "zone": null, "weight": 1,
                  "partitions_primary": 2048, "partitions": 4096, "latency_ms": null, "reason": null, "rebuilding": null},
                 {"url": "http://bb:1", "state": "rebuilding", "directory": "bb", "zone": "north", "weight": 2,
                  "partitions_primary": 2048, "partitions": 4096, "latency_ms": 0.2, "hints": 17, "reason": null,

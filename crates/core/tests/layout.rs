@@ -320,6 +320,15 @@ fn nothing_but_its_founding_follows_what_founds_a_cluster() {
     assert_eq!(fewer.digest(), founding.digest(), "the order of the list does not count");
 }
 
+#[test]
+fn a_node_that_comes_has_shown_its_directory() {
+    let before = cluster(3);
+    let stay = before.nodes().iter().map(|node| wanted(node.clone(), None));
+    let nodes: Vec<_> = stay.chain([WantedNode::at(url(9))]).collect();
+    let plan = before.plan_for(1, &nodes, BTreeSet::new()).unwrap();
+    assert!(matches!(before.open(plan), Err(PlanError::Misfit(why)) if why.contains("directory")));
+}
+
 /// Acceptors of three nodes, of which one is away at first.
 #[test]
 fn who_was_away_when_its_cluster_was_founded_is_named_and_decides_with_the_others() {

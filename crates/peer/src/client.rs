@@ -451,7 +451,7 @@ impl PeerClient {
                 match decoder.decode(&mut input) {
                     Ok(None) => break,
                     Ok(Some(frame)) => {
-                        self.context.observe(self.node, frame.hlc);
+                        self.context.observe(&self.state, frame.hlc);
                         if let Err(error) = self.take(handler, frame) {
                             return self.close_for(&error);
                         }

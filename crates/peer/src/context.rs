@@ -7,13 +7,13 @@ use std::time::Duration;
 use kvorum_base::blocking_pool::ReadPool;
 use kvorum_base::clock::Clock;
 use kvorum_core::Hlc;
-use kvorum_core::node::NodeId;
 
 use super::dial::Dial;
 use super::link::Flusher;
 use super::proof::ClusterSecret;
 use super::room::PeerRoom;
 use crate::membership::Membership;
+use crate::peer_state::PeerState;
 
 /// Limits and times of connections to peers.
 #[derive(Clone, Debug)]
@@ -63,9 +63,9 @@ pub struct PeerContext {
 }
 
 impl PeerContext {
-    /// Moves the clock to what a frame of `node` has shown. No further ahead of the wall clock than that peer's is
+    /// Moves the clock to what a frame of `peer` has shown. No further ahead of the wall clock than that peer's is
     /// known to be, and a little: else one frame could move the clock by all that clocks may differ.
-    pub fn observe(&self, node: NodeId, seen: Hlc) {
-        self.clock.observe_peer(seen, || self.membership.clock_offset_ms(node));
+    pub fn observe(&self, peer: &PeerState, seen: Hlc) {
+        self.clock.observe_peer(seen, || peer.clock_offset_ms());
     }
 }

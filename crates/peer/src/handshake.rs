@@ -46,7 +46,7 @@ pub struct Hello {
     pub url: String,
     /// The speaker's data directory.
     pub directory: DirectoryId,
-    /// Digest of the speaker's layout.
+    /// Digest of what the speaker's layout follows: of its list of nodes, with their weights and zones.
     pub layout: u64,
     /// The longest that the speaker uses an answer for, from its request.
     pub deadline_ms: u64,
@@ -79,7 +79,7 @@ impl Hello {
             cluster: membership.cluster_id().0,
             url: membership.own_state().url.to_string(),
             directory: membership.directory(),
-            layout: membership.layout().digest(),
+            layout: membership.layout().parent(),
             deadline_ms,
             run: membership.run(),
             remembers: membership.remembered(peer).map(|note| PeerMemory {
@@ -214,7 +214,7 @@ impl Hello {
         if self.cluster != ours {
             return Err(HandshakeError::Cluster { theirs: self.cluster, ours });
         }
-        let ours = membership.layout().digest();
+        let ours = membership.layout().parent();
         if self.layout != ours {
             return Err(HandshakeError::Layout { theirs: self.layout, ours });
         }

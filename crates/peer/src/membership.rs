@@ -18,7 +18,7 @@ mod notes;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use kvorum_base::log_limit::AddressLogLimit;
@@ -84,7 +84,8 @@ pub struct Membership {
     rebuilding: Mutex<Option<String>>,
     fenced: AtomicBool,
     draining: AtomicBool,
-    peers: RwLock<BTreeMap<NodeId, Arc<PeerState>>>,
+    /// Each node that a layout of this run has named. Requests do not ask here: clients have what is known of theirs.
+    peers: Mutex<BTreeMap<NodeId, Arc<PeerState>>>,
     data_dir: DataDir,
     runs: Runs,
     /// What the thread of [`Membership::write_notes`] waits for.
@@ -113,7 +114,7 @@ impl Membership {
         let url = &layout.node(own).expect("this node is of the layout").url;
         let own_state = Arc::new(PeerState::new(url));
         let membership = Self {
-            peers: RwLock::new(BTreeMap::from([(own, own_state.clone())])),
+            peers: Mutex::new(BTreeMap::from([(own, own_state.clone())])),
             layout: watch::Sender::new(layout.clone()),
             own,
             own_state,
@@ -162,10 +163,12 @@ impl Membership {
             }
             is_newer
         });
+        // It may have waited for a node that has left.
+        self.confirm();
     }
 
     fn meet(&self, layout: &Layout) {
-        let mut peers = self.peers.write().unwrap_or_else(PoisonError::into_inner);
+        let mut peers = self.peers();
         for node in layout.nodes() {
             peers.entry(node.id).or_insert_with(|| Arc::new(PeerState::new(&node.url)));
         }
@@ -225,8 +228,12 @@ impl Membership {
     /// If no layout of this run has named it.
     #[must_use]
     pub fn peer(&self, node: NodeId) -> Arc<PeerState> {
-        let peers = self.peers.read().unwrap_or_else(PoisonError::into_inner);
-        peers.get(&node).expect("nodes come from layouts").clone()
+        self.peers().get(&node).expect("nodes come from layouts").clone()
+    }
+
+    #[track_caller]
+    fn peers(&self) -> MutexGuard<'_, BTreeMap<NodeId, Arc<PeerState>>> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The node with this URL.

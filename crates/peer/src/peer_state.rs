@@ -21,7 +21,7 @@ pub struct PeerState {
     /// Recent round trip, in microseconds; 0 before the first.
     pub latency_us: AtomicU64,
     /// How far its wall clock is ahead of ours, in milliseconds.
-    pub clock_offset_ms: AtomicI64,
+    pub(crate) clock_offset_ms: AtomicI64,
     /// It came back with another directory than the one remembered, or with less than it had.
     pub rebuilding: AtomicBool,
     /// What it asks coordinators to refuse; of this node, what it asks for itself.
@@ -65,6 +65,12 @@ impl PeerState {
             log: LogLimit::default(),
             trouble: Mutex::default(),
         }
+    }
+
+    /// How far its wall clock is ahead, in milliseconds, as far as it was measured.
+    #[must_use]
+    pub fn clock_offset_ms(&self) -> i64 {
+        self.clock_offset_ms.load(Ordering::Relaxed)
     }
 
     /// What it asks coordinators to refuse of the writes that it takes part in.

@@ -48,17 +48,13 @@ impl Peers {
         }
     }
 
-    /// Goes over to the nodes of another layout: ends connections to nodes that have left, and begins those to nodes
-    /// that have come.
-    pub fn follow(&self, layout: &Layout, handler: &Rc<dyn FrameHandler>) {
+    /// Goes over to the nodes of another layout: begins connections to nodes that have come. Those to nodes that have left
+    /// end once no request that began before can need them any more.
+    pub fn follow(self: &Rc<Self>, layout: &Layout, handler: &Rc<dyn FrameHandler>) {
         let mut clients = self.clients.borrow_mut();
-        clients.retain(|node, client| {
-            let stays = layout.node(*node).is_some();
-            if !stays {
-                client.leave();
-            }
-            stays
-        });
+        for (node, client) in clients.iter().filter(|(node, _)| layout.node(**node).is_none()) {
+            tokio::task::spawn_local(self.clone().end_later(*node, client.clone()));
+        }
         for node in layout.ids().filter(|node| *node != self.context.membership.own()) {
             clients.entry(node).or_insert_with(|| {
                 let client = PeerClient::new(node, self.context.clone(), None);
@@ -66,5 +62,12 @@ impl Peers {
                 client
             });
         }
+    }
+
+    /// A node that has left comes never back: another one is another node.
+    async fn end_later(self: Rc<Self>, node: NodeId, client: Rc<PeerClient>) {
+        tokio::time::sleep(self.context.settings.deadline).await;
+        client.leave();
+        self.clients.borrow_mut().remove(&node);
     }
 }

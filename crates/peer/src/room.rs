@@ -86,6 +86,12 @@ pub struct PeerSlot {
 }
 
 impl PeerSlot {
+    /// Whose connection it is, as it says.
+    #[must_use]
+    pub fn peer(&self) -> &PeerState {
+        &self.peer
+    }
+
     /// Whether the connection has not shown yet what it is.
     #[must_use]
     pub fn is_unproven(&self) -> bool {

@@ -152,7 +152,7 @@ impl Incoming {
                         Ok(None) => continue,
                         Err(error) => break Err(error),
                     };
-                    self.context.observe(self.caller.node, frame.hlc);
+                    self.context.observe(self.slot.peer(), frame.hlc);
                     let is_early = !self.context.membership.is_serving();
                     let grouping = if decoder.is_from_bundle() { Grouping::Together } else { Grouping::Alone };
                     let Some(frame) = (if is_early { self.hold(frame) } else { Some(frame) }) else { continue };

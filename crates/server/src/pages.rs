@@ -60,7 +60,7 @@ pub(crate) fn cluster(view: &NodeView) -> Vec<u8> {
     let ready = view.ready();
     let page = json!({
         "cluster": format!("{:016x}", membership.cluster_id().0),
-        "configuration": format!("{:016x}", layout.digest()),
+        "configuration": format!("{:016x}", layout.parent()),
         "epoch": layout.epoch(),
         "layout_version": layout.epoch(),
         "copies": layout.copies(),

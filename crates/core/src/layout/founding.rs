@@ -66,13 +66,15 @@ impl Layout {
         FoundedCluster { cluster: self.cluster, hash_seed: self.hash_seed, copies: self.copies, directories }
     }
 
-    /// The layout of nodes that keep to their list, and decide none that follows: their directories are not known.
+    /// The layout of nodes that keep to their list, and decide none that follows: their directories are not known. Its
+    /// [parent](Self::parent) is the same for all that have the list.
     ///
     /// # Errors
     /// As [`founding`](Self::founding).
     pub fn fixed(nodes: Vec<WantedNode>, cluster: u64, copies: u8) -> Result<Self, PlanError> {
         misfit(copies == 0 || usize::from(copies) > nodes.len(), "a key has at most one copy on each node")?;
-        Ok(Self { epoch: 1, cluster, copies, ..Self::founding(nodes)? })
+        let founding = Self::founding(nodes)?;
+        Ok(Self { epoch: 1, parent: founding.digest(), cluster, copies, ..founding })
     }
 
     /// The same of nodes of equal weight, each with a copy of every key.
@@ -80,6 +82,8 @@ impl Layout {
     /// # Errors
     /// As [`founding`](Self::founding).
     pub fn fixed_at<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> Result<Self, PlanError> {
-        Ok(Self { epoch: 1, ..Self::founding(urls.into_iter().map(WantedNode::at).collect())? })
+        let nodes: Vec<_> = urls.into_iter().map(WantedNode::at).collect();
+        let copies = u8::try_from(nodes.len()).unwrap_or(u8::MAX);
+        Self::fixed(nodes, 0, copies)
     }
 }

@@ -157,7 +157,13 @@ impl Layout {
         self.epoch
     }
 
-    /// Layouts that differ in anything have different digests. Reads all of it: for who asks seldom.
+    /// The digest of the layout that it follows.
+    #[must_use]
+    pub fn parent(&self) -> u64 {
+        self.parent
+    }
+
+    /// Layouts that differ in anything have different digests. Reads all of it: for what asks seldom.
     #[must_use]
     pub fn digest(&self) -> u64 {
         xxh3_64(&postcard::to_allocvec(self).expect("plain values can be written"))
@@ -309,6 +315,8 @@ impl Layout {
             return Err(PlanError::Runs(plan.id));
         }
         check(&plan.nodes, &plan.lists)?;
+        let comes_unknown = |node: &MemberNode| node.id.0 >= self.next_id && node.directory == DirectoryId::UNKNOWN;
+        misfit(plan.nodes.iter().any(comes_unknown), "a node that comes has not shown its directory")?;
         if plan.nodes.len() < usize::from(self.copies) {
             return Err(PlanError::Misfit("it leaves fewer nodes than a key has copies"));
         }
@@ -432,7 +440,7 @@ impl ChainValue for Layout {
     }
 
     fn parent(&self) -> u64 {
-        self.parent
+        self.parent()
     }
 
     fn voters(&self) -> impl Iterator<Item = Voter> {

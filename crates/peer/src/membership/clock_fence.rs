@@ -1,19 +1,11 @@
 //! Whether this node's clock is too far from its peers' clocks.
 
-use std::sync::PoisonError;
-
 use kvorum_base::sync::atomic::Ordering;
 use kvorum_core::node::NodeId;
 
 use super::Membership;
 
 impl Membership {
-    /// How far a peer's wall clock is ahead, in milliseconds, as far as it was measured.
-    #[must_use]
-    pub fn clock_offset_ms(&self, node: NodeId) -> i64 {
-        self.peer(node).clock_offset_ms.load(Ordering::Relaxed)
-    }
-
     /// Whether the clock is too far from most peers' to accept or coordinate anything new.
     #[must_use]
     pub fn is_fenced(&self) -> bool {
@@ -24,11 +16,9 @@ impl Membership {
     /// connected peers are further than `skew_max` away.
     pub fn note_clock_offset(&self, node: NodeId, offset_ms: i64) {
         self.peer(node).clock_offset_ms.store(offset_ms, Ordering::Relaxed);
-        let peers = self.peers.read().unwrap_or_else(PoisonError::into_inner);
-        let connected = || peers.values().filter(|peer| peer.links.load(Ordering::Relaxed) > 0);
-        let far = connected()
-            .filter(|peer| peer.clock_offset_ms.load(Ordering::Relaxed).unsigned_abs() > self.skew_max_ms)
-            .count();
+        let peers: Vec<_> = self.peers().values().cloned().collect();
+        let connected = || peers.iter().filter(|peer| peer.links.load(Ordering::Relaxed) > 0);
+        let far = connected().filter(|peer| peer.clock_offset_ms().unsigned_abs() > self.skew_max_ms).count();
         let fenced = far * 2 > connected().count();
         if self.fenced.swap(fenced, Ordering::Relaxed) != fenced {
             if fenced {

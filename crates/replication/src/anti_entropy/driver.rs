@@ -217,8 +217,10 @@ impl Driver {
         driver.phase("copy");
         driver.list_and_copy().await?;
         driver.phase("end");
-        let proven = driver.round.proven();
-        let restored: BTreeMap<NodeId, PartitionSet> = driver.restored();
+        // What was compared may be no longer all that there is: a node may have come that was not in this round.
+        let is_of_now = self.member.membership.layout().epoch() == layout.epoch();
+        let proven = if is_of_now { driver.round.proven() } else { PartitionSet::default() };
+        let restored: BTreeMap<NodeId, PartitionSet> = if is_of_now { driver.restored() } else { BTreeMap::new() };
         let end = |node: NodeId| {
             let restored = restored.get(&node).cloned().unwrap_or_default();
             RoundRequest::End { round: id, proven: proven.clone(), restored }

@@ -169,16 +169,19 @@ impl HintStore {
     }
 
     /// Gives a bucket that was named by its target's URL, in a data directory of a format below 4, the name of now. What
-    /// is interrupted begins anew at the next start.
+    /// is interrupted by the node's stop begins anew at the next start; what fails is dropped.
     async fn take_over(&self, old: TargetId, target: &HintTarget, bucket: BucketId, size: Size) {
         let size_of_bucket = HintChange::Put(names::size(target.id, bucket), names::encode_size(size));
         let Range { mut start, end } = names::hints(old, bucket);
-        loop {
+        while !self.parts.membership.is_draining() {
             let (store, from, to) = (self.parts.store.clone(), start.clone(), end.clone());
             let limit = PageLimit { records: usize::MAX, bytes: WRITE_BYTES };
             let page = match self.parts.pool.run(move || store.scan_hints(&from, &to, limit)).await {
                 Some(Ok(page)) => page,
-                Some(Err(error)) => return tracing::error!(%error, "cannot read the hints of an earlier format"),
+                Some(Err(error)) => {
+                    tracing::error!(%error, "cannot read the hints of an earlier format: their bucket is dropped");
+                    return self.drop_old(old, target, bucket, (Dropped::Damaged, size));
+                }
                 None => return,
             };
             let renamed = page.records.iter().filter_map(|(name, record)| match names::parse(name) {
@@ -193,6 +196,9 @@ impl HintStore {
                 changes.push(HintChange::Drop(names::bucket(old, bucket)));
             }
             if !self.apply(changes.into()).await {
+                if !self.parts.membership.is_draining() {
+                    self.drop_old(old, target, bucket, (Dropped::Store, size));
+                }
                 return;
             }
             match next {
@@ -200,6 +206,13 @@ impl HintStore {
                 None => return,
             }
         }
+    }
+
+    /// Drops a bucket that cannot be taken over: a round makes up for it.
+    fn drop_old(&self, old: TargetId, target: &HintTarget, bucket: BucketId, (why, size): (Dropped, Size)) {
+        self.parts.queue.count_dropped(why, size.hints);
+        self.parts.queue.note_missed(target.node);
+        self.drops.borrow_mut().push(names::bucket(old, bucket));
     }
 
     fn note_pending(&self, target: &HintTarget) {

@@ -28,7 +28,7 @@ mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use kvorum_base::sync::{Mutex, MutexGuard, Notify};
@@ -142,7 +142,7 @@ pub struct HintQueue {
     waiting: Mutex<WaitingHints>,
     filled: Notify,
     /// Each that was a target in this run.
-    targets: RwLock<BTreeMap<NodeId, Arc<TargetMetrics>>>,
+    targets: Mutex<BTreeMap<NodeId, Arc<TargetMetrics>>>,
     dropped: [AtomicU64; Dropped::ALL.len()],
 }
 
@@ -168,7 +168,7 @@ impl HintQueue {
             settings,
             waiting: Mutex::default(),
             filled: Notify::new(),
-            targets: RwLock::default(),
+            targets: Mutex::default(),
             dropped: Default::default(),
         }
     }
@@ -240,10 +240,7 @@ impl HintQueue {
     /// What is counted for a node.
     #[must_use]
     pub fn target(&self, node: NodeId) -> Arc<TargetMetrics> {
-        let known = self.targets.read().unwrap_or_else(PoisonError::into_inner).get(&node).cloned();
-        known.unwrap_or_else(|| {
-            self.targets.write().unwrap_or_else(PoisonError::into_inner).entry(node).or_default().clone()
-        })
+        self.targets.lock().unwrap_or_else(PoisonError::into_inner).entry(node).or_default().clone()
     }
 
     /// Hints dropped for a reason.

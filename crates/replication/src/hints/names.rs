@@ -24,6 +24,10 @@ pub(super) const HEAD: usize = 17;
 pub(super) struct TargetId(u64);
 
 impl TargetId {
+    /// The last that there can be.
+    #[cfg(test)]
+    pub(super) const LAST: Self = Self(u64::MAX);
+
     pub(super) fn of(node: NodeId) -> Self {
         Self(node.0.into())
     }

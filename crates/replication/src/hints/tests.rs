@@ -6,9 +6,13 @@ use kvorum_core::hints::BucketId;
 use kvorum_core::{Hlc, Incarnation, Version};
 use proptest::prelude::*;
 
+use kvorum_core::layout::Layout;
+use kvorum_storage::{HintChange, PageLimit, Store};
+
 use super::names;
 use super::names::{Name, TargetId};
 use super::*;
+use crate::coordinator::tests::rig::{Rig, Settings, run};
 
 const VERSION: Version = Version { hlc: Hlc::from_millis(7), incarnation: Incarnation(7) };
 
@@ -60,12 +64,85 @@ fn nothing_is_kept_where_hints_are_off_or_nobody_is_owed() {
 #[test]
 fn the_range_of_the_last_target_that_there_can_be_has_all_of_it() {
     let key = Key::new("k".into()).unwrap();
-    for node in [NodeId(0), NodeId(u32::MAX)] {
-        let target = TargetId::of(node);
+    // Of directories of an older format any may come.
+    for target in [TargetId::of(NodeId(0)), TargetId::of(NodeId(u32::MAX)), TargetId::LAST] {
         assert!(target.range().contains(&names::hint(target, BucketId(u64::MAX), &key)));
     }
     let name = Bytes::from(vec![0xff; 16]);
     assert_eq!(names::parse(&name), None);
+}
+
+/// Keeps a hint for `node`, at the second of two peers, as a build before format 4 did: by the node's URL.
+fn keep_by_url(rig: &Rig, node: NodeId, bucket: u64, name: &str) {
+    let target = TargetId::of_url(&rig.shard.membership.peer(node).url);
+    let (key, bucket) = (Key::new(name.to_owned().into()).unwrap(), BucketId(bucket));
+    let record = Record::value(&key, VERSION, 3, None, b"value");
+    let size = names::encode_size(Size { hints: 1, bytes: 10 });
+    let changes = [
+        HintChange::Keep(names::hint(target, bucket, &key), record.bytes().clone()),
+        HintChange::Put(names::size(target, bucket), size),
+    ];
+    rig.store.change_hints(&changes).unwrap();
+}
+
+/// What lies in the store, by target.
+fn held(rig: &Rig) -> Vec<(TargetId, Option<Key>)> {
+    let limit = PageLimit { records: usize::MAX, bytes: usize::MAX };
+    let page = rig.store.scan_hints(&[], &[0xff; 32], limit).unwrap();
+    let held = page.records.iter().map(|(name, _)| match names::parse(name).unwrap() {
+        Name::Size(target, _) => (target, None),
+        Name::Hint(target, _, key) => (target, Some(key)),
+    });
+    held.collect()
+}
+
+#[test]
+fn hints_that_were_kept_by_url_are_kept_for_the_node() {
+    run(async {
+        let rig = Rig::start(3, Settings::default()).await;
+        let node = NodeId(2);
+        for (bucket, name) in [(1, "a"), (1, "b"), (4, "c")] {
+            keep_by_url(&rig, node, bucket, name);
+        }
+        let stranger = TargetId::of_url("http://gone:1");
+        let name = names::hint(stranger, BucketId(1), &Key::new("d".into()).unwrap());
+        rig.store.change_hints(&[HintChange::Put(name, Bytes::from_static(b"value"))]).unwrap();
+        // Once more, as after a start that was interrupted.
+        for _ in 0..2 {
+            let hint_store = rig.shard.hint_store();
+            hint_store.follow(&rig.shard.membership.layout());
+            hint_store.load().await;
+            let target = TargetId::of(node);
+            let of_node: Vec<_> = held(&rig).into_iter().filter(|(of, _)| *of == target).collect();
+            assert_eq!(of_node.iter().filter(|(_, key)| key.is_some()).count(), 3, "{of_node:?}");
+            assert_eq!(held(&rig).iter().filter(|(of, _)| *of != target && *of != stranger).count(), 0);
+            // Two buckets, whose sizes say one each.
+            assert_eq!(rig.hints.target(node).pending.load(Ordering::Relaxed), 2);
+        }
+        assert_eq!(rig.hints.dropped(Dropped::NoReplica), 0, "its bucket has no size");
+    });
+}
+
+#[test]
+fn what_is_kept_for_a_node_that_has_left_is_dropped() {
+    run(async {
+        let rig = Rig::start(3, Settings::default()).await;
+        let node = NodeId(2);
+        keep_by_url(&rig, node, 1, "a");
+        let hint_store = rig.shard.hint_store();
+        assert_eq!(hint_store.follow(&rig.shard.membership.layout()).len(), 2);
+        hint_store.load().await;
+        let urls = [NodeId(0), NodeId(1)].map(|node| rig.shard.membership.peer(node).url.to_string());
+        let fewer = Layout::fixed_at(urls).unwrap();
+        assert!(hint_store.follow(&fewer).is_empty());
+        assert_eq!(rig.hints.dropped(Dropped::NoReplica), 1);
+        assert_eq!(rig.hints.target(node).pending.load(Ordering::Relaxed), 0);
+        hint_store.write_all().await;
+        assert!(held(&rig).is_empty());
+        // It comes: what is kept from then on is new.
+        assert_eq!(hint_store.follow(&rig.shard.membership.layout()).len(), 1);
+        assert_eq!(rig.hints.target(node).pending.load(Ordering::Relaxed), 0);
+    });
 }
 
 proptest! {

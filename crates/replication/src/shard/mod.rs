@@ -312,6 +312,8 @@ async fn follow_layouts(
     peers: Rc<Peers>,
     handler: Rc<dyn FrameHandler>,
 ) {
+    // Between the shard's making and its start there may have been one.
+    layouts.mark_changed();
     while layouts.changed().await.is_ok() {
         let layout = layouts.borrow_and_update().clone();
         peers.follow(&layout, &handler);

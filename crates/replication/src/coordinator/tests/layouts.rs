@@ -3,13 +3,18 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kvorum_core::layout::{Layout, MemberNode, WantedNode};
 use kvorum_core::node::{DirectoryId, NodeId};
+use kvorum_core::quorum::Failure;
+use kvorum_core::{Record, Version};
 use tokio::net::TcpListener;
 
 use super::rig::{Rig, Settings, idle_node, run, until};
 use super::{QUORUM, accepted, key, key_of, quorum};
+use crate::coordinator::Refused;
+use crate::replica::StoreReason;
 
 /// Has the node of the second peer replaced by another one, at this URL.
 fn replace_second(before: &Layout, url: &str) -> Layout {
@@ -32,18 +37,49 @@ fn replace_second(before: &Layout, url: &str) -> Layout {
 fn a_write_ends_with_the_layout_that_it_began_with() {
     run(async {
         let mut rig = Rig::start(3, Settings::default()).await;
-        let put = rig.put(&key("k"), quorum(QUORUM));
-        let stores = [rig.next(0).await, rig.next(1).await];
+        let [one, other] = ["one", "other"].map(|text| rig.put(&key(text), quorum((3, 3))));
+        let mut stores = [Vec::new(), Vec::new()];
+        for (peer, stores) in stores.iter_mut().enumerate() {
+            stores.extend([rig.next(peer).await, rig.next(peer).await]);
+            stores.sort_by_key(|store| key_of(store) != key("one"));
+        }
         let before = rig.shard.membership.layout();
         // The node that comes has the places of the one that goes: read by the new layout, its answer would count.
         rig.shard.membership.install(Arc::new(replace_second(&before, "http://127.0.0.1:9")));
-        until(|| rig.shard.peers.get(idle_node(1)).is_none()).await;
-        rig.answer(0, &stores[0], accepted()).await;
-        let receipt = put.await.unwrap().unwrap().receipt.unwrap();
+        until(|| rig.shard.layout.pin().epoch() > before.epoch()).await;
+        for peer in [0, 1] {
+            let store = stores[peer].remove(0);
+            rig.answer(peer, &store, accepted()).await;
+        }
+        let receipt = one.await.unwrap().unwrap().receipt.unwrap();
         let urls: BTreeSet<_> = receipt.replicas.iter().map(|replica| &*replica.node).collect();
         assert_eq!(urls, before.nodes().iter().map(|node| &*node.url).collect(), "they are those that it asked");
+        // Of the other write the node that has left has no copy.
+        let store = stores[0].remove(0);
+        rig.answer(0, &store, accepted()).await;
+        rig.disconnect(1).await;
+        assert!(matches!(other.await.unwrap(), Err(Refused::NotEnough { .. })));
         until(|| rig.shard.coordinator.operations.under_way() == 0).await;
         assert_eq!(rig.hints.owed(), [vec![idle_node(1)]], "who has gone is owed it, and not its heir");
+    });
+}
+
+#[test]
+fn a_connection_to_a_node_that_has_left_ends_after_the_deadline() {
+    run(async {
+        let rig = Rig::start(3, Settings { deadline: Duration::from_millis(50), ..Settings::default() }).await;
+        let before = rig.shard.membership.layout();
+        let client = rig.shard.peers.get(idle_node(1)).unwrap();
+        rig.shard.membership.install(Arc::new(replace_second(&before, "http://127.0.0.1:9")));
+        until(|| rig.shard.peers.get(idle_node(1)).is_none()).await;
+        until(|| !client.is_up()).await;
+        assert!(rig.shard.peers.get(idle_node(0)).unwrap().is_up(), "who stays stays connected");
+        // A request that asks it all the same is told so, and is not answered by this node.
+        let id = rig.shard.coordinator.operations.id_of_nobody();
+        let record = Record::value(&key("k"), Version::ZERO, 3, None, b"v");
+        let sent =
+            rig.shard.coordinator.operations.send_store(id, idle_node(1), &key("k"), &record, StoreReason::Write);
+        assert_eq!(sent.map(|_| ()), Err(Failure::Unreachable));
     });
 }
 
