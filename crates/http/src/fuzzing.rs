@@ -170,8 +170,6 @@ impl FuzzedShard {
             connections_max: 10,
             requests_max: 10,
             scan_page_bytes: 4096,
-            default_from: DEFAULTS.from,
-            nodes: DEFAULTS.nodes,
             default_ttl_s: None,
             browsers: BrowserRules { own: "x".into(), addresses: true, ..BrowserRules::default() },
         };

@@ -23,10 +23,6 @@ pub struct HttpSettings {
     pub requests_max: usize,
     /// Bytes of one page of a range.
     pub scan_page_bytes: usize,
-    /// Replicas of a key where the request gives none.
-    pub default_from: u8,
-    /// Nodes of the cluster.
-    pub nodes: u8,
     /// For how many seconds a value lives where the request does not say; none: without end.
     pub default_ttl_s: Option<u32>,
     /// Which names the node has, and which pages may use it.

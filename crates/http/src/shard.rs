@@ -246,11 +246,9 @@ impl<E: Entities> HttpShard<E> {
     }
 
     pub(crate) fn defaults(&self) -> ReplicationDefaults {
-        ReplicationDefaults {
-            from: self.settings.default_from,
-            nodes: self.settings.nodes,
-            ttl_s: self.settings.default_ttl_s,
-        }
+        let layout = self.parts.scans.layout();
+        let nodes = u8::try_from(layout.nodes().len()).expect("at most NODES_MAX");
+        ReplicationDefaults { from: layout.copies(), nodes, ttl_s: self.settings.default_ttl_s }
     }
 
     pub(crate) fn wall(&self) -> SystemTime {

@@ -142,7 +142,10 @@ impl Hello {
         };
         let hex64 = |name| u64::from_str_radix(text(name)?, 16).map_err(|_| HandshakeError::Malformed(name));
         let decimal = |name| text(name)?.parse::<u64>().map_err(|_| HandshakeError::Malformed(name));
-        let directory = |name| text(name)?.parse::<DirectoryId>().map_err(|_| HandshakeError::Malformed(name));
+        let directory = |name| match text(name)?.parse() {
+            Ok(DirectoryId::UNKNOWN) | Err(_) => Err(HandshakeError::Malformed(name)),
+            Ok(directory) => Ok(directory),
+        };
         let tag = |name, value| bytes_of_hex(value).ok_or(HandshakeError::Malformed(name));
         if text("upgrade")? != PROTOCOL {
             return Err(HandshakeError::Malformed("upgrade"));

@@ -24,6 +24,7 @@ use tokio::sync::Notify;
 
 use crate::background_scan::BackgroundScan;
 use crate::coordinator::{Coordinator, ReadResult, WithReceipt};
+use crate::pinned_layout::ShardLayout;
 
 /// What is read at a time: a quarter of a millisecond, for which a thread that wakes up may have to wait.
 const PAGE: PageLimit = PageLimit { records: 128, bytes: 32 * 1024 };
@@ -151,8 +152,8 @@ pub struct Scrubber {
     pub coordinator: Coordinator,
     /// What is scrubbed.
     pub store: Arc<dyn Store>,
-    /// How many nodes the cluster has.
-    pub nodes: u8,
+    /// Where keys belong.
+    pub layout: Rc<ShardLayout>,
     /// What was found.
     pub scrub: Arc<Scrub>,
 }
@@ -241,7 +242,7 @@ impl Scrubber {
             salvaged_from.forget(&damaged);
             salvaged_from.salvage(&damaged)
         });
-        let nodes = self.nodes;
+        let nodes = u8::try_from(self.layout.pin().nodes().len()).expect("at most NODES_MAX");
         // Where the damage is in this byte no node with the record is found.
         let claimed = salvaged.await.ok_or(STOPPING)?.and_then(|bytes| Record::claimed_from(&bytes));
         let from = claimed.filter(|from| (1..=nodes).contains(from)).unwrap_or(nodes);
@@ -318,7 +319,7 @@ mod tests {
             scan: shard.scan.clone(),
             coordinator: shard.coordinator.clone(),
             store: rig.store.clone(),
-            nodes: 3,
+            layout: shard.layout.clone(),
             scrub: Scrub::new(0),
         }
     }

@@ -104,19 +104,19 @@ fn hot_key(hot: &HotKey, names: KeyNames) -> Value {
 }
 
 /// Where one key is: all nodes in their order of preference, the first of which hold it.
-pub(crate) fn where_is(key: &Key, layout: &Layout, default_from: u8) -> Vec<u8> {
+pub(crate) fn where_is(key: &Key, layout: &Layout) -> Vec<u8> {
     let partition = key.hash().partition();
     let url = |node: &NodeId| layout.node(*node).map(|node| node.url.as_str());
     to_json(&json!({
         "hash": hash(key.hash()),
         "partition": partition.index(),
-        "from": default_from,
+        "from": layout.copies(),
         "replicas": layout.preference_list(partition).iter().filter_map(url).collect::<Vec<_>>(),
     }))
 }
 
 /// Where all keys are: for each partition a byte for each node, its place in the list of nodes.
-pub(crate) fn layout(layout: &Layout, default_from: u8) -> Vec<u8> {
+pub(crate) fn layout(layout: &Layout) -> Vec<u8> {
     let places: BTreeMap<NodeId, u8> = layout.ids().zip(0..).collect();
     let place = |node: &NodeId| *places.get(node).expect("the lists are of its nodes");
     let lists = PartitionId::all().flat_map(|partition| layout.preference_list(partition).iter().map(place));
@@ -128,7 +128,7 @@ pub(crate) fn layout(layout: &Layout, default_from: u8) -> Vec<u8> {
     to_json(&json!({
         "layout_version": layout.epoch(),
         "partitions": PARTITIONS,
-        "from": default_from,
+        "from": layout.copies(),
         "nodes": nodes,
         "preference": BASE64.encode(lists.collect::<Vec<u8>>()),
     }))

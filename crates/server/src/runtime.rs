@@ -27,7 +27,6 @@ use kvorum_peer::error::{CallRefused, ProtocolError};
 use kvorum_peer::first_dials::FirstDial;
 use kvorum_peer::handler::FrameHandler;
 use kvorum_peer::handshake::Hello;
-use kvorum_peer::membership::Membership;
 use kvorum_peer::server;
 use kvorum_peer::slow::transport;
 use kvorum_replication::coordinator::Coordinator;
@@ -93,7 +92,7 @@ pub(crate) fn run_background(config: &Config, parts: BackgroundParts) {
             scan: shard.scan.clone(),
             coordinator: shard.coordinator.clone(),
             store: view.store.clone(),
-            nodes: nodes(&view.membership),
+            layout: shard.layout.clone(),
             scrub: view.scrub.clone(),
         };
         tokio::task::spawn_local(scrubber.run());
@@ -225,10 +224,6 @@ fn shard(
     })
 }
 
-fn nodes(membership: &Membership) -> u8 {
-    u8::try_from(membership.layout().nodes().len()).expect("at most 128 nodes")
-}
-
 fn http(config: &Config, index: u16, shard: &Shard, view: &Arc<NodeView>) -> Rc<HttpShard<Coordinator>> {
     let settings = HttpSettings {
         value_bytes_max: config.limits.value_bytes_max.get(),
@@ -239,14 +234,11 @@ fn http(config: &Config, index: u16, shard: &Shard, view: &Arc<NodeView>) -> Rc<
         connections_max: config.limits.connections_max.get(),
         requests_max: config.coordinator.requests_max.get(),
         scan_page_bytes: config.limits.scan_page_bytes.get(),
-        default_from: config.quorum.replicas(),
-        nodes: nodes(&view.membership),
         default_ttl_s: config.limits.ttl_default.map(|ttl| u32::try_from(ttl.as_secs()).expect("at most ten years")),
         browsers: browser_rules(config),
     };
     let (peer_context, handler) = (shard.peer_context.clone(), shard.handler.clone());
-    let default_from = config.quorum.replicas();
-    let node_http = Rc::new(NodeHttp { peer_context, handler, view: view.clone(), default_from });
+    let node_http = Rc::new(NodeHttp { peer_context, handler, view: view.clone() });
     let clock = shard.clock.clone();
     let parts = HttpParts {
         entities: Rc::new(shard.coordinator.clone()),
@@ -294,7 +286,6 @@ struct NodeHttp {
     peer_context: Rc<PeerContext>,
     handler: Rc<dyn FrameHandler>,
     view: Arc<NodeView>,
-    default_from: u8,
 }
 
 impl Ranges for NodeHttp {
@@ -394,8 +385,8 @@ impl Admin for NodeHttp {
     fn layout_json(&self, key: Option<&Key>) -> Vec<u8> {
         let layout = self.view.membership.layout();
         match key {
-            Some(key) => crate::requests::where_is(key, &layout, self.default_from),
-            None => crate::requests::layout(&layout, self.default_from),
+            Some(key) => crate::requests::where_is(key, &layout),
+            None => crate::requests::layout(&layout),
         }
     }
 }

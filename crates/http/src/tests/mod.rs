@@ -58,8 +58,6 @@ pub(crate) fn settings() -> HttpSettings {
         connections_max: 100,
         requests_max: 100,
         scan_page_bytes: 4096,
-        default_from: 3,
-        nodes: 3,
         default_ttl_s: None,
         browsers: BrowserRules { own: "x".into(), ..BrowserRules::default() },
     }

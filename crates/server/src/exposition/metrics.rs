@@ -216,7 +216,7 @@ fn peers(page: &mut impl MetricSink, view: &NodeView) -> fmt::Result {
     )?;
     let offsets = peers.iter().map(|(_, labels, peer)| {
         #[expect(clippy::cast_precision_loss, reason = "milliseconds")]
-        let offset_ms = peer.clock_offset_ms.load(Ordering::Relaxed) as f64;
+        let offset_ms = peer.clock_offset_ms() as f64;
         (labels.clone(), offset_ms / 1000.0)
     });
     page.gauges("peer_clock_offset_seconds", "How far the peer's clock is ahead", offsets.collect::<Vec<_>>())?;

@@ -135,7 +135,10 @@ pub fn bad_hello(random: &mut Random) -> (&'static str, String) {
     let number = random.next();
     match random.below(4) {
         0 => (pick(random, &numbers), format!("z{}", text(random, 200))),
-        1 => (pick(random, &numbers), pick(random, &["", "-1", "fffffffffffffffff0", "0x1", "é", "1 2"]).to_owned()),
+        1 => (
+            pick(random, &numbers),
+            pick(random, &["", "-1", "fffffffffffffffffffffffffffffffff0", "0x1", "é", "1 2"]).to_owned(),
+        ),
         2 => (pick(random, &["kvorum-cluster", "kvorum-layout"]), format!("{number:016x}")),
         _ => ("kvorum-node", format!("http://{number:x}{}", "n".repeat(random.below(4_000) as usize))),
     }
