@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 use kvorum_core::PartitionId;
 use kvorum_core::chain::acceptor::{Acceptor, NoProposal};
@@ -14,6 +15,7 @@ use kvorum_core::layout::{
     FoundedCluster, Layout, LayoutPlan, MemberNode, MemberState, PlanError, PreferenceLists, WantedNode, lost_in_a_step,
 };
 use kvorum_core::node::{DirectoryId, NodeId};
+use proptest::prelude::*;
 
 const COPIES: usize = 3;
 
@@ -70,6 +72,11 @@ fn with(value: &Layout, state: MemberState) -> BTreeSet<u32> {
     value.nodes().iter().filter(|node| node.state == state).map(|node| node.id.0).collect()
 }
 
+/// As it is after it was written and read.
+fn read_again(value: &Layout) -> Result<Layout, postcard::Error> {
+    postcard::from_bytes(&postcard::to_allocvec(value).unwrap())
+}
+
 /// Each value of a plan that is carried out, the first one opened.
 fn carried_out(value: &Layout, plan: &LayoutPlan) -> Vec<Layout> {
     let mut values = vec![value.open(plan.clone()).unwrap()];
@@ -78,6 +85,7 @@ fn carried_out(value: &Layout, plan: &LayoutPlan) -> Vec<Layout> {
         values.push(if last.next_lists().is_some() { last.flip() } else { last.open_next() }.unwrap());
         assert!(values.len() < 20, "it has an end");
     }
+    values.iter().for_each(|value| assert_eq!(read_again(value).as_ref(), Ok(value)));
     values
 }
 
@@ -356,4 +364,30 @@ fn who_was_away_when_its_cluster_was_founded_is_named_and_decides_with_the_other
     assert!(away.learn(named.clone()) && away.may_vote());
     let paced = named.with_pace(Some(1));
     decide(&mut one, &mut away, 2, &paced);
+}
+
+/// A layout in a step, as it is written.
+static OPENED: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let before = cluster(3);
+    postcard::to_allocvec(&before.open(plan(&before, &[0], &[3, 4])).unwrap()).unwrap()
+});
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
+
+    /// What is read can be used, whatever the bytes: each partition has a list, of nodes that are there.
+    #[test]
+    fn no_bytes_make_a_layout_that_is_none(place in 0..400_usize, byte: u8, cut in prop::option::of(0..30_000_usize)) {
+        let mut bytes = OPENED.clone();
+        // The lists are most of it; what matters is before and behind them.
+        let at = if place < 200 { place } else { bytes.len() - (place - 199) };
+        bytes[at] = byte;
+        bytes.truncate(cut.unwrap_or(usize::MAX));
+        if let Ok(layout) = postcard::from_bytes::<Layout>(&bytes) {
+            for partition in PartitionId::all() {
+                prop_assert!(layout.preference_list(partition).iter().all(|node| layout.node(*node).is_some()));
+            }
+            prop_assert_eq!(read_again(&layout).ok(), Some(layout));
+        }
+    }
 }

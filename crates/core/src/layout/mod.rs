@@ -109,6 +109,7 @@ pub struct FoundedCluster {
 
 /// An epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "LayoutParts")]
 pub struct Layout {
     epoch: u64,
     parent: u64,
@@ -128,6 +129,43 @@ pub struct Layout {
     plan: Option<LayoutPlan>,
     /// Bytes a second that a node copies for a step. None is the node's own setting.
     pace: Option<u64>,
+}
+
+/// A layout as it is read: of bytes that may come from anywhere.
+#[derive(Deserialize)]
+struct LayoutParts {
+    epoch: u64,
+    parent: u64,
+    cluster: u64,
+    hash_seed: u64,
+    copies: u8,
+    nodes: Vec<MemberNode>,
+    next_id: u32,
+    lists: PreferenceLists,
+    next: Option<PreferenceLists>,
+    opened: u64,
+    plan: Option<LayoutPlan>,
+    pace: Option<u64>,
+}
+
+impl TryFrom<LayoutParts> for Layout {
+    type Error = PlanError;
+
+    /// Whether a layout can be so. Not whether it was decided: acceptors look at that.
+    fn try_from(parts: LayoutParts) -> Result<Self, PlanError> {
+        let LayoutParts { epoch, parent, cluster, hash_seed, copies, nodes, next_id, lists, next, .. } = parts;
+        let LayoutParts { opened, plan, pace, .. } = parts;
+        check_nodes(&nodes)?;
+        misfit(copies == 0, "a key has at least one copy")?;
+        misfit(nodes.iter().any(|node| node.id.0 >= next_id), "a node has a number that was not given yet")?;
+        let holding = nodes.iter().filter(|node| node.state != MemberState::Joining);
+        misfit(lists.nodes() != holding.map(|node| node.id).collect(), "its lists are of other nodes")?;
+        let ids: BTreeSet<_> = nodes.iter().map(|node| node.id).collect();
+        let is_strange = |next: &PreferenceLists| !next.nodes().is_subset(&ids);
+        misfit(next.as_ref().is_some_and(is_strange), "its next lists are of other nodes")?;
+        plan.as_ref().map_or(Ok(()), |plan| check(&plan.nodes, &plan.lists))?;
+        Ok(Self { epoch, parent, cluster, hash_seed, copies, nodes, next_id, lists, next, opened, plan, pace })
+    }
 }
 
 /// Why a plan is none.
