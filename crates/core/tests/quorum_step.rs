@@ -64,6 +64,9 @@ fn of(heard: &[(u8, Kind)], kinds: &[Kind]) -> Bits {
 
 /// What a write is once it has heard this.
 fn verdict(groups: [Bits; 2], ack: u32, heard: &[(u8, Kind)]) -> StepWriteStep {
+    // No more than a majority of the larger group is asked for: then one of each will do.
+    let from = groups[0].count_ones().max(groups[1].count_ones());
+    let ack = if (ack - 1) * 2 <= from { 0 } else { ack };
     let more_than_half =
         |bits| groups.iter().all(|group| matches!(part(bits, *group), (in_it, all) if in_it * 2 > all));
     let settled = of(heard, &[Kind::Accepted, Kind::StaleRecord, Kind::UnknownNewer]);

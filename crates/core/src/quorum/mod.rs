@@ -154,8 +154,11 @@ pub trait Addressed {
     /// One set for each group.
     type Sets: AsRef<[ReplicaSet]>;
 
-    /// How many of each group are required, at most all of it.
+    /// What the request asks for.
     fn quorum(&self) -> Quorum;
+
+    /// How many of a group are required.
+    fn required(&self, group: ReplicaSet) -> u8;
 
     /// The replicas of each group. Of GC watermarks those of the first count alone: a replica of the second may lack
     /// what the first has.
@@ -180,6 +183,10 @@ impl Addressed for Quorum {
 
     fn quorum(&self) -> Quorum {
         *self
+    }
+
+    fn required(&self, _: ReplicaSet) -> u8 {
+        self.ack
     }
 
     fn groups(&self) -> Self::Sets {

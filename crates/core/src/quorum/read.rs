@@ -514,8 +514,7 @@ impl<A: Addressed> Read<A> {
 
 /// Whether `set` has as many of each group as are required.
 fn has_enough(addressed: &impl Addressed, set: ReplicaSet) -> bool {
-    let required = addressed.quorum().required();
-    addressed.groups().as_ref().iter().all(|group| set.and(*group).len() >= required.min(group.len()))
+    addressed.groups().as_ref().iter().all(|group| set.and(*group).len() >= addressed.required(*group))
 }
 
 fn union(sets: &impl AsRef<[ReplicaSet]>) -> ReplicaSet {

@@ -61,9 +61,11 @@ pub fn is_above_all_seen(version: Version, newest: Version) -> bool {
 /// **A read waits for `ack` answers that count.** While a key moves, of each of its groups.
 #[inline]
 pub(super) fn has_enough_answers(addressed: &impl Addressed, answered: ReplicaSet) -> bool {
-    let ack = addressed.quorum().required();
-    let required = if is_on(Mutant::ReadBelowAck) && ack > 1 { ack - 1 } else { ack };
-    addressed.groups().as_ref().iter().all(|group| answered.and(*group).len() >= required.min(group.len()))
+    let required = |group| match addressed.required(group) {
+        required if is_on(Mutant::ReadBelowAck) && required > 1 => required - 1,
+        required => required,
+    };
+    addressed.groups().as_ref().iter().all(|group| answered.and(*group).len() >= required(*group))
 }
 
 /// **A refused write-back is no copy.** The replica holds something newer, and that is what it has answered.

@@ -88,6 +88,16 @@ impl Addressed for MovingQuorum {
         self.quorum
     }
 
+    /// What asks for a majority gets one of each group, of whatever size. What asks for more gets as many, or all.
+    fn required(&self, group: ReplicaSet) -> u8 {
+        let (asked, all) = (self.quorum.required(), group.len());
+        match majority(self.quorum.replicas()) {
+            most if asked == most => majority(all),
+            most if asked > most => asked.min(all).max(majority(all)),
+            _ => asked.min(all),
+        }
+    }
+
     fn groups(&self) -> Self::Sets {
         self.scopes(u8::MAX)
     }
@@ -235,7 +245,9 @@ impl StepWrite {
     fn step(&self) -> StepWriteStep {
         let settled = self.accepted.or(self.newer);
         let answered = settled.or(self.refused);
-        if self.groups.are_majorities(settled) && self.groups.have_each(answered, self.quorum.required()) {
+        // What asks for a majority gets one of each group, of whatever size.
+        let more = if self.quorum.required() == majority(self.quorum.replicas()) { 0 } else { self.quorum.required() };
+        if self.groups.are_majorities(settled) && self.groups.have_each(answered, more) {
             let is_held = self.groups.are_majorities(self.accepted);
             return StepWriteStep::Done(if is_held { WriteOutcome::Held } else { WriteOutcome::Overwritten });
         }

@@ -132,6 +132,8 @@ fn keys_that_move() {
     run(&moving(2, 2, &[0, 1, 2], &two(2), &[3]));
     run(&moving(2, 3, &[0, 1], &two(3), &[3]));
     run(&moving(2, 2, &[2, 3], &two(2), &[3]));
+    run(&moving(1, 1, &[0, 1, 2], &two(1), &[3]));
+    run(&moving(3, 4, &[0, 1], &two(4), &[3]));
     // {A, B, C} becomes {A, B, D}.
     for ack in 1..=3 {
         run(&Scenario { hedge: false, ..moving(ack, 3, &[0, 1, 3], &two(3), &[3]) });

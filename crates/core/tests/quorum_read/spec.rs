@@ -129,11 +129,15 @@ impl Facts {
         self.ack * 2 > self.groups[0].len()
     }
 
-    /// Whether `ack` of each group are so, or all of one that is smaller.
+    /// Whether `ack` of each group are so, or all of one that is smaller. At a quorum, more than half of each; where
+    /// `ack` is no more than that, that is enough.
     fn enough(&self, is_so: impl Fn(&Replica) -> bool) -> bool {
-        self.groups
-            .iter()
-            .all(|group| group.iter().filter(|rank| is_so(&self.replicas[**rank])).count() >= self.ack.min(group.len()))
+        let is_majority = self.is_quorum() && (self.ack - 1) * 2 <= self.groups[0].len();
+        self.groups.iter().all(|group| {
+            let count = group.iter().filter(|rank| is_so(&self.replicas[**rank])).count();
+            let is_asked = is_majority || count >= self.ack.min(group.len());
+            is_asked && (!self.is_quorum() || count * 2 > group.len())
+        })
     }
 
     /// Whether enough replicas answered with something that counts.
