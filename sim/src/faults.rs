@@ -211,7 +211,7 @@ fn lose(world: &Rc<World>, chance: &mut SimRandom, machine: &Rc<Machine>, betwee
     if let Between::Restore = between {
         let sequence = machine.backup_sequence()?;
         // The promise is no greater: a peer without a note of what came after the backup cannot miss it.
-        let know_better = |other: &Rc<Machine>| other.remembers(machine.url()).is_some_and(|heard| heard > sequence);
+        let know_better = |other: &Rc<Machine>| other.remembers(machine).is_some_and(|heard| heard > sequence);
         // And a key with a single replica is read there before any handshake.
         let is_alone = world.keys.iter().any(|key| key.is_quorum && key.from == 1);
         if machine.loss.get() != Loss::None || is_alone || !others().all(know_better) {

@@ -406,10 +406,10 @@ impl Machine {
         self.has_lost.set(true);
     }
 
-    /// How far the store of the node with this URL was durable by this machine's files, as peers count it.
-    pub fn remembers(&self, url: &str) -> Option<u64> {
+    /// How far another's store was durable by this machine's files, as peers count it.
+    pub fn remembers(&self, other: &Self) -> Option<u64> {
         let text = std::fs::read_to_string(self.directory.join("PEERS")).ok()?;
-        let line = text.lines().find(|line| line.ends_with(&format!(" {url}")))?;
+        let line = text.lines().find(|line| line.ends_with(&format!(" n{}", other.index)))?;
         line.split(' ').nth(2)?.parse().ok()
     }
 

@@ -125,7 +125,7 @@ fn come_back(world: &World, machine: &Rc<Machine>, absence: Absence) -> bool {
         Absence::Restored => {
             let others = others(world, machine);
             is_restored = machine.backup_sequence().is_some_and(|sequence| {
-                others.iter().all(|other| other.remembers(machine.url()).is_some_and(|heard| heard > sequence))
+                others.iter().all(|other| other.remembers(machine).is_some_and(|heard| heard > sequence))
             });
             if is_restored {
                 machine.restore();

@@ -148,7 +148,7 @@ async fn hellos(
     stranger: Stranger,
 ) -> Result<(), String> {
     let secret = stolen(victim, stranger);
-    let remembered: Vec<Option<u64>> = world.machines.iter().map(|machine| victim.remembers(machine.url())).collect();
+    let remembered: Vec<Option<u64>> = world.machines.iter().map(|machine| victim.remembers(machine)).collect();
     for lie in lies(chance, victim) {
         let hello = hello(world, chance, victim, lie);
         let _connection = call(world, victim, hello, secret.as_deref()).await;
@@ -158,7 +158,7 @@ async fn hellos(
         }
     }
     for (machine, before) in world.machines.iter().zip(remembered) {
-        if victim.remembers(machine.url()) < before {
+        if victim.remembers(machine) < before {
             return Err(format!("node {} remembers less of node {}", victim.index, machine.index));
         }
     }
@@ -260,7 +260,7 @@ async fn older_copy(world: &Rc<World>, chance: &mut SimRandom) -> Result<(), Str
     write(node, chance, 20).await;
     // The peer has written down how far the node had got.
     tokio::time::sleep(NOTES_INTERVAL + EFFECT).await;
-    let sequence = peer.remembers(node.url()).unwrap_or_default();
+    let sequence = peer.remembers(node).unwrap_or_default();
     if node.backup_sequence().is_none_or(|backup| backup >= sequence) {
         return Ok(());
     }
