@@ -85,9 +85,9 @@ fn a_round_that_is_stopped_proves_nothing_and_the_next_one_goes_on() {
     // Another begins, and this one may end.
     wait_within(LONG, "all is proven by a later round", || {
         client.ok("POST", "/v0/repair", None);
-        (watermark_ms(&cluster, 0) > 0).then_some(())
+        // The driver notes that a round has ended once all nodes have taken what it has proven, this one first.
+        (watermark_ms(&cluster, 0) > 0 && page(&mut client)["last"]["stopped"] == false).then_some(())
     });
-    assert_eq!(page(&mut client)["last"]["stopped"], false);
 }
 
 fn key(number: usize) -> String {
