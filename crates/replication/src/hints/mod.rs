@@ -190,9 +190,10 @@ impl HintQueue {
         let mut waiting = self.lock();
         // One of any size finds room where there is no other.
         if waiting.bytes > 0 && waiting.bytes + hint.bytes() > self.settings.queue_bytes_max {
+            // While the queue cannot change: what was handed over is either waiting or counted.
+            self.count_dropped(Dropped::QueueFull, missing);
             drop(waiting);
-            hint.owed.iter().for_each(|node| self.note_missed(*node));
-            return self.count_dropped(Dropped::QueueFull, missing);
+            return hint.owed.iter().for_each(|node| self.note_missed(*node));
         }
         let was_empty = waiting.hints.is_empty();
         let length = waiting.hints.len();
