@@ -179,7 +179,7 @@ fn an_abort_leaves_keys_where_they_are_and_numbers_are_not_given_twice() {
     let opened = before.open(plan).unwrap();
     assert_eq!(with(&opened, MemberState::Joining), BTreeSet::from([3, 4]));
     assert_eq!(with(&opened, MemberState::Leaving), BTreeSet::from([0]));
-    assert_eq!(opened.voters().map(|voter| voter.member.0).collect::<Vec<_>>(), [0, 1, 2], "who joins decides nothing");
+    assert_eq!(opened.voters().map(|voter| voter.member.0).collect::<Vec<_>>(), [0, 1, 2], "a joiner decides nothing");
     let aborted = opened.abort().unwrap();
     assert_eq!((aborted.lists(), aborted.nodes()), (before.lists(), before.nodes()));
     assert_eq!(aborted.next_id(), 5);
@@ -290,8 +290,8 @@ fn a_cluster_is_founded_with_the_directories_of_a_majority() {
     assert_eq!(founded.lists(), founding.lists());
     let votes = |number: u32| founded.voters().any(|voter| voter.directory == Some(directory(number).1));
     assert_eq!([0, 1, 2].map(votes), [true, false, true], "what is not named does not vote");
-    assert_eq!(founded.voters().count(), 3, "but counts among those of whom a majority decides");
-    // Who was away is named when it is back.
+    assert_eq!(founded.voters().count(), 3, "but counts among the voters");
+    // A node that was away is named when it is back.
     let (away, of_away) = directory(1);
     let renewed = founded.with_directory(away, of_away).unwrap();
     assert!(founded.may_be_followed_by(&renewed));
@@ -339,7 +339,7 @@ fn a_node_that_comes_has_shown_its_directory() {
 
 /// Acceptors of three nodes, of which one is away at first.
 #[test]
-fn who_was_away_when_its_cluster_was_founded_is_named_and_decides_with_the_others() {
+fn a_node_that_was_away_when_its_cluster_was_founded_is_named_and_decides_with_the_others() {
     let founding = founding(3);
     let directory = |number: u32| node(number, number).directory;
     let acceptor = |number: u32| Acceptor::new(NodeId(number), directory(number), founding.clone());

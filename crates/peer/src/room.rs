@@ -86,7 +86,7 @@ pub struct PeerSlot {
 }
 
 impl PeerSlot {
-    /// Whose connection it is, as it says.
+    /// The node at its other end, as that says.
     #[must_use]
     pub fn peer(&self) -> &PeerState {
         &self.peer

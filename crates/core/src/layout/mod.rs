@@ -9,7 +9,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::chain::{ChainValue, Voter};
@@ -109,7 +110,8 @@ pub struct FoundedCluster {
 
 /// An epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "LayoutParts")]
+// What is derived are functions of its own, for the traits below.
+#[serde(remote = "Self")]
 pub struct Layout {
     epoch: u64,
     parent: u64,
@@ -131,40 +133,18 @@ pub struct Layout {
     pace: Option<u64>,
 }
 
-/// A layout as it is read: of bytes that may come from anywhere.
-#[derive(Deserialize)]
-struct LayoutParts {
-    epoch: u64,
-    parent: u64,
-    cluster: u64,
-    hash_seed: u64,
-    copies: u8,
-    nodes: Vec<MemberNode>,
-    next_id: u32,
-    lists: PreferenceLists,
-    next: Option<PreferenceLists>,
-    opened: u64,
-    plan: Option<LayoutPlan>,
-    pace: Option<u64>,
+impl Serialize for Layout {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Self::serialize(self, serializer)
+    }
 }
 
-impl TryFrom<LayoutParts> for Layout {
-    type Error = PlanError;
-
-    /// Whether a layout can be so. Not whether it was decided: acceptors look at that.
-    fn try_from(parts: LayoutParts) -> Result<Self, PlanError> {
-        let LayoutParts { epoch, parent, cluster, hash_seed, copies, nodes, next_id, lists, next, .. } = parts;
-        let LayoutParts { opened, plan, pace, .. } = parts;
-        check_nodes(&nodes)?;
-        misfit(copies == 0, "a key has at least one copy")?;
-        misfit(nodes.iter().any(|node| node.id.0 >= next_id), "a node has a number that was not given yet")?;
-        let holding = nodes.iter().filter(|node| node.state != MemberState::Joining);
-        misfit(lists.nodes() != holding.map(|node| node.id).collect(), "its lists are of other nodes")?;
-        let ids: BTreeSet<_> = nodes.iter().map(|node| node.id).collect();
-        let is_strange = |next: &PreferenceLists| !next.nodes().is_subset(&ids);
-        misfit(next.as_ref().is_some_and(is_strange), "its next lists are of other nodes")?;
-        plan.as_ref().map_or(Ok(()), |plan| check(&plan.nodes, &plan.lists))?;
-        Ok(Self { epoch, parent, cluster, hash_seed, copies, nodes, next_id, lists, next, opened, plan, pace })
+impl<'de> Deserialize<'de> for Layout {
+    /// Of bytes that may come from anywhere: what cannot be a layout is none.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let layout = Self::deserialize(deserializer)?;
+        layout.check_sound().map_err(D::Error::custom)?;
+        Ok(layout)
     }
 }
 
@@ -344,6 +324,19 @@ impl Layout {
         Ok(lists_of(&after, nodes))
     }
 
+    /// Whether a layout can be so. Not whether it was decided: acceptors look at that.
+    fn check_sound(&self) -> Result<(), PlanError> {
+        check_nodes(&self.nodes)?;
+        misfit(self.copies == 0, "a key has at least one copy")?;
+        misfit(self.nodes.iter().any(|node| node.id.0 >= self.next_id), "a node has a number that was not given yet")?;
+        let holding = self.nodes.iter().filter(|node| node.state != MemberState::Joining);
+        misfit(self.lists.nodes() != holding.map(|node| node.id).collect(), "its lists are of other nodes")?;
+        let ids: BTreeSet<_> = self.ids().collect();
+        let is_strange = |next: &PreferenceLists| !next.nodes().is_subset(&ids);
+        misfit(self.next.as_ref().is_some_and(is_strange), "its next lists are of other nodes")?;
+        self.plan.as_ref().map_or(Ok(()), |plan| check(&plan.nodes, &plan.lists))
+    }
+
     /// Opens the first step of a plan.
     ///
     /// # Errors
@@ -483,7 +476,7 @@ impl ChainValue for Layout {
 
     fn voters(&self) -> impl Iterator<Item = Voter> {
         let deciding = self.nodes.iter().filter(|node| node.state != MemberState::Joining);
-        // Who founds a cluster is known by its place in the list, and by what its peers remember of it.
+        // A node that founds a cluster is known by its place in the list, and by what its peers remember of it.
         deciding.map(|node| Voter { member: node.id, directory: (self.epoch > 0).then_some(node.directory) })
     }
 

@@ -148,7 +148,7 @@ impl FromIterator<Rank> for ReplicaSet {
     }
 }
 
-/// Whom a read asks, by group. A key that stays where it is has one, and one that moves has two: where it belongs, and
+/// The replicas that a read asks, by group. A key that stays where it is has one, and one that moves has two: where it belongs, and
 /// where it will belong.
 pub trait Addressed {
     /// One set for each group.

@@ -1,9 +1,10 @@
 //! Requests for a key that moves: while a step of a plan is open, the key belongs where it was and where it will be.
 //!
 //! Each of the two is a group, and a request needs both: a coordinator that does not know the step yet asks the first
-//! alone, and one that is ahead asks the second alone. A read is [`super::read`] with a [`MovingQuorum`]. A write begins with a [`Tick`]: its version is above all that
-//! a majority of either group has applied. Then [`StepWrite`] counts. It is never timestamped again: what beats it was
-//! written at the same time, and it counts as overwritten where that is held by a majority.
+//! alone, and one that is ahead asks the second alone. A read is [`super::read`] with a [`MovingQuorum`]. A write
+//! begins with a [`Tick`]: its version is above all that a majority of either group has applied. Then [`StepWrite`]
+//! counts. It is never timestamped again: what beats it was written at the same time, and it counts as overwritten
+//! where that is held by a majority.
 //!
 //! A timestamp of a coordinator's own, as [`super::write`] begins with, would not do: that one starts over when its
 //! version can never be read, which refusals in one group do not show while a reader may need only the other.
@@ -36,7 +37,7 @@ impl Groups {
         Self { now, next }
     }
 
-    /// Whom to ask.
+    /// The replicas to ask.
     #[must_use]
     pub fn all(self) -> ReplicaSet {
         self.now.or(self.next)
@@ -48,14 +49,19 @@ impl Groups {
         self.have(set, |group| majority(group.len()))
     }
 
-    /// Whether so many of these are in each group, or all of a group that is smaller.
-    #[must_use]
-    pub fn have_each(self, set: ReplicaSet, count: u8) -> bool {
-        self.have(set, |group| count.min(group.len()))
-    }
-
     fn have(self, set: ReplicaSet, count: impl Fn(ReplicaSet) -> u8) -> bool {
         [self.now, self.next].into_iter().all(|group| set.and(group).len() >= count(group))
+    }
+}
+
+/// How many of a group are required. What asks for a majority gets one of each group, of whatever size. What asks for
+/// more gets as many, or all.
+fn required(quorum: Quorum, group: ReplicaSet) -> u8 {
+    let (asked, all) = (quorum.required(), group.len());
+    match majority(quorum.replicas()) {
+        most if asked == most => majority(all),
+        most if asked > most => asked.min(all).max(majority(all)),
+        _ => asked.min(all),
     }
 }
 
@@ -88,14 +94,8 @@ impl Addressed for MovingQuorum {
         self.quorum
     }
 
-    /// What asks for a majority gets one of each group, of whatever size. What asks for more gets as many, or all.
     fn required(&self, group: ReplicaSet) -> u8 {
-        let (asked, all) = (self.quorum.required(), group.len());
-        match majority(self.quorum.replicas()) {
-            most if asked == most => majority(all),
-            most if asked > most => asked.min(all).max(majority(all)),
-            _ => asked.min(all),
-        }
+        required(self.quorum, group)
     }
 
     fn groups(&self) -> Self::Sets {
@@ -245,9 +245,8 @@ impl StepWrite {
     fn step(&self) -> StepWriteStep {
         let settled = self.accepted.or(self.newer);
         let answered = settled.or(self.refused);
-        // What asks for a majority gets one of each group, of whatever size.
-        let more = if self.quorum.required() == majority(self.quorum.replicas()) { 0 } else { self.quorum.required() };
-        if self.groups.are_majorities(settled) && self.groups.have_each(answered, more) {
+        let has_answers = self.groups.have(answered, |group| required(self.quorum, group));
+        if self.groups.are_majorities(settled) && has_answers {
             let is_held = self.groups.are_majorities(self.accepted);
             return StepWriteStep::Done(if is_held { WriteOutcome::Held } else { WriteOutcome::Overwritten });
         }

@@ -109,7 +109,7 @@ fn what_nobody_asked_for_changes_nothing() {
     }
 }
 
-/// A key whose replicas are 0 to `from`, and will be `next`: those that come have the ranks behind.
+/// A key with the replicas 0 to `from`, which are to be `next`: new ones have the ranks behind.
 fn moving(ack: u8, from: u8, next: &[u8], versions: &[(u64, usize)], gc_watermarks: &[u64]) -> Scenario {
     let all = u8::max(from, next.iter().max().unwrap() + 1);
     let first = (0..all).collect();

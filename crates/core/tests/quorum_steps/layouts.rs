@@ -86,7 +86,8 @@ impl KeyLayout {
     }
 }
 
-/// The epoch whose step brought the key to this node, as of the layout of epoch `installed`, if it has not left again.
+/// The epoch that opened the step by which this node got the key, as far as epoch `installed` shows; none if the key is
+/// elsewhere again.
 pub fn gained(chain: &[KeyLayout], installed: usize, node: usize) -> Option<usize> {
     let mut gained = None;
     for (epoch, layout) in chain.iter().enumerate().take(installed + 1) {

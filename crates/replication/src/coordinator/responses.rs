@@ -236,20 +236,17 @@ impl Operations {
             if let Err(failure) = asked {
                 self.post(id.get(), node, ResponseKind::Read(ReadAnswer::Failed(failure)));
             }
-            return;
-        }
-        match () {
-            () if wanted == Wanted::VersionAtClock && !self.clock.is_present_durable() => {
-                let operations = self.clone();
-                tokio::task::spawn_local(async move {
-                    match operations.make_clock_durable().await {
-                        Ok(()) => operations.ask_own(id, operations.clock.boot(), &key),
-                        Err(failure) => operations.post(id.get(), node, ResponseKind::Own(ReadAnswer::Failed(failure))),
-                    }
-                    operations.handle_inbox(operations.clock.boot());
-                });
-            }
-            () => self.ask_own(id, now, &key),
+        } else if wanted == Wanted::VersionAtClock && !self.clock.is_present_durable() {
+            let operations = self.clone();
+            tokio::task::spawn_local(async move {
+                match operations.make_clock_durable().await {
+                    Ok(()) => operations.ask_own(id, operations.clock.boot(), &key),
+                    Err(failure) => operations.post(id.get(), node, ResponseKind::Own(ReadAnswer::Failed(failure))),
+                }
+                operations.handle_inbox(operations.clock.boot());
+            });
+        } else {
+            self.ask_own(id, now, &key);
         }
     }
 

@@ -22,7 +22,7 @@ pub struct PeerNote {
     pub knows_us: bool,
 }
 
-/// Of whom a note is.
+/// What a note is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum PeerName {
     /// Of a node.

@@ -60,7 +60,7 @@ fn a_write_ends_with_the_layout_that_it_began_with() {
         rig.disconnect(1).await;
         assert!(matches!(other.await.unwrap(), Err(Refused::NotEnough { .. })));
         until(|| rig.shard.coordinator.operations.under_way() == 0).await;
-        assert_eq!(rig.hints.owed(), [vec![idle_node(1)]], "who has gone is owed it, and not its heir");
+        assert_eq!(rig.hints.owed(), [vec![idle_node(1)]], "the node that has gone is owed it, and not its heir");
     });
 }
 
@@ -73,7 +73,7 @@ fn a_connection_to_a_node_that_has_left_ends_after_the_deadline() {
         rig.shard.membership.install(Arc::new(replace_second(&before, "http://127.0.0.1:9")));
         until(|| rig.shard.peers.get(idle_node(1)).is_none()).await;
         until(|| !client.is_up()).await;
-        assert!(rig.shard.peers.get(idle_node(0)).unwrap().is_up(), "who stays stays connected");
+        assert!(rig.shard.peers.get(idle_node(0)).unwrap().is_up(), "the others stay connected");
         // A request that asks it all the same is told so, and is not answered by this node.
         let id = rig.shard.coordinator.operations.id_of_nobody();
         let record = Record::value(&key("k"), Version::ZERO, 3, None, b"v");
