@@ -64,7 +64,7 @@ impl Quorum {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rank(pub u8);
 
-/// A set of replicas of one key.
+/// A set of replicas of one key. What is done with it is a few instructions, also where other crates compile [`read`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplicaSet(u128);
 
@@ -74,11 +74,13 @@ impl ReplicaSet {
 
     /// The first `count` replicas of the preference list.
     #[must_use]
+    #[inline]
     pub fn first(count: u8) -> Self {
         Self(if count >= 128 { u128::MAX } else { (1 << count) - 1 })
     }
 
     /// With one more; whether it was new.
+    #[inline]
     pub fn insert(&mut self, rank: Rank) -> bool {
         let before = self.0;
         self.0 |= 1 << rank.0;
@@ -86,47 +88,55 @@ impl ReplicaSet {
     }
 
     /// Without it.
+    #[inline]
     pub fn remove(&mut self, rank: Rank) {
         self.0 &= !(1 << rank.0);
     }
 
     /// Whether it is a member.
     #[must_use]
+    #[inline]
     pub fn contains(self, rank: Rank) -> bool {
         self.0 >> rank.0 & 1 == 1
     }
 
     /// How many members.
     #[must_use]
+    #[inline]
     pub fn len(self) -> u8 {
         u8::try_from(self.0.count_ones()).expect("at most 128 bits")
     }
 
     /// Whether it has no member.
     #[must_use]
+    #[inline]
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
     /// Members of both.
     #[must_use]
+    #[inline]
     pub fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
     /// Members of either.
     #[must_use]
+    #[inline]
     pub fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
     /// Members of `self` that are not in `other`.
     #[must_use]
+    #[inline]
     pub fn minus(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
     /// Its members in the order of preference.
+    #[inline]
     pub fn iter(self) -> impl Iterator<Item = Rank> {
         let mut rest = self.0;
         std::iter::from_fn(move || {
@@ -173,6 +183,7 @@ pub trait Addressed {
     fn scopes(&self, from: u8) -> Self::Sets;
 
     /// The replicas of all groups.
+    #[inline]
     fn all(&self) -> ReplicaSet {
         self.groups().as_ref().iter().fold(ReplicaSet::EMPTY, |all, group| all.or(*group))
     }
@@ -181,18 +192,22 @@ pub trait Addressed {
 impl Addressed for Quorum {
     type Sets = [ReplicaSet; 1];
 
+    #[inline]
     fn quorum(&self) -> Quorum {
         *self
     }
 
+    #[inline]
     fn required(&self, _: ReplicaSet) -> u8 {
         self.ack
     }
 
+    #[inline]
     fn groups(&self) -> Self::Sets {
         [ReplicaSet::first(self.from)]
     }
 
+    #[inline]
     fn scopes(&self, from: u8) -> Self::Sets {
         [ReplicaSet::first(from.min(self.from))]
     }

@@ -513,10 +513,12 @@ impl<A: Addressed> Read<A> {
 }
 
 /// Whether `set` has as many of each group as are required.
+#[inline]
 fn has_enough(addressed: &impl Addressed, set: ReplicaSet) -> bool {
     addressed.groups().as_ref().iter().all(|group| set.and(*group).len() >= addressed.required(*group))
 }
 
+#[inline]
 fn union(sets: &impl AsRef<[ReplicaSet]>) -> ReplicaSet {
     sets.as_ref().iter().fold(ReplicaSet::EMPTY, |all, set| all.or(*set))
 }
@@ -537,7 +539,9 @@ enum Slots {
     Boxed(Box<[Slot]>),
 }
 
+// Compiled where a read is: without these each look would be a call.
 impl Slots {
+    #[inline]
     fn new(from: u8) -> Self {
         match usize::from(from) {
             count if count <= INLINE => Self::Inline([EMPTY; INLINE]),
@@ -545,6 +549,7 @@ impl Slots {
         }
     }
 
+    #[inline]
     fn all(&self) -> &[Slot] {
         match self {
             Self::Inline(slots) => slots,
@@ -552,6 +557,7 @@ impl Slots {
         }
     }
 
+    #[inline]
     fn slot(&mut self, rank: Rank) -> &mut Slot {
         let slots: &mut [Slot] = match self {
             Self::Inline(slots) => slots,
@@ -560,34 +566,41 @@ impl Slots {
         slots.get_mut(usize::from(rank.0)).expect("ranks below from have a slot")
     }
 
+    #[inline]
     fn get(&self, rank: Rank) -> Option<Current> {
         self.all().get(usize::from(rank.0)).and_then(|(current, _)| *current)
     }
 
+    #[inline]
     fn set(&mut self, rank: Rank, current: Option<Current>) {
         self.slot(rank).0 = current;
     }
 
+    #[inline]
     fn raise_clock(&mut self, rank: Rank, clock: Hlc) {
         let slot = self.slot(rank);
         slot.1 = slot.1.max(clock);
     }
 
+    #[inline]
     fn known(&self) -> impl Iterator<Item = (Rank, Current, Hlc)> {
         let slots = (0..).map(Rank).zip(self.all());
         slots.filter_map(|(rank, (current, clock))| current.map(|current| (rank, current, *clock)))
     }
 
+    #[inline]
     fn iter(&self) -> impl Iterator<Item = (Rank, Current)> {
         self.known().map(|(rank, current, _)| (rank, current))
     }
 
     /// The replicas of which something is known that satisfies `test`.
+    #[inline]
     fn filter(&self, test: impl Fn(Current) -> bool) -> ReplicaSet {
         self.iter().filter(|(_, current)| test(*current)).map(|(rank, _)| rank).collect()
     }
 
     /// The replicas of which something is known, and whose clock satisfies `test`.
+    #[inline]
     fn filter_clocks(&self, test: impl Fn(Hlc) -> bool) -> ReplicaSet {
         self.known().filter(|(_, _, clock)| test(*clock)).map(|(rank, _, _)| rank).collect()
     }
