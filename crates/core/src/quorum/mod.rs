@@ -7,6 +7,7 @@
 //! [`replica`] is what a replica decides, [`mod@write`] and [`read`] what a coordinator does, and [`step`] what it does
 //! while a key moves.
 
+mod known;
 pub mod read;
 pub mod replica;
 pub mod rules;

@@ -30,6 +30,7 @@
 //!
 //! Source: Attiya, Bar-Noy, Dolev (1995); `docs/explanation/consistency.md`, "The protocol".
 
+use super::known::Known;
 use super::rules;
 use super::rules::ClocksAtEnd;
 use crate::quorum::{
@@ -71,12 +72,12 @@ pub struct Clocks<'a> {
 }
 
 /// The state of one read, of a key that stays where it is or, with other `A`, of one that moves. No allocation for up
-/// to [`INLINE`] replicas.
+/// to eight replicas.
 #[derive(Clone, Debug)]
 pub struct Read<A = Quorum> {
     addressed: A,
     record_from: Rank,
-    known: Slots,
+    known: Known,
     /// Asked at least once, or has reported without that what it holds.
     asked: ReplicaSet,
     /// Asked what they hold, and not yet answered.
@@ -126,7 +127,7 @@ impl<A: Addressed> Read<A> {
         Self {
             addressed,
             record_from,
-            known: Slots::new(all.len()),
+            known: Known::new(all.len()),
             asked: first,
             pending: first,
             pending_record: ReplicaSet::EMPTY,
@@ -343,7 +344,8 @@ impl<A: Addressed> Read<A> {
         if self.closed {
             return;
         }
-        if !has_enough(&self.addressed, self.addressed.all().minus(self.failed)) {
+        // Without failures there are enough: the first ones asked were.
+        if !self.failed.is_empty() && !has_enough(&self.addressed, self.addressed.all().minus(self.failed)) {
             return self.close(ReadCommand::Hopeless, sink);
         }
         let newest = self.newest();
@@ -521,87 +523,4 @@ fn has_enough(addressed: &impl Addressed, set: ReplicaSet) -> bool {
 #[inline]
 fn union(sets: &impl AsRef<[ReplicaSet]>) -> ReplicaSet {
     sets.as_ref().iter().fold(ReplicaSet::EMPTY, |all, set| all.or(*set))
-}
-
-/// Up to this many replicas a read allocates nothing.
-pub const INLINE: usize = 8;
-
-/// What is known of a replica: what it holds, and its clock then.
-type Slot = (Option<Current>, Hlc);
-
-const EMPTY: Slot = (None, Hlc::ZERO);
-
-/// What is known of each replica, by rank.
-#[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "that is what spares an allocation")]
-enum Slots {
-    Inline([Slot; INLINE]),
-    Boxed(Box<[Slot]>),
-}
-
-// Compiled where a read is: without these each look would be a call.
-impl Slots {
-    #[inline]
-    fn new(from: u8) -> Self {
-        match usize::from(from) {
-            count if count <= INLINE => Self::Inline([EMPTY; INLINE]),
-            count => Self::Boxed(vec![EMPTY; count].into_boxed_slice()),
-        }
-    }
-
-    #[inline]
-    fn all(&self) -> &[Slot] {
-        match self {
-            Self::Inline(slots) => slots,
-            Self::Boxed(slots) => slots,
-        }
-    }
-
-    #[inline]
-    fn slot(&mut self, rank: Rank) -> &mut Slot {
-        let slots: &mut [Slot] = match self {
-            Self::Inline(slots) => slots,
-            Self::Boxed(slots) => slots,
-        };
-        slots.get_mut(usize::from(rank.0)).expect("ranks below from have a slot")
-    }
-
-    #[inline]
-    fn get(&self, rank: Rank) -> Option<Current> {
-        self.all().get(usize::from(rank.0)).and_then(|(current, _)| *current)
-    }
-
-    #[inline]
-    fn set(&mut self, rank: Rank, current: Option<Current>) {
-        self.slot(rank).0 = current;
-    }
-
-    #[inline]
-    fn raise_clock(&mut self, rank: Rank, clock: Hlc) {
-        let slot = self.slot(rank);
-        slot.1 = slot.1.max(clock);
-    }
-
-    #[inline]
-    fn known(&self) -> impl Iterator<Item = (Rank, Current, Hlc)> {
-        let slots = (0..).map(Rank).zip(self.all());
-        slots.filter_map(|(rank, (current, clock))| current.map(|current| (rank, current, *clock)))
-    }
-
-    #[inline]
-    fn iter(&self) -> impl Iterator<Item = (Rank, Current)> {
-        self.known().map(|(rank, current, _)| (rank, current))
-    }
-
-    /// The replicas of which something is known that satisfies `test`.
-    #[inline]
-    fn filter(&self, test: impl Fn(Current) -> bool) -> ReplicaSet {
-        self.iter().filter(|(_, current)| test(*current)).map(|(rank, _)| rank).collect()
-    }
-
-    /// The replicas of which something is known, and whose clock satisfies `test`.
-    #[inline]
-    fn filter_clocks(&self, test: impl Fn(Hlc) -> bool) -> ReplicaSet {
-        self.known().filter(|(_, _, clock)| test(*clock)).map(|(rank, _, _)| rank).collect()
-    }
 }
