@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use kvorum_core::chain::Ballot;
 use kvorum_storage::Store;
 use kvorum_storage::memory::Fault;
 
@@ -29,10 +30,11 @@ enum FaultKind {
     FailedSync,
     Wipe,
     Restore,
+    Layouts,
 }
 
 /// How often each is drawn.
-const KINDS: [(u64, FaultKind); 15] = [
+const KINDS: [(u64, FaultKind); 16] = [
     (16, FaultKind::Crash),
     (4, FaultKind::CrashSome),
     (3, FaultKind::CrashAll),
@@ -48,6 +50,7 @@ const KINDS: [(u64, FaultKind); 15] = [
     (4, FaultKind::FailedSync),
     (3, FaultKind::Wipe),
     (4, FaultKind::Restore),
+    (12, FaultKind::Layouts),
 ];
 
 /// Makes faults, one after another and some at once, until their time is over.
@@ -137,8 +140,25 @@ fn make(world: &Rc<World>, chance: &mut SimRandom, kind: FaultKind) -> Option<St
         }
         FaultKind::Wipe => return lose(world, chance, &machine, Between::Wipe),
         FaultKind::Restore => return lose(world, chance, &machine, Between::Restore),
+        FaultKind::Layouts => return propose(world, chance),
     }
     Some(target)
+}
+
+/// Some nodes want another layout at once, each its own, which differs only in its pace.
+fn propose(world: &World, chance: &mut SimRandom) -> Option<String> {
+    let some: Vec<_> = world.machines.iter().filter(|_| chance.happens(400)).collect();
+    for machine in &some {
+        let pace = 1 + chance.below(1 << 20);
+        machine.spawn_on(|shard| {
+            let (proposer, layout) = (shard.proposer(), shard.membership.layout());
+            async move {
+                // What has become of it is seen in the layouts.
+                let _ = proposer.propose(layout.with_pace(Some(pace)), Ballot::NONE).await;
+            }
+        });
+    }
+    (!some.is_empty()).then(|| format!("{} nodes", some.len()))
 }
 
 fn millis(time: Duration) -> u64 {

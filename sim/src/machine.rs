@@ -14,6 +14,7 @@ use kvorum_base::blocking_pool::ReadPool;
 use kvorum_base::clock::{Clock, TimeSource};
 use kvorum_base::cpu_share::CpuShare;
 use kvorum_base::value_memory::LargeValues;
+use kvorum_core::chain::acceptor::Acceptor;
 use kvorum_core::frame::{INTERLEAVED_MAX, PAYLOAD_OVERHEAD_MAX};
 use kvorum_core::hints::BacklogBounds;
 use kvorum_core::layout::Layout;
@@ -59,7 +60,7 @@ pub const READERS: usize = 2;
 /// What all machines of a run have in common.
 #[derive(Clone)]
 pub struct MachinePlan {
-    /// The nodes.
+    /// The nodes, before their cluster is founded.
     pub layout: Arc<Layout>,
     /// Their URLs, in the order of the layout.
     pub urls: Rc<[String]>,
@@ -274,11 +275,8 @@ impl Machine {
 
     /// Takes note of it if a node has got back what it had lost.
     pub fn note_rebuilt(&self) {
-        let is_rebuilt = |process: &Process| {
-            let membership = &process.shard.membership;
-            membership.is_rebuilt() && membership.rebuilt() > self.lost_at.get()
-        };
-        if self.with(is_rebuilt) == Some(true) {
+        let is_rebuilt = |of: &Membership| of.is_rebuilt() && of.rebuilt() > self.lost_at.get();
+        if self.with(|process| is_rebuilt(&process.shard.membership)) == Some(true) {
             self.loss.set(Loss::None);
         }
     }
@@ -458,10 +456,12 @@ impl Machine {
         random(&mut run).expect("it always is");
         let incarnation = Incarnation(u32::from_be_bytes(run));
         let disk = self.disk();
-        let own = NodeId(u32::try_from(self.index).expect("few nodes"));
         let skew_max_ms = u64::try_from(plan.skew_max.as_millis()).expect("a short time");
-        let (layout, recovered) = (plan.layout.clone(), disk.sequence());
-        let membership = Arc::new(Membership::new(layout, own, CLUSTER, data_dir, recovered, rebuilding, skew_max_ms));
+        let acceptor = data_dir.acceptor().expect("temporary files can be read").unwrap_or_else(|| {
+            let own = NodeId(u32::try_from(self.index).expect("few nodes"));
+            Acceptor::new(own, data_dir.id(), Layout::clone(&plan.layout))
+        });
+        let membership = Arc::new(Membership::new(acceptor, data_dir, disk.sequence(), rebuilding, skew_max_ms));
         let time: Arc<dyn TimeSource> = self.time.clone();
         let committer = Committer::new(disk.clone(), commit_config(plan), time.boot()).expect("the disk can be read");
         let clock = Arc::new(Clock::new(time.clone(), committer.bound(), plan.skew_max, incarnation));
@@ -475,13 +475,14 @@ impl Machine {
         let commits = run_commits(runner, outbox, mailbox.clone(), self.disk_latency());
         let readers: Vec<_> =
             std::iter::repeat_n(pool, READERS).chain([scans]).map(|pool| run_jobs(pool, self.disk_latency())).collect();
-        let starting = shard.clone();
+        let (starting, copies) = (shard.clone(), plan.layout.copies());
         let start = async move {
             tokio::task::spawn_local(commits);
             readers.into_iter().for_each(|reader| drop(tokio::task::spawn_local(reader)));
             tokio::task::spawn_local(write_notes(membership));
             starting.start();
             tokio::task::spawn_local(starting.driver().run());
+            tokio::task::spawn_local(starting.layout_driver(copies).run());
             tokio::task::spawn_local(async move {
                 let (_never, stop) = oneshot::channel();
                 kvorum_replication::hints::run::run(starting.hint_store(), stop).await;

@@ -77,6 +77,7 @@ struct Total {
     disturbed: u64,
     requests: u64,
     succeeded: u64,
+    layouts: u64,
 }
 
 impl Total {
@@ -87,19 +88,21 @@ impl Total {
         self.disturbed += report.disturbed;
         self.requests += report.requests;
         self.succeeded += report.succeeded;
+        self.layouts += u64::try_from(report.layouts).expect("few");
     }
 
     fn print(&self, seconds: f64) {
-        let Self { runs, violations, faults, disturbed, requests, succeeded } = *self;
+        let Self { runs, violations, faults, disturbed, requests, succeeded, layouts } = *self;
         let mean = |count: u64| count / u64::from(runs);
         println!(
             "{runs} seeds in {seconds:.1} s, {:.1} a second; mean of a seed: {} faults, {} disturbed frames, {} requests \
-             of which {}% succeed; {violations} violations",
+             of which {}% succeed, {} layouts; {violations} violations",
             f64::from(runs) / seconds,
             mean(faults),
             mean(disturbed),
             mean(requests),
             succeeded * 100 / requests.max(1),
+            mean(layouts),
         );
     }
 }

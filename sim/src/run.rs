@@ -33,6 +33,7 @@ pub fn run(seed: u64, text: TraceText) -> RunReport {
         disturbed: 0,
         requests: 0,
         succeeded: 0,
+        layouts: 0,
         violation: Some(format!("panic: {panic}")),
     })
 }
@@ -124,6 +125,8 @@ async fn look(world: Rc<World>) {
                 machine.with(|process| bounded::check(&world.plan, process, world.clients * world.keys.len() + 1));
             world.violated(checked.unwrap_or(Ok(())));
             world.violated(amnesia::check(machine));
+            let checked = world.layouts.borrow_mut().check(machine);
+            world.violated(checked);
         }
         for number in 0..world.keys.len() {
             world.violated(converged::check_watermark(world.seed, number, &world.plan.layout, &world.machines));

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use kvorum_core::layout::Layout;
+use kvorum_core::layout::{Layout, WantedNode};
 use kvorum_core::quorum::majority;
 use kvorum_peer::membership::VoteState;
 use kvorum_replication::shard::FanOut;
@@ -19,6 +19,7 @@ use kvorum_storage::{HealthState, Store};
 use crate::calls::Guard;
 use crate::chance::SimRandom;
 use crate::history::{ClientOutcome, History};
+use crate::invariants::one_layout::Layouts;
 use crate::invariants::{Stored, acknowledged, amnesia, converged, copies, linearizable, promised};
 use crate::machine::{Crash, Environment, Machine, MachinePlan};
 use crate::network::{Network, Noise};
@@ -57,6 +58,8 @@ pub struct RunReport {
     pub requests: u64,
     /// Of these, answered with success.
     pub succeeded: u64,
+    /// Layouts that nodes knew.
+    pub layouts: usize,
     /// What did not hold, with the history of the keys.
     pub violation: Option<String>,
 }
@@ -87,6 +90,8 @@ pub struct World {
     pub plan_think_ms: Range<u64>,
     /// The longest that a slow disk takes.
     pub disk_ms_max: Duration,
+    /// What nodes knew of layouts.
+    pub(crate) layouts: RefCell<Layouts>,
     stored: Arc<Mutex<Stored>>,
     pub(crate) clients: usize,
     values: Cell<u64>,
@@ -170,6 +175,7 @@ impl World {
             is_healed: Cell::new(false),
             plan_think_ms: 0..*chance.pick(&[20, 100, 300]),
             disk_ms_max: DISK_MS_MAX,
+            layouts: RefCell::default(),
             stored,
             clients: 3 + chance.index(3),
             values: Cell::new(0),
@@ -328,6 +334,7 @@ impl World {
             disturbed: self.network.disturbed(),
             requests: u64::try_from(history.operations.len()).expect("a length fits"),
             succeeded: u64::try_from(succeeded.count()).expect("a length fits"),
+            layouts: self.layouts.borrow().count(),
             violation,
         }
     }
@@ -341,8 +348,8 @@ fn calm_plan(chance: &mut SimRandom) -> MachinePlan {
 
 fn plan(chance: &mut SimRandom, nodes: usize) -> MachinePlan {
     let urls: Rc<[String]> = (0..nodes).map(|node| format!("http://node-{node}:8080")).collect();
-    let layout = Layout::fixed_at(urls.iter().cloned()).expect("a layout of a few nodes");
-    let layout = Arc::new(layout);
+    let founders = urls.iter().cloned().map(WantedNode::at).collect();
+    let layout = Arc::new(Layout::founding(founders).expect("a layout of a few nodes"));
     // Some runs are cramped, so that every bound is reached.
     let is_cramped = chance.happens(250);
     let value_bytes_max = 1 << 20;

@@ -69,7 +69,8 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "cluster",
         default: "",
-        doc: "The URLs of all nodes, the same on every node; empty: this node alone. It cannot be changed later.",
+        doc: "The URLs of all nodes, the same on every node; empty: this node alone. Of the first start: a later \
+              difference counts for nothing, and is logged.",
         set: |c, text| cluster(text, NODES_MAX).map(|value| c.named.cluster = value),
     },
     Setting {
@@ -131,7 +132,7 @@ pub static SETTINGS: &[Setting] = &[
         name: "replication.from",
         default: "all",
         doc: "Copies of a key where the request does not say; `all`: one on every node. Lower it, to 3 say, on larger \
-              clusters: no node then needs room for everything.",
+              clusters: no node then needs room for everything. Of the first start: later the layout's number counts.",
         set: |c, text| optional(text, "all", |text| count(text, 1, 128)).map(|value| c.named.from = value),
     },
     Setting {

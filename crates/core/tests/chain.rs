@@ -8,7 +8,7 @@ use kvorum_core::chain::recovery::RecoveryStep;
 use kvorum_core::chain::{Ballot, ChainAnswer, ChainRequest, ChainValue, Voter};
 use kvorum_core::node::{DirectoryId, NodeId};
 
-/// Names its epoch, what it follows, and its voters, whose directories are their numbers.
+/// Names its epoch, what it follows, and its voters, whose directories are their numbers, and before the first epoch any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Named {
     epoch: u64,
@@ -31,7 +31,8 @@ impl ChainValue for Named {
     }
 
     fn voters(&self) -> impl Iterator<Item = Voter> {
-        let voter = |of: &u32| Voter { member: NodeId(*of), directory: Some(DirectoryId(u128::from(*of))) };
+        let directory = |of: &u32| (self.epoch > 0).then_some(DirectoryId(u128::from(*of)));
+        let voter = move |of: &u32| Voter { member: NodeId(*of), directory: directory(of) };
         self.voters.iter().map(voter)
     }
 
@@ -124,6 +125,22 @@ fn too_few_voters_are_named() {
     assert_eq!(proposal.on_lost(NodeId(2)), ProposalStep::Wait, "one is lost once");
     let named = ProposalStep::TooFew(vec![NodeId(2), NodeId(3)]);
     assert_eq!(proposal.on_answer(NodeId(3), ChainAnswer::NoVoter), named);
+}
+
+#[test]
+fn who_has_lost_its_promises_has_no_vote_though_the_directories_are_not_known_yet() {
+    let founding = Named { epoch: 0, ..first() };
+    let founder = |number| Acceptor::new(NodeId(number), DirectoryId(u128::from(number)), founding.clone());
+    let mut loser = founder(1);
+    assert!(loser.may_vote());
+    loser.forget(DirectoryId(99));
+    assert!(!loser.may_vote());
+    assert_eq!(loser.directory(), DirectoryId(99), "no ballot of it is one of before");
+    let mut recovery = loser.recover(Ballot::NONE);
+    let steps = [2, 3].map(|other| recovery.on_answer(NodeId(other), founder(other).answer(recovery.request())));
+    let [RecoveryStep::Wait, RecoveryStep::Restored(restored)] = steps else { panic!("{steps:?}") };
+    loser.restore(restored);
+    assert!(loser.may_vote());
 }
 
 #[test]

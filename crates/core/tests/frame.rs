@@ -85,6 +85,8 @@ fn samples() -> Vec<Message> {
         Message::Scan(Bytes::from_static(b"nor here")),
         Message::ScanAnswer(Ok(record.clone())),
         Message::ScanAnswer(Ok(Bytes::new())),
+        Message::Layout(Bytes::from_static(b"nor here")),
+        Message::LayoutAnswer(Ok(record.clone())),
         Message::StoreAnswer(StoreAnswer::Accepted),
         Message::StoreAnswer(StoreAnswer::Stale(Current::Record(version(5)))),
         Message::StoreAnswer(StoreAnswer::Stale(Current::GcWatermark(version(6)))),
@@ -101,6 +103,7 @@ fn samples() -> Vec<Message> {
             sequence: 7,
             remembers_you: true,
             rebuilt: true,
+            epoch: 3,
             backpressure: Backpressure::from_level(5),
         },
     ];
@@ -108,6 +111,7 @@ fn samples() -> Vec<Message> {
         all.push(Message::StoreAnswer(StoreAnswer::Failed(failure)));
         all.push(Message::ReadAnswer(ReadAnswer::Failed(failure)));
         all.push(Message::ScanAnswer(Err(failure)));
+        all.push(Message::LayoutAnswer(Err(failure)));
     }
     all
 }
@@ -229,6 +233,8 @@ fn a_payload_that_is_short_or_long_for_its_opcode_is_refused() {
                 | Message::RepairAnswer(_)
                 | Message::Scan(_)
                 | Message::ScanAnswer(Ok(_))
+                | Message::Layout(_)
+                | Message::LayoutAnswer(Ok(_))
                 | Message::Proof(_)
         )
     });
@@ -260,12 +266,12 @@ fn fields_out_of_range_are_refused() {
 
 #[test]
 fn unknown_opcodes_and_flags_are_refused() {
-    for opcode in (0..=u8::MAX).filter(|opcode| !(1..=12).contains(opcode)) {
+    for opcode in (0..=u8::MAX).filter(|opcode| !(1..=14).contains(opcode)) {
         assert_eq!(refused(raw(opcode, 0, b"")), FrameError::Opcode(opcode));
     }
     // MORE is 1, REPAIR, AT_CLOCK and REMEMBERS_YOU 2, VERSION_ONLY 4, UNCOUNTED 8, REBUILT 16, BACKPRESSURE the rest; each
     // belongs to some opcodes.
-    let of_opcodes = [11, 14, 0, 1, 0, 0b1111_0010, 0, 0, 0, 0, 0, 1];
+    let of_opcodes = [11, 14, 0, 1, 0, 0b1111_0010, 0, 0, 0, 0, 0, 1, 1, 1];
     for (opcode, known) in (1..).zip(of_opcodes) {
         for flags in (1..=u8::MAX).filter(|flags| flags & !known != 0) {
             assert_eq!(refused(raw(opcode, flags, b"")), FrameError::Flags(flags));
@@ -463,10 +469,10 @@ fn any_message() -> impl Strategy<Value = Message> {
         store_answer.prop_map(Message::StoreAnswer),
         read_answer.prop_map(Message::ReadAnswer),
         any::<u64>().prop_map(|wall_ms| Message::Ping { wall_ms }),
-        any::<(u64, u64, bool, bool)>().prop_flat_map(|(wall_ms, sequence, remembers_you, rebuilt)| {
+        any::<(u64, u64, u64, bool, bool)>().prop_flat_map(|(wall_ms, sequence, epoch, remembers_you, rebuilt)| {
             (0..8_u8).prop_map(move |level| {
                 let backpressure = Backpressure::from_level(level);
-                Message::Pong { wall_ms, sequence, remembers_you, rebuilt, backpressure }
+                Message::Pong { wall_ms, sequence, remembers_you, rebuilt, epoch, backpressure }
             })
         }),
     ]

@@ -472,11 +472,12 @@ impl PeerClient {
 
     fn take(&self, handler: &dyn FrameHandler, frame: Frame) -> Result<(), ProtocolError> {
         match frame.message {
-            Message::Pong { wall_ms, sequence, remembers_you, rebuilt, backpressure }
+            Message::Pong { wall_ms, sequence, remembers_you, rebuilt, epoch, backpressure }
                 if background_number(frame.id).is_none() =>
             {
                 self.take_pong(wall_ms);
                 self.state.note_backpressure(backpressure);
+                self.context.membership.note_epoch(self.node, epoch);
                 if let Some((directory, run)) = self.met.get().filter(|_| rebuilt) {
                     self.context.membership.note_rebuilt(self.node, directory, run, sequence);
                     self.votes.set(true);

@@ -9,23 +9,26 @@ pub enum HandshakeError {
     #[error("the peer's handshake has no valid {0} header")]
     Malformed(&'static str),
     /// Another cluster.
-    #[error("the peer belongs to another cluster: give every node the same --cluster list")]
+    #[error(
+        "the peer belongs to another cluster, which was founded apart from this one: one of the two has the data directory \
+         of an earlier cluster, or is meant for another list"
+    )]
     Cluster {
         /// The peer's.
         theirs: u64,
         /// This node's.
         ours: u64,
     },
-    /// Same URLs, other weights or zones.
-    #[error("the peer's layout is another: give every node the same weights and zones")]
-    Layout {
+    /// Another list of nodes to found a cluster with.
+    #[error("the peer's list of nodes is another: give every node the same --cluster list, weights and zones")]
+    Founding {
         /// The peer's.
         theirs: u64,
         /// This node's.
         ours: u64,
     },
-    /// Not in the list.
-    #[error("the peer calls itself {0}, which is not in this node's --cluster list")]
+    /// Not in the layout.
+    #[error("the peer calls itself {0}, which is no node of the layout that this node knows")]
     Unknown(String),
     /// Two nodes with one data directory's identity.
     #[error("the peer {0} has this node's own data directory: one was copied from the other; empty one")]

@@ -2,7 +2,10 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use hyper::header::HeaderValue;
+use kvorum_core::chain;
+use kvorum_core::chain::{ChainAnswer, ChainRequest};
 use kvorum_core::frame::{CHUNK_BYTES, Decoder, Frame, HEADER_BYTES, Message, OpenBundle, encode};
+use kvorum_core::layout::Layout;
 use kvorum_core::repair::wire::{RoundRequest, RoundResponse};
 use kvorum_core::scan::page::{PageQuestion, ScanPage};
 use kvorum_core::{Key, Record, Version};
@@ -134,7 +137,18 @@ fn taken(frame: &Frame, bytes: &[u8]) {
         Message::Store { key, record, .. } => record_of(key, record),
         Message::Repair(payload) | Message::RepairAnswer(payload) => repair(payload),
         Message::Scan(payload) | Message::ScanAnswer(Ok(payload)) => scan_pages(payload),
+        Message::Layout(payload) | Message::LayoutAnswer(Ok(payload)) => layouts(payload),
         _ => {}
+    }
+}
+
+/// A question about layouts, or its answer.
+pub fn layouts(data: &[u8]) {
+    if let Some(request) = chain::decode::<ChainRequest<Layout>>(data) {
+        assert_eq!(chain::decode(&chain::encode(&request)), Some(request), "it reads otherwise");
+    }
+    if let Some(answer) = chain::decode::<ChainAnswer<Layout>>(data) {
+        assert_eq!(chain::decode(&chain::encode(&answer)), Some(answer), "it reads otherwise");
     }
 }
 
@@ -252,6 +266,11 @@ mod tests {
     #[test]
     fn repair() {
         kvorum_fuzzing::holds("repair", super::repair);
+    }
+
+    #[test]
+    fn layouts() {
+        kvorum_fuzzing::holds("layouts", super::layouts);
     }
 
     #[test]

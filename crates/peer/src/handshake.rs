@@ -1,7 +1,7 @@
 //! The handshake: `GET /_peer` with `Upgrade: kvorum/4`, and its `101`, on the port that clients use.
 //!
 //! Both sides send their identity, how much they found in their store, and what they remember of the other, and refuse
-//! what is no peer: another protocol version, cluster, layout, or a deadline longer than what this node remembers
+//! what is no peer: another protocol version, cluster, list of founders, or a deadline longer than what this node remembers
 //! accepted versions for.
 
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, UPGRADE};
@@ -25,7 +25,8 @@ const SHOWN_CHARS_MAX: usize = 256;
 const CLUSTER: HeaderName = HeaderName::from_static("kvorum-cluster");
 const NODE: HeaderName = HeaderName::from_static("kvorum-node");
 const DIRECTORY: HeaderName = HeaderName::from_static("kvorum-directory");
-const LAYOUT: HeaderName = HeaderName::from_static("kvorum-layout");
+const FOUNDING: HeaderName = HeaderName::from_static("kvorum-founding");
+const EPOCH: HeaderName = HeaderName::from_static("kvorum-epoch");
 const DEADLINE: HeaderName = HeaderName::from_static("kvorum-deadline-ms");
 const RUN: HeaderName = HeaderName::from_static("kvorum-run");
 const RECOVERED: HeaderName = HeaderName::from_static("kvorum-recovered");
@@ -40,14 +41,16 @@ const PROOFS_MAX: usize = 2;
 /// What one side sends of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Hash of the list of URLs that the cluster was first started with.
+    /// The speaker's cluster; 0 as long as it is not founded.
     pub cluster: u64,
+    /// Digest of the list of nodes that the cluster is founded with, with their weights and zones.
+    pub founding: u64,
+    /// The newest layout that the speaker knows.
+    pub epoch: u64,
     /// The speaker's URL.
     pub url: String,
     /// The speaker's data directory.
     pub directory: DirectoryId,
-    /// Digest of what the speaker's layout follows: of its list of nodes, with their weights and zones.
-    pub layout: u64,
     /// The longest that the speaker uses an answer for, from its request.
     pub deadline_ms: u64,
     /// The run of the speaker's process, and how far its store had got when that began, as peers count it.
@@ -75,11 +78,13 @@ impl Hello {
     /// What this node sends to `peer`.
     #[must_use]
     pub fn ours(membership: &Membership, deadline_ms: u64, peer: NodeId) -> Self {
+        let layout = membership.layout();
         Self {
-            cluster: membership.cluster_id().0,
+            cluster: layout.cluster(),
+            founding: layout.founding_digest(),
+            epoch: layout.epoch(),
             url: membership.own_state().url.to_string(),
             directory: membership.directory(),
-            layout: membership.layout().parent(),
             deadline_ms,
             run: membership.run(),
             remembers: membership.remembered(peer).map(|note| PeerMemory {
@@ -97,9 +102,10 @@ impl Hello {
         let mut fields = vec![
             (UPGRADE, PROTOCOL.to_owned()),
             (CLUSTER, format!("{:016x}", self.cluster)),
+            (FOUNDING, format!("{:016x}", self.founding)),
+            (EPOCH, self.epoch.to_string()),
             (NODE, self.url.clone()),
             (DIRECTORY, self.directory.to_string()),
-            (LAYOUT, format!("{:016x}", self.layout)),
             (DEADLINE, self.deadline_ms.to_string()),
             (RUN, format!("{:016x}", self.run.id.0)),
             (RECOVERED, self.run.recovered.to_string()),
@@ -152,9 +158,10 @@ impl Hello {
         }
         Ok(Self {
             cluster: hex64("kvorum-cluster")?,
+            founding: hex64("kvorum-founding")?,
+            epoch: decimal("kvorum-epoch")?,
             url: text("kvorum-node")?.to_owned(),
             directory: directory("kvorum-directory")?,
-            layout: hex64("kvorum-layout")?,
             deadline_ms: decimal("kvorum-deadline-ms")?,
             run: Run { id: RunId(hex64("kvorum-run")?), recovered: decimal("kvorum-recovered")? },
             remembers: match header("kvorum-remembers") {
@@ -213,15 +220,17 @@ impl Hello {
     /// # Errors
     /// [`HandshakeError`], to be sent to the peer and logged.
     pub fn check(&self, membership: &Membership, deadline_ms: u64) -> Result<NodeId, HandshakeError> {
-        let ours = membership.cluster_id().0;
-        if self.cluster != ours {
+        let layout = membership.layout();
+        let ours = layout.cluster();
+        // A node whose cluster is not founded yet is known by its list.
+        if self.cluster != ours && self.cluster != 0 && ours != 0 {
             return Err(HandshakeError::Cluster { theirs: self.cluster, ours });
         }
-        let ours = membership.layout().parent();
-        if self.layout != ours {
-            return Err(HandshakeError::Layout { theirs: self.layout, ours });
+        let ours = layout.founding_digest();
+        if self.founding != ours {
+            return Err(HandshakeError::Founding { theirs: self.founding, ours });
         }
-        let node = membership.node_by_url(&self.url).filter(|node| *node != membership.own());
+        let node = layout.node_at(&self.url).filter(|node| *node != membership.own());
         let node = node.ok_or_else(|| HandshakeError::Unknown(self.url.chars().take(SHOWN_CHARS_MAX).collect()))?;
         if self.directory == membership.directory() {
             return Err(HandshakeError::Copied(self.url.clone()));
@@ -244,6 +253,7 @@ pub fn register_peer(
     hello: &Hello,
 ) -> Result<bool, kvorum_storage::data_dir::DataDirError> {
     membership.note_remembered(hello.remembers.map_or(0, |remembers| remembers.sequence));
+    membership.note_epoch(node, hello.epoch);
     if let Some(reason) = hello.evidence_of_data_loss(membership) {
         membership.become_rebuilding(&reason)?;
     }

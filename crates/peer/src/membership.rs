@@ -13,6 +13,7 @@
 //! majority. On the first start of a whole cluster no node is remembered.
 
 mod clock_fence;
+mod layouts;
 mod notes;
 
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ use kvorum_base::log_limit::AddressLogLimit;
 use kvorum_base::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use kvorum_base::sync::{Condvar, Mutex, MutexGuard};
 use kvorum_core::PartitionId;
+use kvorum_core::chain::acceptor::Acceptor;
 use kvorum_core::key::PARTITIONS;
 use kvorum_core::layout::Layout;
 use kvorum_core::mutant::{Mutant, is_on};
@@ -52,6 +54,9 @@ pub enum VoteState {
     Rebuilding = 2,
 }
 
+/// What [`VoteState::Rebuilding`] is as long as the cluster is not founded: it answers nothing then.
+const REBUILDING_UNFOUNDED: u8 = 3;
+
 #[derive(Default)]
 struct MembershipTask {
     write_now: bool,
@@ -70,9 +75,12 @@ pub enum RemembersUs {
 /// Identity and standing of this node, and its view of the others.
 pub struct Membership {
     layout: watch::Sender<Arc<Layout>>,
+    /// This node's part in the decisions about them, as LAYOUT has it.
+    acceptor: Mutex<Acceptor<Layout>>,
+    /// How often it was another one in this run.
+    forgotten: AtomicU64,
     own: NodeId,
     own_state: Arc<PeerState>,
-    cluster_id: ClusterId,
     vote_state: AtomicU8,
     /// Wakes what waits for another standing, or for the drain.
     changed: Notify,
@@ -98,29 +106,29 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// Takes the opened directory; `own` is a node of `layout`; `recovered` is the store's own sequence when it was
-    /// opened; `rebuilding` is why, if it already is.
+    /// Takes the opened directory, and what it knows of layouts, of which the newest names its member; `recovered` is
+    /// the store's own sequence when it was opened; `rebuilding` is why, if it already is.
     #[must_use]
     pub fn new(
-        layout: Arc<Layout>,
-        own: NodeId,
-        cluster_id: ClusterId,
+        acceptor: Acceptor<Layout>,
         data_dir: DataDir,
         recovered: u64,
         rebuilding: Option<String>,
         skew_max_ms: u64,
     ) -> Self {
-        let vote_state = if rebuilding.is_some() { VoteState::Rebuilding } else { VoteState::Unconfirmed };
+        let vote_state = if rebuilding.is_some() { REBUILDING_UNFOUNDED } else { VoteState::Unconfirmed as u8 };
+        let (layout, own) = (Arc::new(acceptor.chosen().clone()), acceptor.member());
         let url = &layout.node(own).expect("this node is of the layout").url;
         let own_state = Arc::new(PeerState::new(url));
         let membership = Self {
             peers: Mutex::new(BTreeMap::from([(own, own_state.clone())])),
             layout: watch::Sender::new(layout.clone()),
+            acceptor: Mutex::new(acceptor),
+            forgotten: AtomicU64::new(0),
             own,
             own_state,
-            cluster_id,
             rebuilding: Mutex::new(rebuilding),
-            vote_state: AtomicU8::new(vote_state as u8),
+            vote_state: AtomicU8::new(vote_state),
             changed: Notify::new(),
             restored: Mutex::default(),
             remembered_max: AtomicU64::new(0),
@@ -152,21 +160,6 @@ impl Membership {
         self.layout.subscribe()
     }
 
-    /// Goes over to a layout that was chosen, if it is newer. It names this node.
-    pub fn install(&self, layout: Arc<Layout>) {
-        // First: whoever sees the layout asks for its nodes.
-        self.meet(&layout);
-        self.layout.send_if_modified(|known| {
-            let is_newer = layout.epoch() > known.epoch();
-            if is_newer {
-                *known = layout;
-            }
-            is_newer
-        });
-        // It may have waited for a node that has left.
-        self.confirm();
-    }
-
     fn meet(&self, layout: &Layout) {
         let mut peers = self.peers();
         for node in layout.nodes() {
@@ -192,12 +185,6 @@ impl Membership {
         self.layout.borrow().ids().filter(|node| *node != self.own).collect()
     }
 
-    /// The cluster's id.
-    #[must_use]
-    pub fn cluster_id(&self) -> ClusterId {
-        self.cluster_id
-    }
-
     /// This data directory.
     #[must_use]
     pub fn directory(&self) -> DirectoryId {
@@ -208,6 +195,12 @@ impl Membership {
     #[must_use]
     pub fn data_path(&self) -> &std::path::Path {
         self.data_dir.path()
+    }
+
+    /// The list that the cluster was first started with.
+    #[must_use]
+    pub fn list(&self) -> ClusterId {
+        self.data_dir.cluster()
     }
 
     /// This run of the process.
@@ -257,15 +250,16 @@ impl Membership {
     pub fn abstains(&self) -> Option<Failure> {
         match self.vote_state() {
             VoteState::Voting => None,
-            VoteState::Unconfirmed => Some(Failure::NotServing),
-            VoteState::Rebuilding => Some(Failure::Rebuilding),
+            VoteState::Rebuilding if self.is_serving() => Some(Failure::Rebuilding),
+            VoteState::Unconfirmed | VoteState::Rebuilding => Some(Failure::NotServing),
         }
     }
 
-    /// Whether it votes, or is rebuilding.
+    /// Whether its cluster is founded, and it votes or is rebuilding.
     #[must_use]
     pub fn is_serving(&self) -> bool {
-        self.vote_state() != VoteState::Unconfirmed
+        let state = self.vote_state.load(Ordering::Acquire);
+        state == VoteState::Voting as u8 || state == VoteState::Rebuilding as u8
     }
 
     /// Waits until this node votes, rebuilds, or is stopping. Cancel safe.
@@ -341,6 +335,8 @@ impl Membership {
         // In this order: what is made good by this rebuilding is not before it has ended.
         let known_max = self.remembered_max.load(Ordering::Acquire).max(self.sequence(stored));
         self.data_dir.set_rebuilt(known_max.saturating_add(1))?;
+        // The votes on layouts come back another way: see `layouts.rs`.
+        self.forget_promises()?;
         self.data_dir.clear_rebuilding()?;
         *self.rebuilding.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.vote_state.store(VoteState::Voting as u8, Ordering::Release);
@@ -391,6 +387,7 @@ impl Membership {
     ) -> Result<bool, DataDirError> {
         let knows_us = remembers == RemembersUs::Yes;
         let peer = self.peer(node);
+        *peer.directory.lock().unwrap_or_else(PoisonError::into_inner) = Some(directory);
         let votes = match self.data_dir.remembered(node) {
             None => {
                 let note = PeerNote { directory, run: run.id, sequence: run.recovered, knows_us };
@@ -456,8 +453,8 @@ impl Membership {
     /// # Errors
     /// If the mark could not be made durable; the vote is lost for this run all the same.
     pub fn become_rebuilding(&self, reason: &str) -> Result<(), DataDirError> {
-        self.vote_state.store(VoteState::Rebuilding as u8, Ordering::Release);
-        self.changed.notify_waiters();
+        self.vote_state.store(REBUILDING_UNFOUNDED, Ordering::Release);
+        self.confirm();
         let mut rebuilding = self.rebuilding.lock().unwrap_or_else(PoisonError::into_inner);
         if rebuilding.is_none() {
             tracing::error!(reason, "this node has lost what it acknowledged: rebuilding, without a vote");
@@ -467,16 +464,23 @@ impl Membership {
         Ok(())
     }
 
+    /// Whether it is known where keys belong. A cluster of before there were epochs has them where its list says.
+    fn is_founded(&self) -> bool {
+        self.layout.borrow().epoch() > 0 || self.data_dir.is_taken_over()
+    }
+
+    /// Looks whether this node may serve by now.
     fn confirm(&self) {
-        if self.awaited().is_none() || is_on(Mutant::NewVotesAtOnce) {
-            let _ = self.vote_state.compare_exchange(
-                VoteState::Unconfirmed as u8,
-                VoteState::Voting as u8,
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            );
-            self.changed.notify_waiters();
+        let change = |from: u8, to: VoteState| {
+            let _ = self.vote_state.compare_exchange(from, to as u8, Ordering::AcqRel, Ordering::Acquire);
+        };
+        if self.is_founded() {
+            change(REBUILDING_UNFOUNDED, VoteState::Rebuilding);
+            if self.awaited().is_none() || is_on(Mutant::NewVotesAtOnce) {
+                change(VoteState::Unconfirmed as u8, VoteState::Voting);
+            }
         }
+        self.changed.notify_waiters();
     }
 
     /// What a new directory waits for before it votes, in words; nothing once enough peers have registered it.

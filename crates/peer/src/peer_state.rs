@@ -7,6 +7,7 @@ use kvorum_base::log_limit::LogLimit;
 use kvorum_base::sync::Mutex;
 use kvorum_base::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use kvorum_core::backpressure::Backpressure;
+use kvorum_core::node::DirectoryId;
 
 use crate::hellos::Hellos;
 
@@ -22,6 +23,10 @@ pub struct PeerState {
     pub latency_us: AtomicU64,
     /// How far its wall clock is ahead of ours, in milliseconds.
     pub(crate) clock_offset_ms: AtomicI64,
+    /// The data directory that it has shown in this run.
+    pub(crate) directory: Mutex<Option<DirectoryId>>,
+    /// The newest layout that it is known to know.
+    pub(crate) epoch: AtomicU64,
     /// It came back with another directory than the one remembered, or with less than it had.
     pub rebuilding: AtomicBool,
     /// What it asks coordinators to refuse; of this node, what it asks for itself.
@@ -56,6 +61,8 @@ impl PeerState {
             links: AtomicU32::new(0),
             latency_us: AtomicU64::new(0),
             clock_offset_ms: AtomicI64::new(0),
+            directory: Mutex::default(),
+            epoch: AtomicU64::new(0),
             rebuilding: AtomicBool::new(false),
             backpressure: AtomicU32::new(0),
             connects: AtomicU64::new(0),

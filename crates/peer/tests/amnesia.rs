@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_possible_truncation, missing_docs)]
 
 use std::path::Path;
-use std::sync::Arc;
 
+use kvorum_core::chain::acceptor::Acceptor;
 use kvorum_core::layout::Layout;
 use kvorum_core::node::DirectoryId;
 use kvorum_core::node::NodeId;
@@ -26,7 +26,8 @@ fn start(n: usize, node: usize, directory: &Path, recovered: u64) -> Membership 
     let cluster = ClusterId(7);
     let data_dir = DataDir::open(directory, cluster).unwrap();
     let rebuilding = data_dir.rebuilding().unwrap();
-    Membership::new(Arc::new(layout), NodeId(own as u32), cluster, data_dir, recovered, rebuilding, 60_000)
+    let acceptor = Acceptor::new(NodeId(own as u32), data_dir.id(), layout);
+    Membership::new(acceptor, data_dir, recovered, rebuilding, 60_000)
 }
 
 /// `caller` connects to `called`. Whether it counts what comes over the connection; nothing if it is refused one.

@@ -11,7 +11,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use kvorum_base::value_memory::LargeValues;
+use kvorum_core::chain;
+use kvorum_core::chain::{ChainAnswer, ChainRequest};
 use kvorum_core::frame::Message;
+use kvorum_core::layout::Layout;
 use kvorum_core::node::NodeId;
 use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer, Wanted};
 use kvorum_core::repair::wire::{RoundRequest, RoundResponse};
@@ -86,7 +89,9 @@ impl BackgroundRpc {
         match reply {
             Reply::Read(held) => held,
             Reply::Failed(failure) => ReadAnswer::Failed(failure),
-            Reply::Stored(_) | Reply::Repair(_) | Reply::Page(..) => ReadAnswer::Failed(Failure::Corrupt),
+            Reply::Stored(_) | Reply::Repair(_) | Reply::Page(..) | Reply::Layout(_) => {
+                ReadAnswer::Failed(Failure::Corrupt)
+            }
         }
     }
 
@@ -138,7 +143,7 @@ impl BackgroundRpc {
         match self.ask(node, Message::Repair(request.encode()), None).await {
             Reply::Repair(response) => Ok(response),
             Reply::Failed(failure) => Err(failure),
-            Reply::Stored(_) | Reply::Read(_) | Reply::Page(..) => Err(Failure::Corrupt),
+            Reply::Stored(_) | Reply::Read(_) | Reply::Page(..) | Reply::Layout(_) => Err(Failure::Corrupt),
         }
     }
 
@@ -148,7 +153,16 @@ impl BackgroundRpc {
         match self.ask(node, Message::Scan(question.encode()), None).await {
             Reply::Page(page, clock) => Ok((page, clock)),
             Reply::Failed(failure) => Err(failure),
-            Reply::Stored(_) | Reply::Read(_) | Reply::Repair(_) => Err(Failure::Corrupt),
+            Reply::Stored(_) | Reply::Read(_) | Reply::Repair(_) | Reply::Layout(_) => Err(Failure::Corrupt),
+        }
+    }
+
+    /// Asks a peer about layouts.
+    pub async fn layout(&self, node: NodeId, request: &ChainRequest<Layout>) -> Result<ChainAnswer<Layout>, Failure> {
+        match self.ask(node, Message::Layout(chain::encode(request).into()), None).await {
+            Reply::Layout(answer) => Ok(answer),
+            Reply::Failed(failure) => Err(failure),
+            Reply::Stored(_) | Reply::Read(_) | Reply::Repair(_) | Reply::Page(..) => Err(Failure::Corrupt),
         }
     }
 
@@ -196,11 +210,15 @@ impl BackgroundRpc {
             Message::ScanAnswer(Ok(page)) => {
                 Reply::Page(ScanPage::decode(page).map_err(|_| ProtocolError::NotAnAnswer)?, clock)
             }
-            Message::ScanAnswer(Err(failure)) => Reply::Failed(failure),
+            Message::LayoutAnswer(Ok(answer)) => {
+                Reply::Layout(chain::decode(&answer).ok_or(ProtocolError::NotAnAnswer)?)
+            }
+            Message::ScanAnswer(Err(failure)) | Message::LayoutAnswer(Err(failure)) => Reply::Failed(failure),
             Message::Store { .. }
             | Message::Read { .. }
             | Message::Repair(_)
             | Message::Scan(_)
+            | Message::Layout(_)
             | Message::Proof(_)
             | Message::Ping { .. }
             | Message::Pong { .. } => return Err(ProtocolError::NotAnAnswer),

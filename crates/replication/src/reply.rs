@@ -1,5 +1,7 @@
 //! Answers to questions of background work.
 
+use kvorum_core::chain::ChainAnswer;
+use kvorum_core::layout::Layout;
 use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer};
 use kvorum_core::repair::wire::RoundResponse;
 use kvorum_core::scan::page::ScanPage;
@@ -15,6 +17,8 @@ pub enum Reply {
     Repair(RoundResponse),
     /// To a question of a scan, with the node's clock.
     Page(ScanPage, Hlc),
+    /// To a question about layouts.
+    Layout(ChainAnswer<Layout>),
     /// There is none.
     Failed(Failure),
 }
@@ -25,7 +29,7 @@ impl Reply {
         match self {
             Self::Stored(answer) => answer,
             Self::Failed(failure) => StoreAnswer::Failed(failure),
-            Self::Read(_) | Self::Repair(_) | Self::Page(..) => StoreAnswer::Failed(Failure::Corrupt),
+            Self::Read(_) | Self::Repair(_) | Self::Page(..) | Self::Layout(_) => StoreAnswer::Failed(Failure::Corrupt),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod audit;
 mod exposition;
+mod founding;
 mod guards;
 mod handover;
 pub mod node;
@@ -11,5 +12,6 @@ mod reload;
 mod requests;
 mod runtime;
 pub mod secrets;
+mod start_error;
 mod view;
 mod work;

@@ -21,12 +21,12 @@ use kvorum_base::faults::{Faults, SkewedTime};
 use kvorum_base::value_memory::LargeValues;
 use kvorum_config::{Address, Config};
 use kvorum_core::hints::BacklogBounds;
-use kvorum_core::layout::{Layout, PlanError, WantedNode};
+use kvorum_core::layout::PlanError;
 use kvorum_core::scan::page::PAGE_BYTES_MAX;
+use kvorum_engine_rocksdb::RocksStore;
 use kvorum_engine_rocksdb::backup;
 use kvorum_engine_rocksdb::backup::{BackupError, Label, Scope};
 use kvorum_engine_rocksdb::reaper::Reaper;
-use kvorum_engine_rocksdb::{OpenError, RocksStore};
 use kvorum_http::{AddressSeats, BrowserRules, ClientShares};
 use kvorum_peer::first_dials::FirstDials;
 use kvorum_peer::membership::Membership;
@@ -41,18 +41,19 @@ use kvorum_replication::scrub::Scrub;
 use kvorum_storage::budget::MemoryBudget;
 use kvorum_storage::commit::queue::TurnTime;
 use kvorum_storage::commit::{BOUND_LEAD, CommitConfig, CommitThread, Committer, QueueLimits, RETENTION_MARGIN};
-use kvorum_storage::data_dir::{ClusterId, DataDir, DataDirError};
-use kvorum_storage::{Durability, Store, StoreError};
+use kvorum_storage::data_dir::DataDir;
+use kvorum_storage::{Durability, Store};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::founding::{acceptor, founding, list_id};
 use crate::guards::Guards;
 use crate::handover::TcpHandover;
 use crate::profile::console::AdminConsole;
 use crate::profile::listener::{AdminListener, AdminRules};
 use crate::runtime::{BackgroundParts, ThreadParts, browser_rules, run_background, run_shard};
-use crate::secrets::SecretError;
+pub use crate::start_error::StartError;
 use crate::view::NodeView;
 use crate::work::NodeWork;
 
@@ -68,49 +69,6 @@ const FULL_PAUSE: Duration = Duration::from_millis(1);
 const READ_QUEUE_MAX: usize = 4096;
 /// Pages of scans that wait for their thread. There is a handful of scans, and each has one page under way.
 const SCAN_QUEUE_MAX: usize = 64;
-
-/// Why a node does not start, and what to do.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The address cannot be listened on.
-    #[error(
-        "cannot listen on {address}: {error}. Stop what uses it, or give another address of this machine as --listen"
-    )]
-    Listen {
-        /// What was asked for.
-        address: String,
-        /// The system's answer.
-        error: std::io::Error,
-    },
-    /// The admin listener's address cannot be listened on.
-    #[error(
-        "cannot listen on {address} (admin.listen): {error}. Stop what uses it, or set another address of this machine"
-    )]
-    AdminListen {
-        /// What was asked for.
-        address: String,
-        /// The system's answer.
-        error: std::io::Error,
-    },
-    /// The layout is impossible.
-    #[error("the cluster's layout is impossible: {0}")]
-    Layout(#[from] PlanError),
-    /// A secret cannot be used.
-    #[error(transparent)]
-    Secret(#[from] SecretError),
-    /// The directory is not this node's.
-    #[error(transparent)]
-    DataDir(#[from] DataDirError),
-    /// The store does not open.
-    #[error(transparent)]
-    Open(#[from] OpenError),
-    /// The store cannot be read.
-    #[error("the store cannot be read: {0}. See docs/how-to/disk-fails.md")]
-    Store(#[from] StoreError),
-    /// The system refuses a thread.
-    #[error("cannot start a thread: {0}")]
-    Thread(#[from] std::io::Error),
-}
 
 /// Runs a node until SIGTERM or SIGINT. `commit`: what the program was built of, for its operators. `faults`: those that
 /// it shall have, and may be given meanwhile.
@@ -170,7 +128,7 @@ fn bind_admin(address: &Address) -> Result<TcpListener, StartError> {
 /// # Errors
 /// [`RestoreError`].
 pub fn restore(config: &Config, backup: &Path, scope: Scope) -> Result<Label, RestoreError> {
-    let cluster = ClusterId(layout(config)?.cluster());
+    let cluster = list_id(&founding(config)?);
     Ok(backup::restore(backup, &config.data_dir, cluster, config.own.as_str(), scope)?)
 }
 
@@ -229,10 +187,10 @@ struct BackgroundThread {
 impl Node {
     fn start(config: &Config, guards: Guards, outside: Outside) -> Result<Self, StartError> {
         let Outside { build, faults, time } = outside;
-        let layout = layout(config)?;
-        let own = layout.node_at(config.own.as_str()).expect("the configuration has checked it");
-        let cluster_id = ClusterId(layout.cluster());
-        let data_dir = DataDir::open(&config.data_dir, cluster_id)?;
+        let founding = founding(config)?;
+        let data_dir = DataDir::open(&config.data_dir, list_id(&founding))?;
+        let acceptor = acceptor(config, &data_dir, founding)?;
+        let own = acceptor.member();
         let budget = MemoryBudget::new(config.memory_bytes.get()).expect("the configuration has checked it");
         if let Some(excess) = config.excess_bytes() {
             tracing::warn!(%excess, "limits allow more memory than memory_bytes and 128 MiB");
@@ -242,8 +200,7 @@ impl Node {
         let reaper = Reaper::start(data_dir.store_path(), data_dir.freed_path())?;
         let incarnation = data_dir.draw()?;
         let skew_max_ms = u64::try_from(config.clock_skew_max.as_millis()).unwrap_or(u64::MAX);
-        let membership =
-            Membership::new(Arc::new(layout), own, cluster_id, data_dir, store.sequence(), rebuilding, skew_max_ms);
+        let membership = Membership::new(acceptor, data_dir, store.sequence(), rebuilding, skew_max_ms);
         let membership = Arc::new(membership);
         let commit_micros = store.commit_micros();
         let committer = Committer::new(store.clone(), commit_config(config), time.boot())?;
@@ -475,25 +432,6 @@ fn offer(mut handover: TcpHandover, shards: &[ShardThread], turn: &mut usize) ->
         }
     }
     Some(handover)
-}
-
-fn layout(config: &Config) -> Result<Layout, PlanError> {
-    let nodes = config.members.iter().map(|member| WantedNode {
-        weight: u16::try_from(member.weight.get()).unwrap_or(u16::MAX),
-        zone: member.zone.as_ref().map(|zone| zone.as_str().to_owned()),
-        ..WantedNode::at(member.url.as_str())
-    });
-    let nodes: Vec<_> = nodes.collect();
-    let copies = config.quorum.replicas();
-    let cluster = cluster_id(&nodes);
-    Layout::fixed(nodes, cluster.0, copies)
-}
-
-/// A cluster is what its URLs are.
-fn cluster_id(nodes: &[WantedNode]) -> ClusterId {
-    let mut urls: Vec<&str> = nodes.iter().map(|node| node.url.as_str()).collect();
-    urls.sort_unstable();
-    ClusterId(xxhash_rust::xxh3::xxh3_64(urls.join("\n").as_bytes()))
 }
 
 fn open_store(

@@ -59,8 +59,8 @@ pub(crate) fn cluster(view: &NodeView) -> Vec<u8> {
         .collect();
     let ready = view.ready();
     let page = json!({
-        "cluster": format!("{:016x}", membership.cluster_id().0),
-        "configuration": format!("{:016x}", layout.parent()),
+        "cluster": format!("{:016x}", layout.cluster()),
+        "configuration": format!("{:016x}", layout.founding_digest()),
         "epoch": layout.epoch(),
         "layout_version": layout.epoch(),
         "copies": layout.copies(),

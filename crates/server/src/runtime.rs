@@ -15,6 +15,7 @@ use kvorum_base::priority;
 use kvorum_config::{Config, HttpSection, ReadFanout};
 use kvorum_core::Key;
 use kvorum_core::frame::{INTERLEAVED_MAX, PAYLOAD_OVERHEAD_MAX};
+use kvorum_core::layout::LAYOUT_BYTES_MAX;
 use kvorum_core::scan::page::PAGE_OVERHEAD_MAX;
 use kvorum_http::api::{KeyNames, Scripts};
 use kvorum_http::{
@@ -99,6 +100,7 @@ pub(crate) fn run_background(config: &Config, parts: BackgroundParts) {
         let (membership, pool, store) = (view.membership.clone(), view.pool.clone(), view.store.clone());
         tokio::task::spawn_local(kvorum_replication::backpressure::run(membership, pool, store));
         tokio::task::spawn_local(shard.driver().run());
+        tokio::task::spawn_local(shard.layout_driver(config.quorum.replicas()).run());
         tokio::task::spawn_local(forget_old_backups(view.clone()));
         tokio::task::spawn_local(sample_store(view.clone()));
         kvorum_replication::hints::run::run(shard.hint_store(), stop).await;
@@ -185,7 +187,8 @@ fn shard(
     mailbox: Arc<Mailbox>,
     first_dials: Vec<FirstDial>,
 ) -> Shard {
-    let frame_bytes_max = config.limits.value_bytes_max.get() + PAYLOAD_OVERHEAD_MAX + PAGE_OVERHEAD_MAX;
+    let record_bytes_max = config.limits.value_bytes_max.get() + PAYLOAD_OVERHEAD_MAX + PAGE_OVERHEAD_MAX;
+    let frame_bytes_max = record_bytes_max.max(LAYOUT_BYTES_MAX);
     Shard::new(ShardParts {
         index,
         peers: PeerSettings {

@@ -121,10 +121,12 @@ impl NodeView {
             return Err("the disk does not answer: reads go on, writes when it does; check the disk".to_owned());
         }
         if !self.membership.is_serving() {
-            let awaited = self.membership.awaited().unwrap_or_default();
-            return Err(format!(
-                "the data directory is new, and a majority of its peers must have registered it: {awaited}"
-            ));
+            return Err(match self.membership.awaited() {
+                Some(awaited) => {
+                    format!("the data directory is new, and a majority of its peers must have registered it: {awaited}")
+                }
+                None => "the cluster is being founded: a majority of its nodes must be up".to_owned(),
+            });
         }
         if !self.first_dials.are_over() {
             return Err("the node connects to its peers for the first time: wait, a second or so".to_owned());
@@ -178,7 +180,7 @@ impl NodeView {
             return Err("the node is rebuilding: back up one that has everything".to_owned());
         }
         let label = Label {
-            cluster: self.membership.cluster_id(),
+            cluster: self.membership.list(),
             node: self.membership.own_state().url.to_string(),
             wall_ms: now,
             sequence: self.store.sequence(),

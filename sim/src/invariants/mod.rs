@@ -9,6 +9,7 @@ pub mod copies;
 pub mod expiry;
 pub mod linearizable;
 mod monotonic;
+pub mod one_layout;
 pub mod promised;
 mod unique;
 

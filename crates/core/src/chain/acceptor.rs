@@ -17,6 +17,8 @@ pub struct Acceptor<V> {
     /// For the epoch that follows, as `accepted`. [`Ballot::NONE`] if it has promised none.
     promised: Ballot,
     accepted: Option<(Ballot, V)>,
+    /// It was another one before, whose promises are lost.
+    has_lost: bool,
     /// The epoch that it may decide although the one before names another directory of this member.
     restored_for: Option<u64>,
 }
@@ -36,7 +38,13 @@ impl<V: ChainValue> Acceptor<V> {
     /// Of a member with a directory that knows no more than that `chosen` is.
     #[must_use]
     pub fn new(member: NodeId, directory: DirectoryId, chosen: V) -> Self {
-        Self { member, directory, chosen, promised: Ballot::NONE, accepted: None, restored_for: None }
+        Self { member, directory, chosen, promised: Ballot::NONE, accepted: None, has_lost: false, restored_for: None }
+    }
+
+    /// Whose part it is.
+    #[must_use]
+    pub fn member(&self) -> NodeId {
+        self.member
     }
 
     /// The newest value that it knows to be chosen.
@@ -48,7 +56,19 @@ impl<V: ChainValue> Acceptor<V> {
     /// Whether its answers count.
     #[must_use]
     pub fn may_vote(&self) -> bool {
-        rules::may_vote(&self.chosen, self.member, self.directory, self.restored_for)
+        rules::may_vote(&self.chosen, self.member, self.directory, self.has_lost, self.restored_for)
+    }
+
+    /// What it has promised may be lost: from now on it is another one, which has promised nothing. `fresh` was never
+    /// used before, so that no ballot comes twice.
+    pub fn forget(&mut self, fresh: DirectoryId) {
+        *self = Self { has_lost: true, ..Self::new(self.member, fresh, self.chosen.clone()) };
+    }
+
+    /// The directory that it votes with, if the epoch names it.
+    #[must_use]
+    pub fn directory(&self) -> DirectoryId {
+        self.directory
     }
 
     /// Answers. What it has changed must be durable before the answer leaves.

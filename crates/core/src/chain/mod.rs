@@ -13,6 +13,7 @@
 //!
 //! None of them sends anything or knows the time. `tests/chain.rs` tries every order of their messages.
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::node::{DirectoryId, NodeId};
@@ -112,6 +113,19 @@ pub enum ChainAnswer<V> {
     NotNext,
     /// It does not vote: the epoch names another directory of it, or does not name it.
     NoVoter,
+}
+
+/// As bytes, for a frame or a file.
+#[must_use]
+pub fn encode(value: &impl Serialize) -> Vec<u8> {
+    postcard::to_allocvec(value).expect("plain values can be written")
+}
+
+/// What [`encode`] has made bytes of; none if they are something else. Nothing is allocated for a length that the bytes
+/// do not have.
+#[must_use]
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+    postcard::take_from_bytes(bytes).ok().filter(|(_, rest)| rest.is_empty()).map(|(value, _)| value)
 }
 
 /// The least number of so many of which any two such sets have one in common.

@@ -32,15 +32,17 @@ pub(super) fn is_next<V: ChainValue>(chosen: &V, value: &V) -> bool {
 }
 
 /// **A directory votes if the epoch names it, or for the one epoch that it has asked the others about.** What it had
-/// promised for a later one is asked about again.
+/// promised for a later one is asked about again. Where directories are not known yet, one that `has_lost` an earlier one
+/// is none that the epoch names.
 pub(super) fn may_vote<V: ChainValue>(
     chosen: &V,
     member: NodeId,
     directory: DirectoryId,
+    has_lost: bool,
     restored_for: Option<u64>,
 ) -> bool {
     let Some(voter) = chosen.voters().find(|voter| voter.member == member) else { return false };
-    let is_named = voter.directory.is_none_or(|named| named == directory);
+    let is_named = voter.directory.map_or(!has_lost, |named| named == directory);
     let is_restored = restored_for.is_some_and(|epoch| epoch == chosen.epoch() + 1 || is_on(Mutant::RestoredForEver));
     is_named || is_restored || is_on(Mutant::ForgottenVotes)
 }

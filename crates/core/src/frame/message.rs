@@ -19,14 +19,16 @@ const REPAIR_ANSWER: u8 = 8;
 const PROOF: u8 = 9;
 pub(super) const SCAN: u8 = 11;
 pub(super) const SCAN_ANSWER: u8 = 12;
+const LAYOUT: u8 = 13;
+const LAYOUT_ANSWER: u8 = 14;
 /// Many messages: see [`super::bundle`].
 pub(super) const BUNDLE: u8 = 10;
 
 /// Longest payload of a [`Message::Proof`].
 pub const PROOF_BYTES_MAX: usize = 64;
 
-/// More chunks of this message follow. Only of what may be large: [`STORE`], [`READ_ANSWER`] and
-/// [`SCAN_ANSWER`].
+/// More chunks of this message follow. Only of what may be large: [`STORE`], [`READ_ANSWER`],
+/// [`SCAN_ANSWER`], [`LAYOUT`] and [`LAYOUT_ANSWER`].
 pub(super) const MORE: u8 = 1;
 /// On [`STORE`].
 const REPAIR: u8 = 1 << 1;
@@ -43,9 +45,9 @@ const REBUILT: u8 = 1 << 4;
 const BACKPRESSURE: u8 = 0b111 << BACKPRESSURE_SHIFT;
 const BACKPRESSURE_SHIFT: u32 = 5;
 
-/// The first byte of a [`SCAN_ANSWER`].
-const PAGE: u8 = 0;
-const NO_PAGE: u8 = 1;
+/// The first byte of a [`SCAN_ANSWER`] and of a [`LAYOUT_ANSWER`].
+const ANSWERED: u8 = 0;
+const NOT_ANSWERED: u8 = 1;
 
 /// The first byte of a [`STORE_ANSWER`].
 mod stored {
@@ -111,6 +113,8 @@ pub enum Message {
         remembers_you: bool,
         /// It votes, and has got back what it had once lost.
         rebuilt: bool,
+        /// The newest layout that it knows.
+        epoch: u64,
         /// What it asks its coordinators to refuse.
         backpressure: Backpressure,
     },
@@ -122,6 +126,10 @@ pub enum Message {
     Scan(Bytes),
     /// The answer to [`Message::Scan`].
     ScanAnswer(Result<Bytes, Failure>),
+    /// A node asks about layouts: see [`crate::chain`].
+    Layout(Bytes),
+    /// The answer to [`Message::Layout`].
+    LayoutAnswer(Result<Bytes, Failure>),
     /// The caller has the cluster's secret: the first message, where both have one.
     Proof(Bytes),
 }
@@ -191,9 +199,10 @@ pub(super) fn put_fields<'a>(message: &'a Message, out: &mut BytesMut) -> (u8, u
             out.put_u64(*wall_ms);
             (PING, 0, None)
         }
-        Message::Pong { wall_ms, sequence, remembers_you, rebuilt, backpressure } => {
+        Message::Pong { wall_ms, sequence, remembers_you, rebuilt, epoch, backpressure } => {
             out.put_u64(*wall_ms);
             out.put_u64(*sequence);
+            out.put_u64(*epoch);
             let flags = flag(*remembers_you, REMEMBERS_YOU) | flag(*rebuilt, REBUILT);
             (PONG, flags | backpressure.level() << BACKPRESSURE_SHIFT, None)
         }
@@ -209,14 +218,9 @@ pub(super) fn put_fields<'a>(message: &'a Message, out: &mut BytesMut) -> (u8, u
             out.put_slice(payload);
             (SCAN, 0, None)
         }
-        Message::ScanAnswer(Ok(page)) => {
-            out.put_u8(PAGE);
-            (SCAN_ANSWER, 0, Some(page))
-        }
-        Message::ScanAnswer(Err(failure)) => {
-            out.put_slice(&[NO_PAGE, failure.code()]);
-            (SCAN_ANSWER, 0, None)
-        }
+        Message::ScanAnswer(answer) => (SCAN_ANSWER, 0, put_answered(answer, out)),
+        Message::Layout(payload) => (LAYOUT, 0, Some(payload)),
+        Message::LayoutAnswer(answer) => (LAYOUT_ANSWER, 0, put_answered(answer, out)),
         Message::Proof(payload) => {
             out.put_slice(payload);
             (PROOF, 0, None)
@@ -226,6 +230,19 @@ pub(super) fn put_fields<'a>(message: &'a Message, out: &mut BytesMut) -> (u8, u
 
 fn flag(is_set: bool, flag: u8) -> u8 {
     if is_set { flag } else { 0 }
+}
+
+fn put_answered<'a>(answer: &'a Result<Bytes, Failure>, out: &mut BytesMut) -> Option<&'a Bytes> {
+    match answer {
+        Ok(payload) => {
+            out.put_u8(ANSWERED);
+            Some(payload)
+        }
+        Err(failure) => {
+            out.put_slice(&[NOT_ANSWERED, failure.code()]);
+            None
+        }
+    }
 }
 
 fn put_store_answer(answer: StoreAnswer, out: &mut BytesMut) {
@@ -269,7 +286,7 @@ pub(super) fn known_flags(opcode: u8) -> Result<u8, FrameError> {
     match opcode {
         STORE => Ok(MORE | REPAIR | NON_VOTING),
         READ => Ok(VERSION_ONLY | AT_CLOCK | NON_VOTING),
-        READ_ANSWER | SCAN_ANSWER => Ok(MORE),
+        READ_ANSWER | SCAN_ANSWER | LAYOUT | LAYOUT_ANSWER => Ok(MORE),
         PONG => Ok(REMEMBERS_YOU | REBUILT | BACKPRESSURE),
         STORE_ANSWER | PING | REPAIR_REQUEST | REPAIR_ANSWER | PROOF | BUNDLE | SCAN => Ok(0),
         unknown => Err(FrameError::Opcode(unknown)),
@@ -303,29 +320,36 @@ pub(super) fn parse(head: Head, mut payload: Bytes) -> Result<Message, FrameErro
         READ_ANSWER => parse_read_answer(payload).map(Message::ReadAnswer),
         PING => parse_u64(&payload).map(|wall_ms| Message::Ping { wall_ms }),
         PONG => {
-            let (wall_ms, sequence) = payload.split_at_checked(8).ok_or(FrameError::Payload)?;
-            let (wall_ms, sequence) = (parse_u64(wall_ms)?, parse_u64(sequence)?);
+            let mut next = || payload.try_get_u64().map_err(|_| FrameError::Payload);
+            let (wall_ms, sequence, epoch) = (next()?, next()?, next()?);
+            if !payload.is_empty() {
+                return Err(FrameError::Payload);
+            }
             let backpressure = Backpressure::from_level(head.flags >> BACKPRESSURE_SHIFT);
             let is_set = |flag| head.flags & flag != 0;
             let (remembers_you, rebuilt) = (is_set(REMEMBERS_YOU), is_set(REBUILT));
-            Ok(Message::Pong { wall_ms, sequence, remembers_you, rebuilt, backpressure })
+            Ok(Message::Pong { wall_ms, sequence, remembers_you, rebuilt, epoch, backpressure })
         }
         REPAIR_REQUEST => Ok(Message::Repair(payload)),
         REPAIR_ANSWER => Ok(Message::RepairAnswer(payload)),
         SCAN => Ok(Message::Scan(payload)),
-        SCAN_ANSWER => match *payload {
-            [PAGE, ..] => {
-                payload.advance(1);
-                Ok(Message::ScanAnswer(Ok(payload)))
-            }
-            [NO_PAGE, code] => {
-                Failure::from_code(code).map(|failure| Message::ScanAnswer(Err(failure))).ok_or(FrameError::Payload)
-            }
-            _ => Err(FrameError::Payload),
-        },
+        SCAN_ANSWER => parse_answered(payload).map(Message::ScanAnswer),
+        LAYOUT => Ok(Message::Layout(payload)),
+        LAYOUT_ANSWER => parse_answered(payload).map(Message::LayoutAnswer),
         PROOF if payload.len() <= PROOF_BYTES_MAX => Ok(Message::Proof(payload)),
         PROOF => Err(FrameError::Payload),
         unknown => Err(FrameError::Opcode(unknown)),
+    }
+}
+
+fn parse_answered(mut payload: Bytes) -> Result<Result<Bytes, Failure>, FrameError> {
+    match *payload {
+        [ANSWERED, ..] => {
+            payload.advance(1);
+            Ok(Ok(payload))
+        }
+        [NOT_ANSWERED, code] => Failure::from_code(code).map(Err).ok_or(FrameError::Payload),
+        _ => Err(FrameError::Payload),
     }
 }
 

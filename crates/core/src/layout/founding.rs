@@ -25,6 +25,7 @@ impl Layout {
         Ok(Self {
             epoch: 0,
             parent: 0,
+            founding: 0,
             cluster: 0,
             hash_seed: 0,
             copies: u8::try_from(nodes.len()).expect("at most NODES_MAX"),
@@ -52,7 +53,8 @@ impl Layout {
         let directory = |id| directories.get(id).copied().unwrap_or(DirectoryId::UNKNOWN);
         let known = self.nodes.iter().filter(|node| directory(&node.id) != DirectoryId::UNKNOWN).count();
         misfit(known <= self.nodes.len() / 2, "the directories of a majority are not known")?;
-        let mut value = Self { cluster: *cluster, hash_seed: *hash_seed, copies: *copies, ..self.child() };
+        let mut value =
+            Self { founding: self.digest(), cluster: *cluster, hash_seed: *hash_seed, copies: *copies, ..self.child() };
         for node in &mut value.nodes {
             node.directory = directory(&node.id);
         }
@@ -66,15 +68,16 @@ impl Layout {
         FoundedCluster { cluster: self.cluster, hash_seed: self.hash_seed, copies: self.copies, directories }
     }
 
-    /// The layout of nodes that keep to their list, and decide none that follows: their directories are not known. Its
-    /// [parent](Self::parent) is the same for all that have the list.
+    /// The layout of nodes that keep to their list, and decide none that follows: their directories are not known. For
+    /// tests of what happens in one epoch.
     ///
     /// # Errors
     /// As [`founding`](Self::founding).
     pub fn fixed(nodes: Vec<WantedNode>, cluster: u64, copies: u8) -> Result<Self, PlanError> {
         misfit(copies == 0 || usize::from(copies) > nodes.len(), "a key has at most one copy on each node")?;
         let founding = Self::founding(nodes)?;
-        Ok(Self { epoch: 1, parent: founding.digest(), cluster, copies, ..founding })
+        let digest = founding.digest();
+        Ok(Self { epoch: 1, parent: digest, founding: digest, cluster, copies, ..founding })
     }
 
     /// The same of nodes of equal weight, each with a copy of every key.

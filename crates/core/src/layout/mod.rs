@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::chain::{ChainValue, Voter};
-use crate::key::PartitionId;
+use crate::key::{PARTITIONS, PartitionId};
 use crate::node::{DirectoryId, NodeId};
 use crate::placement::{NodePlace, PlacedNode, Placement, PlacementError};
 use crate::quorum::{NODES_MAX, Rank};
@@ -23,6 +23,10 @@ mod founding;
 mod lists;
 
 pub use lists::{PreferenceLists, lost_in_a_step};
+
+/// Longest layout as bytes, with what a message about it adds: its lists, those of its step and those of its plan, with
+/// two bytes for each node of each partition, and the nodes twice.
+pub const LAYOUT_BYTES_MAX: usize = 3 * PARTITIONS * (2 * NODES_MAX + 2) + 2 * NODES_MAX * 4096;
 
 /// What a node is for the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -44,7 +48,7 @@ pub struct MemberNode {
     pub id: NodeId,
     /// Where it listens.
     pub url: String,
-    /// Its data directory.
+    /// What it votes with: its data directory, or the number that it has drawn since it was rebuilt.
     pub directory: DirectoryId,
     /// Its share is this over the sum of all.
     pub weight: u16,
@@ -115,6 +119,8 @@ pub struct FoundedCluster {
 pub struct Layout {
     epoch: u64,
     parent: u64,
+    /// The digest of what the first epoch follows; of that itself, 0.
+    founding: u64,
     cluster: u64,
     /// Part of the hash of every key.
     hash_seed: u64,
@@ -181,6 +187,12 @@ impl Layout {
         self.parent
     }
 
+    /// The digest of the list of nodes that the cluster was founded with.
+    #[must_use]
+    pub fn founding_digest(&self) -> u64 {
+        if self.epoch == 0 { self.digest() } else { self.founding }
+    }
+
     /// Layouts that differ in anything have different digests. Reads all of it: for what asks seldom.
     #[must_use]
     pub fn digest(&self) -> u64 {
@@ -193,7 +205,7 @@ impl Layout {
         self.copies
     }
 
-    /// The cluster, among others.
+    /// The cluster, among others; 0 as long as it is not founded.
     #[must_use]
     pub fn cluster(&self) -> u64 {
         self.cluster

@@ -49,6 +49,7 @@ mod crash_poisoned;
 mod drain;
 mod expiry;
 mod hints;
+mod layouts;
 mod malformed;
 mod memory;
 mod peer_crowd;

@@ -10,7 +10,7 @@ use crate::support::random::Random;
 use crate::support::wait_until;
 
 #[test]
-fn a_peer_of_another_version_cluster_or_layout_is_refused_and_counted() {
+fn a_peer_of_another_version_cluster_or_list_is_refused_and_counted() {
     let impostor = Impostor::new();
     let url = impostor.cluster.node(0).url();
     let strange = [
@@ -18,7 +18,8 @@ fn a_peer_of_another_version_cluster_or_layout_is_refused_and_counted() {
         ("upgrade", "h2c"),
         ("kvorum-cluster", "0123456789abcdef"),
         ("kvorum-cluster", "not a number"),
-        ("kvorum-layout", "0123456789abcdef"),
+        ("kvorum-founding", "0123456789abcdef"),
+        ("kvorum-epoch", "first"),
         ("kvorum-node", "http://10.1.2.3:4"),
         ("kvorum-node", url.as_str()),
         ("kvorum-node", ""),
@@ -37,7 +38,7 @@ fn a_peer_of_another_version_cluster_or_layout_is_refused_and_counted() {
         }
     }
     let counted = impostor.cluster.metric(0, "kvorum_peer_strangers_total");
-    assert!(counted >= 8.0, "{counted} of {} strangers were counted", strange.len());
+    assert!(counted >= 9.0, "{counted} of {} strangers were counted", strange.len());
     impostor.still_serves("after strangers");
 }
 

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use crate::support::cluster::{files, output_file};
+use crate::support::cluster::{files, free_port, output_file};
 use crate::support::{Cluster, entity, wait_until};
 
 /// Runs a command that must end by itself, and kills it if it does not.
@@ -114,11 +114,25 @@ fn a_directory_written_by_a_newer_build_or_unreadable() {
 
 #[test]
 fn a_directory_of_another_cluster() {
-    let mut cluster = Cluster::start(1);
+    let mut cluster = Cluster::prepare(1, &[]);
     let list = format!("{},http://127.0.0.1:1", cluster.node(0).url());
-    assert!(cluster.terminate(0).success());
-    cluster.set_list(0, list);
+    // Alone it founds nothing, and knows no more of its cluster than the list.
+    cluster.set_list(0, list.clone());
+    cluster.spawn(0);
+    wait_until("it runs", || cluster.client(0).send("GET", "/v0/status", &[], None).is_ok());
+    cluster.kill(0);
+    cluster.set_list(0, format!("{list},http://127.0.0.1:2"));
     refuses(&cluster, &mut cluster.serve(0), &[&["cluster"]]);
+}
+
+#[test]
+fn a_directory_of_another_node() {
+    let mut cluster = Cluster::start(1);
+    assert!(cluster.terminate(0).success());
+    let (port, list) = (free_port(), cluster.node(0).url());
+    cluster.set_variable(0, "KVORUM_ADVERTISE", &format!("http://127.0.0.1:{port}"));
+    cluster.set_list(0, format!("{list},http://127.0.0.1:{port}"));
+    refuses(&cluster, &mut cluster.serve(0), &[&["the data directory is of"], &[&list]]);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use kvorum_base::interleavings::check;
+use kvorum_core::chain::acceptor::Acceptor;
 use kvorum_core::layout::Layout;
 use kvorum_core::node::DirectoryId;
 use kvorum_core::node::NodeId;
@@ -29,7 +30,8 @@ fn url(node: u32) -> String {
 fn start(directory: &Path) -> Arc<Membership> {
     let layout = Layout::fixed_at((0..2).map(url)).unwrap();
     let data_dir = DataDir::open(directory, CLUSTER).unwrap();
-    let membership = Arc::new(Membership::new(Arc::new(layout), NodeId(0), CLUSTER, data_dir, 0, None, 60_000));
+    let membership =
+        Arc::new(Membership::new(Acceptor::new(NodeId(0), data_dir.id(), layout), data_dir, 0, None, 60_000));
     assert!(membership.register_peer(OTHER, DirectoryId(9), run(0), RemembersUs::Yes).unwrap());
     membership
 }

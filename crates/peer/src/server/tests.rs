@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use kvorum_auth::peer_secret::PeerSecret;
 use kvorum_base::blocking_pool::ReadPool;
 use kvorum_base::clock::{Clock, SystemTime};
+use kvorum_core::chain::acceptor::Acceptor;
 use kvorum_core::frame::{Frame, Message, encode};
 use kvorum_core::layout::Layout;
 use kvorum_core::node::DirectoryId;
@@ -39,7 +40,13 @@ pub(crate) fn context(dir: &TempDir, flusher: &Rc<Flusher>) -> Rc<PeerContext> {
             reconnect_delay_max: second,
         },
         clock: Arc::new(Clock::new(Arc::new(SystemTime), Arc::default(), 60 * second, Incarnation(1))),
-        membership: Arc::new(Membership::new(Arc::new(layout), NodeId(0), ClusterId(7), data_dir, 0, None, 60_000)),
+        membership: Arc::new(Membership::new(
+            Acceptor::new(NodeId(0), data_dir.id(), layout),
+            data_dir,
+            0,
+            None,
+            60_000,
+        )),
         pool: ReadPool::without_threads(1),
         flusher: flusher.clone(),
         dial: Box::new(Tcp::default()),

@@ -83,7 +83,7 @@ impl Scanner {
     /// Which cluster it scans.
     #[must_use]
     pub fn cluster_id(&self) -> u64 {
-        self.membership.cluster_id().0
+        self.membership.layout().cluster()
     }
 
     /// The node's clock, in milliseconds since 1970.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use kvorum_base::clock::Clock;
 use kvorum_base::cpu_share::CpuShare;
+use kvorum_core::chain;
 use kvorum_core::frame::{Frame, Message};
 use kvorum_core::node::NodeId;
 use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer, Wanted};
@@ -25,6 +26,7 @@ use crate::anti_entropy::member::Member;
 use crate::background_rpc::BackgroundRpc;
 use crate::cluster_scan::PageReader;
 use crate::coordinator::Coordinator;
+use crate::layouts::voter::LayoutVoter;
 use crate::replica::peer_reply::PeerReply;
 use crate::replica::reply_to::ReplyTo;
 use crate::replica::{AnswerCounts, Event, Mailbox, Replica, StoreReason};
@@ -38,6 +40,7 @@ pub(super) struct Dispatch {
     pub(super) coordinator: Coordinator,
     pub(super) rpc: Rc<BackgroundRpc>,
     pub(super) member: Rc<Member>,
+    pub(super) voter: Rc<LayoutVoter>,
     pub(super) cpu_share: CpuShare,
     /// Pages for scans over the cluster.
     pub(super) pages: Rc<PageReader>,
@@ -181,6 +184,18 @@ impl Dispatch {
         Ok(())
     }
 
+    /// A question about layouts.
+    fn take_layout(&self, link: &Rc<Link>, id: u64, payload: &[u8]) -> Result<(), ProtocolError> {
+        let request = chain::decode(payload).ok_or(ProtocolError::NotARequest)?;
+        let (voter, clock, link) = (self.voter.clone(), self.clock.clone(), link.clone());
+        tokio::task::spawn_local(async move {
+            let answer = Message::LayoutAnswer(voter.answer_peer(request).await);
+            // A link that broke loses it, and the asker sees the end.
+            let _ = link.answer(&Frame { id, hlc: clock.durable_reading(), message: answer }, Grouping::Alone);
+        });
+        Ok(())
+    }
+
     /// A question of a driver of anti-entropy.
     fn take_repair(&self, caller: NodeId, link: &Rc<Link>, id: u64, payload: &[u8]) -> Result<(), ProtocolError> {
         let request = RoundRequest::decode(payload).map_err(|_| ProtocolError::NotARequest)?;
@@ -221,6 +236,8 @@ impl FrameHandler for Dispatch {
             Message::RepairAnswer(_)
             | Message::Scan(_)
             | Message::ScanAnswer(_)
+            | Message::Layout(_)
+            | Message::LayoutAnswer(_)
             | Message::Proof(_)
             | Message::Pong { .. }
             | Message::Store { .. }
@@ -263,14 +280,17 @@ impl FrameHandler for Dispatch {
                     sequence: self.membership.sequence(self.replica.sequence()),
                     remembers_you: self.membership.remembers(caller.node, caller.directory),
                     rebuilt: self.membership.is_rebuilt(),
+                    epoch: self.membership.layout().epoch(),
                     backpressure: self.membership.own_state().backpressure(),
                 };
                 link.reply(&self.frame(id, pong), Grouping::Alone);
             }
             Message::Scan(payload) => self.take_scan(link, id, payload)?,
+            Message::Layout(payload) => self.take_layout(link, id, &payload)?,
             Message::StoreAnswer(_)
             | Message::ReadAnswer(_)
             | Message::ScanAnswer(_)
+            | Message::LayoutAnswer(_)
             | Message::RepairAnswer(_)
             | Message::Proof(_)
             | Message::Pong { .. } => {

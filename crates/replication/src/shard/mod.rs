@@ -43,6 +43,9 @@ use crate::coordinator::metrics::CoordinatorMetrics;
 use crate::coordinator::{Coordinator, CoordinatorParts};
 use crate::hints::HintQueue;
 use crate::hints::hint_store::{HintStore, HintStoreParts};
+use crate::layouts::driver::LayoutDriver;
+use crate::layouts::proposer::Proposer;
+use crate::layouts::voter::LayoutVoter;
 use crate::pinned_layout::ShardLayout;
 use crate::replica::Mailbox;
 use crate::replica::Replica;
@@ -198,8 +201,8 @@ impl Shard {
     /// Puts a shard together; nothing runs yet.
     #[must_use]
     pub fn new(parts: ShardParts) -> Self {
-        let replica = replica(&parts);
         let scan = BackgroundScan::new(parts.pool.clone(), parts.scans.clone(), parts.cpu_share.clone());
+        let replica = replica(&parts);
         let (member, pages) = (member(&parts, &replica, &scan), page_reader(&parts, &scan));
         let ShardParts { index, clock, membership, store, pool, scans, mailbox, cpu_share, .. } = parts;
         let ShardParts { large_values, hints, anti_entropy, .. } = parts;
@@ -240,6 +243,7 @@ impl Shard {
             coordinator: coordinator.clone(),
             rpc: rpc.clone(),
             member: member.clone(),
+            voter: LayoutVoter::new(clock.clone(), membership.clone(), pool.clone()),
             cpu_share: cpu_share.clone(),
             works: Default::default(),
         });
@@ -283,6 +287,20 @@ impl Shard {
     pub fn driver(&self) -> Rc<Driver> {
         let (member, rpc, cpu_share) = (self.member.clone(), self.rpc.clone(), self.cpu_share.clone());
         Rc::new(Driver { member, rpc, cpu_share })
+    }
+
+    /// What has layouts decided.
+    #[must_use]
+    pub fn proposer(&self) -> Rc<Proposer> {
+        let (membership, voter, rpc) = (self.membership.clone(), self.dispatch.voter.clone(), self.rpc.clone());
+        Rc::new(Proposer { membership, voter, rpc, deadline: self.peer_context.settings.deadline })
+    }
+
+    /// What sees to it that the node knows the newest layout, on one shard of it. `copies`: what it proposes if it founds the
+    /// cluster.
+    #[must_use]
+    pub fn layout_driver(&self, copies: u8) -> Rc<LayoutDriver> {
+        Rc::new(LayoutDriver { clock: self.clock.clone(), proposer: self.proposer(), copies })
     }
 
     /// What keeps and delivers hints, on one shard of the node.

@@ -26,7 +26,7 @@ pub(crate) fn stats(view: &Arc<NodeView>) -> Vec<u8> {
     let ready = view.ready();
     let page = json!({
         "node": membership.own_state().url,
-        "cluster": format!("{:016x}", membership.cluster_id().0),
+        "cluster": format!("{:016x}", membership.layout().cluster()),
         "version": env!("CARGO_PKG_VERSION"),
         "commit": view.build,
         "at_ms": view.clock.wall_ms(),

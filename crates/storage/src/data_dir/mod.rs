@@ -3,7 +3,8 @@
 //! ```text
 //! LOCK        flock(2): one process at a time
 //! FORMAT      the version of this layout
-//! IDENTITY    ids of the cluster and of this directory
+//! IDENTITY    ids of the list that the cluster was first started with, and of this directory
+//! LAYOUT      the newest layout, and this node's part in the decision of the next: [`DataDir::acceptor`]
 //! PEERS       what is remembered of each peer: [`PeerNote`]
 //! RUNS        where each run began: [`Runs`]
 //! REBUILT     what had been lost before this sequence is back: [`DataDir::rebuilt`]
@@ -22,13 +23,16 @@
 //! of the [`Run`] before.
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use kvorum_base::sync::{Mutex, MutexGuard};
+use kvorum_core::chain;
+use kvorum_core::chain::acceptor::Acceptor;
+use kvorum_core::layout::Layout;
 use kvorum_core::node::{DirectoryId, NodeId};
 use kvorum_core::version::Incarnation;
 use rustix::fs::{FlockOperation, flock};
@@ -36,6 +40,8 @@ use rustix::fs::{FlockOperation, flock};
 use crate::store::Durability;
 
 pub mod checksum;
+mod error;
+mod files;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod marker;
@@ -43,7 +49,9 @@ mod peer_note;
 mod run;
 mod runs;
 
-use checksum::{with_checksum, without_checksum};
+use checksum::{with_checksum, with_hash, without_checksum, without_hash};
+pub use error::{ClusterId, DataDirError};
+use files::{io_error, read, read_bytes, write};
 pub use run::{Run, RunId};
 
 pub use marker::{LogState, SyncMarker};
@@ -58,80 +66,13 @@ const FORMAT: u32 = 4;
 /// and what its peers then remember would pass for what was made good. 3 knew nodes by their URLs, in PEERS and in the
 /// names of hints; a build for only that one would know none.
 const FORMAT_MIN: u32 = 1;
+/// What IDENTITY called the directory before format 4, when its number had 32 bits.
+const OLD_DIRECTORY: &str = "incarnation ";
 /// What FORMAT begins with.
 const FORMAT_NAME: &str = "kvorum data directory, format ";
 
 /// Where Linux names this start of the machine.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-
-/// The hash of the list of URLs that a cluster was first started with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClusterId(pub u64);
-
-impl std::fmt::Display for ClusterId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:016x}", self.0)
-    }
-}
-
-/// Why a directory is not this node's. Each message says what is the matter and what to do.
-#[derive(Debug, thiserror::Error)]
-pub enum DataDirError {
-    /// The operating system refused.
-    #[error("cannot {action} {path}: {source}. Check that the path is right and that this user may read and write it")]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// With what.
-        path: PathBuf,
-        /// Its answer.
-        source: io::Error,
-    },
-    /// Another process has it open.
-    #[error("{0} is in use by another process. Stop that one, or give this node its own --data-dir")]
-    Locked(PathBuf),
-    /// There are files, but none of ours.
-    #[error("{0} is not empty and not a kvorum data directory. Give an empty or a new directory as --data-dir")]
-    Foreign(PathBuf),
-    /// Written by a newer build.
-    #[error("{path} has data format {found}, newer than this build's {FORMAT}. Run the newer build that wrote it")]
-    Newer {
-        /// The directory.
-        path: PathBuf,
-        /// Its format.
-        found: u32,
-    },
-    /// Of another cluster.
-    #[error(
-        "{path} belongs to cluster {found}, and --cluster names cluster {expected}. \
-         Give the list of URLs that the cluster was first started with, or another --data-dir"
-    )]
-    OtherCluster {
-        /// The directory.
-        path: PathBuf,
-        /// Its cluster.
-        found: ClusterId,
-        /// This node's.
-        expected: ClusterId,
-    },
-    /// Others than its owner may write into it.
-    #[error(
-        "{path} has mode {mode:04o}: others than its owner may change what the node stores. `chmod go-w` it, and make \
-         sure that nobody has"
-    )]
-    WritableByOthers {
-        /// The directory.
-        path: PathBuf,
-        /// The lowest twelve bits of its mode.
-        mode: u32,
-    },
-    /// One of its files is not what was written.
-    #[error(
-        "{0} is damaged. Restore it from a backup of this very node, or move the whole data directory away: \
-         the node then starts empty and counts for no quorum until it is rebuilt"
-    )]
-    Damaged(PathBuf),
-}
 
 /// An open data directory, locked until dropped.
 #[derive(Debug)]
@@ -139,10 +80,12 @@ pub struct DataDir {
     path: PathBuf,
     /// Held for its lock.
     _lock: File,
+    cluster: ClusterId,
     id: DirectoryId,
     run: RunId,
     rebuilt: AtomicU64,
     is_new: bool,
+    is_taken_over: bool,
     peers: Mutex<PeerNotes>,
     /// Held while PEERS is written; what shards lock is `peers` alone.
     writing_peers: Mutex<()>,
@@ -160,7 +103,7 @@ struct PeerNotes {
 
 impl DataDir {
     /// Opens or creates the directory for a node of `cluster`. One of an older format is of this build's from then
-    /// on.
+    /// on. One that knows an epoch of its cluster's layout is of that, whatever list is given.
     ///
     /// # Errors
     /// [`DataDirError`]; nothing has been changed then, but for an empty lock file.
@@ -185,11 +128,16 @@ impl DataDir {
         let format = read(&path.join("FORMAT"))?.map(|text| check_format(path, &text)).transpose()?;
         let is_new = format.is_none();
         let identity = path.join("IDENTITY");
-        let id = if is_new {
-            create(path, cluster, random)?
+        let (cluster, id, is_taken_over) = if is_new {
+            (cluster, create(path, cluster, random)?, false)
         } else {
-            let text = read(&identity)?.ok_or(DataDirError::Damaged(identity))?;
-            check_identity(path, &text, cluster)?
+            let text = read(&identity)?;
+            let parsed = text.as_deref().and_then(parse_identity);
+            let (found, id) = parsed.ok_or(DataDirError::Damaged(identity))?;
+            if found != cluster && read_acceptor(path)?.is_none_or(|acceptor| acceptor.chosen().epoch() == 0) {
+                return Err(DataDirError::OtherCluster { path: path.to_owned(), found, expected: cluster });
+            }
+            (found, id, text.is_some_and(|text| text.contains(OLD_DIRECTORY)))
         };
         let notes = match read(&path.join("PEERS"))? {
             Some(text) => parse_peers(&text).ok_or_else(|| DataDirError::Damaged(path.join("PEERS")))?,
@@ -205,13 +153,21 @@ impl DataDir {
         Ok(Self {
             path: path.to_owned(),
             _lock: lock,
+            cluster,
             id,
             run: RunId(u64::from_be_bytes(draw(path, random)?)),
             rebuilt: AtomicU64::new(rebuilt),
             is_new,
+            is_taken_over,
             peers: Mutex::new(PeerNotes { notes, is_dirty: false }),
             writing_peers: Mutex::default(),
         })
+    }
+
+    /// The list that its cluster was first started with.
+    #[must_use]
+    pub fn cluster(&self) -> ClusterId {
+        self.cluster
     }
 
     /// The cluster of a directory that is not opened: a node may be using it.
@@ -263,6 +219,12 @@ impl DataDir {
         self.is_new
     }
 
+    /// Whether it was created by a build before format 4: its cluster knew no epochs, and had keys where its list says.
+    #[must_use]
+    pub fn is_taken_over(&self) -> bool {
+        self.is_taken_over
+    }
+
     /// The runs of this directory and then this one, which began with `recovered`: durable before it returns. Where it
     /// cannot be written down, which is logged, the last one goes on: a peer that has that one has missed nothing that
     /// it needs. Blocks.
@@ -271,7 +233,7 @@ impl DataDir {
         let earlier = || read(&self.path.join("RUNS")).ok().flatten().and_then(|text| Runs::parse(&text));
         let present = Run { id: self.run, recovered };
         let runs = Runs::new(earlier().unwrap_or_default(), present);
-        match write(&self.path, "RUNS", &runs.text()) {
+        match write(&self.path, "RUNS", runs.text()) {
             Ok(()) => runs,
             Err(error) => {
                 tracing::warn!(%error, "cannot write down that a run begins");
@@ -354,7 +316,7 @@ impl DataDir {
     }
 
     fn write_peers(&self, notes: &BTreeMap<PeerName, PeerNote>) -> Result<(), DataDirError> {
-        write(&self.path, "PEERS", &with_checksum(&show_peers(notes)))
+        write(&self.path, "PEERS", with_checksum(&show_peers(notes)))
     }
 
     /// To be called when the store has been opened, before anything is acknowledged: what an earlier run had
@@ -412,7 +374,7 @@ impl DataDir {
         if self.rebuilding()?.is_some() {
             return Ok(());
         }
-        write(&self.path, "REBUILDING", &format!("{}\n", reason.replace('\n', " ")))
+        write(&self.path, "REBUILDING", format!("{}\n", reason.replace('\n', " ")))
     }
 
     /// Ends what [`DataDir::set_rebuilding`] began, durably before it returns. Blocks.
@@ -436,9 +398,26 @@ impl DataDir {
     /// # Errors
     /// [`DataDirError::Io`].
     pub fn set_rebuilt(&self, rebuilt: u64) -> Result<(), DataDirError> {
-        write(&self.path, "REBUILT", &with_checksum(&format!("{rebuilt}\n")))?;
+        write(&self.path, "REBUILT", with_checksum(&format!("{rebuilt}\n")))?;
         self.rebuilt.store(rebuilt, Ordering::Release);
         Ok(())
+    }
+
+    /// The newest layout that this node knows, and what it has promised about the next; none as long as it has promised
+    /// nothing and knows none but its list. Blocks.
+    ///
+    /// # Errors
+    /// [`DataDirError::Io`], [`DataDirError::Damaged`].
+    pub fn acceptor(&self) -> Result<Option<Acceptor<Layout>>, DataDirError> {
+        read_acceptor(&self.path)
+    }
+
+    /// Replaces it, durably before it returns. Blocks.
+    ///
+    /// # Errors
+    /// [`DataDirError::Io`].
+    pub fn set_acceptor(&self, acceptor: &Acceptor<Layout>) -> Result<(), DataDirError> {
+        write(&self.path, "LAYOUT", with_hash(chain::encode(acceptor)))
     }
 
     /// Opens the sync marker and compares it with how far the store's log was recovered.
@@ -449,11 +428,6 @@ impl DataDir {
         let path = self.path.join("SYNCED");
         SyncMarker::open(&path, recovered).map_err(io_error("open", &path))
     }
-}
-
-fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DataDirError + use<> {
-    let path = path.to_owned();
-    move |source| DataDirError::Io { action, path, source }
 }
 
 /// Whether there is something here, and no FORMAT. What a first start may have left when it was killed (a
@@ -489,7 +463,7 @@ fn create(path: &Path, cluster: ClusterId, random: FillRandom<'_>) -> Result<Dir
     fs::write(&synced, SyncMarker::encode(0)).map_err(io_error("write", &synced))?;
     File::open(&synced).and_then(|file| file.sync_all()).map_err(io_error("sync", &synced))?;
     let identity = format!("cluster {cluster}\ndirectory {id}\n");
-    write(path, "IDENTITY", &with_checksum(&identity))?;
+    write(path, "IDENTITY", with_checksum(&identity))?;
     write_format(path)?;
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         // So that the directory itself survives. Best effort: the parent need not be readable.
@@ -509,7 +483,7 @@ fn os_random(bytes: &mut [u8]) -> io::Result<()> {
 }
 
 fn write_format(path: &Path) -> Result<(), DataDirError> {
-    write(path, "FORMAT", &format!("{FORMAT_NAME}{FORMAT}\n"))
+    write(path, "FORMAT", format!("{FORMAT_NAME}{FORMAT}\n"))
 }
 
 /// The format, if this build can read it.
@@ -517,53 +491,27 @@ fn check_format(path: &Path, text: &str) -> Result<u32, DataDirError> {
     let number = text.trim_end().strip_prefix(FORMAT_NAME).and_then(|number| number.parse::<u32>().ok());
     match number {
         Some(found @ FORMAT_MIN..=FORMAT) => Ok(found),
-        Some(found) if found > FORMAT => Err(DataDirError::Newer { path: path.to_owned(), found }),
+        Some(found) if found > FORMAT => Err(DataDirError::Newer { path: path.to_owned(), found, newest: FORMAT }),
         _ => Err(DataDirError::Damaged(path.join("FORMAT"))),
     }
 }
 
-fn check_identity(path: &Path, text: &str, cluster: ClusterId) -> Result<DirectoryId, DataDirError> {
-    let (found, id) = parse_identity(text).ok_or_else(|| DataDirError::Damaged(path.join("IDENTITY")))?;
-    if found != cluster {
-        return Err(DataDirError::OtherCluster { path: path.to_owned(), found, expected: cluster });
-    }
-    Ok(id)
+fn read_acceptor(path: &Path) -> Result<Option<Acceptor<Layout>>, DataDirError> {
+    let path = path.join("LAYOUT");
+    let Some(bytes) = read_bytes(&path)? else { return Ok(None) };
+    without_hash(&bytes).and_then(chain::decode).map(Some).ok_or(DataDirError::Damaged(path))
 }
 
 fn parse_identity(text: &str) -> Option<(ClusterId, DirectoryId)> {
     let (cluster, id) = without_checksum(text)?.strip_prefix("cluster ")?.split_once('\n')?;
-    // Before format 4 it was called so, and had 32 bits.
     let id = id.strip_suffix('\n')?;
-    let id = id.strip_prefix("directory ").or_else(|| id.strip_prefix("incarnation "))?;
+    let id = id.strip_prefix("directory ").or_else(|| id.strip_prefix(OLD_DIRECTORY))?;
     let cluster = ClusterId(u64::from_str_radix(cluster, 16).ok()?);
     Some((cluster, id.parse().ok()?))
 }
 
 fn parse_rebuilt(text: &str) -> Option<u64> {
     without_checksum(text)?.strip_suffix('\n')?.parse().ok()
-}
-
-fn read(path: &Path) -> Result<Option<String>, DataDirError> {
-    let mut bytes = Vec::new();
-    match File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)) {
-        Ok(_) => String::from_utf8(bytes).map(Some).map_err(|_| DataDirError::Damaged(path.to_owned())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(io_error("read", path)(error)),
-    }
-}
-
-/// Replaces a file: after a crash it is the old one or the new one, and the new one once this returned.
-fn write(directory: &Path, name: &str, text: &str) -> Result<(), DataDirError> {
-    let path = directory.join(name);
-    let fresh = directory.join(format!("{name}.new"));
-    let replace = || {
-        let mut file = File::create(&fresh)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&fresh, &path)?;
-        File::open(directory)?.sync_all()
-    };
-    replace().map_err(io_error("write", &path))
 }
 
 #[cfg(test)]

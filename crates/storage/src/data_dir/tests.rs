@@ -3,6 +3,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 use crate::store::Durability;
+use kvorum_core::layout::{FoundedCluster, WantedNode};
 use tempfile::{TempDir, tempdir};
 
 const CLUSTER: ClusterId = ClusterId(0x1234);
@@ -67,6 +68,39 @@ fn the_cluster_of_a_directory_in_use_can_be_read() {
     assert!(matches!(DataDir::cluster_of(directory.path()), Err(DataDirError::Damaged(_))));
     let _open = open(&directory).unwrap();
     assert_eq!(DataDir::cluster_of(directory.path()).unwrap(), CLUSTER);
+}
+
+#[test]
+fn what_was_promised_about_layouts_is_read_again_and_damage_to_it_is_found() {
+    let directory = tempdir().unwrap();
+    let data_dir = open(&directory).unwrap();
+    assert!(data_dir.acceptor().unwrap().is_none());
+    let acceptor = Acceptor::new(B, data_dir.id(), Layout::fixed_at(["http://a:1", "http://b:1"]).unwrap());
+    data_dir.set_acceptor(&acceptor).unwrap();
+    assert_eq!(data_dir.acceptor().unwrap(), Some(acceptor));
+    drop(data_dir);
+    let mut bytes = fs::read(file(&directory, "LAYOUT")).unwrap();
+    bytes[3] ^= 1;
+    fs::write(file(&directory, "LAYOUT"), bytes).unwrap();
+    let damaged = open(&directory).unwrap().acceptor();
+    assert!(matches!(damaged, Err(DataDirError::Damaged(path)) if path.ends_with("LAYOUT")));
+}
+
+#[test]
+fn a_directory_that_knows_an_epoch_needs_no_list() {
+    let directory = tempdir().unwrap();
+    let data_dir = open(&directory).unwrap();
+    let founding = Layout::founding(vec![WantedNode::at("http://a:1")]).unwrap();
+    let founded =
+        FoundedCluster { cluster: 9, hash_seed: 0, copies: 1, directories: [(NodeId(0), data_dir.id())].into() };
+    let mut acceptor = Acceptor::new(NodeId(0), data_dir.id(), founding.clone());
+    data_dir.set_acceptor(&acceptor).unwrap();
+    drop(data_dir);
+    let other = ClusterId(CLUSTER.0 + 1);
+    assert!(matches!(DataDir::open(directory.path(), other), Err(DataDirError::OtherCluster { .. })));
+    assert!(acceptor.learn(founding.found(&founded).unwrap()));
+    open(&directory).unwrap().set_acceptor(&acceptor).unwrap();
+    assert_eq!(DataDir::open(directory.path(), other).unwrap().acceptor().unwrap(), Some(acceptor));
 }
 
 #[test]

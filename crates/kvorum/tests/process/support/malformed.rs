@@ -130,8 +130,14 @@ pub fn bad_body(random: &mut Random) -> Vec<u8> {
 
 /// A header of a handshake, and a value that it must not have.
 pub fn bad_hello(random: &mut Random) -> (&'static str, String) {
-    let numbers =
-        ["kvorum-cluster", "kvorum-directory", "kvorum-layout", "kvorum-deadline-ms", "kvorum-run", "kvorum-recovered"];
+    let numbers = [
+        "kvorum-cluster",
+        "kvorum-directory",
+        "kvorum-founding",
+        "kvorum-deadline-ms",
+        "kvorum-run",
+        "kvorum-recovered",
+    ];
     let number = random.next();
     match random.below(4) {
         0 => (pick(random, &numbers), format!("z{}", text(random, 200))),
@@ -139,7 +145,7 @@ pub fn bad_hello(random: &mut Random) -> (&'static str, String) {
             pick(random, &numbers),
             pick(random, &["", "-1", "fffffffffffffffffffffffffffffffff0", "0x1", "é", "1 2"]).to_owned(),
         ),
-        2 => (pick(random, &["kvorum-cluster", "kvorum-layout"]), format!("{number:016x}")),
+        2 => (pick(random, &["kvorum-cluster", "kvorum-founding"]), format!("{number:016x}")),
         _ => ("kvorum-node", format!("http://{number:x}{}", "n".repeat(random.below(4_000) as usize))),
     }
 }

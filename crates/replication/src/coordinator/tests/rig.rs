@@ -10,6 +10,7 @@ use kvorum_base::blocking_pool::{ReadPool, ReadPoolThreads};
 use kvorum_base::clock::{Clock, SystemTime, TimeSource};
 use kvorum_base::cpu_share::CpuShare;
 use kvorum_base::value_memory::{Body, LargeValues};
+use kvorum_core::chain::acceptor::Acceptor;
 use kvorum_core::frame::{Decoder, Frame, Message, encode};
 use kvorum_core::hints::BacklogBounds;
 use kvorum_core::layout::Layout;
@@ -422,5 +423,5 @@ pub(crate) fn idle_node(peer: usize) -> NodeId {
 
 fn membership(layout: Layout, own: NodeId, dir: &TempDir) -> Membership {
     let data_dir = DataDir::open(&dir.path().join("data"), CLUSTER).unwrap();
-    Membership::new(Arc::new(layout), own, CLUSTER, data_dir, 0, None, 60_000)
+    Membership::new(Acceptor::new(own, data_dir.id(), layout), data_dir, 0, None, 60_000)
 }
