@@ -1,13 +1,13 @@
 //! Frames between peers: messages as bytes on a connection.
 //!
 //! ```text
-//! length u32 | id u64 | opcode u8 | flags u8 | hlc u64 | checksum u32 | payload of `length` bytes
+//! length u32 | id u64 | opcode u8 | flags u8 | epoch u64 | hlc u64 | checksum u32 | payload of `length` bytes
 //! ```
 //!
 //! Big-endian. `checksum` is the low half of XXH3-64 over the payload and the header before it, so a
 //! flipped bit on the way breaks the connection instead of becoming a message.
 //!
-//! A payload over [`CHUNK_BYTES`] travels as chunks: frames of the same id, opcode, flags and hlc, all
+//! A payload over [`CHUNK_BYTES`] travels as chunks: frames of the same id, opcode, flags, epoch and hlc, all
 //! full and flagged `MORE` but the last, so that frames of small messages can go in between. Within one
 //! direction of a connection an id therefore belongs to one message at a time, and at most
 //! [`INTERLEAVED_MAX`] messages are unfinished.
@@ -29,7 +29,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 pub use bundle::OpenBundle;
 pub use head::{CHUNK_BYTES, HEADER_BYTES};
-pub use message::{Frame, FrameError, Message, PROOF_BYTES_MAX};
+pub use message::{Frame, FrameError, Message, NO_EPOCH, PROOF_BYTES_MAX};
 
 use crate::key::KEY_BYTES_MAX;
 use crate::record::RECORD_OVERHEAD_MAX;
@@ -51,7 +51,7 @@ pub fn encode(frame: &Frame, out: &mut BytesMut) -> Option<LargeFrame> {
     let start = out.len();
     out.put_bytes(0, HEADER_BYTES);
     let (opcode, flags, body) = put_fields(&frame.message, out);
-    let head = Head { id: frame.id, opcode, flags, hlc: frame.hlc };
+    let head = Head { id: frame.id, opcode, flags, epoch: frame.epoch, hlc: frame.hlc };
     let fields = out.get(start + HEADER_BYTES..).expect("the header's place was left free");
     if fields.len() + body.map_or(0, Bytes::len) > CHUNK_BYTES {
         let body = body.cloned().expect("fields alone are short: a key is the longest");
@@ -145,13 +145,13 @@ impl Decoder {
         self.is_from_bundle = false;
         while let Some((head, payload)) = self.next_frame(input)? {
             if head.opcode == BUNDLE {
-                self.unbundled = Unbundled::new(payload, head.hlc)?;
+                self.unbundled = Unbundled::new(head, payload)?;
                 self.is_from_bundle = true;
                 return self.unbundled.next();
             }
             if let Some((head, payload)) = self.assemble(head, payload)? {
                 let message = parse(head, payload)?;
-                return Ok(Some(Frame { id: head.id, hlc: head.hlc, message }));
+                return Ok(Some(Frame { id: head.id, epoch: head.epoch, hlc: head.hlc, message }));
             }
         }
         Ok(None)
@@ -169,6 +169,7 @@ impl Decoder {
             id: header.get_u64(),
             opcode: header.get_u8(),
             flags: header.get_u8(),
+            epoch: header.get_u64(),
             hlc: Hlc::from_raw(header.get_u64()),
         };
         let unsummed = input.get(..UNSUMMED).expect("the header is there");

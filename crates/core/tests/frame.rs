@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 const MESSAGE_MAX: usize = 1 << 20;
 
-const FAILURES: [Failure; 9] = [
+const FAILURES: [Failure; 10] = [
     Failure::Unreachable,
     Failure::Timeout,
     Failure::Overloaded,
@@ -25,6 +25,7 @@ const FAILURES: [Failure; 9] = [
     Failure::Rebuilding,
     Failure::ClockSkew,
     Failure::NotServing,
+    Failure::Epoch,
 ];
 
 fn key(bytes: &[u8]) -> Key {
@@ -36,7 +37,7 @@ fn version(hlc: u64) -> Version {
 }
 
 fn frame(id: u64, message: Message) -> Frame {
-    Frame { id, hlc: Hlc::from_raw(0x0123_4567_89ab_cdef), message }
+    Frame { id, epoch: 0x0f1e_2d3c_4b5a_6978, hlc: Hlc::from_raw(0x0123_4567_89ab_cdef), message }
 }
 
 fn decoder() -> Decoder {
@@ -60,6 +61,7 @@ fn raw(opcode: u8, flags: u8, payload: &[u8]) -> BytesMut {
     out.put_u64(7);
     out.put_u8(opcode);
     out.put_u8(flags);
+    out.put_u64(3);
     out.put_u64(9);
     let sum = xxh3_64_with_seed(&out, xxh3_64(payload));
     out.put_u32(sum as u32);
@@ -481,12 +483,12 @@ fn any_message() -> impl Strategy<Value = Message> {
 proptest! {
     #[test]
     fn any_messages_survive_a_round_trip(
-        messages in proptest::collection::vec((any_message(), any::<u64>(), any::<u64>()), 1..8),
+        messages in proptest::collection::vec((any_message(), any::<u64>(), any::<(u64, u64)>()), 1..8),
         step in 1..100_000_usize,
     ) {
         let sent: Vec<_> = messages
             .into_iter()
-            .map(|(message, id, hlc)| Frame { id, hlc: Hlc::from_raw(hlc), message })
+            .map(|(message, id, (epoch, hlc))| Frame { id, epoch, hlc: Hlc::from_raw(hlc), message })
             .collect();
         let mut stream = BytesMut::new();
         for frame in &sent {

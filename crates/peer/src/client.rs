@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use kvorum_base::outstanding::Outstanding;
-use kvorum_core::frame::{Decoder, Frame, Message};
+use kvorum_core::frame::{Decoder, Frame, Message, NO_EPOCH};
 use kvorum_core::node::{DirectoryId, NodeId};
 use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer, Wanted};
 use kvorum_core::{Hlc, Key};
@@ -180,28 +180,28 @@ impl PeerClient {
         !self.is_up() && !*self.gone.borrow() && self.settled.get() != Some(self.state.hellos.count())
     }
 
-    /// Sends a request. One of a client is deferred while a dial is awaited, and fails with it.
+    /// Sends a request by the layout of this epoch. One of a client is deferred while a dial is awaited, and fails with it.
     ///
     /// # Errors
     /// [`Failure::Unreachable`] without a connection, [`Failure::Overloaded`] if too much waits already.
-    pub fn send(&self, id: u64, message: Message, grouping: Grouping) -> Result<Sent, Failure> {
+    pub fn send(&self, id: u64, epoch: u64, message: Message, grouping: Grouping) -> Result<Sent, Failure> {
         let link = self.link.borrow();
-        let Some(link) = link.as_ref() else { return self.defer(id, message) };
+        let Some(link) = link.as_ref() else { return self.defer(id, epoch, message) };
         let is_read = matches!(message, Message::Read { non_voting: false, .. });
-        link.send(&Frame { id, hlc: self.context.clock.reading(), message }, grouping)?;
+        link.send(&Frame { id, epoch, hlc: self.context.clock.reading(), message }, grouping)?;
         if is_read {
             self.reads.asked(|| self.context.clock.boot());
         }
         Ok(Sent::Now)
     }
 
-    fn defer(&self, id: u64, message: Message) -> Result<Sent, Failure> {
+    fn defer(&self, id: u64, epoch: u64, message: Message) -> Result<Sent, Failure> {
         let is_of_client =
             matches!(message, Message::Store { non_voting: false, .. } | Message::Read { non_voting: false, .. });
         if !is_of_client || !self.is_awaited() {
             return Err(Failure::Unreachable);
         }
-        let question = Question { id, message, asked: self.context.clock.boot() };
+        let question = Question { id, epoch, message, asked: self.context.clock.boot() };
         self.pending.push(question, self.context.settings.queue_bytes_max)?;
         Ok(Sent::Deferred)
     }
@@ -210,8 +210,8 @@ impl PeerClient {
     ///
     /// # Errors
     /// As [`PeerClient::send`].
-    pub fn read(&self, id: u64, key: &Key, wanted: Wanted, grouping: Grouping) -> Result<Sent, Failure> {
-        self.send(id, Message::Read { key: key.clone(), wanted, non_voting: false }, grouping)
+    pub fn read(&self, id: u64, epoch: u64, key: &Key, wanted: Wanted, grouping: Grouping) -> Result<Sent, Failure> {
+        self.send(id, epoch, Message::Read { key: key.clone(), wanted, non_voting: false }, grouping)
     }
 
     /// Takes note of how long a read took, or has already taken.
@@ -305,7 +305,7 @@ impl PeerClient {
             let sent = if is_late {
                 Err(Failure::Unreachable)
             } else {
-                self.send(question.id, question.message.clone(), Grouping::Alone)
+                self.send(question.id, question.epoch, question.message.clone(), Grouping::Alone)
             };
             if let Err(failure) = sent {
                 self.fail(handler, question, failure);
@@ -318,7 +318,7 @@ impl PeerClient {
             Message::Store { .. } => Message::StoreAnswer(StoreAnswer::Failed(failure)),
             _ => Message::ReadAnswer(ReadAnswer::Failed(failure)),
         };
-        let answer = Frame { id: question.id, hlc: Hlc::ZERO, message };
+        let answer = Frame { id: question.id, epoch: NO_EPOCH, hlc: Hlc::ZERO, message };
         handler.on_answer(self.node, answer).expect("a failure is an answer");
     }
 
@@ -358,7 +358,12 @@ impl PeerClient {
         let link = Link::new(transport, self.context.settings.queue_bytes_max, self.context.flusher.clone());
         // At once: what follows may wait for the disk, and the peer does not wait long.
         if let Some(proof) = proof {
-            let frame = Frame { id: NO_REQUEST, hlc: self.context.clock.reading(), message: Message::Proof(proof) };
+            let frame = Frame {
+                id: NO_REQUEST,
+                epoch: NO_EPOCH,
+                hlc: self.context.clock.reading(),
+                message: Message::Proof(proof),
+            };
             link.send(&frame, Grouping::Alone).map_err(|_| ConnectError::Io(std::io::ErrorKind::BrokenPipe.into()))?;
         }
         let votes = exchange_hello(&self.context, node, hello).await.map_err(ConnectError::NotRemembered)?;
@@ -440,7 +445,7 @@ impl PeerClient {
         self.pinged_at.set(self.context.clock.boot());
         let message = Message::Ping { wall_ms: self.context.clock.wall_ms() };
         // A full queue is a sign of silence as well; the next tick decides.
-        let frame = Frame { id: NO_REQUEST, hlc: self.context.clock.reading(), message };
+        let frame = Frame { id: NO_REQUEST, epoch: NO_EPOCH, hlc: self.context.clock.reading(), message };
         let _ = link.send(&frame, Grouping::Alone);
     }
 

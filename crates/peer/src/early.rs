@@ -1,5 +1,6 @@
-//! Questions of requests that come before this node serves its cluster. On the first start of a cluster its nodes get
-//! there within milliseconds of each other, and the first of them is asked, and asks the others, at once.
+//! Questions that come before this node can answer them. Those of requests, before it serves its cluster: on the first
+//! start of a cluster its nodes get there within milliseconds of each other, and the first of them is asked, and asks the
+//! others, at once. And all that were asked by a layout which this node does not know yet.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -27,12 +28,14 @@ impl Drop for Room {
 }
 
 impl Incoming {
-    /// Keeps a question until this node serves its cluster, or the time is over in which the answer is awaited. Gives
-    /// back what is none, and what there is no room for: that is answered now.
+    /// Keeps a question until this node can answer it, or the time is over in which the answer is awaited. Gives back what
+    /// is none, and what there is no room for: that is answered now.
     pub(super) fn hold(&self, frame: Frame) -> Option<Frame> {
+        let is_ahead = frame.epoch > self.context.membership.epoch();
         let bytes = match &frame.message {
-            Message::Store { record, non_voting: false, .. } => QUESTION_BYTES + record.len(),
-            Message::Read { non_voting: false, .. } => QUESTION_BYTES,
+            Message::Store { record, non_voting, .. } if is_ahead || !non_voting => QUESTION_BYTES + record.len(),
+            Message::Read { non_voting, .. } if is_ahead || !non_voting => QUESTION_BYTES,
+            Message::Repair(payload) | Message::Scan(payload) if is_ahead => QUESTION_BYTES + payload.len(),
             _ => return Some(frame),
         };
         let early = &self.early;
@@ -46,7 +49,8 @@ impl Incoming {
         let caller = self.caller;
         tokio::task::spawn_local(async move {
             // If it is over, what follows shows that.
-            let _ = tokio::time::timeout(context.settings.deadline, context.membership.until_serving()).await;
+            let answering = context.membership.until_answering(frame.epoch);
+            let _ = tokio::time::timeout(context.settings.deadline, answering).await;
             if !link.is_closed() {
                 handler
                     .on_request(caller, &link, frame, Grouping::Alone)

@@ -104,6 +104,7 @@ impl SealedHead {
         header.put_u32(u32::try_from(payload.len()).unwrap_or(u32::MAX));
         header.put_u64(u64::from(self.id));
         header.put_slice(&[self.opcode, self.flags]);
+        header.put_u64(u64::from(self.id % 2));
         header.put_u64(self.hlc);
         let sum = xxh3_64_with_seed(&header, xxh3_64(payload)) & u64::from(u32::MAX);
         header.put_u32(u32::try_from(sum).unwrap_or_default() ^ self.flaw);

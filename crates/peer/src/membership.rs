@@ -75,6 +75,8 @@ pub enum RemembersUs {
 /// Identity and standing of this node, and its view of the others.
 pub struct Membership {
     layout: watch::Sender<Arc<Layout>>,
+    /// The number of that one.
+    epoch: AtomicU64,
     /// This node's part in the decisions about them, as LAYOUT has it.
     acceptor: Mutex<Acceptor<Layout>>,
     /// How often it was another one in this run.
@@ -122,6 +124,7 @@ impl Membership {
         let own_state = Arc::new(PeerState::new(url));
         let membership = Self {
             peers: Mutex::new(BTreeMap::from([(own, own_state.clone())])),
+            epoch: AtomicU64::new(layout.epoch()),
             layout: watch::Sender::new(layout.clone()),
             acceptor: Mutex::new(acceptor),
             forgotten: AtomicU64::new(0),
@@ -152,6 +155,13 @@ impl Membership {
     #[must_use]
     pub fn layout(&self) -> Arc<Layout> {
         self.layout.borrow().clone()
+    }
+
+    /// The number of the newest layout that this node knows.
+    #[must_use]
+    #[inline]
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Relaxed)
     }
 
     /// The newest layout, and each newer one.
@@ -264,9 +274,14 @@ impl Membership {
 
     /// Waits until this node votes, rebuilds, or is stopping. Cancel safe.
     pub async fn until_serving(&self) {
+        self.until_answering(0).await;
+    }
+
+    /// The same, and knows the layout of this epoch. Cancel safe.
+    pub async fn until_answering(&self, epoch: u64) {
         loop {
             let changed = self.changed.notified();
-            if self.is_serving() || self.is_draining() {
+            if self.is_serving() && self.epoch() >= epoch || self.is_draining() {
                 return;
             }
             changed.await;

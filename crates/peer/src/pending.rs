@@ -12,6 +12,7 @@ const MESSAGE_BYTES: usize = 256;
 /// A question that waits.
 pub(super) struct Question {
     pub(super) id: u64,
+    pub(super) epoch: u64,
     pub(super) message: Message,
     /// When it was asked, since boot.
     pub(super) asked: Duration,

@@ -153,7 +153,12 @@ impl Incoming {
                         Err(error) => break Err(error),
                     };
                     self.context.observe(self.slot.peer(), frame.hlc);
-                    let is_early = !self.context.membership.is_serving();
+                    let membership = &self.context.membership;
+                    let is_ahead = frame.epoch > membership.epoch();
+                    if is_ahead {
+                        membership.note_epoch(self.caller.node, frame.epoch);
+                    }
+                    let is_early = is_ahead || !membership.is_serving();
                     let grouping = if decoder.is_from_bundle() { Grouping::Together } else { Grouping::Alone };
                     let Some(frame) = (if is_early { self.hold(frame) } else { Some(frame) }) else { continue };
                     if let Err(error) = self.handler.on_request(self.caller, &self.link, frame, grouping) {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use kvorum_base::value_memory::LargeValues;
 use kvorum_core::chain;
 use kvorum_core::chain::{ChainAnswer, ChainRequest};
-use kvorum_core::frame::Message;
+use kvorum_core::frame::{Message, NO_EPOCH};
 use kvorum_core::layout::Layout;
 use kvorum_core::node::NodeId;
 use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer, Wanted};
@@ -185,7 +185,9 @@ impl BackgroundRpc {
         self.last.set(number);
         self.waiting.borrow_mut().insert(number, WaitingCall { node, key: key.cloned(), tell });
         let entry = CallGuard { calls: self, number };
-        peer.send(background_id(number), message, Grouping::Alone)?;
+        // A question about layouts goes to nodes that know none yet.
+        let epoch = if matches!(message, Message::Layout(_)) { NO_EPOCH } else { self.membership.epoch() };
+        peer.send(background_id(number), epoch, message, Grouping::Alone)?;
         Ok((entry, told))
     }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use kvorum_core::frame::{Frame, Message, encode};
+use kvorum_core::frame::{Frame, Message, NO_EPOCH, encode};
 use kvorum_core::node::{DirectoryId, NodeId};
 use kvorum_core::partitions::PartitionSet;
 use kvorum_core::repair::RoundId;
@@ -183,7 +183,7 @@ fn end(round: RoundId) -> RoundRequest {
 fn send(dialled: &Dialled, frames: impl IntoIterator<Item = (Hlc, Message)>) {
     let mut out = BytesMut::new();
     for (hlc, message) in frames {
-        assert!(encode(&Frame { id: 1, hlc, message }, &mut out).is_none(), "it is small");
+        assert!(encode(&Frame { id: 1, epoch: NO_EPOCH, hlc, message }, &mut out).is_none(), "it is small");
     }
     // What it does not take is lost.
     let _written = dialled.transport.try_write(&out);

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! is the payload of such a frame. Big-endian. What belongs to a batch travels so, in both directions. The receiver
-//! takes each message as if it had come in a frame of its own, with the bundle's clock: a reading at or above that of
-//! each message.
+//! takes each message as if it had come in a frame of its own, with the bundle's epoch, which all of them have, and its
+//! clock: a reading at or above that of each message.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -25,6 +25,7 @@ const MESSAGE_HEADER_BYTES: usize = 8 + 1 + 1 + 4;
 #[derive(Debug)]
 pub struct OpenBundle {
     start: usize,
+    epoch: Option<u64>,
     hlc: Hlc,
 }
 
@@ -34,12 +35,16 @@ impl OpenBundle {
     pub fn begin(out: &mut BytesMut) -> Self {
         let start = out.len();
         out.put_bytes(0, HEADER_BYTES);
-        Self { start, hlc: Hlc::ZERO }
+        Self { start, epoch: None, hlc: Hlc::ZERO }
     }
 
-    /// Appends a message; whether it went in. One that is too long, or has no room left, leaves `out` as it was.
+    /// Appends a message; whether it went in. One that is too long, has no room left or is of another epoch leaves `out` as it
+    /// was.
     #[must_use = "what does not fit must be sent otherwise"]
     pub fn push(&mut self, frame: &Frame, out: &mut BytesMut) -> bool {
+        if self.epoch.is_some_and(|epoch| epoch != frame.epoch) {
+            return false;
+        }
         let before = out.len();
         out.put_bytes(0, MESSAGE_HEADER_BYTES);
         let (opcode, flags, body) = put_fields(&frame.message, out);
@@ -54,6 +59,7 @@ impl OpenBundle {
         header.put_u8(opcode);
         header.put_u8(flags);
         header.put_u32(u32::try_from(length).expect("it is at most a chunk"));
+        self.epoch = Some(frame.epoch);
         self.hlc = self.hlc.max(frame.hlc);
         true
     }
@@ -63,7 +69,7 @@ impl OpenBundle {
         if out.len() == self.start + HEADER_BYTES {
             return out.truncate(self.start);
         }
-        let head = Head { id: 0, opcode: BUNDLE, flags: 0, hlc: self.hlc };
+        let head = Head { id: 0, opcode: BUNDLE, flags: 0, epoch: self.epoch.unwrap_or_default(), hlc: self.hlc };
         head.seal(out.get_mut(self.start..).expect("out has only grown"));
     }
 }
@@ -72,12 +78,14 @@ impl OpenBundle {
 #[derive(Debug, Default)]
 pub(super) struct Unbundled {
     rest: Bytes,
+    epoch: u64,
     hlc: Hlc,
 }
 
 impl Unbundled {
-    pub(super) fn new(payload: Bytes, hlc: Hlc) -> Result<Self, FrameError> {
-        if payload.is_empty() { Err(FrameError::Payload) } else { Ok(Self { rest: payload, hlc }) }
+    pub(super) fn new(head: Head, payload: Bytes) -> Result<Self, FrameError> {
+        let Head { epoch, hlc, .. } = head;
+        if payload.is_empty() { Err(FrameError::Payload) } else { Ok(Self { rest: payload, epoch, hlc }) }
     }
 
     /// The next message; none at the end.
@@ -92,7 +100,8 @@ impl Unbundled {
         if rest.len() < MESSAGE_HEADER_BYTES {
             return Err(FrameError::Payload);
         }
-        let head = Head { id: rest.get_u64(), opcode: rest.get_u8(), flags: rest.get_u8(), hlc: self.hlc };
+        let (id, opcode, flags) = (rest.get_u64(), rest.get_u8(), rest.get_u8());
+        let head = Head { id, opcode, flags, epoch: self.epoch, hlc: self.hlc };
         let length = usize::try_from(rest.get_u32()).map_err(|_| FrameError::TooLong)?;
         if length > MESSAGE_BYTES_MAX {
             return Err(FrameError::TooLong);
@@ -107,6 +116,6 @@ impl Unbundled {
             return Err(FrameError::Flags(head.flags));
         }
         let message = parse(head, rest.split_to(length))?;
-        Ok(Some(Frame { id: head.id, hlc: self.hlc, message }))
+        Ok(Some(Frame { id: head.id, epoch: self.epoch, hlc: self.hlc, message }))
     }
 }

@@ -10,7 +10,7 @@ pub const CHUNK_BYTES: usize = 64 * 1024;
 /// Bytes before the payload.
 pub const HEADER_BYTES: usize = UNSUMMED + 4;
 /// Bytes before the checksum.
-pub(super) const UNSUMMED: usize = 4 + 8 + 1 + 1 + 8;
+pub(super) const UNSUMMED: usize = 4 + 8 + 1 + 1 + 8 + 8;
 
 /// Everything in the header but the length and the checksum: the same for all chunks of a message,
 /// apart from [`MORE`].
@@ -19,6 +19,7 @@ pub(super) struct Head {
     pub(super) id: u64,
     pub(super) opcode: u8,
     pub(super) flags: u8,
+    pub(super) epoch: u64,
     pub(super) hlc: Hlc,
 }
 
@@ -34,6 +35,7 @@ impl Head {
         rest.put_u64(self.id);
         rest.put_u8(self.opcode);
         rest.put_u8(self.flags);
+        rest.put_u64(self.epoch);
         rest.put_u64(self.hlc.raw());
         let (unsummed, sum) = header.split_at_mut(UNSUMMED);
         sum.copy_from_slice(&checksum(unsummed, payload).to_be_bytes());

@@ -134,11 +134,16 @@ pub enum Message {
     Proof(Bytes),
 }
 
+/// The epoch of frames that are the same in all layouts.
+pub const NO_EPOCH: u64 = 0;
+
 /// A message with what goes along with every one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// Chosen for the request, repeated in the answer.
     pub id: u64,
+    /// Of a question: the layout by which it was asked. [`NO_EPOCH`] in answers, and where no layout matters.
+    pub epoch: u64,
     /// The sender's hybrid logical clock.
     pub hlc: Hlc,
     /// The message.

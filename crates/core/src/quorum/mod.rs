@@ -254,11 +254,13 @@ pub enum Failure {
     ClockSkew,
     /// It is starting or stopping.
     NotServing,
+    /// It does not know the layout by which it was asked.
+    Epoch,
 }
 
 impl Failure {
     /// Every failure, at the place of its code on the wire: new ones go to the end.
-    const BY_CODE: [Self; 9] = [
+    const BY_CODE: [Self; 10] = [
         Self::Unreachable,
         Self::Timeout,
         Self::Overloaded,
@@ -268,6 +270,7 @@ impl Failure {
         Self::Rebuilding,
         Self::ClockSkew,
         Self::NotServing,
+        Self::Epoch,
     ];
 
     /// Its code on the wire.
@@ -283,6 +286,7 @@ impl Failure {
             Self::Rebuilding => 6,
             Self::ClockSkew => 7,
             Self::NotServing => 8,
+            Self::Epoch => 9,
         }
     }
 

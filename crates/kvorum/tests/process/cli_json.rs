@@ -98,7 +98,8 @@ fn ask_all(checker: &mut Checker, urls: &str, one_url: &str) {
     };
     let put = run("put", &["put", "j/text", "a\tb", "--trace", "--ttl", "1h"], "");
     assert_eq!((put[0]["key"].as_str(), put[0]["replicas"].as_array().unwrap().len()), (Some("j/text"), 3));
-    assert_eq!(put[0]["replicas"][0]["outcome"], "accepted", "{put:?}");
+    let outcomes = put[0]["replicas"].as_array().unwrap().iter().map(|replica| &replica["outcome"]);
+    assert!(outcomes.filter(|outcome| *outcome == "accepted").count() >= 2, "{put:?}");
     run("put", &["put", "j/quote\"\n", "{\"n\":1}"], "");
     let got = run("get", &["get", "j/text", "--trace"], "");
     assert_eq!((&got[0]["value"], &got[0]["etag"]), (&Value::from("a\tb"), &put[0]["etag"]));

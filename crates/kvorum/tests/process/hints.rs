@@ -130,30 +130,6 @@ fn a_hint_makes_no_copy_beyond_from() {
 }
 
 #[test]
-fn a_hint_for_a_node_that_is_no_replica_any_more_is_dropped() {
-    let mut cluster = Cluster::start(3);
-    cluster.kill(AWAY);
-    let mut client = cluster.client(0);
-    for number in 0..200 {
-        client.put(&entity_at(format!("k{number:03}"), 1, 2), b"v");
-    }
-    // Two thirds of the keys are meant for it.
-    wait_for_hints(&cluster, 0, 100);
-    (0..2).for_each(|index| cluster.kill(index));
-    let weights: Vec<String> = (0..2).map(|index| format!("{}=1000", cluster.node(index).url())).collect();
-    for index in 0..3 {
-        let mut command = cluster.serve(index);
-        command.env("KVORUM_LAYOUT_WEIGHTS", weights.join(","));
-        cluster.spawn_as(index, command);
-    }
-    cluster.wait_whole();
-    wait_delivered(&cluster, 0);
-    assert!(cluster.metric(0, "kvorum_hints_dropped_total") > 90.0);
-    let taken = held(&cluster, AWAY).len();
-    assert!(taken < 10, "{taken} copies at a node with next to no share");
-}
-
-#[test]
 fn a_damaged_record_keeps_no_other_hint_from_its_node() {
     let mut cluster = Cluster::prepare(3, &[]);
     Clocks::prepare(&mut cluster).set(AWAY, Duration::from_secs(20));

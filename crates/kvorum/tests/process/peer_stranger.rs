@@ -1,13 +1,17 @@
 //! Bad peers: strangers, other versions, garbage, frames over the limit. The connection is closed, it is counted,
 //! and the node serves on. The test itself plays the third node of a cluster of three.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use bytes::BytesMut;
+use kvorum_core::frame::{Decoder, Frame, Message};
+use kvorum_core::quorum::{Failure, ReadAnswer};
+
 use crate::support::impostor::{Impostor, accept, is_closed};
 use crate::support::random::Random;
-use crate::support::wait_until;
+use crate::support::{SOON, wait_until};
 
 #[test]
 fn a_peer_of_another_version_cluster_or_list_is_refused_and_counted() {
@@ -40,6 +44,33 @@ fn a_peer_of_another_version_cluster_or_list_is_refused_and_counted() {
     let counted = impostor.cluster.metric(0, "kvorum_peer_strangers_total");
     assert!(counted >= 9.0, "{counted} of {} strangers were counted", strange.len());
     impostor.still_serves("after strangers");
+}
+
+#[test]
+fn a_question_by_a_layout_that_nobody_has_decided_is_refused() {
+    let impostor = Impostor::new();
+    let epoch = impostor.cluster.client(0).get("/v0/cluster").json()["epoch"].as_u64().unwrap();
+    for (asked, expected) in [(epoch, false), (epoch + 1, true), (u64::MAX, true)] {
+        let mut stream = impostor.peer();
+        stream.write_all(&impostor.question(asked)).unwrap();
+        let answer = first_frame(&mut stream).message;
+        let is_refused = answer == Message::ReadAnswer(ReadAnswer::Failed(Failure::Epoch));
+        assert_eq!(is_refused, expected, "epoch {asked}: {answer:?}");
+    }
+    impostor.still_serves("after layouts that nobody knows");
+}
+
+fn first_frame(stream: &mut TcpStream) -> Frame {
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    let (mut decoder, mut input, mut bytes) = (Decoder::new(1 << 20, 1 << 20), BytesMut::new(), [0; 4_096]);
+    loop {
+        if let Some(frame) = decoder.decode(&mut input).unwrap() {
+            return frame;
+        }
+        let read = stream.read(&mut bytes).unwrap();
+        assert!(read > 0, "it was closed");
+        input.extend_from_slice(&bytes[..read]);
+    }
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn what_waits_for_a_dial_is_bounded() {
         let key = key();
         let record = Record::value(&key, kvorum_core::Version::ZERO, 1, None, &vec![0; bytes]);
         let message = Message::Store { key, record: record.bytes().clone(), repair: false, non_voting: false };
-        Question { id: 1, message, asked: Duration::ZERO }
+        Question { id: 1, epoch: 1, message, asked: Duration::ZERO }
     };
     let bytes_max = 100_000;
     let kept = (0..1000).take_while(|_| pending.push(store(1000), bytes_max).is_ok()).count();

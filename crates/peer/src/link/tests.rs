@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 
-use kvorum_core::frame::{CHUNK_BYTES, Decoder, Message};
+use kvorum_core::frame::{CHUNK_BYTES, Decoder, Message, NO_EPOCH};
 use kvorum_core::quorum::{Held, ReadAnswer, StoreAnswer};
 use kvorum_core::{Hlc, Key};
 use tokio::task::LocalSet;
@@ -33,7 +33,7 @@ pub(crate) async fn pair(queue_bytes_max: usize, flusher: &Rc<Flusher>) -> (Rc<L
 }
 
 fn frame(id: u64, message: Message) -> Frame {
-    Frame { id, hlc: Hlc::ZERO, message }
+    Frame { id, epoch: NO_EPOCH, hlc: Hlc::ZERO, message }
 }
 
 fn store(id: u64, length: usize) -> Frame {

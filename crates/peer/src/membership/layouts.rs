@@ -106,7 +106,7 @@ impl Membership {
     /// A peer knows the layout of this epoch, and no newer one: it may have lost what it knew.
     pub fn note_epoch(&self, node: NodeId, epoch: u64) {
         let before = self.peer(node).epoch.swap(epoch, Ordering::Relaxed);
-        if before < epoch && self.layout.borrow().epoch() < epoch {
+        if before < epoch && self.epoch() < epoch {
             self.changed.notify_waiters();
         }
     }
@@ -166,6 +166,7 @@ impl Membership {
         self.layout.send_if_modified(|known| {
             let is_newer = layout.epoch() > known.epoch();
             if is_newer {
+                self.epoch.store(layout.epoch(), Ordering::Relaxed);
                 *known = layout;
             }
             is_newer

@@ -6,10 +6,10 @@ use kvorum_auth::peer_secret::PeerSecret;
 use kvorum_base::blocking_pool::ReadPool;
 use kvorum_base::clock::{Clock, SystemTime};
 use kvorum_core::chain::acceptor::Acceptor;
-use kvorum_core::frame::{Frame, Message, encode};
+use kvorum_core::frame::{Frame, Message, NO_EPOCH, encode};
 use kvorum_core::layout::Layout;
 use kvorum_core::node::DirectoryId;
-use kvorum_core::quorum::{Failure, Held, ReadAnswer, StoreAnswer};
+use kvorum_core::quorum::{Failure, Held, ReadAnswer, StoreAnswer, Wanted};
 use kvorum_core::{Hlc, Incarnation, Key, Record};
 use kvorum_storage::data_dir::{ClusterId, DataDir, Run, RunId};
 use tempfile::TempDir;
@@ -76,7 +76,7 @@ impl FrameHandler for Accepting {
     fn on_requests_end(&self) {
         for (link, id) in self.0.take() {
             link.reply(
-                &Frame { id, hlc: Hlc::ZERO, message: Message::StoreAnswer(StoreAnswer::Accepted) },
+                &Frame { id, epoch: NO_EPOCH, hlc: Hlc::ZERO, message: Message::StoreAnswer(StoreAnswer::Accepted) },
                 Grouping::Alone,
             );
         }
@@ -97,7 +97,7 @@ fn every_question_is_answered_when_records_do_not_fit_the_queue() {
         let count = 30;
         for id in 0..count {
             let message = answers[usize::try_from(id).unwrap() % 3].clone();
-            near.reply(&Frame { id, hlc: Hlc::ZERO, message }, Grouping::Alone);
+            near.reply(&Frame { id, epoch: NO_EPOCH, hlc: Hlc::ZERO, message }, Grouping::Alone);
         }
         assert!(near.queued_bytes() < 4 * length, "the bound holds for records");
         let mut decoder = Decoder::new(2 * length, 8 * length);
@@ -139,11 +139,16 @@ fn what_comes_before_this_node_serves_its_cluster_is_answered_when_it_does() {
             let version = kvorum_core::Version { hlc: Hlc::from_millis(1), incarnation: Incarnation(1) };
             let record = Record::value(&key, version, 1, None, &vec![0; bytes]);
             let (key, record) = (key.clone(), record.bytes().clone());
-            Frame { id, hlc: Hlc::ZERO, message: Message::Store { key, record, repair: false, non_voting: false } }
+            Frame {
+                id,
+                epoch: NO_EPOCH,
+                hlc: Hlc::ZERO,
+                message: Message::Store { key, record, repair: false, non_voting: false },
+            }
         };
         let incoming = incoming(&context, None, near.clone());
         let hold = |frame| incoming.hold(frame);
-        let ping = Frame { id: 0, hlc: Hlc::ZERO, message: Message::Ping { wall_ms: 0 } };
+        let ping = Frame { id: 0, epoch: NO_EPOCH, hlc: Hlc::ZERO, message: Message::Ping { wall_ms: 0 } };
         assert!(hold(ping).is_some(), "a sign of life is given at once");
         assert!(hold(question(1, 600_000)).is_none() && hold(question(2, 600_000)).is_none());
         assert!(hold(question(3, 1)).is_some(), "what is kept is bounded");
@@ -162,6 +167,41 @@ fn what_comes_before_this_node_serves_its_cluster_is_answered_when_it_does() {
 }
 
 #[test]
+fn what_was_asked_by_a_layout_that_this_node_does_not_know_waits_for_it() {
+    run(|flusher| async move {
+        let (near, far) = pair(1 << 20, &flusher).await;
+        let dir = TempDir::new().unwrap();
+        let context = context(&dir, &flusher);
+        let membership = &context.membership;
+        let run = Run { id: RunId(3), recovered: 0 };
+        membership.register_peer(NodeId(1), DirectoryId(2), run, RemembersUs::Yes).unwrap();
+        let incoming = incoming(&context, None, near.clone());
+        let (key, next) = (Key::new("key".into()).unwrap(), membership.epoch() + 1);
+        // Work in the background too, and a scan.
+        let messages = [
+            Message::Read { key, wanted: Wanted::Record, non_voting: true },
+            Message::Repair(vec![7; 10].into()),
+            Message::Scan(vec![7; 10].into()),
+        ];
+        let mut input = BytesMut::new();
+        for (id, message) in (1..).zip(messages) {
+            assert!(encode(&Frame { id, epoch: next, hlc: Hlc::ZERO, message }, &mut input).is_none());
+        }
+        let mut decoder = Decoder::new(1 << 16, 1 << 16);
+        let changed = membership.changed();
+        incoming.take_frames(&mut decoder, &mut input).unwrap();
+        changed.await;
+        tokio::task::yield_now().await;
+        assert_eq!(near.queued_bytes(), 0, "none has an answer, and it is known who knows the layout");
+        let paced = membership.layout().with_pace(Some(1));
+        membership.learn_layout(paced).unwrap();
+        let mut answers = receive(&far, &mut Decoder::new(1 << 16, 1 << 16), 3).await;
+        answers.sort_by_key(|frame| frame.id);
+        assert_eq!(answers.iter().map(|frame| frame.id).collect::<Vec<_>>(), [1, 2, 3]);
+    });
+}
+
+#[test]
 fn of_a_connection_that_has_proved_nothing_no_part_of_a_long_message_is_kept() {
     run(|flusher| async move {
         let (link, _far) = pair(1 << 20, &flusher).await;
@@ -174,7 +214,7 @@ fn of_a_connection_that_has_proved_nothing_no_part_of_a_long_message_is_kept() {
         let incoming = incoming(&context, awaited, link);
         let mut all = BytesMut::new();
         let message = Message::Repair(vec![7; 1000].into());
-        assert!(encode(&Frame { id: 1, hlc: Hlc::ZERO, message }, &mut all).is_none());
+        assert!(encode(&Frame { id: 1, epoch: NO_EPOCH, hlc: Hlc::ZERO, message }, &mut all).is_none());
         let mut decoder = Decoder::new(1 << 16, 1 << 16);
         let mut taken = |length: usize| incoming.take_frames(&mut decoder, &mut BytesMut::from(&all[..length]));
         assert!(taken(50).is_ok());

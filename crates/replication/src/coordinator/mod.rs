@@ -226,7 +226,8 @@ impl Coordinator {
             | Failure::Unreachable
             | Failure::Timeout
             | Failure::Rebuilding
-            | Failure::NotServing => Refused::CannotWrite,
+            | Failure::NotServing
+            | Failure::Epoch => Refused::CannotWrite,
         })?;
         // It may have space again: a write shows it.
         if self.operations.replica.disk_refuses() && self.needs_own(key, quorum) {

@@ -281,7 +281,7 @@ impl Operations {
         let mut is_overloaded = false;
         let peers = replicas.iter().filter(|node| **node != own);
         for node in peers.chain(replicas.iter().filter(|node| **node == own)) {
-            match self.send_store(id, *node, &key, &record, StoreReason::Write) {
+            match self.send_store(id, layout.epoch(), *node, &key, &record, StoreReason::Write) {
                 Ok(Sent::Now) => is_sent = true,
                 Ok(Sent::Deferred) => {
                     is_sent = true;
@@ -314,6 +314,7 @@ impl Operations {
     pub(super) fn send_store(
         &self,
         id: OperationId,
+        epoch: u64,
         node: NodeId,
         key: &Key,
         record: &Record,
@@ -323,7 +324,7 @@ impl Operations {
             let peer = self.peers.get(node).ok_or(Failure::Unreachable)?;
             let (key, record) = (key.clone(), record.bytes().clone());
             let message = Message::Store { key, record, repair: reason == StoreReason::Repair, non_voting: false };
-            peer.send(id.get(), message, self.grouping.get())
+            peer.send(id.get(), epoch, message, self.grouping.get())
         } else {
             let submission =
                 self.replica.submission(key.clone(), record, reason, AnswerCounts::InQuorum, ReplyTo::Operation(id));

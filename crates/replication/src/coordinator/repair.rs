@@ -32,7 +32,8 @@ impl Operations {
                 continue;
             }
             // If it cannot be sent, the next read finds the same again.
-            let _ = self.send_store(self.id_of_nobody(), *node, &operation.key, record, StoreReason::Repair);
+            let (id, epoch) = (self.id_of_nobody(), operation.layout.epoch());
+            let _ = self.send_store(id, epoch, *node, &operation.key, record, StoreReason::Repair);
         }
     }
 
@@ -40,6 +41,7 @@ impl Operations {
     /// others answer first, the read does not wait for the damaged one.
     pub(crate) fn repair_own(&self, key: &Key, record: &Record) {
         // What cannot be queued is still damaged when the caller looks, or in the next pass.
-        let _ = self.send_store(self.id_of_nobody(), self.membership.own(), key, record, StoreReason::Repair);
+        let (id, epoch) = (self.id_of_nobody(), self.membership.epoch());
+        let _ = self.send_store(id, epoch, self.membership.own(), key, record, StoreReason::Repair);
     }
 }

@@ -226,11 +226,11 @@ impl Operations {
         let Some(operation) = find(&mut table, id) else { return };
         let Some(node) = operation.node(rank) else { return };
         operation.note_asked(rank, now);
-        let key = operation.key.clone();
+        let (key, epoch) = (operation.key.clone(), operation.layout.epoch());
         drop(table);
         if node != self.membership.own() {
             let asked = match self.peers.get(node) {
-                Some(peer) => peer.read(id.get(), &key, wanted, self.grouping.get()).map(|_| ()),
+                Some(peer) => peer.read(id.get(), epoch, &key, wanted, self.grouping.get()).map(|_| ()),
                 None => Err(Failure::Unreachable),
             };
             if let Err(failure) = asked {
@@ -271,11 +271,12 @@ impl Operations {
         }
         operation.storing.insert(rank);
         let (key, id) = (operation.key.clone(), id.with_round(operation.round));
+        let epoch = operation.layout.epoch();
         drop(table);
         self.metrics.write_backs.fetch_add(1, Ordering::Relaxed);
         let age_ms = self.clock.wall_ms().saturating_sub(record.version().hlc.millis());
         self.behind.note(node, Duration::from_millis(age_ms), now);
-        if let Err(failure) = self.send_store(id, node, &key, record, StoreReason::Repair) {
+        if let Err(failure) = self.send_store(id, epoch, node, &key, record, StoreReason::Repair) {
             self.post(id.get(), node, ResponseKind::Stored(StoreAnswer::Failed(failure)));
         }
     }
@@ -424,5 +425,6 @@ pub fn failure_name(failure: Failure) -> &'static str {
         Failure::Rebuilding => "rebuilding",
         Failure::ClockSkew => "clock-skew",
         Failure::NotServing => "not-serving",
+        Failure::Epoch => "other-layout",
     }
 }

@@ -244,3 +244,38 @@ async fn send_one<'a>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use kvorum_core::{Hlc, Incarnation, Version};
+
+    use super::*;
+    use crate::coordinator::tests::rig::{Rig, Settings, run};
+    use crate::hints::names::TargetId;
+
+    #[test]
+    fn a_hint_for_a_node_that_is_no_replica_is_dropped() {
+        run(async {
+            let rig = Rig::start(3, Settings::default()).await;
+            let layout = rig.shard.membership.layout();
+            let hint_store = rig.shard.hint_store();
+            hint_store.follow(&layout);
+            let (key, hlc) = (Key::new("k".into()).unwrap(), Hlc::from_millis(7));
+            let record = Record::value(&key, Version { hlc, incarnation: Incarnation(7) }, 2, None, b"value");
+            let mut dropped = 0;
+            for (rank, node) in layout.preference_list(key.hash().partition()).iter().enumerate() {
+                let Some(target) = hint_store.target(*node) else { continue };
+                let pace = HintPace::new(1, hint_store.parts.cpu_share.clone());
+                let delivered = Delivered::default();
+                let sender = HintSender { hint_store: hint_store.clone(), target, pace, delivered, place: None };
+                let name = names::hint(TargetId::of(*node), BucketId(1), &key);
+                let is_owed = sender.owed(&name, record.bytes().clone()).is_some();
+                assert_eq!(is_owed, rank < 2);
+                dropped += u64::from(!is_owed);
+                assert_eq!(rig.hints.dropped(Dropped::NoReplica), dropped);
+            }
+        });
+    }
+}

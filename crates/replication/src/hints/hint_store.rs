@@ -122,7 +122,7 @@ impl HintStore {
         come
     }
 
-    fn target(&self, node: NodeId) -> Option<Rc<HintTarget>> {
+    pub(super) fn target(&self, node: NodeId) -> Option<Rc<HintTarget>> {
         self.targets.borrow().iter().find(|target| target.node == node).cloned()
     }
 

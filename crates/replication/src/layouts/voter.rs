@@ -28,9 +28,9 @@ pub struct LayoutVoter {
 }
 
 /// A peer's question that is being answered.
-struct UnderWay(Rc<LayoutVoter>);
+struct LayoutQuestion(Rc<LayoutVoter>);
 
-impl Drop for UnderWay {
+impl Drop for LayoutQuestion {
     fn drop(&mut self) {
         self.0.under_way.set(self.0.under_way.get() - 1);
     }
@@ -52,7 +52,7 @@ impl LayoutVoter {
             return Err(Failure::Overloaded);
         }
         self.under_way.set(self.under_way.get() + 1);
-        let asked = UnderWay(self);
+        let asked = LayoutQuestion(self);
         asked.0.answer(request).await.map(|answer| chain::encode(&answer).into())
     }
 

@@ -4,7 +4,7 @@ use kvorum_core::Record;
 use std::rc::Rc;
 
 use kvorum_base::clock::Clock;
-use kvorum_core::frame::{Frame, Message};
+use kvorum_core::frame::{Frame, Message, NO_EPOCH};
 use kvorum_core::quorum::{Held, ReadAnswer, StoreAnswer, Wanted};
 use kvorum_peer::link::{Grouping, Link};
 
@@ -44,6 +44,6 @@ impl PeerReply {
     }
 
     fn send(&self, clock: &Clock, message: Message) {
-        self.link.reply(&Frame { id: self.id, hlc: clock.durable_reading(), message }, self.grouping);
+        self.link.reply(&Frame { id: self.id, epoch: NO_EPOCH, hlc: clock.durable_reading(), message }, self.grouping);
     }
 }

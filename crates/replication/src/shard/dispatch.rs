@@ -8,7 +8,7 @@ use bytes::Bytes;
 use kvorum_base::clock::Clock;
 use kvorum_base::cpu_share::CpuShare;
 use kvorum_core::chain;
-use kvorum_core::frame::{Frame, Message};
+use kvorum_core::frame::{Frame, Message, NO_EPOCH};
 use kvorum_core::node::NodeId;
 use kvorum_core::quorum::{Failure, ReadAnswer, StoreAnswer, Wanted};
 use kvorum_core::repair::wire::{RoundRequest, RoundResponse};
@@ -125,7 +125,19 @@ impl Dispatch {
     /// An answer. Its clock is durable, also where nothing depends on it: a bundle has one clock for all of its answers,
     /// and what a read counts must be so.
     fn frame(&self, id: u64, message: Message) -> Frame {
-        Frame { id, hlc: self.clock.durable_reading(), message }
+        Frame { id, epoch: NO_EPOCH, hlc: self.clock.durable_reading(), message }
+    }
+
+    /// Answers a question that is not looked at.
+    fn refuse(&self, link: &Rc<Link>, id: u64, question: &Message, failure: Failure, grouping: Grouping) {
+        let answer = match question {
+            Message::Store { .. } => Message::StoreAnswer(StoreAnswer::Failed(failure)),
+            Message::Read { .. } => Message::ReadAnswer(ReadAnswer::Failed(failure)),
+            Message::Scan(_) => Message::ScanAnswer(Err(failure)),
+            Message::Repair(_) => Message::RepairAnswer(RoundResponse::Failed.encode()),
+            _ => return,
+        };
+        link.reply(&self.frame(id, answer), grouping);
     }
 
     /// A store waits among `works`, or is refused at once.
@@ -177,7 +189,8 @@ impl Dispatch {
             let page = pages.read_encoded(question).await;
             drop(admitted);
             // After the page: what it says of values that end is of now.
-            let answer = Frame { id, hlc: clock.durable_reading(), message: Message::ScanAnswer(page) };
+            let answer =
+                Frame { id, epoch: NO_EPOCH, hlc: clock.durable_reading(), message: Message::ScanAnswer(page) };
             // A link that broke loses it, and the scan sees the end.
             let _ = link.answer(&answer, Grouping::Alone);
         });
@@ -191,7 +204,8 @@ impl Dispatch {
         tokio::task::spawn_local(async move {
             let answer = Message::LayoutAnswer(voter.answer_peer(request).await);
             // A link that broke loses it, and the asker sees the end.
-            let _ = link.answer(&Frame { id, hlc: clock.durable_reading(), message: answer }, Grouping::Alone);
+            let _ = link
+                .answer(&Frame { id, epoch: NO_EPOCH, hlc: clock.durable_reading(), message: answer }, Grouping::Alone);
         });
         Ok(())
     }
@@ -207,7 +221,8 @@ impl Dispatch {
         tokio::task::spawn_local(async move {
             let response = member.answer(caller, request).await;
             drop(admitted);
-            let answer = Frame { id, hlc: clock.reading(), message: Message::RepairAnswer(response.encode()) };
+            let answer =
+                Frame { id, epoch: NO_EPOCH, hlc: clock.reading(), message: Message::RepairAnswer(response.encode()) };
             // A link that broke loses it, and the driver sees the end.
             let _ = link.answer(&answer, Grouping::Alone);
         });
@@ -226,7 +241,7 @@ impl FrameHandler for Dispatch {
     }
 
     fn on_answer(&self, node: NodeId, answer: Frame) -> Result<(), ProtocolError> {
-        let Frame { id, message, hlc } = answer;
+        let Frame { id, message, hlc, .. } = answer;
         if let Some(number) = background_number(id) {
             return self.rpc.on_answer(node, number, message, hlc);
         }
@@ -255,7 +270,11 @@ impl FrameHandler for Dispatch {
         request: Frame,
         grouping: Grouping,
     ) -> Result<(), ProtocolError> {
-        let Frame { id, message, .. } = request;
+        let Frame { id, epoch, message, .. } = request;
+        if epoch > self.membership.epoch() {
+            self.refuse(link, id, &message, Failure::Epoch, grouping);
+            return Ok(());
+        }
         match message {
             Message::Store { key, record, repair, non_voting } => {
                 let reason = if repair { StoreReason::Repair } else { StoreReason::Write };
@@ -280,7 +299,7 @@ impl FrameHandler for Dispatch {
                     sequence: self.membership.sequence(self.replica.sequence()),
                     remembers_you: self.membership.remembers(caller.node, caller.directory),
                     rebuilt: self.membership.is_rebuilt(),
-                    epoch: self.membership.layout().epoch(),
+                    epoch: self.membership.epoch(),
                     backpressure: self.membership.own_state().backpressure(),
                 };
                 link.reply(&self.frame(id, pong), Grouping::Alone);

@@ -155,6 +155,10 @@ fn member(parts: &ShardParts, replica: &Rc<Replica<ReplyTo>>, scan: &BackgroundS
     })
 }
 
+fn background_scan(parts: &ShardParts) -> BackgroundScan {
+    BackgroundScan::new(parts.pool.clone(), parts.scans.clone(), parts.cpu_share.clone())
+}
+
 fn replica(parts: &ShardParts) -> Rc<Replica<ReplyTo>> {
     Rc::new(Replica::new(
         parts.index,
@@ -201,8 +205,7 @@ impl Shard {
     /// Puts a shard together; nothing runs yet.
     #[must_use]
     pub fn new(parts: ShardParts) -> Self {
-        let scan = BackgroundScan::new(parts.pool.clone(), parts.scans.clone(), parts.cpu_share.clone());
-        let replica = replica(&parts);
+        let (scan, replica) = (background_scan(&parts), replica(&parts));
         let (member, pages) = (member(&parts, &replica, &scan), page_reader(&parts, &scan));
         let ShardParts { index, clock, membership, store, pool, scans, mailbox, cpu_share, .. } = parts;
         let ShardParts { large_values, hints, anti_entropy, .. } = parts;

@@ -4,12 +4,13 @@ use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 
 use bytes::BytesMut;
-use kvorum_core::Hlc;
-use kvorum_core::frame::{Frame, Message, encode};
+use kvorum_core::frame::{Frame, Message, NO_EPOCH, encode};
 use kvorum_core::node::NodeId;
 use kvorum_core::partitions::PartitionSet;
+use kvorum_core::quorum::Wanted;
 use kvorum_core::repair::RoundId;
 use kvorum_core::repair::wire::RoundRequest;
+use kvorum_core::{Hlc, Key};
 
 use super::http::Response;
 use super::{Client, Cluster, SOON, entity};
@@ -101,9 +102,19 @@ impl Impostor {
         [begin, end].map(|request| self.frame(until, Message::Repair(request.encode()))).concat()
     }
 
+    /// A question for a key, by the layout of this epoch.
+    pub fn question(&self, epoch: u64) -> Vec<u8> {
+        let key = Key::new("k".into()).unwrap();
+        self.frame_of(epoch, 0, Message::Read { key, wanted: Wanted::Record, non_voting: true })
+    }
+
     fn frame(&self, hlc: u64, message: Message) -> Vec<u8> {
+        self.frame_of(NO_EPOCH, hlc, message)
+    }
+
+    fn frame_of(&self, epoch: u64, hlc: u64, message: Message) -> Vec<u8> {
         let mut out = BytesMut::new();
-        let rest = encode(&Frame { id: 1, hlc: Hlc::from_raw(hlc), message }, &mut out);
+        let rest = encode(&Frame { id: 1, epoch, hlc: Hlc::from_raw(hlc), message }, &mut out);
         assert!(rest.is_none(), "it is small");
         out.to_vec()
     }

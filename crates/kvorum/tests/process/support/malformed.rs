@@ -1,7 +1,7 @@
 //! Requests and frames that are wrong, drawn at random, with what they must be answered.
 
 use bytes::{BufMut, BytesMut};
-use kvorum_core::frame::{CHUNK_BYTES, Frame, Message, encode};
+use kvorum_core::frame::{CHUNK_BYTES, Frame, Message, NO_EPOCH, encode};
 use kvorum_core::quorum::Wanted;
 use kvorum_core::{Hlc, Key};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
@@ -191,7 +191,10 @@ pub fn senseless_frame(random: &mut Random, id: u64) -> (BytesMut, Expected) {
         _ => (Message::Ping { wall_ms: random.next() }, Expected::Pong),
     };
     let mut out = BytesMut::new();
-    assert!(encode(&Frame { id, hlc: Hlc::from_raw(random.next()), message }, &mut out).is_none(), "it is small");
+    assert!(
+        encode(&Frame { id, epoch: NO_EPOCH, hlc: Hlc::from_raw(random.next()), message }, &mut out).is_none(),
+        "it is small"
+    );
     (out, expected)
 }
 

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use kvorum_core::frame::{Frame, Message};
+use kvorum_core::frame::{Frame, Message, NO_EPOCH};
 use kvorum_core::node::{DirectoryId, NodeId};
 use kvorum_core::quorum::{Held, Quorum, ReadAnswer, StoreAnswer, Wanted};
 use kvorum_core::{Hlc, Incarnation, Key, Record, Version};
@@ -209,7 +209,7 @@ fn background_work_makes_room_for_requests_and_not_for_repair() {
         {
             let rig = Rig::start(1, Settings::default()).await;
             let caller = Caller { node: NodeId(1), directory: DirectoryId(1) };
-            let request = Frame { id: 1, hlc: Hlc::ZERO, message: message.clone() };
+            let request = Frame { id: 1, epoch: NO_EPOCH, hlc: Hlc::ZERO, message: message.clone() };
             rig.shard.handler.on_request(caller, &near, request, Grouping::Alone).unwrap();
             assert_eq!(rig.shard.cpu_share.is_quiet(), !is_request, "{message:?}");
         }

@@ -78,7 +78,7 @@ fn a_connection_to_a_node_that_has_left_ends_after_the_deadline() {
         let id = rig.shard.coordinator.operations.id_of_nobody();
         let record = Record::value(&key("k"), Version::ZERO, 3, None, b"v");
         let sent =
-            rig.shard.coordinator.operations.send_store(id, idle_node(1), &key("k"), &record, StoreReason::Write);
+            rig.shard.coordinator.operations.send_store(id, 1, idle_node(1), &key("k"), &record, StoreReason::Write);
         assert_eq!(sent.map(|_| ()), Err(Failure::Unreachable));
     });
 }

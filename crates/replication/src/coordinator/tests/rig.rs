@@ -11,7 +11,7 @@ use kvorum_base::clock::{Clock, SystemTime, TimeSource};
 use kvorum_base::cpu_share::CpuShare;
 use kvorum_base::value_memory::{Body, LargeValues};
 use kvorum_core::chain::acceptor::Acceptor;
-use kvorum_core::frame::{Decoder, Frame, Message, encode};
+use kvorum_core::frame::{Decoder, Frame, Message, NO_EPOCH, encode};
 use kvorum_core::hints::BacklogBounds;
 use kvorum_core::layout::Layout;
 use kvorum_core::node::NodeId;
@@ -326,7 +326,10 @@ impl Rig {
 
     pub(crate) async fn answer(&mut self, peer: usize, question: &Frame, message: Message) {
         let mut out = BytesMut::new();
-        assert!(encode(&Frame { id: question.id, hlc: Hlc::ZERO, message }, &mut out).is_none(), "it is small");
+        assert!(
+            encode(&Frame { id: question.id, epoch: NO_EPOCH, hlc: Hlc::ZERO, message }, &mut out).is_none(),
+            "it is small"
+        );
         self.peers[peer].answers.write_all(&out).await.unwrap();
     }
 
