@@ -1,9 +1,11 @@
 //! What goes wrong, and for how long.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
 use kvorum_core::chain::Ballot;
+use kvorum_core::layout::{Layout, MemberNode, WantedNode};
 use kvorum_storage::Store;
 use kvorum_storage::memory::Fault;
 
@@ -145,20 +147,38 @@ fn make(world: &Rc<World>, chance: &mut SimRandom, kind: FaultKind) -> Option<St
     Some(target)
 }
 
-/// Some nodes want another layout at once, each its own, which differs only in its pace.
+/// Some nodes want another layout at once, each its own: with another pace, or one that opens a step or ends it.
 fn propose(world: &World, chance: &mut SimRandom) -> Option<String> {
     let some: Vec<_> = world.machines.iter().filter(|_| chance.happens(400)).collect();
     for machine in &some {
-        let pace = 1 + chance.below(1 << 20);
         machine.spawn_on(|shard| {
             let (proposer, layout) = (shard.proposer(), shard.membership.layout());
+            let wanted = match chance.below(3) {
+                0 => Some(layout.with_pace(Some(1 + chance.below(1 << 20)))),
+                1 => reweighted(&layout, chance),
+                _ => layout.abort(),
+            };
             async move {
                 // What has become of it is seen in the layouts.
-                let _ = proposer.propose(layout.with_pace(Some(pace)), Ballot::NONE).await;
+                if let Some(wanted) = wanted {
+                    let _ = proposer.propose(wanted, Ballot::NONE).await;
+                }
             }
         });
     }
     (!some.is_empty()).then(|| format!("{} nodes", some.len()))
+}
+
+/// Begins to move keys, unless that is under way.
+fn reweighted(layout: &Layout, chance: &mut SimRandom) -> Option<Layout> {
+    let mut wanted = |node: &MemberNode| WantedNode {
+        directory: node.directory,
+        weight: u16::try_from(1 + chance.below(3)).expect("small"),
+        ..WantedNode::at(&node.url)
+    };
+    let wanted: Vec<_> = layout.nodes().iter().map(&mut wanted).collect();
+    let plan = layout.plan_for(chance.bits(), &wanted, BTreeSet::new()).ok()?;
+    layout.open(plan).ok()
 }
 
 fn millis(time: Duration) -> u64 {

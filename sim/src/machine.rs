@@ -48,7 +48,7 @@ use crate::network::Network;
 use crate::outbox::Outbox;
 use crate::scan_work::RecordItself;
 use crate::store::Disk;
-use crate::tasks::{Latency, run_commits, run_jobs, write_notes};
+use crate::tasks::{Latency, run_commits, run_jobs, task_set, write_notes};
 use crate::time::MachineTime;
 use crate::trace::Trace;
 
@@ -345,7 +345,7 @@ impl Machine {
         tasks.is_dead.set(true);
         tasks.wake();
         self.network.end_all(self.index);
-        let set = tasks.set.replace(LocalSet::new());
+        let set = tasks.set.replace(task_set());
         drop(set);
         drop(process);
         let kept = self.chance.borrow_mut().index(4);
@@ -489,7 +489,7 @@ impl Machine {
             });
         };
         let tasks = Rc::new(Tasks {
-            set: RefCell::new(LocalSet::new()),
+            set: RefCell::new(task_set()),
             is_paused: Cell::new(false),
             is_dead: Cell::new(false),
             waker: RefCell::default(),

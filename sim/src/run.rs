@@ -7,11 +7,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use kvorum_core::quorum::{Quorum, majority};
-use tokio::runtime::{RngSeed, UnhandledPanic};
-use tokio::task::LocalSet;
+use tokio::runtime::RngSeed;
 
 use crate::history::ClientAction;
 use crate::invariants::{amnesia, answered, bounded, converged};
+use crate::tasks::task_set;
 use crate::trace::TraceText;
 use crate::world::{LOOK_INTERVAL, RunReport, World};
 use crate::{clients, faults};
@@ -50,8 +50,7 @@ pub(crate) fn simulate<T, F: Future<Output = T>>(seed: u64, story: impl FnOnce(P
         .rng_seed(RngSeed::from_bytes(&seed.to_be_bytes()))
         .build()
         .expect("a runtime without I/O needs nothing");
-    let mut tasks = LocalSet::new();
-    tasks.unhandled_panic(UnhandledPanic::ShutdownRuntime);
+    let tasks = task_set();
     let ran = catch_unwind(AssertUnwindSafe(|| tasks.block_on(&runtime, story(directory.clone()))));
     let _ = catch_unwind(AssertUnwindSafe(|| drop(tasks)));
     let _ = std::fs::remove_dir_all(&directory);

@@ -14,9 +14,18 @@ use kvorum_storage::commit::queue::TurnTime;
 use crate::chance::SimRandom;
 use crate::outbox::Outbox;
 use crate::store::Disk;
+use tokio::runtime::UnhandledPanic;
+use tokio::task::LocalSet;
 
 /// Between two looks whether notes are to be written.
 const NOTES_TICK: Duration = Duration::from_millis(100);
+
+/// Tasks of which none ends in a panic without ending the run.
+pub(crate) fn task_set() -> LocalSet {
+    let mut tasks = LocalSet::new();
+    tasks.unhandled_panic(UnhandledPanic::ShutdownRuntime);
+    tasks
+}
 
 /// How long the disk takes.
 pub(crate) struct Latency {

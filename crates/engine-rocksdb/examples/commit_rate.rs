@@ -53,6 +53,7 @@ fn work(number: u64, timestamp: Hlc) -> Work {
         version,
         record,
         repair: false,
+        epoch: 0,
         token: CompletionToken { shard: 0, id: number },
     })
 }

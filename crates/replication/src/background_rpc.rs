@@ -78,7 +78,7 @@ impl BackgroundRpc {
     pub async fn read(&self, node: NodeId, key: &Key) -> ReadAnswer<Record> {
         let reply = if node == self.membership.own() {
             let (tell, told) = oneshot::channel();
-            match self.replica.read(key, AnswerCounts::Outside, || ReplyTo::Call(tell)) {
+            match self.replica.read(key, self.membership.epoch(), AnswerCounts::Outside, || ReplyTo::Call(tell)) {
                 Some(held) => return held,
                 None => told.await.unwrap_or(Reply::Failed(Failure::NotServing)),
             }
@@ -102,6 +102,7 @@ impl BackgroundRpc {
             let submission = self.replica.submission(
                 key.clone(),
                 record,
+                self.membership.epoch(),
                 StoreReason::Repair,
                 AnswerCounts::Outside,
                 ReplyTo::Call(tell),

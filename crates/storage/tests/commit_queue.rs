@@ -172,7 +172,15 @@ fn work(number: u64, shard: u16, millis: u64) -> Work {
     let version = Version { hlc: Hlc::from_millis(millis), incarnation: Incarnation(1) };
     let record = Record::value(&key, version, 1, None, &[b'x'; 100]).bytes().clone();
     let hash = key.hash();
-    Work::Store(Submission { key, hash, version, record, repair: false, token: CompletionToken { shard, id: number } })
+    Work::Store(Submission {
+        key,
+        hash,
+        version,
+        record,
+        repair: false,
+        epoch: 0,
+        token: CompletionToken { shard, id: number },
+    })
 }
 
 fn accepted(shard: u16, id: u64) -> Completion {

@@ -50,7 +50,15 @@ fn version(millis: u64, incarnation: u32) -> Version {
 
 fn submission(key: &Key, version: Version, repair: bool, id: u64) -> Submission {
     let record = Record::value(key, version, 3, None, b"value").bytes().clone();
-    Submission { key: key.clone(), hash: key.hash(), version, record, repair, token: CompletionToken { shard: 0, id } }
+    Submission {
+        key: key.clone(),
+        hash: key.hash(),
+        version,
+        record,
+        repair,
+        epoch: 1,
+        token: CompletionToken { shard: 0, id },
+    }
 }
 
 fn held(store: &MemoryStore, key: &Key) -> Option<Version> {
@@ -559,6 +567,59 @@ fn a_fence_holds_for_the_rest_of_its_batch() {
 }
 
 #[test]
+fn a_bar_keeps_out_what_was_sent_by_an_older_layout_whatever_it_is_also_after_a_crash() {
+    let store = Arc::new(MemoryStore::default());
+    let [one, other, _] = keys();
+    let mut committer = start(&store);
+    let by = |epoch, key: &Key, repair| Submission { epoch, ..submission(key, version(500, 1), repair, 1) };
+    assert_eq!(answer(&mut committer, by(1, &one, false)), StoreAnswer::Accepted);
+    make_durable(&mut committer, Promise::Bar(2)).unwrap();
+    for _ in 0..2 {
+        assert_eq!(committer.bar().load(Ordering::Relaxed), 2);
+        for repair in [false, true] {
+            assert_eq!(answer(&mut committer, by(1, &other, repair)), StoreAnswer::Failed(Failure::Epoch));
+            // Not even that it is there.
+            assert_eq!(answer(&mut committer, by(1, &one, repair)), StoreAnswer::Failed(Failure::Epoch));
+        }
+        // A lower one changes nothing.
+        make_durable(&mut committer, Promise::Bar(1)).unwrap();
+        store.crash(0);
+        committer = start(&store);
+    }
+    assert_eq!(held(&store, &other), None);
+    assert_eq!(answer(&mut committer, by(2, &other, false)), StoreAnswer::Accepted);
+}
+
+#[test]
+fn a_bar_holds_for_the_rest_of_its_batch_and_is_known_once_it_is_durable() {
+    let store = Arc::new(MemoryStore::default());
+    let [one, _, other] = keys();
+    let mut committer = start(&store);
+    let works = || {
+        vec![
+            Work::Store(submission(&one, version(500, 1), false, 1)),
+            Work::MakeDurable { promise: Promise::Bar(2), token: CompletionToken { shard: 0, id: 2 } },
+            Work::Store(submission(&other, version(500, 1), false, 3)),
+        ]
+    };
+    store.set_fault(Fault::DiskFull);
+    let mut done = Vec::new();
+    committer.run(&mut works(), LATER, EPOCH_MS, &mut done);
+    assert_eq!(committer.bar().load(Ordering::Relaxed), 0, "a read still has its answer");
+    store.set_fault(Fault::None);
+    let mut committer = start(&store);
+    done.clear();
+    committer.run(&mut works(), LATER, EPOCH_MS, &mut done);
+    let stored = |done: &Completion| match done {
+        Completion::Stored { answer, .. } => Some(*answer),
+        _ => None,
+    };
+    let answers: Vec<StoreAnswer> = done.iter().filter_map(stored).collect();
+    assert_eq!(answers, [StoreAnswer::Accepted, StoreAnswer::Failed(Failure::Epoch)]);
+    assert_eq!((committer.bar().load(Ordering::Relaxed), held(&store, &other)), (2, None));
+}
+
+#[test]
 fn a_gc_watermark_is_what_an_absent_key_answers_and_no_mark_is_below_it() {
     let store = Arc::new(MemoryStore::default());
     let [key, _, _] = keys();
@@ -590,8 +651,15 @@ fn a_gc_watermark_that_could_not_be_made_durable_drops_nothing() {
     let mut committer = start(&store);
     let record = Record::tombstone(&key, version(500, 1), 3).bytes().clone();
     let token = CompletionToken { shard: 0, id: 1 };
-    let tombstone =
-        Submission { key: key.clone(), hash: key.hash(), version: version(500, 1), record, repair: false, token };
+    let tombstone = Submission {
+        key: key.clone(),
+        hash: key.hash(),
+        version: version(500, 1),
+        record,
+        repair: false,
+        epoch: 1,
+        token,
+    };
     assert_eq!(answer(&mut committer, tombstone), StoreAnswer::Accepted);
     let gc_watermarks = || Promise::GcWatermarks(PartitionSet::all(), Hlc::from_millis(1000));
     store.set_fault(Fault::DiskFull);

@@ -260,7 +260,7 @@ pub enum Failure {
 
 impl Failure {
     /// Every failure, at the place of its code on the wire: new ones go to the end.
-    const BY_CODE: [Self; 10] = [
+    pub const ALL: [Self; 10] = [
         Self::Unreachable,
         Self::Timeout,
         Self::Overloaded,
@@ -293,7 +293,7 @@ impl Failure {
     /// The failure with this code, if there is one.
     #[must_use]
     pub fn from_code(code: u8) -> Option<Self> {
-        Self::BY_CODE.get(usize::from(code)).copied()
+        Self::ALL.get(usize::from(code)).copied()
     }
 }
 

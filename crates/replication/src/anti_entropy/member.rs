@@ -27,7 +27,6 @@ use kvorum_core::{Key, KeyHash, PartitionId, Record, Version};
 use kvorum_peer::membership::Membership;
 use kvorum_storage::commit::Promise;
 use kvorum_storage::{GcWatermarks, PageLimit, Store, StoreError};
-use tokio::sync::oneshot;
 
 use super::{AntiEntropy, Part, Rebuilding, ScanPass, Sums, add};
 use crate::background_scan::BackgroundScan;
@@ -114,7 +113,7 @@ impl Member {
         if !is_summed_up {
             return RoundResponse::Failed;
         }
-        if self.make_durable(Promise::GcWatermarks(proven, round.until)).await.is_err() {
+        if self.replica.promise(Promise::GcWatermarks(proven, round.until)).await.is_err() {
             return RoundResponse::Failed;
         }
         // Not before the GC watermarks are durable: a voter that answers less than its GC watermark is as bad as one
@@ -136,7 +135,7 @@ impl Member {
         if let Err(superseded) = anti_entropy.enter(round, records, self.clock.boot()) {
             return superseded;
         }
-        if self.make_durable(Promise::Fence(round.until)).await.is_err() {
+        if self.replica.promise(Promise::Fence(round.until)).await.is_err() {
             anti_entropy.leave(round);
             return RoundResponse::Failed;
         }
@@ -202,16 +201,6 @@ impl Member {
             }
             None => RoundResponse::Failed,
         }
-    }
-
-    /// Has a fact made durable on this node.
-    ///
-    /// # Errors
-    /// Why it is not.
-    async fn make_durable(&self, promise: Promise) -> Result<(), Failure> {
-        let (send, receive) = oneshot::channel();
-        self.replica.make_durable(promise, ReplyTo::Durable(send)).map_err(|_| Failure::Overloaded)?;
-        receive.await.unwrap_or(Err(Failure::NotServing))
     }
 }
 

@@ -326,8 +326,14 @@ impl Operations {
             let message = Message::Store { key, record, repair: reason == StoreReason::Repair, non_voting: false };
             peer.send(id.get(), epoch, message, self.grouping.get())
         } else {
-            let submission =
-                self.replica.submission(key.clone(), record, reason, AnswerCounts::InQuorum, ReplyTo::Operation(id));
+            let submission = self.replica.submission(
+                key.clone(),
+                record,
+                epoch,
+                reason,
+                AnswerCounts::InQuorum,
+                ReplyTo::Operation(id),
+            );
             if self.grouping.get() == Grouping::Together {
                 return self.keep_for_own(submission);
             }

@@ -240,18 +240,18 @@ impl Operations {
             let operations = self.clone();
             tokio::task::spawn_local(async move {
                 match operations.make_clock_durable().await {
-                    Ok(()) => operations.ask_own(id, operations.clock.boot(), &key),
+                    Ok(()) => operations.ask_own(id, operations.clock.boot(), &key, epoch),
                     Err(failure) => operations.post(id.get(), node, ResponseKind::Own(ReadAnswer::Failed(failure))),
                 }
                 operations.handle_inbox(operations.clock.boot());
             });
         } else {
-            self.ask_own(id, now, &key);
+            self.ask_own(id, now, &key, epoch);
         }
     }
 
-    fn ask_own(&self, id: OperationId, now: Duration, key: &Key) {
-        match self.replica.read(key, AnswerCounts::InQuorum, || ReplyTo::Operation(id)) {
+    fn ask_own(&self, id: OperationId, now: Duration, key: &Key, epoch: u64) {
+        match self.replica.read(key, epoch, AnswerCounts::InQuorum, || ReplyTo::Operation(id)) {
             Some(held) => self.post(id.get(), self.membership.own(), ResponseKind::Own(held)),
             None => self.own_disk.asked(|| now),
         }

@@ -39,7 +39,15 @@ fn work(shard: u16, id: u64) -> Work {
     let (key, version) = (key(shard, id), Version { hlc: Hlc::from_millis(WALL_MS), incarnation: Incarnation(1) });
     let record = Record::value(&key, version, 1, None, b"v").bytes().clone();
     let hash = key.hash();
-    Work::Store(Submission { key, hash, version, record, repair: false, token: CompletionToken { shard, id } })
+    Work::Store(Submission {
+        key,
+        hash,
+        version,
+        record,
+        repair: false,
+        epoch: 0,
+        token: CompletionToken { shard, id },
+    })
 }
 
 impl Rig {

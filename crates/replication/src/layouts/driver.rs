@@ -1,5 +1,5 @@
-//! Sees to it that this node knows the newest layout, and is named by it. Before the first one it founds the cluster,
-//! with the other nodes of the list.
+//! Sees to it that this node knows the newest layout, is named by it, and in a step refuses what is asked by older ones.
+//! Before the first layout it founds the cluster, with the other nodes of the list.
 //!
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -13,14 +13,20 @@ use kvorum_core::chain::{Ballot, ChainAnswer, ChainRequest};
 use kvorum_core::layout::{FoundedCluster, Layout};
 use kvorum_core::node::NodeId;
 use kvorum_core::quorum::Failure;
+use kvorum_storage::commit::Promise;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::proposer::{NotDecided, Proposer};
+use crate::replica::Replica;
+use crate::replica::reply_to::ReplyTo;
 
 /// How often a node looks whether there is something to do, beside each time that it learns something.
 const LOOK: Duration = Duration::from_secs(1);
 /// A node leaves it so long to the first of those that are there to found the cluster, and to the last ones to come.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// After a step is opened a node still answers by older layouts for the deadline of requests and this. Requests that
+/// began with one are over by then.
+const GRACE: Duration = Duration::from_secs(3);
 /// The first pause after an attempt that failed; doubled up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
@@ -31,6 +37,8 @@ pub struct LayoutDriver {
     pub clock: Arc<Clock>,
     /// Has layouts decided.
     pub proposer: Rc<Proposer>,
+    /// Makes bars durable.
+    pub replica: Rc<Replica<ReplyTo>>,
     /// What this node proposes if it founds the cluster: replicas of a key where a request does not say how many.
     pub copies: u8,
 }
@@ -44,6 +52,17 @@ enum LayoutTask {
     Found(Box<Layout>),
     /// The newest layout names another directory of this node.
     Renew,
+    /// The step of this epoch is open for long enough.
+    Bar(u64),
+}
+
+/// Since when this node could do what it waits with.
+#[derive(Default)]
+struct Since {
+    /// Found the cluster.
+    founding: Option<Duration>,
+    /// Know the step that was opened in this epoch.
+    step: (u64, Duration),
 }
 
 impl LayoutDriver {
@@ -51,7 +70,7 @@ impl LayoutDriver {
     pub fn run(self: Rc<Self>) -> BoxedTask {
         Box::pin(async move {
             let (mut seen, mut pause, mut attempts) = (Ballot::NONE, PAUSE_MIN, 0);
-            let mut since = None;
+            let mut since = Since::default();
             loop {
                 let changed = self.proposer.membership.changed();
                 let missed = match self.task(&mut since, attempts) {
@@ -63,6 +82,7 @@ impl LayoutDriver {
                     LayoutTask::Fetch(node) => self.fetch(node).await,
                     LayoutTask::Found(wanted) => self.proposer.propose(*wanted, seen).await.map(|_| ()),
                     LayoutTask::Renew => self.renew(seen).await,
+                    LayoutTask::Bar(epoch) => self.raise_bar(epoch).await,
                 };
                 match missed {
                     Ok(()) => pause = PAUSE_MIN,
@@ -86,8 +106,8 @@ impl LayoutDriver {
         pause / 2 + pause * random / 512
     }
 
-    /// `since`: when this node could first have founded the cluster. `attempts` that failed: each asks another node.
-    fn task(&self, since: &mut Option<Duration>, attempts: usize) -> LayoutTask {
+    /// `attempts` that failed: each asks another node.
+    fn task(&self, since: &mut Since, attempts: usize) -> LayoutTask {
         let membership = &self.proposer.membership;
         if membership.is_draining() {
             return LayoutTask::Nothing;
@@ -96,15 +116,17 @@ impl LayoutDriver {
         if let Some(node) = ahead.iter().cycle().nth(attempts % ahead.len().max(1)) {
             return LayoutTask::Fetch(*node);
         }
-        let layout = membership.layout();
+        let (layout, now) = (membership.layout(), self.clock.boot());
         if layout.epoch() > 0 {
-            return if membership.unnamed_directory().is_some() { LayoutTask::Renew } else { LayoutTask::Nothing };
+            return match membership.unnamed_directory() {
+                Some(_) => LayoutTask::Renew,
+                None => self.bar_due(&layout, now, &mut since.step),
+            };
         }
         if !membership.may_found() {
             return LayoutTask::Nothing;
         }
-        let now = self.clock.boot();
-        let is_patient = now < *since.get_or_insert(now) + PATIENCE;
+        let is_patient = now < *since.founding.get_or_insert(now) + PATIENCE;
         let shown = |node: NodeId| Some((node, membership.shown_directory(node)?));
         let directories: BTreeMap<_, _> = layout.ids().filter_map(shown).collect();
         let is_up = |node: &NodeId| membership.peer(*node).links.load(Ordering::Relaxed) > 0;
@@ -116,6 +138,24 @@ impl LayoutDriver {
         let drawn = xxh3_64(format!("{} {}", membership.directory(), membership.run().id.0).as_bytes());
         let founded = FoundedCluster { cluster: drawn.max(1), hash_seed: 0, copies: self.copies, directories };
         layout.found(&founded).map_or(LayoutTask::Nothing, |wanted| LayoutTask::Found(Box::new(wanted)))
+    }
+
+    fn bar_due(&self, layout: &Layout, now: Duration, known: &mut (u64, Duration)) -> LayoutTask {
+        let opened = layout.opened();
+        if layout.next_lists().is_none() || self.replica.bar() >= opened {
+            return LayoutTask::Nothing;
+        }
+        if known.0 != opened {
+            *known = (opened, now);
+        }
+        let is_over = now >= known.1 + self.proposer.deadline + GRACE;
+        if is_over { LayoutTask::Bar(opened) } else { LayoutTask::Nothing }
+    }
+
+    async fn raise_bar(&self, epoch: u64) -> Result<(), NotDecided> {
+        self.replica.promise(Promise::Bar(epoch)).await?;
+        tracing::info!(epoch, "requests by older layouts are refused from now on");
+        Ok(())
     }
 
     async fn fetch(&self, node: NodeId) -> Result<(), NotDecided> {

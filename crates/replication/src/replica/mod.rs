@@ -64,6 +64,8 @@ struct Checks {
 
 struct WaitingRequests<A> {
     reply_to: A,
+    /// The layout by which it was asked.
+    epoch: u64,
     /// Of the key, where the answer depends on having a vote for it.
     partition: Option<PartitionId>,
 }
@@ -87,8 +89,15 @@ impl<A> Replica<A> {
     }
 
     /// What is held for `key`, or `None` if the disk has to be read: then the answer comes through the
-    /// mailbox to `reply_to`. A non-voting answer is given without a vote as well.
-    pub fn read(&self, key: &Key, counts: AnswerCounts, reply_to: impl FnOnce() -> A) -> Option<ReadAnswer<Record>> {
+    /// mailbox to `reply_to`. `epoch` is the layout by which it is asked. A non-voting answer is given without a vote as
+    /// well.
+    pub fn read(
+        &self,
+        key: &Key,
+        epoch: u64,
+        counts: AnswerCounts,
+        reply_to: impl FnOnce() -> A,
+    ) -> Option<ReadAnswer<Record>> {
         if let Some(failure) =
             self.membership.abstains_for(key.hash().partition()).filter(|_| counts == AnswerCounts::InQuorum)
         {
@@ -96,9 +105,12 @@ impl<A> Replica<A> {
         }
         match find(&*self.store, key, Tier::Cache) {
             Err(StoreError::NeedsDisk) => {}
-            found => return Some(self.checks.held(key, found)),
+            found => {
+                let held = self.checks.held(key, found);
+                return Some(if self.queue.is_past(epoch) { ReadAnswer::Failed(Failure::Epoch) } else { held });
+            }
         }
-        let token = self.token(reply_to(), (counts == AnswerCounts::InQuorum).then(|| key.hash().partition()));
+        let token = self.token(reply_to(), epoch, (counts == AnswerCounts::InQuorum).then(|| key.hash().partition()));
         // A key of its own: a peer's is a slice of the buffer that it was read into.
         let key = Key::new(bytes::Bytes::copy_from_slice(key.as_bytes())).expect("these bytes were a key before");
         let (store, mailbox) = (self.store.clone(), self.mailbox.clone());
@@ -120,6 +132,7 @@ impl<A> Replica<A> {
         &self,
         key: Key,
         record: &Record,
+        epoch: u64,
         why: StoreReason,
         counts: AnswerCounts,
         reply_to: A,
@@ -130,7 +143,8 @@ impl<A> Replica<A> {
             version: record.version(),
             record: record.bytes().clone(),
             repair: why == StoreReason::Repair,
-            token: self.token(reply_to, (counts == AnswerCounts::InQuorum).then(|| hash.partition())),
+            epoch,
+            token: self.token(reply_to, epoch, (counts == AnswerCounts::InQuorum).then(|| hash.partition())),
             key,
         }
     }
@@ -142,6 +156,16 @@ impl<A> Replica<A> {
         }
         // A rebuilding node stores what it can, though its answers do not count.
         self.membership.abstains().filter(|failure| *failure == Failure::NotServing)
+    }
+
+    /// Whether this node is past the layout of this epoch, and answers nothing that is asked by it.
+    pub fn is_past(&self, epoch: u64) -> bool {
+        self.queue.is_past(epoch)
+    }
+
+    /// Up to which epoch it is, durably.
+    pub fn bar(&self) -> u64 {
+        self.queue.bar()
     }
 
     /// Whether the disk takes no writes at present.
@@ -176,16 +200,16 @@ impl<A> Replica<A> {
     /// # Errors
     /// `reply_to` back if the queue is full.
     pub fn raise_bound(&self, to: kvorum_core::Hlc, reply_to: A) -> Result<(), A> {
-        let token = self.token(reply_to, None);
+        let token = self.token(reply_to, u64::MAX, None);
         self.queue.submit(Work::RaiseBound { to, token }).map_err(|_| self.redeem(token))
     }
 
-    /// Asks for a fact of anti-entropy to be made durable.
+    /// Asks for a promise to be made durable.
     ///
     /// # Errors
     /// `reply_to` back if the queue is full.
     pub fn make_durable(&self, promise: Promise, reply_to: A) -> Result<(), A> {
-        let token = self.token(reply_to, None);
+        let token = self.token(reply_to, u64::MAX, None);
         self.queue.submit(Work::MakeDurable { promise, token }).map_err(|_| self.redeem(token))
     }
 
@@ -194,14 +218,16 @@ impl<A> Replica<A> {
         &self.store
     }
 
-    /// The asker, and why the answer counts for nothing, if so: this node has no vote, perhaps since it was asked.
+    /// The asker, and why an answer counts for nothing, if so: this node has no vote, or is past the layout by which it
+    /// was asked, perhaps since then.
     pub fn answered(&self, token: CompletionToken) -> (A, Option<Failure>) {
-        let WaitingRequests { reply_to, partition } = self.take(token);
-        (reply_to, partition.and_then(|partition| self.membership.abstains_for(partition)))
+        let WaitingRequests { reply_to, epoch, partition } = self.take(token);
+        let abstains = partition.and_then(|partition| self.membership.abstains_for(partition));
+        (reply_to, abstains.or_else(|| self.queue.is_past(epoch).then_some(Failure::Epoch)))
     }
 
-    fn token(&self, reply_to: A, partition: Option<PartitionId>) -> CompletionToken {
-        let slot = self.waiters.borrow_mut().insert(WaitingRequests { reply_to, partition });
+    fn token(&self, reply_to: A, epoch: u64, partition: Option<PartitionId>) -> CompletionToken {
+        let slot = self.waiters.borrow_mut().insert(WaitingRequests { reply_to, epoch, partition });
         CompletionToken { shard: self.shard, id: u64::try_from(slot).expect("a slot is a small number") }
     }
 

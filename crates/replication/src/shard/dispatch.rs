@@ -52,12 +52,20 @@ pub(super) struct Dispatch {
 struct PeerStore {
     key: Key,
     record: Bytes,
+    epoch: u64,
     reason: StoreReason,
     counts: AnswerCounts,
 }
 
-fn answer_read(replica: &Replica<ReplyTo>, clock: &Clock, key: &Key, counts: AnswerCounts, reply: PeerReply) {
-    if let Some(held) = replica.read(key, counts, || ReplyTo::Peer(reply.clone())) {
+fn answer_read(
+    replica: &Replica<ReplyTo>,
+    clock: &Clock,
+    key: &Key,
+    epoch: u64,
+    counts: AnswerCounts,
+    reply: PeerReply,
+) {
+    if let Some(held) = replica.read(key, epoch, counts, || ReplyTo::Peer(reply.clone())) {
         reply.read(clock, held);
     }
 }
@@ -142,7 +150,7 @@ impl Dispatch {
 
     /// A store waits among `works`, or is refused at once.
     fn take_store(&self, link: &Rc<Link>, id: u64, store: PeerStore, grouping: Grouping) {
-        let PeerStore { key, record, reason, counts } = store;
+        let PeerStore { key, record, epoch, reason, counts } = store;
         if counts == AnswerCounts::InQuorum {
             self.cpu_share.note_request();
         }
@@ -153,7 +161,7 @@ impl Dispatch {
                 Some(failure) => Some(failure),
                 None => {
                     let reply_to = ReplyTo::Peer(PeerReply::new(link.clone(), id, Wanted::Record, grouping));
-                    let submission = self.replica.submission(key, &record, reason, counts, reply_to);
+                    let submission = self.replica.submission(key, &record, epoch, reason, counts, reply_to);
                     self.works.borrow_mut().push(Work::Store(submission));
                     None
                 }
@@ -165,28 +173,30 @@ impl Dispatch {
     }
 
     /// Answers a read once the clock is durable: a write to the log, at most one in the lead of the clock's bound.
-    fn read_at_clock(&self, key: Key, counts: AnswerCounts, reply: PeerReply) {
+    fn read_at_clock(&self, key: Key, epoch: u64, counts: AnswerCounts, reply: PeerReply) {
         let (replica, clock, coordinator) = (self.replica.clone(), self.clock.clone(), self.coordinator.clone());
         // It came with the buffer that it was read into.
         let (key, _) = detach(key, Bytes::new());
         tokio::task::spawn_local(async move {
             match coordinator.make_clock_durable().await {
-                Ok(()) => answer_read(&replica, &clock, &key, counts, reply),
+                Ok(()) => answer_read(&replica, &clock, &key, epoch, counts, reply),
                 Err(failure) => reply.read(&clock, ReadAnswer::Failed(failure)),
             }
         });
     }
 
     /// A scan over the cluster asks for a page.
-    fn take_scan(&self, link: &Rc<Link>, id: u64, payload: Bytes) -> Result<(), ProtocolError> {
+    fn take_scan(&self, link: &Rc<Link>, id: u64, epoch: u64, payload: Bytes) -> Result<(), ProtocolError> {
         let question = PageQuestion::decode(payload).map_err(|_| ProtocolError::NotARequest)?;
         let Some(admitted) = self.pages.admit() else {
             link.reply(&self.frame(id, Message::ScanAnswer(Err(Failure::Overloaded))), Grouping::Alone);
             return Ok(());
         };
         let (pages, clock, link) = (self.pages.clone(), self.clock.clone(), link.clone());
+        let replica = self.replica.clone();
         tokio::task::spawn_local(async move {
             let page = pages.read_encoded(question).await;
+            let page = if replica.is_past(epoch) { Err(Failure::Epoch) } else { page };
             drop(admitted);
             // After the page: what it says of values that end is of now.
             let answer =
@@ -278,7 +288,7 @@ impl FrameHandler for Dispatch {
         match message {
             Message::Store { key, record, repair, non_voting } => {
                 let reason = if repair { StoreReason::Repair } else { StoreReason::Write };
-                let store = PeerStore { key, record, reason, counts: counts_of(non_voting) };
+                let store = PeerStore { key, record, epoch, reason, counts: counts_of(non_voting) };
                 self.take_store(link, id, store, grouping);
             }
             Message::Read { key, wanted, non_voting } => {
@@ -287,9 +297,9 @@ impl FrameHandler for Dispatch {
                 }
                 let reply = PeerReply::new(link.clone(), id, wanted, grouping);
                 if wanted == Wanted::VersionAtClock && !self.clock.is_present_durable() {
-                    self.read_at_clock(key, counts_of(non_voting), reply);
+                    self.read_at_clock(key, epoch, counts_of(non_voting), reply);
                 } else {
-                    answer_read(&self.replica, &self.clock, &key, counts_of(non_voting), reply);
+                    answer_read(&self.replica, &self.clock, &key, epoch, counts_of(non_voting), reply);
                 }
             }
             Message::Repair(payload) => self.take_repair(caller.node, link, id, &payload)?,
@@ -304,7 +314,7 @@ impl FrameHandler for Dispatch {
                 };
                 link.reply(&self.frame(id, pong), Grouping::Alone);
             }
-            Message::Scan(payload) => self.take_scan(link, id, payload)?,
+            Message::Scan(payload) => self.take_scan(link, id, epoch, payload)?,
             Message::Layout(payload) => self.take_layout(link, id, &payload)?,
             Message::StoreAnswer(_)
             | Message::ReadAnswer(_)

@@ -303,7 +303,8 @@ impl Shard {
     /// cluster.
     #[must_use]
     pub fn layout_driver(&self, copies: u8) -> Rc<LayoutDriver> {
-        Rc::new(LayoutDriver { clock: self.clock.clone(), proposer: self.proposer(), copies })
+        let (clock, replica) = (self.clock.clone(), self.replica.clone());
+        Rc::new(LayoutDriver { clock, proposer: self.proposer(), replica, copies })
     }
 
     /// What keeps and delivers hints, on one shard of the node.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use kvorum_auth::role::RoleCounts;
 use kvorum_base::histogram::{Histogram, Snapshot};
+use kvorum_core::quorum::Failure;
 use kvorum_peer::peer_state::PeerState;
 use kvorum_replication::coordinator::failure_name;
 use kvorum_replication::coordinator::metrics::MissingAnswer;
@@ -340,8 +341,7 @@ fn commit(page: &mut impl MetricSink, view: &NodeView) -> fmt::Result {
         (label("answer", "stale"), load(&metrics.stale)),
         (label("answer", "stale-unknown"), load(&metrics.stale_unknown)),
     ];
-    let failed = kvorum_storage::commit::metrics::FAILURES
-        .map(|failure| (label("answer", failure_name(failure)), metrics.failed(failure)));
+    let failed = Failure::ALL.map(|failure| (label("answer", failure_name(failure)), metrics.failed(failure)));
     page.counters("commit_answers", "Answers to stores", answers.into_iter().chain(failed))?;
     page.counter("commit_point_reads", "Lookups of the exact version", load(&metrics.point_reads))?;
     page.counter("commit_cold_reads", "Lookups of the exact version that needed the disk", load(&metrics.cold_reads))?;

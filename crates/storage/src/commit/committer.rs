@@ -137,6 +137,12 @@ impl<S: Store> Committer<S> {
         Arc::clone(&self.shared_bound)
     }
 
+    /// The bar, raised only once it is durable: what was asked by an older layout is not answered any more.
+    #[must_use]
+    pub fn bar(&self) -> Arc<AtomicU64> {
+        self.promises.durable_bar()
+    }
+
     /// What is counted.
     #[must_use]
     pub fn metrics(&self) -> Arc<CommitMetrics> {
@@ -216,6 +222,10 @@ impl<S: Store> Committer<S> {
         boot: Duration,
         wall_ms: u64,
     ) -> Option<StoreAnswer> {
+        // Whatever it is: what a node lists after its bar is all that older layouts have left there.
+        if submission.epoch < self.promises.bar() {
+            return Some(StoreAnswer::Failed(Failure::Epoch));
+        }
         let version = submission.version;
         let skew_max_ms = u64::try_from(self.config.skew_max.as_millis()).unwrap_or(u64::MAX);
         if version.hlc.millis() > wall_ms.saturating_add(skew_max_ms) {

@@ -5,19 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use kvorum_base::histogram::Histogram;
 use kvorum_core::quorum::{Failure, StoreAnswer};
 
-/// Every failure, to export one series each.
-pub const FAILURES: [Failure; 9] = [
-    Failure::Unreachable,
-    Failure::Timeout,
-    Failure::Overloaded,
-    Failure::DiskFull,
-    Failure::Disk,
-    Failure::Corrupt,
-    Failure::Rebuilding,
-    Failure::ClockSkew,
-    Failure::NotServing,
-];
-
 /// Counters since the start, and a few gauges.
 #[derive(Debug, Default)]
 pub struct CommitMetrics {
@@ -51,7 +38,7 @@ pub struct CommitMetrics {
     pub recent_entries: AtomicU64,
     /// Whether stale answers promise nothing at present.
     pub unsure: AtomicBool,
-    failed: [AtomicU64; FAILURES.len()],
+    failed: [AtomicU64; Failure::ALL.len()],
 }
 
 impl CommitMetrics {
@@ -73,8 +60,7 @@ impl CommitMetrics {
     }
 
     fn failed_counter(&self, failure: Failure) -> &AtomicU64 {
-        let index = FAILURES.iter().position(|known| *known == failure).expect("FAILURES has every failure");
-        self.failed.get(index).expect("one counter for each of FAILURES")
+        self.failed.get(usize::from(failure.code())).expect("one counter for each failure")
     }
 }
 

@@ -11,6 +11,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use kvorum_base::blocking_pool::ReadPool;
+use kvorum_base::sync::atomic::{AtomicU64, Ordering};
 use kvorum_base::sync::thread;
 use kvorum_base::sync::thread::JoinHandle;
 use kvorum_base::sync::{Condvar, Mutex, MutexGuard, Notify};
@@ -43,6 +44,7 @@ pub struct TurnTime {
 #[derive(Clone)]
 pub struct CommitQueue {
     shared: Arc<QueueShared>,
+    bar: Arc<AtomicU64>,
 }
 
 /// The thread. Stop it to get everything answered.
@@ -96,9 +98,23 @@ impl CommitQueue {
         let shared =
             Arc::new(QueueShared { state: Mutex::default(), ready: Condvar::new(), ready_task: Notify::new(), limits });
         let metrics = committer.metrics();
-        let queue = Self { shared: Arc::clone(&shared) };
+        let queue = Self { shared: Arc::clone(&shared), bar: committer.bar() };
         let (works, done, shards) = (Vec::new(), Vec::new(), Vec::new());
         (queue, CommitRunner { shared, committer, metrics, pool, sink, now, works, done, shards })
+    }
+
+    /// Whether this node is past the layout of this epoch. To be asked after what is answered by it was read.
+    #[must_use]
+    #[inline]
+    pub fn is_past(&self, epoch: u64) -> bool {
+        epoch < self.bar()
+    }
+
+    /// The durable bar.
+    #[must_use]
+    #[inline]
+    pub fn bar(&self) -> u64 {
+        self.bar.load(Ordering::Acquire)
     }
 
     /// Queues one work.

@@ -28,6 +28,8 @@ pub struct Submission {
     pub record: Bytes,
     /// Whether it is a reader's write-back or repair, and not a client's write or a hint of one.
     pub repair: bool,
+    /// The layout by which it is sent.
+    pub epoch: u64,
     /// Which to answer.
     pub token: CompletionToken,
 }
@@ -69,7 +71,7 @@ pub enum Work {
         /// Which to answer.
         token: CompletionToken,
     },
-    /// Make a promise of anti-entropy durable, and keep it from then on.
+    /// Make a promise durable, and keep it from then on.
     MakeDurable {
         /// What.
         promise: Promise,
@@ -78,13 +80,15 @@ pub enum Work {
     },
 }
 
-/// What anti-entropy has found out, or asks for.
+/// What anti-entropy has found out or asks for, and what a step of the layout does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Promise {
     /// No client's write and no hint is accepted up to the last version of this reading.
     Fence(Hlc),
     /// These partitions are proven converged up to the last version of this reading.
     GcWatermarks(PartitionSet, Hlc),
+    /// Nothing that was asked by an older layout than this is done or answered any more.
+    Bar(u64),
 }
 
 impl Work {

@@ -7,14 +7,18 @@ use std::time::Duration;
 
 use kvorum_core::layout::{Layout, MemberNode, WantedNode};
 use kvorum_core::node::{DirectoryId, NodeId};
-use kvorum_core::quorum::Failure;
+use kvorum_core::quorum::{Failure, ReadAnswer};
 use kvorum_core::{Record, Version};
+use kvorum_storage::commit::Promise;
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 
 use super::rig::{Rig, Settings, idle_node, run, until};
 use super::{QUORUM, accepted, key, key_of, quorum};
 use crate::coordinator::Refused;
-use crate::replica::StoreReason;
+use crate::replica::reply_to::ReplyTo;
+use crate::replica::{AnswerCounts, StoreReason};
+use crate::reply::Reply;
 
 /// Has the node of the second peer replaced by another one, at this URL.
 fn replace_second(before: &Layout, url: &str) -> Layout {
@@ -106,5 +110,27 @@ fn new_requests_go_to_the_nodes_of_the_new_layout() {
         // There is no way back to an older layout.
         rig.shard.membership.install(before);
         assert_eq!(rig.shard.membership.layout().epoch(), next.epoch());
+    });
+}
+
+#[test]
+fn a_node_that_is_past_a_layout_answers_nothing_that_is_asked_by_it() {
+    run(async {
+        let rig = Rig::start(1, Settings { read_threads: 0, ..Settings::default() }).await;
+        let replica = &rig.shard.replica;
+        let read = |epoch| {
+            let (tell, told) = oneshot::channel();
+            (replica.read(&key("k"), epoch, AnswerCounts::Outside, || ReplyTo::Call(tell)), told)
+        };
+        assert!(matches!(read(1).0, Some(ReadAnswer::Held(_))));
+        // Its answer is read from the disk, and comes after the bar.
+        rig.store.make_cold(&key("k"));
+        let (at_once, told) = read(1);
+        assert!(at_once.is_none());
+        replica.promise(Promise::Bar(2)).await.unwrap();
+        (rig.shard.pool.next().await)();
+        assert!(matches!(told.await.unwrap(), Reply::Read(ReadAnswer::Failed(Failure::Epoch))));
+        assert!(matches!(read(1).0, Some(ReadAnswer::Failed(Failure::Epoch))));
+        assert!(matches!(read(2).0, Some(ReadAnswer::Held(_))));
     });
 }
