@@ -19,7 +19,7 @@ use kvorum_base::cpu_share::CpuShare;
 use kvorum_storage::StoreError;
 pub use kvorum_storage::backup_label::Label;
 use kvorum_storage::budget::MemoryBudget;
-use kvorum_storage::commit::forget_gc_watermarks;
+use kvorum_storage::commit::forget_promises;
 use kvorum_storage::data_dir::{ClusterId, DataDir, DataDirError};
 
 use crate::{OpenError, RocksStore};
@@ -188,7 +188,7 @@ pub fn restore(
     }
     if scope == Scope::Cluster {
         // The others go back to other moments: what was proven of them holds no longer.
-        forget_gc_watermarks(&store)?;
+        forget_promises(&store)?;
         directory.clear_rebuilding()?;
     }
     Ok(label)

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kvorum_base::cpu_share::CpuShare;
@@ -37,18 +38,15 @@ fn open(path: &Path) -> (DataDir, Arc<RocksStore>, Committer<RocksStore>) {
     (directory, store, committer)
 }
 
-/// A backup of a node whose partitions are all proven converged.
+/// A backup of a node whose partitions are all proven converged, in its fifth epoch.
 fn backup(path: &Path) -> std::path::PathBuf {
     let (_directory, store, mut committer) = open(path);
-    let promise = Promise::GcWatermarks(PartitionSet::all(), PROVEN);
+    let promises = [Promise::GcWatermarks(PartitionSet::all(), PROVEN), Promise::Bar(5)];
+    let token = CompletionToken { shard: 0, id: 0 };
+    let mut works: Vec<_> = promises.map(|promise| Work::MakeDurable { promise, token }).into();
     let mut done = Vec::new();
-    committer.run(
-        &mut vec![Work::MakeDurable { promise, token: CompletionToken { shard: 0, id: 0 } }],
-        Duration::ZERO,
-        6000,
-        &mut done,
-    );
-    assert!(matches!(done[..], [Completion::MadeDurable { result: Ok(()), .. }]));
+    committer.run(&mut works, Duration::ZERO, 6000, &mut done);
+    assert!(done.iter().all(|done| matches!(done, Completion::MadeDurable { result: Ok(()), .. })) && done.len() == 2);
     let label = Label { cluster: CLUSTER, node: NODE.to_owned(), wall_ms: 6000, sequence: store.sequence() };
     take(path, &store, &label).unwrap()
 }
@@ -60,7 +58,9 @@ fn one_restored_node_keeps_what_was_proven_and_a_restored_cluster_does_not() {
     for (scope, gc_watermark, votes) in [(Scope::Node, PROVEN, false), (Scope::Cluster, Hlc::ZERO, true)] {
         let path = root.path().join(format!("{scope:?}"));
         restore(&backup, &path, CLUSTER, NODE, scope).unwrap();
-        let (directory, store, _committer) = open(&path);
+        let (directory, store, committer) = open(&path);
+        let bar = committer.bar().load(Ordering::Relaxed);
+        assert_eq!(bar, if votes { 0 } else { 5 }, "a restored cluster is founded again");
         assert_eq!(store.gc_watermarks().bounds(), (gc_watermark, gc_watermark), "{scope:?}");
         assert_eq!(directory.rebuilding().unwrap().is_none(), votes, "{scope:?}");
     }

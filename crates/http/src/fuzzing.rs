@@ -171,6 +171,7 @@ impl FuzzedShard {
             requests_max: 10,
             scan_page_bytes: 4096,
             default_ttl_s: None,
+            founding_copies: 3,
             browsers: BrowserRules { own: "x".into(), addresses: true, ..BrowserRules::default() },
         };
         let shard = HttpShard::new(parts, settings);

@@ -25,6 +25,8 @@ pub struct HttpSettings {
     pub scan_page_bytes: usize,
     /// For how many seconds a value lives where the request does not say; none: without end.
     pub default_ttl_s: Option<u32>,
+    /// Replicas addressed where the request gives none, as long as the cluster has not decided that.
+    pub founding_copies: u8,
     /// Which names the node has, and which pages may use it.
     pub browsers: BrowserRules,
 }

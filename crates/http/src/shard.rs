@@ -248,7 +248,8 @@ impl<E: Entities> HttpShard<E> {
     pub(crate) fn defaults(&self) -> ReplicationDefaults {
         let layout = self.parts.scans.layout();
         let nodes = u8::try_from(layout.nodes().len()).expect("at most NODES_MAX");
-        ReplicationDefaults { from: layout.copies(), nodes, ttl_s: self.settings.default_ttl_s }
+        let from = if layout.epoch() == 0 { self.settings.founding_copies } else { layout.copies() };
+        ReplicationDefaults { from, nodes, ttl_s: self.settings.default_ttl_s }
     }
 
     pub(crate) fn wall(&self) -> SystemTime {

@@ -52,9 +52,10 @@ impl Incoming {
             let answering = context.membership.until_answering(frame.epoch);
             let _ = tokio::time::timeout(context.settings.deadline, answering).await;
             if !link.is_closed() {
-                handler
-                    .on_request(caller, &link, frame, Grouping::Alone)
-                    .expect("a question is where questions belong");
+                if let Err(error) = handler.on_request(caller, &link, frame, Grouping::Alone) {
+                    context.membership.note_protocol_error(caller.node, &error, context.clock.boot());
+                    link.close();
+                }
                 handler.on_requests_end();
             }
             drop(room);
@@ -63,7 +64,7 @@ impl Incoming {
     }
 }
 
-/// Without the buffer that it was read into, if it is small.
+/// Without the buffer that it was read into, if it is small or no record.
 fn detached(message: Message) -> Message {
     match message {
         Message::Store { key, record, repair, non_voting } => {
@@ -74,6 +75,8 @@ fn detached(message: Message) -> Message {
             let (key, _) = detach(key, Bytes::new());
             Message::Read { key, wanted, non_voting }
         }
+        Message::Repair(payload) => Message::Repair(Bytes::copy_from_slice(&payload)),
+        Message::Scan(payload) => Message::Scan(Bytes::copy_from_slice(&payload)),
         other => other,
     }
 }

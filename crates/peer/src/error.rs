@@ -20,7 +20,10 @@ pub enum HandshakeError {
         ours: u64,
     },
     /// Another list of nodes to found a cluster with.
-    #[error("the peer's list of nodes is another: give every node the same --cluster list, weights and zones")]
+    #[error(
+        "the peer's list of nodes is another: give every node the --cluster list, weights and zones with which the cluster \
+         was first started"
+    )]
     Founding {
         /// The peer's.
         theirs: u64,

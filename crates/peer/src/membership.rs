@@ -78,7 +78,9 @@ pub struct Membership {
     /// The number of that one.
     epoch: AtomicU64,
     /// This node's part in the decisions about them, as LAYOUT has it.
-    acceptor: Mutex<Acceptor<Layout>>,
+    acceptor: Mutex<Arc<Acceptor<Layout>>>,
+    /// Held while LAYOUT is written; what shards lock is `acceptor` alone.
+    writing_layout: Mutex<()>,
     /// How often it was another one in this run.
     forgotten: AtomicU64,
     own: NodeId,
@@ -126,7 +128,8 @@ impl Membership {
             peers: Mutex::new(BTreeMap::from([(own, own_state.clone())])),
             epoch: AtomicU64::new(layout.epoch()),
             layout: watch::Sender::new(layout.clone()),
-            acceptor: Mutex::new(acceptor),
+            acceptor: Mutex::new(Arc::new(acceptor)),
+            writing_layout: Mutex::default(),
             forgotten: AtomicU64::new(0),
             own,
             own_state,

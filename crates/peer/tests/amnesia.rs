@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use kvorum_core::chain::acceptor::Acceptor;
+use kvorum_core::chain::{Ballot, ChainAnswer, ChainRequest};
 use kvorum_core::layout::Layout;
 use kvorum_core::node::DirectoryId;
 use kvorum_core::node::NodeId;
@@ -400,4 +401,27 @@ fn a_node_that_dies_while_its_rebuilding_is_noted_as_ended_rebuilds_anew_and_the
     let node = start(2, 1, &place("between"), 9);
     assert_eq!(connect(&peer, &node), Some(true), "nor is it reproached with anything later");
     assert!(votes(&node));
+}
+
+#[test]
+fn a_layout_of_others_is_not_taken_over_nor_a_ballot_that_none_could_outbid() {
+    let dir = TempDir::new().unwrap();
+    let node = start(2, 0, dir.path(), 0);
+    let known = node.layout();
+    let paced = |layout: &Layout| layout.with_pace(Some(1));
+    let founded_apart = paced(&Layout::fixed_at((1..3).map(url)).unwrap());
+    let ask = |request| node.answer_layout(request).unwrap();
+    assert_eq!(ask(ChainRequest::Learn { value: founded_apart.clone() }), ChainAnswer::NotNext);
+    let ballot = Ballot { counter: 1, directory: DirectoryId(9) };
+    assert_eq!(ask(ChainRequest::Prepare { ballot, parent: founded_apart }), ChainAnswer::NotNext);
+    let last = Ballot { counter: u64::MAX, ..ballot };
+    assert_eq!(ask(ChainRequest::Prepare { ballot: last, parent: Layout::clone(&known) }), ChainAnswer::NotNext);
+    assert!(node.recover_vote(last).is_none(), "it does not vote on data yet");
+    assert_eq!(node.epoch(), known.epoch());
+    node.note_epoch(NodeId(1), u64::MAX);
+    assert_eq!(ask(ChainRequest::Learn { value: paced(&known) }), ChainAnswer::Known);
+    assert_eq!(node.epoch(), known.epoch() + 1);
+    drop(node);
+    let data_dir = DataDir::open(dir.path(), ClusterId(7)).unwrap();
+    assert_eq!(data_dir.acceptor().unwrap().unwrap().chosen().epoch(), known.epoch() + 1, "it is kept");
 }

@@ -1,5 +1,5 @@
 //! Questions of a shard's background work and of scans, to peers and to this node, and their answers. An answer here
-//! counts for no quorum, so nodes without a vote give theirs as well; pages of scans excepted.
+//! counts for no quorum, so nodes without a vote give theirs as well; pages of scans and votes on layouts excepted.
 //!
 //! Every call ends: with its answer, when the connection ends, or when its future is dropped (the caller keeps a
 //! deadline). Bounded by what the callers keep under way.
@@ -132,7 +132,7 @@ impl BackgroundRpc {
     ) -> Result<impl Future<Output = StoreAnswer> + use<'a>, Failure> {
         let (key, record) = (key.clone(), record.bytes().clone());
         let message = Message::Store { key, record, repair: false, non_voting: true };
-        let (entry, told) = self.send(node, message, None)?;
+        let (entry, told) = self.send(node, self.membership.epoch(), message, None)?;
         Ok(async move {
             let _entry = entry;
             told.await.unwrap_or(Reply::Failed(Failure::Unreachable)).of_store()
@@ -150,8 +150,9 @@ impl BackgroundRpc {
 
     /// Asks a peer for a page of a scan; with it comes the peer's clock. Unlike the others, such an answer counts for a
     /// quorum: a node without a vote gives none.
-    pub async fn page(&self, node: NodeId, question: &PageQuestion) -> Result<(ScanPage, Hlc), Failure> {
-        match self.ask(node, Message::Scan(question.encode()), None).await {
+    /// `epoch`: of the layout by which it is asked.
+    pub async fn page(&self, node: NodeId, epoch: u64, question: &PageQuestion) -> Result<(ScanPage, Hlc), Failure> {
+        match self.ask_by(node, epoch, Message::Scan(question.encode()), None).await {
             Reply::Page(page, clock) => Ok((page, clock)),
             Reply::Failed(failure) => Err(failure),
             Reply::Stored(_) | Reply::Read(_) | Reply::Repair(_) | Reply::Layout(_) => Err(Failure::Corrupt),
@@ -167,8 +168,20 @@ impl BackgroundRpc {
         }
     }
 
+    /// Whether this node is past the layout of this epoch.
+    #[must_use]
+    pub fn is_past(&self, epoch: u64) -> bool {
+        self.replica.is_past(epoch)
+    }
+
     async fn ask(&self, node: NodeId, message: Message, key: Option<&Key>) -> Reply {
-        match self.send(node, message, key) {
+        // A question about layouts goes to nodes that know none yet.
+        let epoch = if matches!(message, Message::Layout(_)) { NO_EPOCH } else { self.membership.epoch() };
+        self.ask_by(node, epoch, message, key).await
+    }
+
+    async fn ask_by(&self, node: NodeId, epoch: u64, message: Message, key: Option<&Key>) -> Reply {
+        match self.send(node, epoch, message, key) {
             Ok((_entry, told)) => told.await.unwrap_or(Reply::Failed(Failure::Unreachable)),
             Err(failure) => Reply::Failed(failure),
         }
@@ -177,6 +190,7 @@ impl BackgroundRpc {
     fn send(
         &self,
         node: NodeId,
+        epoch: u64,
         message: Message,
         key: Option<&Key>,
     ) -> Result<(CallGuard<'_>, oneshot::Receiver<Reply>), Failure> {
@@ -186,8 +200,6 @@ impl BackgroundRpc {
         self.last.set(number);
         self.waiting.borrow_mut().insert(number, WaitingCall { node, key: key.cloned(), tell });
         let entry = CallGuard { calls: self, number };
-        // A question about layouts goes to nodes that know none yet.
-        let epoch = if matches!(message, Message::Layout(_)) { NO_EPOCH } else { self.membership.epoch() };
         peer.send(background_id(number), epoch, message, Grouping::Alone)?;
         Ok((entry, told))
     }

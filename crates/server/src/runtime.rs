@@ -237,6 +237,7 @@ fn http(config: &Config, index: u16, shard: &Shard, view: &Arc<NodeView>) -> Rc<
         connections_max: config.limits.connections_max.get(),
         requests_max: config.coordinator.requests_max.get(),
         scan_page_bytes: config.limits.scan_page_bytes.get(),
+        founding_copies: config.quorum.replicas(),
         default_ttl_s: config.limits.ttl_default.map(|ttl| u32::try_from(ttl.as_secs()).expect("at most ten years")),
         browsers: browser_rules(config),
     };

@@ -620,6 +620,22 @@ fn a_bar_holds_for_the_rest_of_its_batch_and_is_known_once_it_is_durable() {
 }
 
 #[test]
+fn a_bar_whose_commit_failed_is_synced_with_the_next_one_before_it_is_known() {
+    let store = Arc::new(MemoryStore::default());
+    let [one, _, _] = keys();
+    let unsynced = CommitConfig { durability: Durability::Os, ..config() };
+    let mut committer = Committer::new(store.clone(), unsynced, Duration::ZERO).unwrap();
+    store.set_fault(Fault::DiskFull);
+    assert_eq!(make_durable(&mut committer, Promise::Bar(2)), Err(Failure::DiskFull));
+    store.set_fault(Fault::None);
+    let newer = Submission { epoch: 2, ..submission(&one, version(500, 1), false, 1) };
+    assert_eq!(answer(&mut committer, newer), StoreAnswer::Accepted);
+    assert_eq!(committer.bar().load(Ordering::Relaxed), 2);
+    store.crash(0);
+    assert_eq!(start(&store).bar().load(Ordering::Relaxed), 2, "reads have been refused by it");
+}
+
+#[test]
 fn a_gc_watermark_is_what_an_absent_key_answers_and_no_mark_is_below_it() {
     let store = Arc::new(MemoryStore::default());
     let [key, _, _] = keys();

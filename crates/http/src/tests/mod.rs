@@ -59,6 +59,7 @@ pub(crate) fn settings() -> HttpSettings {
         requests_max: 100,
         scan_page_bytes: 4096,
         default_ttl_s: None,
+        founding_copies: 2,
         browsers: BrowserRules { own: "x".into(), ..BrowserRules::default() },
     }
 }

@@ -3,7 +3,6 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-use kvorum_base::sync::MutexGuard;
 use kvorum_core::chain::acceptor::{Acceptor, NoProposal};
 use kvorum_core::chain::proposal::Proposal;
 use kvorum_core::chain::recovery::{Recovery, Restored};
@@ -16,6 +15,16 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::{Membership, VoteState};
 
+/// A node that was away for longer cannot come back by itself.
+const EPOCHS_AHEAD_MAX: u64 = 1 << 32;
+/// No attempt gets there.
+const BALLOTS_MAX: u64 = 1 << 48;
+
+/// What is no ballot of any attempt is none to outbid.
+fn plausible(seen: Ballot) -> Ballot {
+    if seen.counter < BALLOTS_MAX { seen } else { Ballot::NONE }
+}
+
 impl Membership {
     /// Answers a question about layouts. Blocks on the disk.
     ///
@@ -24,7 +33,13 @@ impl Membership {
     pub fn answer_layout(&self, request: ChainRequest<Layout>) -> Result<ChainAnswer<Layout>, DataDirError> {
         let is_of_vote = matches!(request, ChainRequest::Prepare { .. } | ChainRequest::Accept { .. });
         self.change_acceptor(|acceptor| {
-            if is_of_vote && !self.may_decide(acceptor) { ChainAnswer::NoVoter } else { acceptor.answer(request) }
+            if !self.is_plausible(acceptor.chosen(), &request) {
+                ChainAnswer::NotNext
+            } else if is_of_vote && !self.may_decide(acceptor) {
+                ChainAnswer::NoVoter
+            } else {
+                acceptor.answer(request)
+            }
         })
     }
 
@@ -53,16 +68,17 @@ impl Membership {
         seen: Ballot,
     ) -> Result<Result<Proposal<Layout>, NoProposal>, DataDirError> {
         self.change_acceptor(|acceptor| {
-            if self.may_decide(acceptor) { acceptor.propose(wanted, seen) } else { Err(NoProposal::NoVoter) }
+            if self.may_decide(acceptor) { acceptor.propose(wanted, plausible(seen)) } else { Err(NoProposal::NoVoter) }
         })
     }
 
-    /// Goes over to a layout that is chosen, if it is newer than the one that this node knows. Blocks on the disk.
+    /// Goes over to a layout that is chosen, if it is newer than the one that this node knows: whether it was. Blocks on
+    /// the disk.
     ///
     /// # Errors
     /// If that could not be made durable.
-    pub fn learn_layout(&self, value: Layout) -> Result<(), DataDirError> {
-        self.change_acceptor(|acceptor| acceptor.learn(value)).map(|_| ())
+    pub fn learn_layout(&self, value: Layout) -> Result<bool, DataDirError> {
+        self.change_acceptor(|acceptor| self.is_ours(acceptor.chosen(), &value) && acceptor.learn(value))
     }
 
     /// What to ask the others for the vote on layouts that this directory does not have; none while it has it, and as long
@@ -70,7 +86,7 @@ impl Membership {
     #[must_use]
     pub fn recover_vote(&self, seen: Ballot) -> Option<Recovery<Layout>> {
         let acceptor = self.acceptor();
-        (self.vote_state() == VoteState::Voting && !acceptor.may_vote()).then(|| acceptor.recover(seen))
+        (self.vote_state() == VoteState::Voting && !acceptor.may_vote()).then(|| acceptor.recover(plausible(seen)))
     }
 
     /// Takes what the others answered to that. Blocks on the disk.
@@ -105,6 +121,9 @@ impl Membership {
 
     /// A peer knows the layout of this epoch, and no newer one: it may have lost what it knew.
     pub fn note_epoch(&self, node: NodeId, epoch: u64) {
+        if epoch > self.epoch().saturating_add(EPOCHS_AHEAD_MAX) {
+            return;
+        }
         let before = self.peer(node).epoch.swap(epoch, Ordering::Relaxed);
         if before < epoch && self.epoch() < epoch {
             self.changed.notify_waiters();
@@ -139,27 +158,47 @@ impl Membership {
 
     /// What has changed is durable before it is known, and before this returns.
     fn change_acceptor<T>(&self, change: impl FnOnce(&mut Acceptor<Layout>) -> T) -> Result<T, DataDirError> {
-        let mut acceptor = self.acceptor();
-        let mut next = acceptor.clone();
+        // Held to the end: layouts come in their order.
+        let _writing = self.writing_layout.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.acceptor();
+        let mut next = Acceptor::clone(&known);
         let changed = change(&mut next);
-        if next != *acceptor {
+        if next != *known {
             self.data_dir.set_acceptor(&next)?;
-            let is_newer = next.chosen().epoch() > acceptor.chosen().epoch();
-            *acceptor = next;
-            if is_newer {
-                // Under the lock: layouts come in their order.
-                self.install(Arc::new(acceptor.chosen().clone()));
+            let next = Arc::new(next);
+            *self.acceptor.lock().unwrap_or_else(PoisonError::into_inner) = next.clone();
+            if next.chosen().epoch() > known.chosen().epoch() {
+                self.install(Arc::new(next.chosen().clone()));
             }
         }
         Ok(changed)
     }
 
-    #[track_caller]
-    fn acceptor(&self) -> MutexGuard<'_, Acceptor<Layout>> {
-        self.acceptor.lock().unwrap_or_else(PoisonError::into_inner)
+    fn acceptor(&self) -> Arc<Acceptor<Layout>> {
+        self.acceptor.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Goes over to a layout that was chosen, if it is newer. It names this node.
+    /// Whether a value may be taken over: it is of this cluster, names this node, and is not so far ahead that nothing
+    /// could follow. Anything may call, so a defect elsewhere, or a stranger, must not end this node's part for good.
+    fn is_ours(&self, known: &Layout, value: &Layout) -> bool {
+        let is_of_cluster = known.cluster() == 0 || known.cluster() == value.cluster();
+        let names_this = value.node(self.own).is_some_and(|node| *node.url == *self.own_state.url);
+        let is_near = value.epoch() <= known.epoch().saturating_add(EPOCHS_AHEAD_MAX);
+        known.founding_digest() == value.founding_digest() && is_of_cluster && names_this && is_near
+    }
+
+    fn is_plausible(&self, known: &Layout, request: &ChainRequest<Layout>) -> bool {
+        match request {
+            ChainRequest::Get { .. } => true,
+            ChainRequest::Learn { value } => self.is_ours(known, value),
+            ChainRequest::Prepare { ballot, parent: value } | ChainRequest::Accept { ballot, value } => {
+                ballot.counter < BALLOTS_MAX && self.is_ours(known, value)
+            }
+        }
+    }
+
+    /// Goes over to a layout that was chosen, if it is newer. It names this node. What calls this sees to it that it is
+    /// durable: [`learn_layout`](Self::learn_layout) does.
     pub fn install(&self, layout: Arc<Layout>) {
         // First: whoever sees the layout asks for its nodes.
         self.meet(&layout);

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::cell::RefCell;
+use std::sync::atomic::Ordering;
 
 use kvorum_auth::peer_secret::PeerSecret;
 use kvorum_base::blocking_pool::ReadPool;
@@ -198,6 +199,45 @@ fn what_was_asked_by_a_layout_that_this_node_does_not_know_waits_for_it() {
         let mut answers = receive(&far, &mut Decoder::new(1 << 16, 1 << 16), 3).await;
         answers.sort_by_key(|frame| frame.id);
         assert_eq!(answers.iter().map(|frame| frame.id).collect::<Vec<_>>(), [1, 2, 3]);
+    });
+}
+
+/// Takes nothing for a question.
+struct Refusing;
+
+impl FrameHandler for Refusing {
+    fn on_connected(&self, _: NodeId) {}
+
+    fn on_disconnected(&self, _: NodeId) {}
+
+    fn on_answer(&self, _: NodeId, _: Frame) -> Result<(), ProtocolError> {
+        Err(ProtocolError::NotAnAnswer)
+    }
+
+    fn on_request(&self, _: Caller, _: &Rc<Link>, _: Frame, _: Grouping) -> Result<(), ProtocolError> {
+        Err(ProtocolError::NotARequest)
+    }
+
+    fn on_requests_end(&self) {}
+}
+
+#[test]
+fn what_has_waited_and_is_no_question_closes_its_connection() {
+    run(|flusher| async move {
+        let (near, _far) = pair(1 << 20, &flusher).await;
+        let dir = TempDir::new().unwrap();
+        let context = context(&dir, &flusher);
+        let run = Run { id: RunId(3), recovered: 0 };
+        context.membership.register_peer(NodeId(1), DirectoryId(2), run, RemembersUs::Yes).unwrap();
+        let incoming = Incoming { handler: Rc::new(Refusing), ..incoming(&context, None, near.clone()) };
+        let epoch = context.membership.epoch() + 1;
+        let message = Message::Repair(vec![7; 10].into());
+        assert!(incoming.hold(Frame { id: 1, epoch, hlc: Hlc::ZERO, message }).is_none());
+        context.membership.learn_layout(context.membership.layout().with_pace(Some(1))).unwrap();
+        while !near.is_closed() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(context.membership.peer(NodeId(1)).protocol_errors.load(Ordering::Relaxed), 1);
     });
 }
 

@@ -451,7 +451,7 @@ impl ClusterScan {
     async fn take_page(&mut self) {
         let awaited: Vec<NodeId> = self.merge.awaited().map(|(node, _)| node).collect();
         for node in awaited {
-            self.pages.ask(&self.scanner, &self.spec, &self.plan, node);
+            self.pages.ask(&self.scanner, self.layout.epoch(), &self.spec, &self.plan, node);
         }
         match self.pages.next(&self.merge).await {
             Ok((node, page, clock)) => {
@@ -461,7 +461,7 @@ impl ClusterScan {
                 }
                 if let Some(frontier) = next {
                     self.pages.go_on(node, &frontier);
-                    self.pages.ask(&self.scanner, &self.spec, &self.plan, node);
+                    self.pages.ask(&self.scanner, self.layout.epoch(), &self.spec, &self.plan, node);
                 }
             }
             Err((node, failure)) => {

@@ -57,7 +57,7 @@ impl Pages {
     }
 
     /// Asks a node for its next page, unless one is under way or there.
-    pub(super) fn ask(&mut self, scanner: &Rc<Scanner>, spec: &ScanSpec, plan: &ScanPlan, node: NodeId) {
+    pub(super) fn ask(&mut self, scanner: &Rc<Scanner>, epoch: u64, spec: &ScanSpec, plan: &ScanPlan, node: NodeId) {
         if self.come.contains_key(&node) || !self.under_way.insert(node) {
             return;
         }
@@ -72,7 +72,7 @@ impl Pages {
         };
         let scanner = Rc::clone(scanner);
         self.asked.spawn_local(async move {
-            let answer = tokio::time::timeout(PAGE_MAX, ask(&scanner, node, question)).await;
+            let answer = tokio::time::timeout(PAGE_MAX, ask(&scanner, epoch, node, question)).await;
             (node, answer.unwrap_or(Err(Failure::Timeout)))
         });
     }
@@ -98,14 +98,20 @@ impl Pages {
     }
 }
 
-async fn ask(scanner: &Rc<Scanner>, node: NodeId, question: PageQuestion) -> Result<(ScanPage, Hlc), Failure> {
+async fn ask(
+    scanner: &Rc<Scanner>,
+    epoch: u64,
+    node: NodeId,
+    question: PageQuestion,
+) -> Result<(ScanPage, Hlc), Failure> {
     let mut attempts = 0;
     loop {
         let answer = if node == scanner.membership.own() {
             let page = scanner.reader.read(question.clone()).await;
+            let page = if scanner.rpc.is_past(epoch) { Err(Failure::Epoch) } else { page };
             page.map(|page| (page, scanner.clock.durable_reading()))
         } else {
-            scanner.rpc.page(node, &question).await
+            scanner.rpc.page(node, epoch, &question).await
         };
         attempts += 1;
         if answer != Err(Failure::Overloaded) || attempts == ATTEMPTS_MAX {

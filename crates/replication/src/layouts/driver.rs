@@ -12,7 +12,6 @@ use kvorum_base::task::BoxedTask;
 use kvorum_core::chain::{Ballot, ChainAnswer, ChainRequest};
 use kvorum_core::layout::{FoundedCluster, Layout};
 use kvorum_core::node::NodeId;
-use kvorum_core::quorum::Failure;
 use kvorum_storage::commit::Promise;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -106,22 +105,33 @@ impl LayoutDriver {
         pause / 2 + pause * random / 512
     }
 
-    /// `attempts` that failed: each asks another node.
+    /// `attempts` that failed: each asks another node. Where a newer layout cannot be fetched, what else there is to do has
+    /// its turn in between.
     fn task(&self, since: &mut Since, attempts: usize) -> LayoutTask {
         let membership = &self.proposer.membership;
         if membership.is_draining() {
             return LayoutTask::Nothing;
         }
         let ahead = membership.ahead();
-        if let Some(node) = ahead.iter().cycle().nth(attempts % ahead.len().max(1)) {
-            return LayoutTask::Fetch(*node);
+        let asked = ahead.iter().cycle().nth(attempts / 2 % ahead.len().max(1));
+        let other = self.without_fetching(since);
+        match (asked, &other) {
+            (Some(node), LayoutTask::Nothing) => LayoutTask::Fetch(*node),
+            (Some(node), LayoutTask::Found(_) | LayoutTask::Renew) if attempts.is_multiple_of(2) => {
+                LayoutTask::Fetch(*node)
+            }
+            _ => other,
         }
+    }
+
+    fn without_fetching(&self, since: &mut Since) -> LayoutTask {
+        let membership = &self.proposer.membership;
         let (layout, now) = (membership.layout(), self.clock.boot());
+        if let Some(epoch) = self.bar_due(&layout, now, &mut since.step) {
+            return LayoutTask::Bar(epoch);
+        }
         if layout.epoch() > 0 {
-            return match membership.unnamed_directory() {
-                Some(_) => LayoutTask::Renew,
-                None => self.bar_due(&layout, now, &mut since.step),
-            };
+            return if membership.unnamed_directory().is_some() { LayoutTask::Renew } else { LayoutTask::Nothing };
         }
         if !membership.may_found() {
             return LayoutTask::Nothing;
@@ -140,16 +150,15 @@ impl LayoutDriver {
         layout.found(&founded).map_or(LayoutTask::Nothing, |wanted| LayoutTask::Found(Box::new(wanted)))
     }
 
-    fn bar_due(&self, layout: &Layout, now: Duration, known: &mut (u64, Duration)) -> LayoutTask {
+    fn bar_due(&self, layout: &Layout, now: Duration, known: &mut (u64, Duration)) -> Option<u64> {
         let opened = layout.opened();
         if layout.next_lists().is_none() || self.replica.bar() >= opened {
-            return LayoutTask::Nothing;
+            return None;
         }
         if known.0 != opened {
             *known = (opened, now);
         }
-        let is_over = now >= known.1 + self.proposer.deadline + GRACE;
-        if is_over { LayoutTask::Bar(opened) } else { LayoutTask::Nothing }
+        (now >= known.1 + self.proposer.deadline + GRACE).then_some(opened)
     }
 
     async fn raise_bar(&self, epoch: u64) -> Result<(), NotDecided> {
@@ -162,7 +171,7 @@ impl LayoutDriver {
         let have = self.proposer.membership.layout().epoch();
         match self.proposer.ask(node, ChainRequest::Get { have }).await? {
             ChainAnswer::Chosen(value) => self.proposer.learn(value).await,
-            _ => Err(Failure::Unreachable.into()),
+            _ => Err(NotDecided::NotNext),
         }
     }
 
@@ -170,7 +179,7 @@ impl LayoutDriver {
     async fn renew(&self, seen: Ballot) -> Result<(), NotDecided> {
         let (layout, directory) = (self.proposer.membership.layout(), self.proposer.membership.unnamed_directory());
         let renewed = directory.and_then(|directory| layout.with_directory(self.proposer.membership.own(), directory));
-        let Some(renewed) = renewed else { return Ok(()) };
+        let renewed = renewed.ok_or(NotDecided::NotNext)?;
         self.proposer.propose(renewed, seen).await.map(|_| ())
     }
 }

@@ -55,8 +55,12 @@ impl From<Failure> for NotDecided {
 
 impl Proposer {
     /// Goes over to a layout that is chosen.
+    ///
+    /// # Errors
+    /// [`NotDecided::NotNext`] if it is no newer one of this cluster.
     pub(super) async fn learn(&self, value: Layout) -> Result<(), NotDecided> {
-        Ok(self.voter.change(move |membership| membership.learn_layout(value)).await?)
+        let is_newer = self.voter.change(move |membership| membership.learn_layout(value)).await?;
+        if is_newer { Ok(()) } else { Err(NotDecided::NotNext) }
     }
 
     async fn recover(&self, mut recovery: Recovery<Layout>) -> Result<(), NotDecided> {
@@ -97,7 +101,11 @@ impl Proposer {
         let decided = tokio::time::timeout(self.deadline, self.decide(&mut proposal)).await;
         let value = decided.map_err(|_| Failure::Timeout)??;
         tracing::info!(epoch = value.epoch(), "the nodes have decided their layout");
-        self.learn(value.clone()).await?;
+        match self.learn(value.clone()).await {
+            // A peer may have told this node first.
+            Ok(()) | Err(NotDecided::NotNext) => {}
+            Err(error) => return Err(error),
+        }
         self.tell_all(value.clone());
         Ok(value)
     }

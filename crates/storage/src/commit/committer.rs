@@ -350,7 +350,8 @@ impl<S: Store> Committer<S> {
             return Ok(());
         }
         // What others rely on when they drop a deletion must not be lost by a machine that dies.
-        let durability = if self.promises.is_empty() { self.config.durability } else { Durability::Fsync };
+        let must_be_synced = self.promises.must_be_synced();
+        let durability = if must_be_synced { Durability::Fsync } else { self.config.durability };
         let durability = if is_on(Mutant::AckBeforeSync) { Durability::Os } else { durability };
         self.store.commit(&self.batch, durability).map_err(|error| match error {
             StoreError::DiskFull => Failure::DiskFull,

@@ -15,6 +15,6 @@ mod work;
 
 pub use committer::{BOUND_LEAD, CommitConfig, Committer, NeedsDisk, RETENTION_MARGIN};
 pub use metrics::CommitMetrics;
-pub use promises::forget_gc_watermarks;
+pub use promises::forget_promises;
 pub use queue::{CommitQueue, CommitRunner, CommitThread, QueueLimits};
 pub use work::{Completion, CompletionToken, Prefetch, Promise, Sink, Submission, Work};

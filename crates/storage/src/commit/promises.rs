@@ -22,18 +22,20 @@ const FENCE: &str = "fence";
 const GC_WATERMARKS: &str = "floors";
 const BAR: &str = "bar";
 
-/// Durably removes how far partitions were proven converged: for a store whose peers go back to an earlier state, too,
-/// and may lack what was proven. Blocks.
+/// Durably removes how far partitions were proven converged, and the bar: for a store whose peers go back to an earlier
+/// state, too. They may lack what was proven, and their cluster is founded again. Blocks.
 ///
 /// # Errors
 /// As [`Store::metadata`] and [`Store::commit`].
-pub fn forget_gc_watermarks(store: &impl Store) -> Result<(), StoreError> {
-    if store.metadata(GC_WATERMARKS)?.is_none() {
-        return Ok(());
-    }
+pub fn forget_promises(store: &impl Store) -> Result<(), StoreError> {
     let mut batch = Batch::default();
-    batch.put_metadata(GC_WATERMARKS, GcWatermarks::default().encode_with(&[]));
-    store.commit(&batch, Durability::Fsync)
+    if store.metadata(GC_WATERMARKS)?.is_some() {
+        batch.put_metadata(GC_WATERMARKS, GcWatermarks::default().encode_with(&[]));
+    }
+    if store.metadata(BAR)?.is_some() {
+        batch.put_metadata(BAR, 0_u64.to_be_bytes().to_vec());
+    }
+    if batch.is_empty() { Ok(()) } else { store.commit(&batch, Durability::Fsync) }
 }
 
 /// Fence and bar, and what a batch adds.
@@ -90,11 +92,6 @@ impl Promises {
         if self.fence > self.durable { self.fence } else { Hlc::ZERO }
     }
 
-    /// Whether the batch adds nothing.
-    pub(super) fn is_empty(&self) -> bool {
-        self.tokens.is_empty()
-    }
-
     /// Adds a promise to the batch.
     pub(super) fn add(&mut self, promise: Promise, token: CompletionToken) {
         match promise {
@@ -103,6 +100,11 @@ impl Promises {
             Promise::Bar(epoch) => self.bar = self.bar.max(epoch),
         }
         self.tokens.push(token);
+    }
+
+    /// Whether the batch has something that others rely on once it is there: of this batch, or of one that failed.
+    pub(super) fn must_be_synced(&self) -> bool {
+        !self.tokens.is_empty() || self.fence > self.durable || self.bar > self.durable_bar.load(Ordering::Relaxed)
     }
 
     /// Puts what is to be made durable into the batch.

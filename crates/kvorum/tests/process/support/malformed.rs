@@ -156,6 +156,7 @@ fn sealed(random: &mut Random, opcode: u8, flags: u8, payload: &[u8]) -> BytesMu
     out.put_u32(payload.len() as u32);
     out.put_u64(random.next());
     out.put_slice(&[opcode, flags]);
+    out.put_u64(NO_EPOCH);
     out.put_u64(random.next());
     let sum = xxh3_64_with_seed(&out, xxh3_64(payload));
     out.put_u32(sum as u32);
