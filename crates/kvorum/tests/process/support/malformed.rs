@@ -1,7 +1,7 @@
 //! Requests and frames that are wrong, drawn at random, with what they must be answered.
 
 use bytes::{BufMut, BytesMut};
-use kvorum_core::frame::{CHUNK_BYTES, Frame, Message, NO_EPOCH, encode};
+use kvorum_core::frame::{CHUNK_BYTES, Frame, HEADER_BYTES, Message, NO_EPOCH, encode};
 use kvorum_core::quorum::Wanted;
 use kvorum_core::{Hlc, Key};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
@@ -218,7 +218,7 @@ pub fn bad_frame(random: &mut Random) -> BytesMut {
             frame[at] ^= 1 << random.below(8);
             frame
         }
-        1 => sealed(random, 13 + (payload.len() % 200) as u8, 0, &payload),
+        1 => sealed(random, 15 + (payload.len() % 200) as u8, 0, &payload),
         2 => sealed(random, 0, 0, &payload),
         3 => {
             let flags = *pick(random, &[&1, &2, &16, &128, &255]);
@@ -241,7 +241,7 @@ pub fn bad_frame(random: &mut Random) -> BytesMut {
         _ => {
             let mut header = BytesMut::new();
             header.put_u32(CHUNK_BYTES as u32 + 1 + random.next() as u32 % 1_000_000);
-            header.put_slice(&random.bytes(22));
+            header.put_slice(&random.bytes(HEADER_BYTES - 4));
             header
         }
     }
