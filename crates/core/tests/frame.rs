@@ -254,14 +254,14 @@ fn a_payload_that_is_short_or_long_for_its_opcode_is_refused() {
 fn fields_out_of_range_are_refused() {
     let zero = [0; Version::BYTES];
     assert_eq!(refused(raw(3, 0, &[4])), FrameError::Payload, "no such store answer");
-    assert_eq!(refused(raw(3, 0, &[3, 9])), FrameError::Payload, "no such failure");
+    assert_eq!(refused(raw(3, 0, &[3, 10])), FrameError::Payload, "no such failure");
     assert_eq!(
         refused(raw(3, 0, &[&[1, 2], &zero[..]].concat())),
         FrameError::Payload,
         "neither record nor gc watermark"
     );
     assert_eq!(refused(raw(4, 0, &[4])), FrameError::Payload, "no such read answer");
-    assert_eq!(refused(raw(4, 0, &[3, 9])), FrameError::Payload, "no such failure");
+    assert_eq!(refused(raw(4, 0, &[3, 10])), FrameError::Payload, "no such failure");
     assert_eq!(refused(raw(4, 0, &[&[1], &zero[..], &[0]].concat())), FrameError::Payload, "from = 0");
     assert_eq!(refused(raw(9, 0, &[7; PROOF_BYTES_MAX + 1])), FrameError::Payload, "longer than two proofs");
 }
