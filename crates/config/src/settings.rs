@@ -138,8 +138,8 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "layout.zones",
         default: "",
-        doc: "URL=ZONE,…: replicas of a key go to different zones first. The same on every node, and set before the \
-              first write: no data moves when it changes.",
+        doc: "URL=ZONE,…: replicas of a key go to different zones first. The same on every node at the first \
+              start; a later difference counts for nothing, and is logged.",
         set: |c, text| {
             let allowed = "a list of URL=ZONE, such as http://10.0.0.1:8080=north";
             by_node(text, allowed, zone).map(|value| c.named.zones = value)
@@ -148,8 +148,8 @@ pub static SETTINGS: &[Setting] = &[
     Setting {
         name: "layout.weights",
         default: "",
-        doc: "URL=WEIGHT,…: a node's share of the data, 1 where not given. The same on every node, and set before the \
-              first write: no data moves when it changes.",
+        doc: "URL=WEIGHT,…: a node's share of the data, 1 where not given. The same on every node at the \
+              first start; a later difference counts for nothing, and is logged.",
         set: |c, text| {
             let allowed = "a list of URL=WEIGHT from 1 to 1000, such as http://10.0.0.1:8080=2";
             by_node(text, allowed, |text| count(text, 1, 1000)).map(|value| c.named.weights = value)

@@ -8,7 +8,7 @@ use kvorum_core::chain::recovery::RecoveryStep;
 use kvorum_core::chain::{Ballot, ChainAnswer, ChainRequest, ChainValue, Voter};
 use kvorum_core::node::{DirectoryId, NodeId};
 
-/// Names its epoch, what it follows, and its voters, whose directories are their numbers, and before the first epoch any.
+/// An epoch, what it follows, and its voters. A voter's directory is its number, and before the first epoch any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Named {
     epoch: u64,

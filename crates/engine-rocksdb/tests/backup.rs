@@ -38,7 +38,7 @@ fn open(path: &Path) -> (DataDir, Arc<RocksStore>, Committer<RocksStore>) {
     (directory, store, committer)
 }
 
-/// A backup of a node whose partitions are all proven converged, in its fifth epoch.
+/// A backup of a node in its fifth epoch, with all partitions proven converged.
 fn backup(path: &Path) -> std::path::PathBuf {
     let (_directory, store, mut committer) = open(path);
     let promises = [Promise::GcWatermarks(PartitionSet::all(), PROVEN), Promise::Bar(5)];

@@ -222,7 +222,7 @@ impl Hello {
     pub fn check(&self, membership: &Membership, deadline_ms: u64) -> Result<NodeId, HandshakeError> {
         let layout = membership.layout();
         let ours = layout.cluster();
-        // A node whose cluster is not founded yet is known by its list.
+        // Before a cluster is founded, only its list tells it from others.
         if self.cluster != ours && self.cluster != 0 && ours != 0 {
             return Err(HandshakeError::Cluster { theirs: self.cluster, ours });
         }

@@ -17,7 +17,7 @@ pub struct Acceptor<V> {
     /// For the epoch that follows, as `accepted`. [`Ballot::NONE`] if it has promised none.
     promised: Ballot,
     accepted: Option<(Ballot, V)>,
-    /// It was another one before, whose promises are lost.
+    /// The promises of an earlier directory of this member are lost.
     has_lost: bool,
     /// The epoch that it may decide although the one before names another directory of this member.
     restored_for: Option<u64>,
@@ -41,7 +41,7 @@ impl<V: ChainValue> Acceptor<V> {
         Self { member, directory, chosen, promised: Ballot::NONE, accepted: None, has_lost: false, restored_for: None }
     }
 
-    /// Whose part it is.
+    /// The member that it is of.
     #[must_use]
     pub fn member(&self) -> NodeId {
         self.member

@@ -81,7 +81,7 @@ impl Known {
         self.iter().filter(|(_, current)| test(*current)).map(|(rank, _)| rank).collect()
     }
 
-    /// The replicas of which something is known, and whose clock satisfies `test`.
+    /// The replicas of which something is known, with a clock that satisfies `test`.
     #[inline]
     pub(super) fn filter_clocks(&self, test: impl Fn(Hlc) -> bool) -> ReplicaSet {
         self.known().filter(|(_, _, clock)| test(*clock)).map(|(rank, _, _)| rank).collect()
